@@ -1,0 +1,101 @@
+"""Every error this package raises, in one tree under :class:`NatsError`.
+
+A message says what is wrong, with which value, and what to do about it. No message carries a secret.
+Errors that have a meaning in the standard library also derive from its class, so that ``except TimeoutError``
+or ``except ConnectionError`` work as a reader would expect.
+"""
+
+from __future__ import annotations
+
+
+class NatsError(Exception):
+    """Base of everything that goes wrong here."""
+
+
+# What the user asked for
+
+
+class OptionError(NatsError, ValueError):
+    """An option is unknown, has a bad value, or contradicts another."""
+
+
+class SchemaError(NatsError, ValueError):
+    """A DataFrame has a column or a type that NATS messages have no place for, or lacks one they need."""
+
+
+class InvalidRowError(NatsError, ValueError):
+    """A row cannot be sent as a NATS message. Raised before the first byte of its batch is sent."""
+
+
+# The connection
+
+
+class NatsConnectionError(NatsError, ConnectionError):
+    """No server could be reached, or the connection was lost."""
+
+
+class AuthorizationError(NatsConnectionError):
+    """The server refused the credentials."""
+
+
+class NatsTimeoutError(NatsError, TimeoutError):
+    """The server did not answer in the time allowed."""
+
+
+class ProtocolError(NatsError):
+    """Bytes that are not the NATS protocol."""
+
+
+class ServerError(NatsError):
+    """The server sent ``-ERR``.
+
+    Attributes:
+        text: the server's own words, without the quotes.
+    """
+
+    def __init__(self, message: str, text: str) -> None:
+        super().__init__(message)
+        self.text = text
+
+
+class PermissionsError(ServerError):
+    """The user may not publish or subscribe to a subject. The connection stays open."""
+
+
+class NoRespondersError(NatsError):
+    """Nobody listens on the subject of a request (status 503)."""
+
+
+# JetStream
+
+
+class JetStreamError(NatsError):
+    """The JetStream API answered with an error object.
+
+    Attributes:
+        code: HTTP-like class of the error, such as 404.
+        err_code: the exact error, such as 10059 (stream not found).
+        description: the server's own words.
+    """
+
+    def __init__(self, message: str, code: int = 0, err_code: int = 0, description: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.err_code = err_code
+        self.description = description
+
+
+class StreamNotFoundError(JetStreamError):
+    """The stream does not exist."""
+
+
+class UnsupportedStreamError(NatsError):
+    """The stream's retention does not allow it to be read by sequence."""
+
+
+class PublishError(NatsError):
+    """Some rows were not stored. The message says how many were, how many were not and why."""
+
+
+class DataLossError(NatsError):
+    """Messages that the query had still to read are gone from the stream."""

@@ -1,0 +1,228 @@
+"""The real nats-server as a child process, for trying things out and for tests.
+
+>>> with NatsServer() as server:
+...     spark.readStream.format("nats").option("servers", server.url)
+"""
+
+from __future__ import annotations
+
+import atexit
+import http.client
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from urllib.parse import urlsplit
+
+from spark_nats.errors import NatsError
+
+_LOG_LINES_SHOWN = 20
+_STOP_SECONDS = 5.0
+
+
+class EmbeddedServerError(NatsError):
+    """The embedded server is not installed, did not start, or was asked for something while not running."""
+
+
+def find_binary() -> Path:
+    """Find the nats-server program: in this Python's environment first, then on ``PATH``.
+
+    Returns:
+        The path of the program.
+
+    Raises:
+        EmbeddedServerError: There is none.
+    """
+    environment = [str(Path(sys.executable).parent), sysconfig.get_path("scripts")]
+    found = shutil.which("nats-server", path=os.pathsep.join([*environment, os.environ.get("PATH", "")]))
+    if found is None:
+        raise EmbeddedServerError(
+            "there is no nats-server in this Python environment nor on PATH: "
+            'install it with: pip install "spark-nats[embedded]"'
+        )
+    return Path(found)
+
+
+class NatsServer:
+    """A private nats-server on a free loopback port, ready when :meth:`start` or ``with`` returns.
+
+    The server picks its own ports, so any number can run at once. It stops when the ``with`` block or the
+    interpreter ends. A server started again keeps its port, and after :meth:`kill` its data too.
+
+    Args:
+        config: More configuration, in the syntax of nats-server's configuration file. The address, the ports
+            and the store directory are settled here and win over what it says about them.
+        jetstream: Whether to enable JetStream.
+        port: A fixed client port, or None for a free one.
+        store_dir: Where JetStream keeps its streams. It is made if missing and never removed. None means a
+            temporary directory that :meth:`stop` removes.
+        ready_timeout: Seconds that the server has to become ready.
+
+    Attributes:
+        port: The client port. 0 until the server has first been started, unless it was given.
+        monitoring_url: Where the monitoring pages are, such as ``http://127.0.0.1:41043``. Each start gives
+            another.
+    """
+
+    def __init__(
+        self,
+        config: str = "",
+        *,
+        jetstream: bool = True,
+        port: int | None = None,
+        store_dir: str | Path | None = None,
+        ready_timeout: float = 10.0,
+    ) -> None:
+        self.port = port or 0
+        self.monitoring_url = ""
+        self._config = config
+        self._jetstream = jetstream
+        self._store_dir = store_dir
+        self._ready_timeout = ready_timeout
+        self._process: subprocess.Popen[bytes] | None = None
+        self._directory: tempfile.TemporaryDirectory[str] | None = None
+
+    def __repr__(self) -> str:
+        # The configuration may hold passwords.
+        return f"NatsServer({self.url!r}, running={self.running})"
+
+    @property
+    def url(self) -> str:
+        """The address for clients, such as ``nats://127.0.0.1:36409``."""
+        return f"nats://127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int | None:
+        """The server's process id, or None when it is not running."""
+        return self._process.pid if self._process is not None and self._process.poll() is None else None
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is alive."""
+        return self.pid is not None
+
+    @property
+    def log_path(self) -> Path:
+        """The server's log, which :meth:`stop` removes.
+
+        Raises:
+            EmbeddedServerError: The server has not been started, or is stopped.
+        """
+        if self._directory is None:
+            raise EmbeddedServerError("nats-server is not running, so it has no log")
+        return Path(self._directory.name, "server.log")
+
+    def start(self) -> Self:
+        """Start the server, unless it runs, and wait until it serves clients and, if enabled, JetStream.
+
+        Returns:
+            This server.
+
+        Raises:
+            EmbeddedServerError: There is no nats-server, or it was not ready in time; the message ends with
+                the last lines of its log.
+        """
+        if self.running:
+            return self
+        binary = find_binary()
+        if self._directory is None:
+            self._directory = tempfile.TemporaryDirectory(prefix="spark-nats-", ignore_cleanup_errors=True)
+        directory = Path(self._directory.name)
+        config_path = directory / "server.conf"
+        config_path.write_text(self._config, encoding="utf-8")
+        # Flags and not lines of the file: a repeated block in the file replaces the first one whole, a flag
+        # overrides one setting. With -1 the server picks a port itself, so nobody can take it in between.
+        command = [str(binary), "--config", str(config_path), "--addr", "127.0.0.1", "--http_port", "-1"]
+        command += ["--port", str(self.port or -1), "--ports_file_dir", str(directory)]
+        if self._jetstream:
+            command += ["--jetstream", "--store_dir", str(self._store_dir or directory / "store")]
+        atexit.register(self.stop)
+        with self.log_path.open("ab") as log:
+            # A process group of its own, or Ctrl-C would stop the server before those who use it.
+            process = self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, process_group=0
+            )
+        try:
+            self._wait_until_ready(process, directory)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Stop the server, by force if need be, and remove what is temporary. Safe to call again."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        if self._directory is not None:
+            self._directory.cleanup()
+            self._directory = None
+        atexit.unregister(self.stop)
+
+    def kill(self) -> None:
+        """End the server with SIGKILL, as a crash would. Port, log and data stay for :meth:`start`."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _wait_until_ready(self, process: subprocess.Popen[bytes], directory: Path) -> None:
+        """Wait until the server has told its ports and calls itself healthy."""
+        deadline = time.monotonic() + self._ready_timeout
+        while True:
+            status = process.poll()
+            if status is not None:
+                raise EmbeddedServerError(f"nats-server stopped with status {status}. {self._end_of_log()}")
+            if self._is_healthy(process.pid, directory):
+                return
+            if time.monotonic() > deadline:
+                raise EmbeddedServerError(
+                    f"nats-server was not ready within {self._ready_timeout:g} s. {self._end_of_log()}"
+                )
+            time.sleep(0.01)
+
+    def _is_healthy(self, pid: int, directory: Path) -> bool:
+        """Read the ports, then ask the server whether its client listener and JetStream are up.
+
+        Its own answer holds for every configuration; a client's handshake would need the credentials and TLS
+        that ``config`` asks for.
+        """
+        try:
+            (ports_path,) = directory.glob(f"*_{pid}.ports")
+            ports = json.loads(ports_path.read_text(encoding="utf-8"))
+            port = urlsplit(ports["nats"][0]).port
+            monitoring_url: str = ports["monitoring"][0]
+            connection = http.client.HTTPConnection(urlsplit(monitoring_url).netloc, timeout=1.0)
+            try:
+                connection.request("GET", "/healthz?js-enabled-only=true" if self._jetstream else "/healthz")
+                healthy = connection.getresponse().status == http.client.OK
+            finally:
+                connection.close()
+        except (OSError, ValueError, http.client.HTTPException):
+            return False  # no file yet, or half of one, or no answer yet
+        self.port, self.monitoring_url = port or 0, monitoring_url
+        return healthy
+
+    def _end_of_log(self) -> str:
+        lines = self.log_path.read_text(encoding="utf-8", errors="replace").splitlines()
+        return "\n".join(["The end of its log:", *lines[-_LOG_LINES_SHOWN:]])

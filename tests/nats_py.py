@@ -1,0 +1,313 @@
+"""nats-py, the independent client that tests check this one against, behind synchronous calls."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import pytest
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.js.errors import APIError
+
+from tests.servers import Server
+
+T = TypeVar("T")
+Headers = Mapping[str, str | Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Message:
+    """A received message; the last three are None unless it comes from a stream."""
+
+    subject: str
+    payload: bytes
+    headers: dict[str, list[str]] = field(default_factory=dict)
+    reply: str | None = None
+    stream: str | None = None
+    sequence: int | None = None
+    timestamp: datetime | None = None
+
+
+class NatsPy:
+    """A connected client. `options` are those of `nats.connect`."""
+
+    def __init__(self, url: str, **options: Any) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="nats-py", daemon=True)
+        self._thread.start()
+        self._client = _MultiValuedClient()
+        try:
+            self.run(self._client.connect(url, **options))
+        except BaseException:
+            self._stop_loop()
+            raise
+
+    def __enter__(self) -> NatsPy:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if not self._loop.is_closed():
+            self.run(self._client.close())
+            self._stop_loop()
+
+    def run(self, coroutine: Coroutine[Any, Any, T], timeout: float = 60.0) -> T:
+        """Await anything of nats-py's own, such as `client.run(client.nats.jetstream().…)`."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(timeout)
+
+    @property
+    def nats(self) -> Client:
+        return self._client
+
+    # Streams
+
+    def api(self, subject: str, request: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Ask `$JS.API.<subject>`; raises nats-py's `APIError` if the answer is an error."""
+        payload = json.dumps(request).encode() if request is not None else b""
+        answer = self.run(self._client.request(f"$JS.API.{subject}", payload, timeout=10.0))
+        decoded: dict[str, Any] = json.loads(answer.data)
+        if "error" in decoded:
+            raise APIError.from_error(decoded["error"])
+        return decoded
+
+    def create_stream(
+        self, name: str, subjects: Sequence[str] | None = None, **config: Any
+    ) -> dict[str, Any]:
+        """Create a stream, by default for the subjects `<name>.>`; `config` is what the JSON API takes."""
+        subjects = [f"{name}.>"] if subjects is None else list(subjects)
+        return self.api(f"STREAM.CREATE.{name}", {"name": name, "subjects": subjects, **config})
+
+    def delete_stream(self, name: str) -> None:
+        self.api(f"STREAM.DELETE.{name}")
+
+    def purge_stream(self, name: str, **request: Any) -> int:
+        """Purge, all or by `filter`, `seq`, `keep`; the number of messages removed."""
+        return int(self.api(f"STREAM.PURGE.{name}", request)["purged"])
+
+    def delete_message(self, stream: str, sequence: int) -> None:
+        self.api(f"STREAM.MSG.DELETE.{stream}", {"seq": sequence})
+
+    def stream_info(self, name: str, **request: Any) -> dict[str, Any]:
+        """The whole answer: `["state"]["messages"]`, `["config"]`, `["created"]` and so on."""
+        return self.api(f"STREAM.INFO.{name}", request)
+
+    def consumers(self, stream: str) -> list[str]:
+        return list(self.api(f"CONSUMER.NAMES.{stream}")["consumers"] or [])
+
+    def read_stream(self, name: str, timeout: float = 60.0) -> list[Message]:
+        """Every message that is in the stream now, in order."""
+        count = self.stream_info(name)["state"]["messages"]
+        if not count:
+            return []
+        config = {"ack_policy": "none", "deliver_policy": "all", "mem_storage": True}
+        created = self.api(f"CONSUMER.CREATE.{name}", {"stream_name": name, "config": config})
+        inbox = self._client.new_inbox()
+        messages: list[Message] = []
+        with self.collect(inbox) as collected:
+            while len(messages) < count:
+                batch = min(count - len(messages), 10_000)  # bounded, or this client is a slow consumer
+                request = json.dumps({"batch": batch}).encode()
+                subject = f"$JS.API.CONSUMER.MSG.NEXT.{name}.{created['name']}"
+                self.run(self._client.publish(subject, request, reply=inbox))
+                messages += collected.wait(batch, timeout)
+                collected.clear()
+        self.api(f"CONSUMER.DELETE.{name}.{created['name']}")
+        return messages
+
+    # Messages
+
+    def publish(
+        self, subject: str, payload: bytes = b"", *, headers: Headers | None = None, reply: str = ""
+    ) -> None:
+        """Publish one message without an ack, and flush."""
+        self.run(self._publish_core([(subject, payload, headers)], reply))
+
+    def publish_many(self, messages: Iterable[tuple[str, bytes] | tuple[str, bytes, Headers | None]]) -> None:
+        """Publish without acks, in order, and flush. Not for streams, which may drop such messages."""
+        self.run(self._publish_core(messages, ""))
+
+    def publish_acked(
+        self,
+        messages: Iterable[tuple[str, bytes] | tuple[str, bytes, Headers | None]],
+        *,
+        window: int = 4000,
+        timeout: float = 120.0,
+    ) -> list[int]:
+        """Publish to a stream, in order; the sequences that the acks named. Raises what any ack said."""
+
+        async def publish() -> list[int]:
+            js = self._client.jetstream(publish_async_max_pending=window)
+            acks: list[asyncio.Future[Any]] = []
+            for subject, payload, *headers in messages:
+                acks.append(await js.publish_async(subject, payload, headers=_repeatable(*headers)))
+            return [ack.seq for ack in await asyncio.gather(*acks)]
+
+        return self.run(publish(), timeout)
+
+    def request(
+        self, subject: str, payload: bytes = b"", *, headers: Headers | None = None, timeout: float = 10.0
+    ) -> Message:
+        answer = self._client.request(subject, payload, timeout=timeout, headers=_repeatable(headers))
+        return _message(self.run(answer, timeout + 5.0))
+
+    @contextmanager
+    def collect(self, subject: str, queue: str = "") -> Iterator[Collected]:
+        """Subscribe; the server knows of it when the block begins."""
+        collected = Collected()
+
+        async def keep(message: Msg) -> None:
+            collected.add(_message(message))
+
+        subscription = self.run(self._subscribe(subject, queue, keep))
+        try:
+            yield collected
+        finally:
+            self.run(subscription.unsubscribe())
+
+    @contextmanager
+    def respond(self, subject: str, answer: Callable[[Message], bytes]) -> Iterator[None]:
+        """Answer requests to a subject while the block runs."""
+
+        async def respond(message: Msg) -> None:
+            await message.respond(answer(_message(message)))
+
+        subscription = self.run(self._subscribe(subject, "", respond))
+        try:
+            yield
+        finally:
+            self.run(subscription.unsubscribe())
+
+    async def _subscribe(self, subject: str, queue: str, callback: Callable[[Msg], Awaitable[None]]) -> Any:
+        subscription = await self._client.subscribe(subject, queue, callback)
+        await self._client.flush()
+        return subscription
+
+    async def _publish_core(self, messages: Iterable[Any], reply: str) -> None:
+        for subject, payload, *headers in messages:
+            await self._client.publish(subject, payload, reply=reply, headers=_repeatable(*headers))
+        await self._client.flush()
+
+    def _stop_loop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class Collected:
+    """The messages that a subscription has received so far."""
+
+    def __init__(self) -> None:
+        self._messages: list[Message] = []
+        self._changed = threading.Condition()
+
+    def add(self, message: Message) -> None:
+        with self._changed:
+            self._messages.append(message)
+            self._changed.notify_all()
+
+    def clear(self) -> None:
+        with self._changed:
+            self._messages = []
+
+    @property
+    def messages(self) -> list[Message]:
+        with self._changed:
+            return list(self._messages)
+
+    def wait(self, count: int, timeout: float = 10.0) -> list[Message]:
+        """Wait until there are at least `count`."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: len(self._messages) >= count, timeout):
+                raise TimeoutError(f"{len(self._messages)} of {count} messages came within {timeout:g} s")
+            return list(self._messages)
+
+
+def send_raw(url: str, wire: bytes, timeout: float = 5.0) -> bytes:
+    """Send bytes as they are over a fresh connection without credentials.
+
+    Returns what the server said between its INFO and its PONG, or the end of the connection.
+    """
+    parts = urlsplit(url)
+    with socket.create_connection((parts.hostname, parts.port), timeout) as connection:
+        connection.settimeout(timeout)
+        said = b""
+        while b"\r\n" not in said:
+            said += connection.recv(65536)
+        said = said.partition(b"\r\n")[2]
+        options = b'{"verbose":false,"pedantic":false,"headers":true,"no_responders":true,"protocol":1}'
+        connection.sendall(b"CONNECT " + options + b"\r\n" + wire + b"PING\r\n")
+        while b"PONG\r\n" not in said:
+            received = connection.recv(65536)
+            if not received:
+                break
+            said += received
+        return said.partition(b"PONG\r\n")[0]
+
+
+def wait_until(condition: Callable[[], T], timeout: float = 10.0) -> T:
+    """Poll until the condition is true; its value."""
+    deadline = time.monotonic() + timeout
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not true within {timeout:g} s")
+        time.sleep(0.02)
+    return value
+
+
+@pytest.fixture
+def nats_py(nats_server: Server) -> Iterator[NatsPy]:
+    """A nats-py client of the shared server."""
+    with NatsPy(nats_server.url) as client:
+        yield client
+
+
+class _MultiValuedClient(Client):
+    """nats-py keeps one value per header name; this keeps them all."""
+
+    async def _process_headers(self, headers: bytes) -> Any:
+        if not headers or headers[8:9] == b" ":  # a status, which nats-py must understand itself
+            return await super()._process_headers(headers)
+        values: dict[str, list[str]] = {}
+        for line in headers.split(b"\r\n")[1:]:
+            name, colon, value = line.partition(b":")
+            if colon:
+                values.setdefault(name.decode(), []).append(value.strip().decode("utf-8", "replace"))
+        return values
+
+
+class _Repeatable(dict[str, Any]):
+    """Makes nats-py's encoder, which only iterates, write a name once per value."""
+
+    def items(self) -> Any:
+        for name, values in super().items():
+            for value in [values] if isinstance(values, str) else values:
+                yield name, value
+
+
+def _repeatable(headers: Headers | None = None) -> Any:
+    return _Repeatable(headers) if headers else None
+
+
+def _message(message: Msg) -> Message:
+    headers = {
+        name: [value] if isinstance(value, str) else value for name, value in (message.headers or {}).items()
+    }
+    if not message.reply.startswith("$JS.ACK."):
+        return Message(message.subject, message.data, headers, message.reply or None)
+    metadata = message.metadata
+    sequence = metadata.sequence.stream
+    return Message(
+        message.subject, message.data, headers, None, metadata.stream, sequence, metadata.timestamp
+    )

@@ -1,0 +1,132 @@
+"""Array arithmetic on bytes: the few operations that decoder, headers and acknowledgements are made of.
+
+All of them work on a whole column at once. A column of byte strings is either *spans* (start and end positions in a
+larger buffer) or *packed* (one contiguous buffer and ``n + 1`` offsets, which is Arrow's own layout).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Bytes = npt.NDArray[np.uint8]
+Positions = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+_NO_POSITIONS: Positions = np.empty(0, np.int64)
+# _KEEP[n] keeps the n highest bytes of a little-endian word: the last n characters that were loaded.
+_KEEP = np.array([0] + [((1 << 64) - 1) ^ ((1 << (64 - 8 * n)) - 1) for n in range(1, 9)], np.uint64)
+_ZEROS = np.uint64(0x3030303030303030)
+_OVER_NINE = np.uint64(0x7676767676767676)
+_HIGH_BITS = np.uint64(0x8080808080808080)
+
+
+def gather(buffer: Bytes, start: Positions, end: Positions) -> pa.BinaryArray:
+    """Copy the spans ``[start, end)`` of ``buffer`` into a binary array.
+
+    The spans must be in rising order and must not overlap. Then starts and ends, interleaved, are the offsets of
+    a binary array over ``buffer`` in which every second element is wanted, and Arrow does the copying.
+    """
+    n = len(start)
+    if n == 0:
+        return pa.array([], pa.binary())
+    offsets = np.empty(2 * n, np.int32)
+    offsets[0::2] = start
+    offsets[1::2] = end
+    interleaved = pa.Array.from_buffers(pa.binary(), 2 * n - 1, [None, pa.py_buffer(offsets), pa.py_buffer(buffer)])
+    return interleaved.take(pa.array(np.arange(0, 2 * n - 1, 2)))
+
+
+def packed(array: pa.Array) -> tuple[Bytes, Positions]:
+    """Return the bytes and the ``n + 1`` offsets of a string or binary array, without a copy of the bytes."""
+    if len(array) == 0:
+        return np.empty(0, np.uint8), np.zeros(1, np.int64)
+    width = np.int64 if pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type) else np.int32
+    _, offset_buffer, data_buffer = array.buffers()
+    offsets = np.frombuffer(offset_buffer, width)[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    data = np.frombuffer(data_buffer or b"", np.uint8)
+    return data[offsets[0] : offsets[-1]], offsets - offsets[0]
+
+
+def load_words(buffer: Bytes, position: Positions) -> npt.NDArray[np.uint64]:
+    """Load the eight bytes at each position as one little-endian number."""
+    words = np.ndarray((len(buffer) - 7,), "<u8", buffer, 0, (1,))
+    loaded: npt.NDArray[np.uint64] = words[position]
+    return loaded
+
+
+def decimals(buffer: Bytes, start: Positions, end: Positions) -> tuple[Positions, Mask]:
+    """Parse the ASCII decimal number in each span.
+
+    Returns:
+        The values, and which spans were numbers: one to nineteen digits and nothing else. The value of a span
+        that is not a number means nothing.
+    """
+    if len(start) == 0:
+        return _NO_POSITIONS, np.empty(0, np.bool_)
+    if end.min() < 24:  # a load reaches back up to 24 bytes
+        buffer = np.concatenate([np.zeros(24, np.uint8), buffer])
+        start, end = start + 24, end + 24
+    length = end - start
+    valid = (length > 0) & (length <= 19)
+    value = np.zeros(len(start), np.uint64)
+    for reach, scale in ((8, 1), (16, 10**8), (24, 10**16)):
+        digits = np.clip(length - (reach - 8), 0, 8)
+        word = (load_words(buffer, end - reach) ^ _ZEROS) & _KEEP[digits]
+        valid &= (((word + _OVER_NINE) | word) & _HIGH_BITS) == 0
+        # Eight digits at once: pairs, then fours, then all, each in its own lane of the word.
+        word = word * np.uint64(10) + (word >> np.uint64(8))
+        low = (word & np.uint64(0x000000FF000000FF)) * np.uint64(0x000F424000000064)
+        high = ((word >> np.uint64(16)) & np.uint64(0x000000FF000000FF)) * np.uint64(0x0000271000000001)
+        value += ((low + high) >> np.uint64(32)) * np.uint64(scale)
+        if not (length > reach).any():
+            break
+    if (length == 19).any():
+        valid &= value <= np.uint64(2**63 - 1)
+    return value.astype(np.int64), valid
+
+
+class Fields(NamedTuple):
+    """Where the separators stand in each row of a packed column.
+
+    Attributes:
+        position: positions of all separators in the packed buffer.
+        first: for each row, the index in ``position`` of its first separator.
+        per_row: for each row, how many separators it has.
+    """
+
+    position: Positions
+    first: Positions
+    per_row: Positions
+
+    def at(self, k: int | Positions) -> Positions:
+        """Return the position of each row's ``k``-th separator (any position where it has fewer)."""
+        if len(self.position) == 0:
+            return np.zeros(len(self.first), np.int64)
+        found: Positions = self.position[np.minimum(self.first + k, len(self.position) - 1)]
+        return found
+
+
+def split(is_separator: Mask, offsets: Positions) -> Fields:
+    """Find the separators of each row of a packed column."""
+    position = np.flatnonzero(is_separator)
+    rows = len(offsets) - 1
+    each, rest = divmod(len(position), rows) if rows else (0, 0)
+    # Nearly always each row has the same number: then no search is needed, only the proof that it is so.
+    uniform = rest == 0 and each > 0
+    if uniform and (position[::each] >= offsets[:-1]).all() and (position[each - 1 :: each] < offsets[1:]).all():
+        return Fields(position, np.arange(rows) * each, np.full(rows, each))
+    bounds = np.searchsorted(position, offsets)
+    return Fields(position, bounds[:-1], np.diff(bounds))
+
+
+def to_text(array: pa.BinaryArray) -> pa.StringArray:
+    """Make strings of bytes. What is not UTF-8 becomes U+FFFD, so one odd message cannot stop a query."""
+    try:
+        return array.cast(pa.string())
+    except pa.ArrowInvalid:
+        decoded = [None if value is None else value.decode("utf-8", "replace") for value in array.to_pylist()]
+        return pa.array(decoded, pa.string())

@@ -1,0 +1,184 @@
+"""The operations that are one line: INFO, CONNECT, SUB, UNSUB, PING, PONG, +OK, -ERR.
+
+INFO and CONNECT carry JSON. Their fields are those of the client protocol's tables; what a server sends beyond them
+is ignored, as the protocol asks.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from spark_nats.errors import ProtocolError
+from spark_nats.protocol.subjects import filter_violation, queue_violation
+
+PING = b"PING\r\n"
+PONG = b"PONG\r\n"
+
+
+class Op(StrEnum):
+    """What a server sends besides messages."""
+
+    INFO = "INFO"
+    PING = "PING"
+    PONG = "PONG"
+    OK = "+OK"
+    ERR = "-ERR"
+
+
+class Control(NamedTuple):
+    """One control line: its operation and what followed it on the line."""
+
+    op: Op
+    argument: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    """What a server says of itself in INFO.
+
+    A field that the server leaves out has the protocol's default: false, zero, empty.
+    """
+
+    server_id: str = ""
+    server_name: str = ""
+    version: str = ""
+    go: str = ""
+    host: str = ""
+    port: int = 0
+    headers: bool = False
+    max_payload: int = 0
+    proto: int = 0
+    client_id: int = 0
+    auth_required: bool = False
+    tls_required: bool = False
+    tls_verify: bool = False
+    tls_available: bool = False
+    connect_urls: tuple[str, ...] = ()
+    ws_connect_urls: tuple[str, ...] = ()
+    ldm: bool = False
+    git_commit: str = ""
+    jetstream: bool = False
+    ip: str = ""
+    client_ip: str = ""
+    nonce: str = field(default="", repr=False)
+    cluster: str = ""
+    domain: str = ""
+
+
+_INFO_TYPES = {f.name: type(f.default) for f in fields(ServerInfo)}
+
+
+def parse_info(argument: bytes) -> ServerInfo:
+    """Parse the JSON of an INFO line.
+
+    Raises:
+        ProtocolError: it is not a JSON object, or a field has another type than the protocol gives it.
+    """
+    try:
+        document = json.loads(argument)
+    except ValueError as error:
+        raise ProtocolError(f"INFO carries no valid JSON ({len(argument)} bytes): {error}") from None
+    if not isinstance(document, dict):
+        raise ProtocolError(f"INFO carries {type(document).__name__} instead of a JSON object")
+    if "ssl_required" in document:  # the name of tls_required before 2016
+        document.setdefault("tls_required", document["ssl_required"])
+    known: dict[str, Any] = {}
+    for name, expected in _INFO_TYPES.items():
+        value = document.get(name)
+        if value is None:
+            continue
+        if expected is tuple:
+            if not isinstance(value, list) or not all(isinstance(url, str) for url in value):
+                raise ProtocolError(f"INFO field {name!r} is not a list of strings")
+            value = tuple(value)
+        elif not isinstance(value, expected) or (expected is int and isinstance(value, bool)):
+            raise ProtocolError(f"INFO field {name!r} is {type(value).__name__}, not {expected.__name__}")
+        known[name] = value
+    return ServerInfo(**known)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectOptions:
+    """What a client says of itself in CONNECT.
+
+    ``echo`` false asks the server not to deliver this connection's own messages to it. (The older protocol pages
+    say the opposite; the current page and the server agree on this.)
+    """
+
+    verbose: bool = False
+    pedantic: bool = False
+    tls_required: bool = False
+    auth_token: str | None = field(default=None, repr=False)
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    name: str | None = None
+    lang: str = "python-arrow"
+    version: str = ""
+    protocol: int = 1
+    echo: bool = True
+    sig: str | None = field(default=None, repr=False)
+    jwt: str | None = field(default=None, repr=False)
+    no_responders: bool = True
+    headers: bool = True
+    nkey: str | None = None
+
+    def encode(self) -> bytes:
+        """Return the CONNECT line. Fields that are None are left out."""
+        document = {
+            "pass" if f.name == "password" else f.name: value
+            for f in fields(self)
+            if (value := getattr(self, f.name)) is not None
+        }
+        return b"CONNECT " + json.dumps(document, separators=(",", ":")).encode() + b"\r\n"
+
+
+def encode_sub(subject: str, sid: int, queue: str | None = None) -> bytes:
+    """Return a SUB line.
+
+    Raises:
+        ValueError: the subject or the queue group would not be one field of the line.
+    """
+    if violation := filter_violation(subject):
+        raise ValueError(f"subject {subject!r} {violation}")
+    if queue is None:
+        return f"SUB {subject} {sid}\r\n".encode()
+    if violation := queue_violation(queue):
+        raise ValueError(f"queue group {queue!r} {violation}")
+    return f"SUB {subject} {queue} {sid}\r\n".encode()
+
+
+def encode_unsub(sid: int, max_msgs: int | None = None) -> bytes:
+    """Return an UNSUB line; with ``max_msgs`` the server unsubscribes by itself after so many messages."""
+    return f"UNSUB {sid}\r\n".encode() if max_msgs is None else f"UNSUB {sid} {max_msgs}\r\n".encode()
+
+
+# Every other -ERR ends the connection: the protocol lists these, and the server has a few more of the same kind.
+_OPEN_AFTER = (
+    "invalid subject",
+    "invalid publish subject",
+    "permissions violation for ",
+    "maximum subscriptions exceeded",
+)
+
+
+def error_text(argument: bytes) -> str:
+    """Return the text of an -ERR line without its quotes."""
+    return argument.decode("utf-8", "replace").strip().strip("'")
+
+
+def closes_connection(text: str) -> bool:
+    """Tell whether the server closes the connection after this -ERR."""
+    return not text.lower().startswith(_OPEN_AFTER)
+
+
+def is_permissions_error(text: str) -> bool:
+    """Tell whether this -ERR refuses one publish or subscription."""
+    return text.lower().startswith("permissions violation")
+
+
+def is_authorization_error(text: str) -> bool:
+    """Tell whether this -ERR refuses the credentials."""
+    return text.lower().startswith(("authorization", "user authentication", "account authentication", "authentication"))

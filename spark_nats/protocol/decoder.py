@@ -1,0 +1,283 @@
+"""The decoder: chunks of received bytes in, columns of messages out.
+
+Strategy. A message is a control line (``MSG <subject> <sid> [reply] <#bytes>``, or ``HMSG`` with two sizes) and as
+many bytes as the line says, so strictly the only way to find the next message is to read this one's line. Doing that
+in Python costs more per message than everything else together. So the frames of a whole chunk are *guessed* at once:
+every line that begins with ``MSG `` or ``HMSG `` is a candidate, all candidates' lines are parsed by array arithmetic,
+and then the guesses are *verified*: a frame counts only if it begins exactly where a verified frame ended. A line
+inside a payload that looks like a message is never reached that way.
+
+Where a verified frame is not followed by a good candidate (a control line, tabs or several spaces between fields, a
+torn frame, an error), one step is taken by :meth:`_Scan._step`, which reads the protocol's grammar as it is written,
+and the guesses go on from there. So the guess can cost time but not correctness: whatever it does not recognise,
+the grammar decides, and only the grammar raises errors.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+
+from spark_nats.errors import ProtocolError
+from spark_nats.protocol.bytecolumns import Bytes, Positions, decimals, gather, packed, split
+from spark_nats.protocol.control import Control, Op
+from spark_nats.protocol.messages import Messages, Span
+
+MAX_LINE = 64 * 1024
+"""Longest control line accepted, in bytes. The server's own limit is 4 KiB; INFO with many servers is longer."""
+MAX_MESSAGE = 64 * 1024 * 1024
+"""Largest message accepted, in bytes, headers included: the most that a server can be configured to carry."""
+
+_CR, _LF, _SPACE, _TAB = b"\r\n \t"
+_FOUR_LETTERS = np.uint32(0x20202020)  # or-ed to four ASCII letters it makes them lower case
+_MSG = np.uint32(int.from_bytes(b"msg ", "little"))
+_HMSG = np.uint32(int.from_bytes(b"hmsg", "little"))
+_SHORTEST_LINE = len("MSG a 1 0")
+_LONGEST_SIZE = 8  # digits
+
+# The grammar: operation names in any case, fields separated by any number of spaces and tabs.
+_FIELD = rb"[ \t]+([^ \t]+)"
+_MESSAGE_LINE = re.compile(rb"(?i:MSG)%b%b(?:%b)??[ \t]+([0-9]+)[ \t]*" % (_FIELD, _FIELD, _FIELD))
+_HEADER_LINE = re.compile(rb"(?i:HMSG)%b%b(?:%b)??[ \t]+([0-9]+)[ \t]+([0-9]+)[ \t]*" % (_FIELD, _FIELD, _FIELD))
+_CONTROL_LINE = re.compile(rb"(?i:(INFO|PING|PONG|\+OK|-ERR))(?:[ \t]+(.*))?[ \t]*", re.DOTALL)
+
+
+class Decoded(NamedTuple):
+    """What one chunk completed.
+
+    Attributes:
+        messages: the messages, in order.
+        controls: the control lines, in order; each with the number of messages that came before it.
+    """
+
+    messages: Messages
+    controls: list[tuple[int, Control]]
+
+
+class Decoder:
+    """Turns the bytes of one connection into messages and control lines.
+
+    Args:
+        max_line: longest control line accepted, in bytes.
+        max_message: largest message accepted, headers included, in bytes.
+    """
+
+    def __init__(self, max_line: int = MAX_LINE, max_message: int = MAX_MESSAGE) -> None:
+        self._max_line = max_line
+        self._max_message = max_message
+        self._pending: list[bytes] = []
+        self._pending_size = 0
+        self._needed = 1  # bytes that must be there before anything new can be decoded
+
+    def feed(self, data: bytes) -> Decoded:
+        """Decode what ``data`` completes. What remains incomplete is kept for the next call.
+
+        Raises:
+            ProtocolError: the bytes are not the protocol. The connection is then of no more use.
+        """
+        self._pending.append(data)
+        self._pending_size += len(data)
+        if self._pending_size < self._needed:
+            return Decoded(_NOTHING, [])
+        chunk = self._pending[0] if len(self._pending) == 1 else b"".join(self._pending)
+        scan = _Scan(chunk, self._max_line, self._max_message)
+        scan.run()
+        rest = chunk[scan.position :]
+        self._pending = [rest] if rest else []
+        self._pending_size = len(rest)
+        self._needed = scan.needed
+        return Decoded(scan.messages(), scan.controls)
+
+
+class _Frames:
+    """A table of frames, one array per column; positions are those in the chunk.
+
+    The rows of ``table`` are: subject start and end, sid start and end, reply start and end, header start, payload
+    start and end. The header ends where the payload begins, the next frame begins two bytes after the payload.
+    """
+
+    ROWS = 9
+
+    def __init__(self, table: Positions) -> None:
+        self.table = table
+
+    def messages(self, buffer: Bytes) -> Messages:
+        subject, subject_end, sid, sid_end, reply, reply_end, header, payload, end = self.table
+        return Messages(
+            buffer,
+            Span(subject, subject_end),
+            Span(sid, sid_end),
+            Span(reply, reply_end),
+            Span(header, payload),
+            Span(payload, end),
+        )
+
+
+_NOTHING = _Frames(np.empty((_Frames.ROWS, 0), np.int64)).messages(np.empty(0, np.uint8))
+
+
+class _Scan:
+    """One pass over one chunk. After :meth:`run` all before ``position`` is decoded."""
+
+    def __init__(self, chunk: bytes, max_line: int, max_message: int) -> None:
+        self.chunk = chunk
+        self.buffer: Bytes = np.frombuffer(chunk, np.uint8)
+        self.max_line = max_line
+        self.max_message = max_message
+        self.position = 0
+        self.needed = 1
+        self.controls: list[tuple[int, Control]] = []
+        self._tables: list[Positions] = []
+        self._count = 0
+
+    def run(self) -> None:
+        """Decode all complete frames."""
+        guess = _Guess(self.buffer, self.max_message)
+        while self.position < len(self.chunk):
+            frames = guess.chain_from(self.position)
+            if frames.shape[1]:
+                self._add(frames)
+            elif not self._step():
+                break
+
+    def messages(self) -> Messages:
+        if not self._tables:
+            return _NOTHING
+        table = self._tables[0] if len(self._tables) == 1 else np.concatenate(self._tables, axis=1)
+        return _Frames(table).messages(self.buffer)
+
+    def _add(self, frames: Positions) -> None:
+        self._tables.append(frames)
+        self._count += frames.shape[1]
+        self.position = int(frames[-1, -1]) + 2
+
+    def _step(self) -> bool:
+        """Take one frame by the grammar. False when it is not complete yet."""
+        start = self.position
+        available = len(self.chunk) - start
+        eol = self.chunk.find(b"\r\n", start, start + self.max_line + 2)
+        if eol < 0:
+            if available > self.max_line:
+                raise ProtocolError(
+                    f"a control line is longer than {self.max_line} bytes and begins with "
+                    f"{_excerpt(self.chunk[start : start + 40])}"
+                )
+            self.needed = available + 1
+            return False
+        if found := _MESSAGE_LINE.fullmatch(self.chunk, start, eol):
+            header_size, total = 0, self._size(found, 4)
+        elif found := _HEADER_LINE.fullmatch(self.chunk, start, eol):
+            header_size, total = self._size(found, 4), self._size(found, 5)
+        elif found := _CONTROL_LINE.fullmatch(self.chunk, start, eol):
+            argument = (found[2] or b"").rstrip(b" \t")
+            self.controls.append((self._count, Control(Op(found[1].decode().upper()), argument)))
+            self.position = eol + 2
+            return True
+        else:
+            raise ProtocolError(f"not a line of the NATS protocol: {_excerpt(self.chunk[start:eol])}")
+        header = eol + 2
+        end = header + total
+        if header_size > total:
+            raise ProtocolError(
+                f"a header of {header_size} bytes in a message of {total}: {_excerpt(self.chunk[start:eol])}"
+            )
+        if end + 2 > len(self.chunk):
+            self.needed = end + 2 - start
+            return False
+        if self.chunk[end : end + 2] != b"\r\n":
+            raise ProtocolError(f"no CRLF after the {total} bytes of the message {_excerpt(self.chunk[start:eol])}")
+        reply = found.span(3) if found[3] is not None else (eol, eol)
+        row = (*found.span(1), *found.span(2), *reply, header, header + header_size, end)
+        self._add(np.array(row, np.int64).reshape(_Frames.ROWS, 1))
+        return True
+
+    def _size(self, found: re.Match[bytes], group: int) -> int:
+        # Compared as text first: Python refuses to convert thousands of digits.
+        digits = found[group].lstrip(b"0")
+        if len(digits) > len(str(self.max_message)) or int(digits or b"0") > self.max_message:
+            raise ProtocolError(f"a message larger than {self.max_message} bytes was announced: {_excerpt(found[0])}")
+        return int(digits or b"0")
+
+
+class _Guess:
+    """All places in a chunk that look like the beginning of a message, parsed but not yet believed."""
+
+    def __init__(self, buffer: Bytes, max_message: int) -> None:
+        feeds = np.flatnonzero(buffer == _LF)
+        starts = np.zeros_like(feeds)
+        starts[1:] = feeds[:-1] + 1
+        ends = feeds - 1  # where the CR of a line should be
+        long_enough = ends - starts >= _SHORTEST_LINE
+        starts, ends = starts[long_enough], ends[long_enough]
+        if len(starts) == 0:
+            self._start: Positions = starts
+            return
+        words = np.ndarray((len(buffer) - 3,), "<u4", buffer, 0, (1,))[starts] | _FOUR_LETTERS
+        has_header = words == _HMSG
+        candidate = ((words == _MSG) | has_header) & (buffer[ends] == _CR)
+        self._start, line_end, has_header = starts[candidate], ends[candidate], has_header[candidate]
+        if len(self._start):
+            self._parse(buffer, line_end, has_header.astype(np.int64), max_message)
+
+    def _parse(self, buffer: Bytes, line_end: Positions, has_header: Positions, max_message: int) -> None:
+        start = self._start
+        lines, offsets = packed(gather(buffer, start, line_end))
+        fields = split((lines == _SPACE) | (lines == _TAB), offsets)
+        has_reply = fields.per_row - 3 - has_header
+        good = (has_reply == 0) | (has_reply == 1)
+        operation_end, subject_end, sid_end = fields.at(0), fields.at(1), fields.at(2)
+        last = fields.at(fields.per_row - 1)
+        before_last = fields.at(fields.per_row - 2)
+        good &= operation_end - offsets[:-1] == 3 + has_header
+        if (np.diff(fields.position) == 1).any():  # two separators in a row: an empty field, so not these
+            doubled = fields.position[1:][np.diff(fields.position) == 1]
+            good[np.searchsorted(offsets[1:], doubled, "right")] = False
+        total, is_number = decimals(lines, last + 1, offsets[1:])
+        good &= is_number & (offsets[1:] - last <= _LONGEST_SIZE) & (total <= max_message)
+        if has_header.any():
+            header, is_number = decimals(lines, before_last + 1, last)
+            header = np.where(has_header, header, 0)
+            good &= ~has_header.astype(np.bool_) | (is_number & (header <= total))
+        else:
+            header = has_header  # all zero
+
+        shift = start - offsets[:-1]  # from a position in the packed lines to one in the chunk
+        reply_end = fields.at(2 + has_reply)
+        first_byte = line_end + 2
+        end = first_byte + total
+        complete = good & (end + 2 <= len(buffer))
+        tail = np.where(complete, end, 0)
+        complete &= (buffer[tail] == _CR) & (buffer[np.minimum(tail + 1, len(buffer) - 1)] == _LF)
+        self._good = complete
+        self._table = np.stack(
+            [
+                operation_end + 1 + shift,
+                subject_end + shift,
+                subject_end + 1 + shift,
+                sid_end + shift,
+                sid_end + has_reply + shift,
+                reply_end + shift,
+                first_byte,
+                first_byte + header,
+                end,
+            ]
+        )
+        # A candidate is linked to the next when its frame is good and ends where the next one starts.
+        linked = complete[:-1] & (end[:-1] + 2 == start[1:])
+        self._stops = np.append(np.flatnonzero(~linked), len(start) - 1)
+
+    def chain_from(self, position: int) -> Positions:
+        """Return the unbroken run of good frames of which the first begins at ``position``; may be empty."""
+        first = int(np.searchsorted(self._start, position))
+        if first == len(self._start) or self._start[first] != position:
+            return np.empty((_Frames.ROWS, 0), np.int64)
+        stop = int(self._stops[np.searchsorted(self._stops, first)])
+        frames: Positions = self._table[:, first : stop + int(self._good[stop])]
+        return frames
+
+
+def _excerpt(data: bytes) -> str:
+    """Show the beginning of what a server sent, safe to print."""
+    return repr(data[:80])[1:] + ("…" if len(data) > 80 else "")

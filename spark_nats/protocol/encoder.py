@@ -1,0 +1,85 @@
+"""The encoder: Arrow columns in, the bytes of PUB and HPUB for the whole batch out.
+
+One ``binary_join_element_wise`` puts the constant pieces of the line, the columns and the sizes together; the data
+buffer of its result is the wire. Nothing is validated here: the columns must have passed
+:func:`~spark_nats.protocol.subjects.find_subject_violation` and
+:func:`~spark_nats.protocol.headers.find_header_violation`, because afterwards a CR LF in them is a command.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_BINARY = pa.binary()
+
+
+def _constant(text: str) -> pa.Scalar:
+    return pa.scalar(text.encode(), _BINARY)
+
+
+_PUB, _HPUB, _NOTHING, _BLANK, _CRLF = (_constant(text) for text in ("PUB ", "HPUB ", "", " ", "\r\n"))
+
+
+def encode_messages(
+    subjects: pa.Array,
+    payloads: pa.Array,
+    replies: pa.Array | None = None,
+    headers: pa.Array | None = None,
+) -> pa.Buffer:
+    """Return the bytes that publish every row, in order.
+
+    Args:
+        subjects: string column without null.
+        payloads: string or binary column without null.
+        replies: string column; null where a message has no reply subject.
+        headers: binary column of header blocks; null where a message has none (it is then sent with PUB).
+
+    Raises:
+        pyarrow.ArrowCapacityError: the result would have 2 GiB or more; encode fewer rows at once.
+    """
+    payloads = payloads.cast(_BINARY)
+    subject_and_reply = [subjects.cast(_BINARY), _BLANK]
+    if replies is not None:
+        reply = pc.binary_join_element_wise(replies.cast(_BINARY), _BLANK, _NOTHING)
+        subject_and_reply.append(pc.fill_null(reply, _NOTHING))
+    size = pc.binary_length(payloads)
+    if headers is None:
+        pieces = [_PUB, *subject_and_reply, _text(size), _CRLF, payloads, _CRLF]
+    else:
+        present = headers.is_valid()
+        block = pc.fill_null(headers.cast(_BINARY), _NOTHING)
+        header_size = pc.binary_length(block)
+        total = pc.add(size, header_size)
+        sizes = pc.binary_join_element_wise(_text(header_size), _text(total), _BLANK)
+        if headers.null_count:
+            operation = pc.if_else(present, _HPUB, _PUB)
+            sizes = pc.if_else(present, sizes, _text(size))
+        else:
+            operation = _HPUB
+        pieces = [operation, *subject_and_reply, sizes, _CRLF, block, payloads, _CRLF]
+    wire = pc.binary_join_element_wise(*pieces, _NOTHING)
+    return _data(wire)
+
+
+def encode_message(subject: str, payload: bytes, reply: str | None = None, header: bytes | None = None) -> bytes:
+    """Return the bytes that publish one message. The same rules as for columns, for the client's own requests."""
+    to = f"{subject} {reply}" if reply else subject
+    if header is None:
+        return b"PUB %b %d\r\n%b\r\n" % (to.encode(), len(payload), payload)
+    total = len(header) + len(payload)
+    return b"HPUB %b %d %d\r\n%b%b\r\n" % (to.encode(), len(header), total, header, payload)
+
+
+def _text(numbers: pa.Array) -> pa.Array:
+    return numbers.cast(pa.string()).cast(_BINARY)
+
+
+def _data(array: pa.BinaryArray) -> pa.Buffer:
+    """Return the bytes of all elements, one after another."""
+    _, offsets, data = array.buffers()
+    if len(array) == 0 or data is None:
+        return pa.py_buffer(b"")
+    first, last = array.offset, array.offset + len(array)
+    bounds = memoryview(offsets).cast("i")
+    return data.slice(bounds[first], bounds[last] - bounds[first])

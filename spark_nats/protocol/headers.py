@@ -1,0 +1,252 @@
+"""Header blocks: ``NATS/1.0``, an optional inline status, then ``Name: value`` lines (ADR-4).
+
+Names keep the case in which they were sent and are compared with it; a name may repeat, and its values keep their
+order. White space around a value is not part of it. Names are printable ASCII without a colon; values may be any
+text without CR and LF.
+
+For columns the blocks of a whole batch are packed into one buffer and cut at every CRLF at once.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_nats.protocol.bytecolumns import Bytes, Mask, Positions, gather, packed, to_text
+from spark_nats.protocol.subjects import Violation
+
+VERSION = b"NATS/1.0"
+HEADERS_TYPE = pa.map_(pa.string(), pa.list_(pa.field("element", pa.string())))
+
+_CR, _LF, _COLON, _SPACE, _TAB = b"\r\n: \t"
+_NAME_BYTE = np.zeros(256, np.bool_)
+_NAME_BYTE[33:127] = True
+_NAME_BYTE[_COLON] = False
+
+
+class Status(NamedTuple):
+    """The inline status of a header block, with which the server answers by itself.
+
+    Attributes:
+        code: such as 100 (heartbeat), 404, 408, 409, 503 (no responders).
+        description: the server's words; may be empty.
+        headers: the block's headers, one value each.
+    """
+
+    code: int
+    description: str
+    headers: dict[str, str]
+
+
+class HeaderColumn(NamedTuple):
+    """The headers of a batch.
+
+    Attributes:
+        values: ``map<string, list<string>>``, never null.
+        malformed: how many lines were no ``Name: value`` and are left out.
+    """
+
+    values: pa.MapArray
+    malformed: int
+
+
+def parse_block(block: bytes) -> dict[str, list[str]]:
+    """Parse one header block into its names and values. Lines that are no header are left out."""
+    headers: dict[str, list[str]] = {}
+    for line in block.split(b"\r\n")[1:]:
+        name, colon, value = line.partition(b":")
+        if colon and name:
+            text = value.strip(b" \t").decode("utf-8", "replace")
+            headers.setdefault(name.decode("utf-8", "replace"), []).append(text)
+    return headers
+
+
+def parse_status(block: bytes) -> Status | None:
+    """Return the inline status of a header block, None when it has none."""
+    line = block.split(b"\r\n", 1)[0]
+    if not line.startswith(VERSION):
+        return None
+    code, _, description = line[len(VERSION) :].strip(b" \t").partition(b" ")
+    if not code.isdigit():
+        return None
+    headers = {name: values[0] for name, values in parse_block(block).items()}
+    return Status(int(code), description.strip().decode("utf-8", "replace"), headers)
+
+
+def split_blocks(blocks: pa.BinaryArray) -> HeaderColumn:
+    """Parse a column of header blocks; an empty block gives an empty map."""
+    rows = len(blocks)
+    data, offsets = packed(blocks)
+    if len(data) == 0:
+        return HeaderColumn(_maps(np.zeros(rows + 1, np.int64), _no_text(), _no_lists()), 0)
+
+    # Lines: each ends at a CRLF. The first of a block is its version, the last is empty.
+    feeds = np.flatnonzero(data == _LF)
+    feeds = feeds[(feeds > 0) & (data[feeds - 1] == _CR)]
+    end = feeds - 1
+    start = np.empty_like(end)
+    row = np.searchsorted(offsets[1:], end, "right")
+    if len(end):
+        start[0] = 0
+        start[1:] = feeds[:-1] + 1
+        start = np.maximum(start, offsets[row])
+    is_version = start == offsets[row]
+    wanted = ~is_version & (end > start)
+    start, end, row = start[wanted], end[wanted], row[wanted]
+
+    colons = np.flatnonzero(data == _COLON)
+    nearest = np.searchsorted(colons, start)
+    colon = colons[np.minimum(nearest, len(colons) - 1)] if len(colons) else np.full_like(start, -1)
+    valid = (nearest < len(colons)) & (colon < end) & (colon > start)
+    malformed = int(np.count_nonzero(~valid))
+    if malformed:
+        start, end, row, colon = start[valid], end[valid], row[valid], colon[valid]
+
+    names = to_text(gather(data, start, colon))
+    values = to_text(gather(data, *_strip(data, colon + 1, end)))
+    return HeaderColumn(_group(rows, row, names, values), malformed)
+
+
+def _strip(data: Bytes, start: Positions, end: Positions) -> tuple[Positions, Positions]:
+    """Move both ends of each span inwards past spaces and tabs."""
+
+    def blank(position: Positions) -> Mask:
+        byte = data[position]
+        found: Mask = (byte == _SPACE) | (byte == _TAB)
+        return found
+
+    start, end = start.copy(), end.copy()
+    while (leading := (start < end) & blank(np.minimum(start, len(data) - 1))).any():
+        start[leading] += 1
+    while (trailing := (start < end) & blank(end - 1)).any():
+        end[trailing] -= 1
+    return start, end
+
+
+def _group(rows: int, row: Positions, names: pa.StringArray, values: pa.StringArray) -> pa.MapArray:
+    """Put header lines into one map per row, and values of the same name into one list."""
+    code = np.asarray(names.dictionary_encode().indices, dtype=np.int64)
+    key = row * (int(code.max()) + 1 if len(code) else 1) + code
+    order = np.argsort(key, kind="stable")
+    is_first = np.ones(len(key), np.bool_)
+    is_first[1:] = np.diff(key[order]) != 0
+    if is_first.all():
+        offsets = np.searchsorted(row, np.arange(rows + 1))
+        lists = pa.ListArray.from_arrays(pa.array(np.arange(len(row) + 1), pa.int32()), values)
+        return _maps(offsets, names, lists)
+    # A name repeats: entries stand where its first line stood, and hold the values of all its lines.
+    leader = np.empty(len(key), np.int64)
+    leader[order] = order[is_first][np.cumsum(is_first) - 1]
+    together = np.argsort(leader, kind="stable")
+    entries, lengths = np.unique(leader, return_counts=True)
+    lists = pa.ListArray.from_arrays(
+        pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32()), values.take(pa.array(together))
+    )
+    offsets = np.searchsorted(row[entries], np.arange(rows + 1))
+    return _maps(offsets, names.take(pa.array(entries)), lists)
+
+
+def _maps(offsets: Positions, names: pa.StringArray, lists: pa.ListArray) -> pa.MapArray:
+    return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), names, lists).cast(HEADERS_TYPE)
+
+
+def _no_text() -> pa.StringArray:
+    return pa.array([], pa.string())
+
+
+def _no_lists() -> pa.ListArray:
+    return pa.array([], pa.list_(pa.string()))
+
+
+# Writing
+
+
+class HeaderLines(NamedTuple):
+    """The headers of a batch, one element per line: what a map column is flattened to.
+
+    Attributes:
+        row: the row that each line belongs to, rising.
+        name: header names.
+        value: header values.
+        rows: how many rows the batch has.
+    """
+
+    row: Positions
+    name: pa.StringArray
+    value: pa.StringArray
+    rows: int
+
+    def where(self, chosen: Mask) -> HeaderLines:
+        """Return the chosen lines."""
+        mask = pa.array(chosen)
+        return HeaderLines(self.row[chosen], self.name.filter(mask), self.value.filter(mask), self.rows)
+
+
+def flatten(headers: pa.Array) -> HeaderLines:
+    """Flatten a ``map<string, string>`` or ``map<string, list<string>>`` column to its lines.
+
+    A null map has no lines, a name with an empty or null list has none either.
+    """
+    rows = len(headers)
+    if headers.null_count:
+        headers = pc.if_else(headers.is_valid(), headers, pa.scalar([], headers.type))
+    offsets = np.asarray(headers.offsets, dtype=np.int64)
+    first, last = int(offsets[0]), int(offsets[-1])
+    names, items = headers.keys.slice(first, last - first), headers.items.slice(first, last - first)
+    row = np.repeat(np.arange(rows), np.diff(offsets))
+    if pa.types.is_list(items.type) or pa.types.is_large_list(items.type):
+        parent = pc.list_parent_indices(items)
+        names, items = names.take(parent), items.flatten()
+        row = row[np.asarray(parent)]
+    return HeaderLines(row, names.cast(pa.string()), items.cast(pa.string()), rows)
+
+
+def find_header_violation(lines: HeaderLines) -> Violation | None:
+    """Find the first header line that may not be sent, and say why."""
+    name_data, name_offsets = packed(lines.name)
+    value_data, value_offsets = packed(lines.value)
+
+    def rows_with(wrong: Mask, offsets: Positions) -> Mask:
+        rows = np.zeros(len(offsets) - 1, np.bool_)
+        rows[np.searchsorted(offsets[1:], np.flatnonzero(wrong), "right")] = True
+        return rows
+
+    checks = [
+        (np.diff(name_offsets) == 0, "has a header with an empty name"),
+        (
+            rows_with(~_NAME_BYTE[name_data], name_offsets),
+            "has a header name with white space, a control character, a colon or a character outside ASCII",
+        ),
+        (np.asarray(lines.value.is_null()), "has a header whose value is null"),
+        (
+            rows_with((value_data == _CR) | (value_data == _LF), value_offsets),
+            "has a header value with a line break (CR or LF)",
+        ),
+    ]
+    found = [Violation(int(lines.row[wrong.argmax()]), rule) for wrong, rule in checks if wrong.any()]
+    return min(found, default=None)
+
+
+def encode_blocks(lines: HeaderLines, extra: list[tuple[str, pa.Array | str]] | None = None) -> pa.BinaryArray:
+    """Return the header block of each row, null for rows that have no header.
+
+    Args:
+        lines: headers that passed :func:`find_header_violation`.
+        extra: more headers to give every row, as a value for all or a column with one per row; a null in such a
+            column leaves the header out of that row.
+    """
+    text = pc.binary_join_element_wise(lines.name, ": ", lines.value, "\r\n", "")
+    offsets = pa.array(np.searchsorted(lines.row, np.arange(lines.rows + 1)), pa.int32())
+    parts = [pc.binary_join(pa.ListArray.from_arrays(offsets, text), "")]
+    for name, value in extra or []:
+        line = pc.binary_join_element_wise(f"{name}: ", value, "\r\n", "")
+        if isinstance(line, pa.Scalar):
+            line = pa.repeat(line, lines.rows)
+        parts.append(pc.fill_null(line, ""))
+    body = pc.binary_join_element_wise(*parts, "") if len(parts) > 1 else parts[0]
+    present = pc.greater(pc.binary_length(body), 0)
+    block = pc.binary_join_element_wise(VERSION.decode() + "\r\n", body, "\r\n", "")
+    return pc.if_else(present, block, pa.scalar(None, pa.string())).cast(pa.binary())

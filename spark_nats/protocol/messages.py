@@ -1,0 +1,114 @@
+"""A batch of delivered messages as columns.
+
+The decoder leaves every message where it was received and only notes where its parts begin and end. An Arrow column
+is built from those spans when somebody asks for it, so a column that nobody reads costs nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_nats.protocol.bytecolumns import Bytes, Mask, Positions, decimals, gather, to_text
+from spark_nats.protocol.headers import HeaderColumn, Status, parse_status, split_blocks
+
+
+class Span(NamedTuple):
+    """Start and end of one part of each message. An absent part is empty."""
+
+    start: Positions
+    end: Positions
+
+    def take(self, index: Positions | Mask | slice) -> Span:
+        """Return the spans of the chosen messages."""
+        return Span(self.start[index], self.end[index])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Messages:
+    """Messages in the order in which they arrived.
+
+    Attributes:
+        buffer: the received bytes that all spans point into.
+        subject: subject.
+        sid: subscription id, as the client chose it in SUB.
+        reply: reply subject; empty where there is none.
+        header: header block, from ``NATS/1.0`` to its closing empty line; empty where there is none.
+        payload: payload; may be empty.
+    """
+
+    buffer: Bytes
+    subject: Span
+    sid: Span
+    reply: Span
+    header: Span
+    payload: Span
+
+    def __len__(self) -> int:
+        return len(self.subject.start)
+
+    def take(self, index: Positions | Mask | slice) -> Messages:
+        """Return the chosen messages, which must stay in order. The buffer is shared."""
+        return Messages(
+            self.buffer,
+            self.subject.take(index),
+            self.sid.take(index),
+            self.reply.take(index),
+            self.header.take(index),
+            self.payload.take(index),
+        )
+
+    def gather(self, span: Span) -> pa.BinaryArray:
+        """Copy one part of every message into a binary column."""
+        return gather(self.buffer, span.start, span.end)
+
+    def subjects(self) -> pa.StringArray:
+        """Return the subjects."""
+        return to_text(self.gather(self.subject))
+
+    def sids(self) -> Positions:
+        """Return the subscription ids as numbers; -1 where one is not a decimal number."""
+        value, valid = decimals(self.buffer, *self.sid)
+        return np.where(valid, value, -1)
+
+    def replies(self) -> pa.StringArray:
+        """Return the reply subjects, null where a message has none."""
+        replies = to_text(self.gather(self.reply))
+        absent = self.reply.start == self.reply.end
+        if not absent.any():
+            return replies
+        return pc.if_else(pa.array(~absent), replies, pa.scalar(None, pa.string()))
+
+    def payloads(self) -> pa.BinaryArray:
+        """Return the payloads."""
+        return self.gather(self.payload)
+
+    def headers(self) -> HeaderColumn:
+        """Return the headers as one map per message, empty where a message has none."""
+        return split_blocks(self.gather(self.header))
+
+    def payload_at(self, i: int) -> bytes:
+        """Return the payload of message ``i``."""
+        return self.buffer[self.payload.start[i] : self.payload.end[i]].tobytes()
+
+    def header_at(self, i: int) -> bytes:
+        """Return the header block of message ``i``; empty when it has none."""
+        return self.buffer[self.header.start[i] : self.header.end[i]].tobytes()
+
+    def subject_at(self, i: int) -> str:
+        """Return the subject of message ``i``."""
+        return self.buffer[self.subject.start[i] : self.subject.end[i]].tobytes().decode("utf-8", "replace")
+
+    def statuses(self) -> list[tuple[int, Status]]:
+        """Return the messages that carry an inline status, with their indexes.
+
+        A status (``NATS/1.0 503``) is how the server itself answers; a message of a publisher carries none. Only
+        messages without payload are looked at, since a status has none, and that leaves few or none to parse.
+        """
+        candidates = np.flatnonzero((self.payload.start == self.payload.end) & (self.header.end > self.header.start))
+        found = ((int(i), parse_status(self.header_at(int(i)))) for i in candidates)
+        return [(i, status) for i, status in found if status is not None]

@@ -10,23 +10,21 @@ Names have no dots, so the number of tokens tells them apart.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from spark_nats.errors import ProtocolError
-from spark_nats.protocol.bytecolumns import Positions, decimals, packed, split
+from spark_nats.protocol.bytecolumns import Mask, Positions, decimals, packed, split
 
 _DOT = ord(".")
-_PREFIX = b"$JS.ACK."
 _SHORT_FORM_DOTS = 8  # nine tokens
 _LONG_FORM_DOTS = 10  # eleven tokens, twelve with the trailing one
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Delivery:
-    """Metadata of a batch of JetStream deliveries.
+class Delivery(NamedTuple):
+    """Metadata of one JetStream delivery.
 
     Attributes:
         stream_sequence: sequence in the stream.
@@ -35,37 +33,66 @@ class Delivery:
         pending: how many messages the consumer had still to deliver.
     """
 
-    stream_sequence: Positions
-    consumer_sequence: Positions
-    timestamp: Positions
-    pending: Positions
+    stream_sequence: int
+    consumer_sequence: int
+    timestamp: int
+    pending: int
 
 
-def parse_deliveries(replies: pa.BinaryArray) -> Delivery:
-    """Parse a column of acknowledgement subjects.
+class Deliveries:
+    """Metadata of a batch of JetStream deliveries. A column is parsed when it is asked for.
+
+    Args:
+        replies: the deliveries' reply subjects.
 
     Raises:
-        ProtocolError: one of them is no acknowledgement subject.
+        ProtocolError: one of them is no acknowledgement subject; also from the methods.
     """
-    data, offsets = packed(replies)
-    dots = split(data == _DOT, offsets)
-    is_short = dots.per_row == _SHORT_FORM_DOTS
-    known = is_short | (dots.per_row == _LONG_FORM_DOTS) | (dots.per_row == _LONG_FORM_DOTS + 1)
-    # The dot before the first of the five numbers: after $JS, ACK, [domain, hash,] stream and consumer.
-    before = np.where(is_short, 3, 5)
-    bounds = [dots.at(before + k) for k in range(5)]
-    bounds.append(np.where(dots.per_row > before + 5, dots.at(before + 5), offsets[1:]))
-    numbers = []
-    for k in range(1, 5):
-        value, valid = decimals(data, np.minimum(bounds[k] + 1, bounds[k + 1]), bounds[k + 1])
-        known &= valid
-        numbers.append(value)
-    if not known.all():
-        example = replies[int(np.argmin(known))].as_py()
-        raise ProtocolError(f"a delivery's reply is no JetStream acknowledgement subject: {example[:100]!r}")
-    return Delivery(*numbers)
 
+    def __init__(self, replies: pa.BinaryArray) -> None:
+        self._replies = replies
+        self._data, self._offsets = packed(replies)
+        self._dots = split(self._data == _DOT, self._offsets)
+        count = self._dots.per_row
+        is_short = count == _SHORT_FORM_DOTS
+        self._require(is_short | (count == _LONG_FORM_DOTS) | (count == _LONG_FORM_DOTS + 1))
+        # The dot before the five numbers: after $JS, ACK, [domain, hash,] stream and consumer.
+        self._before = np.where(is_short, 3, 5)
 
-def is_acknowledgement(reply: bytes) -> bool:
-    """Tell whether a reply subject is JetStream's, and so must not be published to by a query."""
-    return reply.startswith(_PREFIX)
+    def __len__(self) -> int:
+        return len(self._replies)
+
+    def head(self, count: int) -> Deliveries:
+        """Return the first ``count`` deliveries."""
+        return Deliveries(self._replies.slice(0, count))
+
+    def at(self, i: int) -> Delivery:
+        """Return the metadata of delivery ``i``."""
+        tokens = self._replies[i].as_py().split(b".")
+        _, stream_sequence, consumer_sequence, timestamp, pending = tokens[self._before[i] + 1 :][:5]
+        try:
+            return Delivery(int(stream_sequence), int(consumer_sequence), int(timestamp), int(pending))
+        except ValueError:
+            raise self._error(i) from None
+
+    def stream_sequences(self) -> Positions:
+        """Return the sequences in the stream."""
+        return self._number(1)
+
+    def timestamps(self) -> Positions:
+        """Return when the messages were stored, in nanoseconds since 1970 UTC."""
+        return self._number(3)
+
+    def _number(self, k: int) -> Positions:
+        start, end = self._dots.at(self._before + k) + 1, self._dots.at(self._before + k + 1)
+        value, valid = decimals(self._data, start, end)
+        self._require(valid)
+        return value
+
+    def _require(self, valid: Mask) -> None:
+        if not valid.all():
+            raise self._error(int(np.argmin(valid)))
+
+    def _error(self, i: int) -> ProtocolError:
+        reply = self._replies[i].as_py()[:100]
+        return ProtocolError(f"a delivery's reply is no JetStream acknowledgement subject: {reply!r}")

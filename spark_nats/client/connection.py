@@ -1,0 +1,421 @@
+"""One connection to a server, driven by its caller.
+
+There is no thread: whoever waits for something (an answer, a PONG, messages, room to send) receives whatever comes in
+meanwhile, answers PING, keeps INFO, and puts messages aside for the subscription that they belong to. An ``-ERR`` is
+raised from the call that received it.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import NamedTuple, Self
+
+import numpy as np
+import pyarrow as pa
+
+from spark_nats.client.auth import Credentials
+from spark_nats.client.servers import Server
+from spark_nats.client.transport import Transport
+from spark_nats.errors import (
+    AuthorizationError,
+    NatsConnectionError,
+    NatsError,
+    NatsTimeoutError,
+    NoRespondersError,
+    PermissionsError,
+    ProtocolError,
+    ServerError,
+)
+from spark_nats.protocol.control import (
+    PING,
+    PONG,
+    ConnectOptions,
+    Control,
+    Op,
+    ServerInfo,
+    closes_connection,
+    encode_sub,
+    encode_unsub,
+    error_text,
+    is_authorization_error,
+    is_permissions_error,
+    parse_info,
+)
+from spark_nats.protocol.decoder import Decoder
+from spark_nats.protocol.encoder import encode_message
+from spark_nats.protocol.headers import parse_status
+from spark_nats.protocol.messages import Messages
+
+logger = logging.getLogger(__name__)
+
+_MAX_PINGS_OUT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionOptions:
+    """How to reach a server. Equal options mean that a connection can be shared.
+
+    Attributes:
+        servers: tried in this order until one lets us in.
+        credentials: used where a server's URL has none of its own.
+        name: how the server's monitoring calls this connection.
+        connect_timeout: seconds for connection and handshake, for each server.
+        request_timeout: seconds to wait for an answer, or for the server to take what is sent.
+        ping_interval: seconds of silence after which the server is pinged; after two unanswered pings it is lost.
+        inbox_prefix: first tokens of the subjects on which answers are awaited.
+    """
+
+    servers: tuple[Server, ...] = (Server("localhost"),)
+    credentials: Credentials = field(default=Credentials(), repr=False)
+    name: str = "spark-nats"
+    connect_timeout: float = 5.0
+    request_timeout: float = 5.0
+    ping_interval: float = 120.0
+    inbox_prefix: str = "_INBOX"
+
+
+class Reply(NamedTuple):
+    """The answer to a request."""
+
+    payload: bytes
+    header: bytes
+
+
+class Subscription:
+    """A subscription, and the messages that have arrived for it and were not taken yet."""
+
+    def __init__(self, sid: int, subject: str) -> None:
+        self.sid = sid
+        self.subject = subject
+        self.pending: deque[Messages] = deque()
+
+
+def connect(options: ConnectionOptions) -> Connection:
+    """Connect to the first of ``options.servers`` that lets us in.
+
+    Raises:
+        AuthorizationError: a server refused the credentials; the others are then not tried.
+        NatsConnectionError: no server could be reached.
+    """
+    failures = []
+    for server in options.servers:
+        try:
+            return Connection(server, options)
+        except AuthorizationError:
+            raise
+        except (NatsError, OSError) as error:
+            failures.append(f"{server}: {_reason(error)}")
+    raise NatsConnectionError(
+        f"no NATS server could be reached ({'; '.join(failures)}); "
+        "check the option 'servers' and that a nats-server listens there"
+    )
+
+
+class Connection:
+    """A connection to one server. Not for use by several threads at once.
+
+    Args:
+        server: where to connect.
+        options: how.
+
+    Raises:
+        OSError: nothing listens there.
+        NatsError: the handshake failed.
+    """
+
+    def __init__(self, server: Server, options: ConnectionOptions) -> None:
+        self.server = server
+        self.options = options
+        self.info = ServerInfo()
+        self.closed = False
+        self._decoder = Decoder()
+        self._subscriptions: dict[int, Subscription] = {}
+        self._next_sid = 1
+        self._requests: Subscription | None = None
+        self._request_count = 0
+        self._pings_sent = 0
+        self._pongs_received = 0
+        self._transport = Transport.open(server, options.connect_timeout)
+        self._last_heard = time.monotonic()  # or last pinged
+        try:
+            self._handshake(time.monotonic() + options.connect_timeout)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Connection to {self.server}{' (closed)' if self.closed else ''}>"
+
+    # Handshake
+
+    def _handshake(self, deadline: float) -> None:
+        if not self._receive_until(lambda: self.info != ServerInfo(), deadline):
+            raise NatsTimeoutError(
+                f"accepted the connection but sent no INFO in {self.options.connect_timeout:g} s; is it a NATS server?"
+            )
+        if self.info.tls_required:
+            raise NatsConnectionError("requires TLS, which this version does not speak yet")
+        # The package's version belongs to the package, so it is looked up late.
+        from spark_nats import __version__
+
+        credentials = self.server.credentials or self.options.credentials
+        hello = credentials.apply(ConnectOptions(name=self.options.name, version=__version__))
+        self._send(hello.encode(), deadline)
+        self._ping(deadline)
+        if not self._wait_for_pong(deadline):
+            raise NatsTimeoutError(f"did not answer CONNECT in {self.options.connect_timeout:g} s")
+
+    # Subscriptions and messages
+
+    def new_inbox(self) -> str:
+        """Return a subject that nobody else uses, on which to await answers."""
+        return f"{self.options.inbox_prefix}.{secrets.token_hex(8)}"
+
+    def subscribe(self, subject: str, queue: str | None = None) -> Subscription:
+        """Subscribe to a subject or wildcard, in a queue group if one is named.
+
+        Raises:
+            ValueError: the subject or the queue group is not valid.
+            NatsError: the connection failed.
+        """
+        subscription = Subscription(self._next_sid, subject)
+        self.send(encode_sub(subject, subscription.sid, queue))
+        self._next_sid += 1
+        self._subscriptions[subscription.sid] = subscription
+        return subscription
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """End a subscription. What is still on its way is dropped."""
+        if self._subscriptions.pop(subscription.sid, None) is not None and not self.closed:
+            self.send(encode_unsub(subscription.sid))
+
+    def next(self, subscription: Subscription, timeout: float) -> Messages | None:
+        """Return the messages that have arrived; waits up to ``timeout`` seconds for the first.
+
+        Returns:
+            At least one message, or None when there was none in time.
+
+        Raises:
+            NatsError: the connection failed, or the server reported an error.
+        """
+        deadline = time.monotonic() + timeout
+        if not self._receive_until(lambda: bool(subscription.pending), deadline):
+            return None
+        return subscription.pending.popleft()
+
+    def request(self, subject: str, payload: bytes, timeout: float | None = None, header: bytes | None = None) -> Reply:
+        """Send a request and return its first answer.
+
+        Args:
+            subject: where to.
+            payload: what.
+            timeout: seconds to wait; the connection's ``request_timeout`` when None.
+            header: header block, if any.
+
+        Raises:
+            NoRespondersError: nobody listens there.
+            NatsTimeoutError: no answer in time.
+            NatsError: the connection failed, or the server reported an error.
+        """
+        if self._requests is None:
+            self._requests = self.subscribe(f"{self.new_inbox()}.*")
+        self._request_count += 1
+        inbox = f"{self._requests.subject[:-1]}{self._request_count}"
+        self.send(encode_message(subject, payload, inbox, header))
+        limit = self.options.request_timeout if timeout is None else timeout
+        deadline = time.monotonic() + limit
+        while True:
+            messages = self.next(self._requests, deadline - time.monotonic())
+            if messages is None:
+                raise NatsTimeoutError(f"no answer from {self.server} to {subject} in {limit:g} s")
+            for i in range(len(messages)):
+                if messages.subject_at(i) != inbox:
+                    continue  # late answer to a request that was given up
+                reply = Reply(messages.payload_at(i), messages.header_at(i))
+                if not reply.payload and (status := parse_status(reply.header)) and status.code == 503:
+                    raise NoRespondersError(f"nobody listens on {subject} at {self.server}")
+                return reply
+
+    # Sending
+
+    def send(self, data: bytes | pa.Buffer) -> None:
+        """Send encoded protocol lines.
+
+        What the server sends meanwhile is received, so neither side can be stuck with full buffers.
+
+        Raises:
+            NatsTimeoutError: the server took nothing for ``request_timeout`` seconds.
+            NatsError: the connection failed, or the server reported an error.
+        """
+        self._send(data, time.monotonic() + self.options.request_timeout)
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until the server has processed all that was sent (PING, PONG).
+
+        Raises:
+            NatsTimeoutError: no PONG in time (``request_timeout`` when ``timeout`` is None).
+            NatsError: the connection failed, or the server reported an error on what was sent.
+        """
+        limit = self.options.request_timeout if timeout is None else timeout
+        deadline = time.monotonic() + limit
+        self._ping(deadline)
+        if not self._wait_for_pong(deadline):
+            raise NatsTimeoutError(f"{self.server} did not answer PING in {limit:g} s")
+
+    def close(self) -> None:
+        """Close the connection; harmless when it is closed already."""
+        self.closed = True
+        self._transport.close()
+
+    # The wire
+
+    def _wait_for_pong(self, deadline: float) -> bool:
+        wanted = self._pings_sent  # the server answers in order
+        return self._receive_until(lambda: self._pongs_received >= wanted, deadline)
+
+    def _receive_until(self, done: Callable[[], bool], deadline: float) -> bool:
+        """Take in what arrives until ``done``. False when the deadline came first."""
+        while not done():
+            expired = time.monotonic() >= deadline
+            if not self._receive(deadline) or expired:
+                return done()
+        return True
+
+    def _receive(self, deadline: float) -> bool:
+        """Take in what has arrived or arrives until the deadline. False when that was nothing."""
+        self._check_open()
+        while True:
+            ping_at = self._last_heard + self.options.ping_interval
+            if self._transport.wait(min(deadline, ping_at)):
+                self._take_in()
+                return True
+            if time.monotonic() >= deadline:
+                return False
+            self._ping_silent_server()
+
+    def _ping_silent_server(self) -> None:
+        if self._pings_sent - self._pongs_received >= _MAX_PINGS_OUT:
+            self.close()
+            raise NatsConnectionError(
+                f"{self.server} has been silent and did not answer {_MAX_PINGS_OUT} PINGs, "
+                f"{self.options.ping_interval:g} s apart; the connection is given up"
+            )
+        self._last_heard = time.monotonic()
+        self._ping(self._last_heard + self.options.request_timeout)
+
+    def _ping(self, deadline: float) -> None:
+        self._pings_sent += 1
+        self._send(PING, deadline)
+
+    def _send(self, data: bytes | pa.Buffer, deadline: float) -> None:
+        self._check_open()
+        rest = memoryview(data)
+        while rest:
+            try:
+                sent = self._transport.send(rest)
+            except OSError as error:
+                raise self._lost(error) from None
+            if sent:
+                rest = rest[sent:]
+                deadline = max(deadline, time.monotonic() + self.options.request_timeout)
+            elif not self._transport.wait(deadline, to_write=True):
+                self.close()
+                raise NatsTimeoutError(
+                    f"{self.server} took no data for {self.options.request_timeout:g} s; "
+                    f"{len(rest)} bytes were not sent"
+                )
+            else:
+                self._take_in()
+
+    def _take_in(self) -> None:
+        """Receive what is there, put messages aside for their subscriptions, act on control lines."""
+        try:
+            data = self._transport.receive()
+        except OSError as error:
+            self.close()
+            raise NatsConnectionError(f"the connection to {self.server} broke: {_reason(error)}") from None
+        if data is None:
+            self.close()
+            raise NatsConnectionError(f"{self.server} closed the connection")
+        if not data:
+            return
+        self._last_heard = time.monotonic()
+        try:
+            messages, controls = self._decoder.feed(data)
+            if len(messages):
+                self._put_aside(messages)
+            for _, control in controls:
+                self._obey(control)
+        except ProtocolError as error:
+            self.close()
+            raise ProtocolError(f"{self.server} does not speak the NATS protocol: {error}") from None
+
+    def _put_aside(self, messages: Messages) -> None:
+        sids = messages.sids()
+        if (sids == sids[0]).all():
+            groups = [(int(sids[0]), messages)]
+        else:
+            groups = [(int(sid), messages.take(sids == sid)) for sid in np.unique(sids)]
+        for sid, group in groups:
+            if subscription := self._subscriptions.get(sid):
+                subscription.pending.append(group)
+
+    def _obey(self, control: Control) -> None:
+        if control.op is Op.PING:
+            self._send(PONG, time.monotonic() + self.options.request_timeout)
+        elif control.op is Op.PONG:
+            self._pongs_received += 1
+        elif control.op is Op.INFO:
+            self.info = parse_info(control.argument)
+            if self.info.ldm:
+                logger.warning("%s is shutting down (lame duck mode)", self.server)
+        elif control.op is Op.ERR:
+            raise self._server_error(error_text(control.argument))
+
+    def _server_error(self, text: str) -> NatsError:
+        if is_permissions_error(text):
+            return PermissionsError(f"{self.server} refused: {text}; the user lacks this permission", text)
+        if closes_connection(text):
+            self.close()
+        if is_authorization_error(text):
+            return AuthorizationError(
+                f"{self.server} refused the credentials: {text}; check the options 'user', 'password' and 'token'"
+            )
+        return ServerError(f"{self.server} reported: {text}", text)
+
+    def _lost(self, error: OSError) -> NatsError:
+        """Explain a failed send: the server often says why before it closes."""
+        try:
+            while self._transport.wait(time.monotonic() + 0.2):
+                self._take_in()
+        except NatsError as reason:
+            if not isinstance(reason, NatsConnectionError) or isinstance(reason, AuthorizationError):
+                return reason
+        self.close()
+        return NatsConnectionError(f"the connection to {self.server} broke: {_reason(error)}")
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise NatsConnectionError(f"the connection to {self.server} is closed")
+
+
+def _reason(error: Exception) -> str:
+    """Say in a few words what an exception means; an OSError's text without its number."""
+    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)

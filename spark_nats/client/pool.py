@@ -1,0 +1,97 @@
+"""Connections kept for the next task of the same process.
+
+Spark runs one task after another in the same Python worker, so a connection is worth keeping for a moment. It is closed
+when nobody has asked for it for :data:`IDLE_SECONDS`: a query that has ended must not leave connections behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Iterator
+
+from spark_nats.client.connection import Connection, ConnectionOptions, connect
+from spark_nats.errors import NatsError
+
+IDLE_SECONDS = 5.0
+"""How long an unused connection is kept, in seconds."""
+
+
+class _Pool:
+    """Idle connections by their options. A thread runs while there are any, to close them in time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: dict[ConnectionOptions, list[tuple[float, Connection]]] = {}
+        self._closer: threading.Thread | None = None
+
+    def take(self, options: ConnectionOptions) -> Connection | None:
+        """Return an idle connection that still answers."""
+        while True:
+            with self._lock:
+                kept = self._idle.get(options)
+                if not kept:
+                    return None
+                _, connection = kept.pop()
+            try:
+                connection.flush()
+                return connection
+            except NatsError:
+                connection.close()
+
+    def give_back(self, connection: Connection) -> None:
+        """Keep a connection for the next borrower."""
+        with self._lock:
+            self._idle.setdefault(connection.options, []).append((time.monotonic(), connection))
+            if self._closer is None:
+                self._closer = threading.Thread(target=self._close_idle, name="nats-idle-closer", daemon=True)
+                self._closer.start()
+
+    def _close_idle(self) -> None:
+        while True:
+            time.sleep(IDLE_SECONDS / 4)
+            with self._lock:
+                limit = time.monotonic() - IDLE_SECONDS
+                for options, kept in list(self._idle.items()):
+                    for since, connection in kept:
+                        if since < limit:
+                            connection.close()
+                    self._idle[options] = [(since, c) for since, c in kept if since >= limit]
+                    if not self._idle[options]:
+                        del self._idle[options]
+                if not self._idle:
+                    self._closer = None
+                    return
+
+
+_pool = _Pool()
+
+
+def _forget() -> None:
+    """Start afresh in a forked process: the parent's connections are not the child's to use."""
+    global _pool
+    _pool = _Pool()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+@contextlib.contextmanager
+def borrow(options: ConnectionOptions) -> Iterator[Connection]:
+    """Lend a connection: one that an earlier borrower left, else a new one.
+
+    It is kept afterwards unless the borrower ended with an error; then its state is not known and it is closed.
+
+    Raises:
+        NatsError: no connection could be made.
+    """
+    connection = _pool.take(options) or connect(options)
+    try:
+        yield connection
+    except BaseException:
+        connection.close()
+        raise
+    if not connection.closed:
+        _pool.give_back(connection)

@@ -1,0 +1,59 @@
+"""Server URLs: ``nats://[user:password@|token@]host[:port]``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from urllib.parse import unquote, urlsplit
+
+from spark_nats.client.auth import Credentials
+
+DEFAULT_PORT = 4222
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Where a server listens, and the credentials that its URL carries."""
+
+    host: str
+    port: int = DEFAULT_PORT
+    credentials: Credentials = field(default=Credentials(), repr=False)
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"nats://{host}:{self.port}"
+
+
+def parse_servers(text: str) -> tuple[Server, ...]:
+    """Parse a comma-separated list of server URLs; the scheme ``nats://`` may be left out.
+
+    Raises:
+        ValueError: a URL is not one. The message carries no userinfo.
+    """
+    urls = [url.strip() for url in text.split(",") if url.strip()]
+    if not urls:
+        raise ValueError("names no server")
+    return tuple(_parse(url) for url in urls)
+
+
+def _parse(url: str) -> Server:
+    shown = url.rpartition("@")[2]  # whatever stands before an @ may be a secret
+    if "://" not in url:
+        url = f"nats://{url}"
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise ValueError(f"is not a server URL such as nats://localhost:4222: {shown!r}") from None
+    if parts.scheme != "nats":
+        raise ValueError(f"has the scheme {parts.scheme!r}, of which nothing is known here; use nats://")
+    if not host or parts.path.strip("/") or parts.query or parts.fragment:
+        raise ValueError(f"is not a server URL such as nats://localhost:4222: {shown!r}")
+    user = unquote(parts.username) if parts.username else None
+    password = unquote(parts.password) if parts.password is not None else None
+    if user is None:
+        credentials = Credentials()
+    elif password is None:  # a single word before the @ is a token
+        credentials = Credentials(token=user)
+    else:
+        credentials = Credentials(user=user, password=password)
+    return Server(host, DEFAULT_PORT if port is None else port, credentials)

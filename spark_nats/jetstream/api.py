@@ -1,0 +1,92 @@
+"""Requests to the JetStream API: JSON in, JSON or an error object out (ADR-1)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from spark_nats.client.connection import Connection
+from spark_nats.errors import JetStreamError, NoRespondersError, ProtocolError, StreamNotFoundError
+
+# err_code of the errors that are told apart (the server's errors.json).
+STREAM_NOT_FOUND = 10059
+NO_MESSAGE_FOUND = 10037
+STREAM_NAME_IN_USE = 10058
+WRONG_STREAM = 10060
+NOT_ENABLED_FOR_ACCOUNT = 10039
+
+
+@dataclass(frozen=True, slots=True)
+class JetStream:
+    """The JetStream API as seen from one connection.
+
+    Attributes:
+        connection: carries the requests.
+        prefix: first tokens of the API's subjects.
+    """
+
+    connection: Connection
+    prefix: str = "$JS.API"
+
+    def request(self, operation: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Send a request and return the answer's JSON object.
+
+        Args:
+            operation: what follows the prefix in the subject, such as ``STREAM.INFO.ORDERS``.
+            body: the request, if it has one.
+
+        Raises:
+            StreamNotFoundError: the answer says so.
+            JetStreamError: the answer is any other error object, or JetStream does not answer at all.
+            NatsError: the connection failed.
+        """
+        payload = b"" if body is None else json.dumps(body).encode()
+        try:
+            reply = self.connection.request(f"{self.prefix}.{operation}", payload)
+        except NoRespondersError:
+            raise JetStreamError(
+                f"JetStream does not answer on {self.prefix} at {self.connection.server}: it is not enabled there "
+                "(nats-server -js), or 'domain' or 'apiPrefix' names another place"
+            ) from None
+        return parse_answer(reply.payload, operation)
+
+
+def api_prefix(domain: str | None = None, prefix: str | None = None) -> str:
+    """Return the API's subject prefix for a domain or an explicit prefix (with or without its last dot)."""
+    if prefix:
+        return prefix.rstrip(".")
+    return f"$JS.{domain}.API" if domain else "$JS.API"
+
+
+def parse_answer(payload: bytes, operation: str) -> dict[str, Any]:
+    """Return an answer's JSON object.
+
+    Raises:
+        JetStreamError: it is an error object.
+        ProtocolError: it is no JSON object.
+    """
+    try:
+        answer = json.loads(payload)
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict):
+        raise ProtocolError(f"the answer to {operation} is no JSON object: {payload[:80]!r}")
+    if error := answer.get("error"):
+        raise api_error(error, operation)
+    return answer
+
+
+def api_error(error: dict[str, Any], operation: str) -> JetStreamError:
+    """Make an exception of an error object (``code``, ``err_code``, ``description``)."""
+    code, err_code = int(error.get("code", 0)), int(error.get("err_code", 0))
+    description = str(error.get("description", ""))
+    if err_code == STREAM_NOT_FOUND:
+        stream = operation.split(".")[-1]
+        return StreamNotFoundError(
+            f"the stream {stream!r} does not exist; create it, or set the option 'createStream'",
+            code,
+            err_code,
+            description,
+        )
+    return JetStreamError(f"{operation} failed: {description} ({code}, {err_code})", code, err_code, description)

@@ -82,9 +82,7 @@ class NatsPy:
             raise APIError.from_error(decoded["error"])
         return decoded
 
-    def create_stream(
-        self, name: str, subjects: Sequence[str] | None = None, **config: Any
-    ) -> dict[str, Any]:
+    def create_stream(self, name: str, subjects: Sequence[str] | None = None, **config: Any) -> dict[str, Any]:
         """Create a stream, by default for the subjects `<name>.>`; `config` is what the JSON API takes."""
         subjects = [f"{name}.>"] if subjects is None else list(subjects)
         return self.api(f"STREAM.CREATE.{name}", {"name": name, "subjects": subjects, **config})
@@ -128,9 +126,7 @@ class NatsPy:
 
     # Messages
 
-    def publish(
-        self, subject: str, payload: bytes = b"", *, headers: Headers | None = None, reply: str = ""
-    ) -> None:
+    def publish(self, subject: str, payload: bytes = b"", *, headers: Headers | None = None, reply: str = "") -> None:
         """Publish one message without an ack, and flush."""
         self.run(self._publish_core([(subject, payload, headers)], reply))
 
@@ -301,13 +297,9 @@ def _repeatable(headers: Headers | None = None) -> Any:
 
 
 def _message(message: Msg) -> Message:
-    headers = {
-        name: [value] if isinstance(value, str) else value for name, value in (message.headers or {}).items()
-    }
+    headers = {name: [value] if isinstance(value, str) else value for name, value in (message.headers or {}).items()}
     if not message.reply.startswith("$JS.ACK."):
         return Message(message.subject, message.data, headers, message.reply or None)
     metadata = message.metadata
     sequence = metadata.sequence.stream
-    return Message(
-        message.subject, message.data, headers, None, metadata.stream, sequence, metadata.timestamp
-    )
+    return Message(message.subject, message.data, headers, None, metadata.stream, sequence, metadata.timestamp)

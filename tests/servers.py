@@ -59,9 +59,7 @@ def pytest_report_header() -> list[str]:
             server = f"embedded {asked.stdout.strip()}"
         except EmbeddedServerError as error:
             server = f"none ({error})"
-    packages = ", ".join(
-        f"{name} {importlib.metadata.version(name)}" for name in ("pyspark", "pyarrow", "numpy")
-    )
+    packages = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("pyspark", "pyarrow", "numpy"))
     return [f"nats server: {server}", f"packages: {packages}"]
 
 

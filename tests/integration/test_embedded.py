@@ -187,9 +187,7 @@ def test_an_interpreter_that_forgets_its_server_still_stops_it() -> None:
         print(server.port, server.log_path.parent, flush=True)
         raise SystemExit("on purpose")
     """
-    ended = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=30
-    )
+    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=30)
     port, directory = ended.stdout.split()
     assert ended.returncode == 1
     assert not is_listening(int(port))

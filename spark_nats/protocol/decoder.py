@@ -134,7 +134,7 @@ class _Scan:
 
     def run(self) -> None:
         """Decode all complete frames."""
-        guess = _Guess(self.buffer, self.max_message)
+        guess = _Guess(self.buffer, self.max_line, self.max_message)
         while self.position < len(self.chunk):
             frames = guess.chain_from(self.position)
             if frames.shape[1]:
@@ -159,7 +159,7 @@ class _Scan:
         available = len(self.chunk) - start
         eol = self.chunk.find(b"\r\n", start, start + self.max_line + 2)
         if eol < 0:
-            if available > self.max_line:
+            if available >= self.max_line + 2:  # a line of just max_line bytes may still lack its LF
                 raise ProtocolError(
                     f"a control line is longer than {self.max_line} bytes and begins with "
                     f"{_excerpt(self.chunk[start : start + 40])}"
@@ -204,13 +204,14 @@ class _Scan:
 class _Guess:
     """All places in a chunk that look like the beginning of a message, parsed but not yet believed."""
 
-    def __init__(self, buffer: Bytes, max_message: int) -> None:
+    def __init__(self, buffer: Bytes, max_line: int, max_message: int) -> None:
         feeds = np.flatnonzero(buffer == _LF)
         starts = np.zeros_like(feeds)
         starts[1:] = feeds[:-1] + 1
         ends = feeds - 1  # where the CR of a line should be
-        long_enough = ends - starts >= _SHORTEST_LINE
-        starts, ends = starts[long_enough], ends[long_enough]
+        length = ends - starts
+        plausible = (length >= _SHORTEST_LINE) & (length <= max_line)
+        starts, ends = starts[plausible], ends[plausible]
         if len(starts) == 0:
             self._start: Positions = starts
             return

@@ -19,12 +19,9 @@ from spark_nats.client.connection import Connection
 from spark_nats.errors import JetStreamError, NatsError, PublishError
 from spark_nats.jetstream.api import WRONG_STREAM, parse_answer
 from spark_nats.protocol.bytecolumns import Positions, decimals, load_words
-from spark_nats.protocol.encoder import encode_messages
+from spark_nats.protocol.encoder import cut_into_parts, encode_messages
 from spark_nats.protocol.headers import parse_status
 from spark_nats.protocol.messages import Messages
-
-PART_BYTES = 1 << 20
-"""Payload and headers sent at once, in bytes. A larger message goes alone."""
 
 _SUCCESS = np.uint64(int.from_bytes(b'{"stream', "little"))  # an error begins with {"error"
 
@@ -78,19 +75,8 @@ class Publisher:
             PublishError: the server refused a row, or stopped answering.
             NatsError: the connection failed; the message says how many rows were acknowledged before.
         """
-        size = np.asarray(pc.binary_length(payloads), dtype=np.int64)
-        if headers is not None:
-            size = size + np.asarray(pc.fill_null(pc.binary_length(headers), 0))
-        total = np.cumsum(size)
-        rows, start = len(subjects), 0
-        rows_at_once = max(1, self._max_in_flight // 4)
-        while start < rows:
-            before = int(total[start - 1]) if start else 0
-            end = int(np.searchsorted(total, before + PART_BYTES, "right"))
-            end = max(start + 1, min(end, start + rows_at_once, rows))
-            part = slice(start, end)
+        for part in cut_into_parts(payloads, headers, max(1, self._max_in_flight // 4)):
             self._send_part(subjects[part], payloads[part], None if headers is None else headers[part])
-            start = end
 
     def drain(self) -> None:
         """Wait until every row is acknowledged.
@@ -202,7 +188,7 @@ class Publisher:
         text = f"of this task's rows {self._stored} were stored"
         if unanswered:
             text += f" and {unanswered} were sent and not answered (they may be stored)"
-        return text + ", the rest was not sent"
+        return text + ", any other was not sent"
 
     def _subject_of(self, row: int) -> str:
         for part in self._parts:

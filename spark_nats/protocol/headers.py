@@ -250,3 +250,17 @@ def encode_blocks(lines: HeaderLines, extra: list[tuple[str, pa.Array | str]] | 
     present = pc.greater(pc.binary_length(body), 0)
     block = pc.binary_join_element_wise(VERSION.decode() + "\r\n", body, "\r\n", "")
     return pc.if_else(present, block, pa.scalar(None, pa.string())).cast(pa.binary())
+
+
+def find_value_violation(values: pa.Array) -> Violation | None:
+    """Find the first value of a string column that may not be a header's, and say why. Nulls are not judged."""
+    data, offsets = packed(values)
+    wrong = np.diff(offsets) == 0
+    breaks = np.flatnonzero((data == _CR) | (data == _LF))
+    wrong[np.searchsorted(offsets[1:], breaks, "right")] = True
+    if values.null_count:
+        wrong &= np.asarray(values.is_valid())
+    if not wrong.any():
+        return None
+    row = int(wrong.argmax())
+    return Violation(row, "is empty" if offsets[row] == offsets[row + 1] else "has a line break (CR or LF)")

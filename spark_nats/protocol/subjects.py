@@ -94,6 +94,17 @@ def matches(subject_filter: str, subject: str) -> bool:
     return len(wanted) == len(tokens)
 
 
+def overlap(one: str, other: str) -> bool:
+    """Tell whether some subject is matched by both of two valid filters."""
+    first, second = one.split("."), other.split(".")
+    for a, b in zip(first, second, strict=False):
+        if ">" in (a, b):
+            return True
+        if a != b and "*" not in (a, b):
+            return False
+    return len(first) == len(second)
+
+
 def find_subject_violation(subjects: pa.Array) -> Violation | None:
     """Find the first row of a string column that is no literal subject, and say why.
 

@@ -1,0 +1,7 @@
+"""Writing, as Spark sees it: rows checked and published.
+
+=====================  ======================================================================
+:mod:`.columns`        the columns of a row, and the checks of a whole batch before it is sent
+:mod:`.writers`        the batch and the streaming writer
+=====================  ======================================================================
+"""

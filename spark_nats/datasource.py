@@ -1,0 +1,69 @@
+"""``format("nats")``: options in, the right reader or writer out."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+
+from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.types import StructType
+
+from spark_nats import options as nats_options
+from spark_nats.errors import OptionError
+from spark_nats.sink.columns import check_schema as check_sink_schema
+from spark_nats.sink.writers import NatsStreamWriter, NatsWriter
+from spark_nats.source.columns import SCHEMA
+from spark_nats.source.columns import check_schema as check_source_schema
+from spark_nats.source.pushdown import NatsPushdownReader
+from spark_nats.source.readers import NatsReader, NatsStreamReader
+
+
+class NatsDataSource(DataSource):
+    """NATS streams and subjects as a Spark data source.
+
+    Spark finds it by itself under the name ``nats``; ``spark.dataSource.register(NatsDataSource)`` works too.
+
+    Raises:
+        OptionError: an option is unknown, has a bad value, or contradicts another.
+        SchemaError: the schema has a column or a type that a message does not have.
+    """
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        nats_options.check(options)  # here, so that load() and start() fail and not the first action
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "nats"
+
+    def schema(self) -> str:
+        """Return all columns of a message."""
+        return SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the reader of a batch query."""
+        check_source_schema(schema)
+        parsed = nats_options.parse_read(self.options, streaming=False)
+        return NatsPushdownReader(parsed, schema) if parsed.filter_pushdown else NatsReader(parsed, schema)
+
+    def streamReader(self, schema: StructType) -> NatsStreamReader:
+        """Return the reader of a streaming query."""
+        check_source_schema(schema)
+        return NatsStreamReader(nats_options.parse_read(self.options, streaming=True), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> NatsWriter:
+        """Return the writer of a batch query."""
+        if overwrite:
+            raise OptionError(
+                "mode 'overwrite' is not possible: messages that were published cannot be taken back; "
+                "use mode('append'), and purge the stream yourself if that is what you want"
+            )
+        parsed = nats_options.parse_write(self.options, streaming=False)
+        check_sink_schema(schema, parsed)
+        return NatsWriter(parsed)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NatsStreamWriter:
+        """Return the writer of a streaming query. Output mode ``complete`` publishes the whole result each time."""
+        parsed = nats_options.parse_write(self.options, streaming=True)
+        check_sink_schema(schema, parsed)
+        return NatsStreamWriter(parsed)

@@ -1,0 +1,454 @@
+"""The options of ``format("nats")``: one table of names, how each value is read, and which of them go together.
+
+Names are case-insensitive and, where Spark's Kafka connector has the same thing, are its names. Whatever is unknown,
+has a bad value or contradicts another is an :class:`~spark_nats.errors.OptionError` that names the option, the value
+(never a secret's) and what to do.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import combinations
+from typing import Any, Literal
+
+from spark_nats.client.auth import Credentials
+from spark_nats.client.connection import ConnectionOptions
+from spark_nats.client.servers import parse_servers
+from spark_nats.errors import OptionError
+from spark_nats.jetstream.api import api_prefix
+from spark_nats.protocol.subjects import filter_violation, name_violation, overlap, subject_violation
+
+EARLIEST = "earliest"
+LATEST = "latest"
+Offsets = str | dict[str, int | str]
+"""``earliest``, ``latest``, or one of these or a sequence for each stream."""
+
+# Options that Spark itself understands and hands to every source and sink.
+_SPARKS_OWN = frozenset(
+    {"path", "paths", "checkpointlocation", "queryname", "outputmode", "mergeschema", "numrows", "truncate"}
+)
+
+
+# How values are read. Each reader returns the value or raises ValueError with what follows "option 'x' ".
+
+
+def _whole_number(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise ValueError(f"is {text!r}; it must be a whole number of at least 1")
+    return int(text)
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError(f"is {text!r}; it must be true or false")
+    return text.lower() == "true"
+
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def _duration(text: str) -> float:
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?(ms|s|m|h)", text)
+    if not found or float(found[1]) == 0:
+        raise ValueError(f"is {text!r}; it must be a time above zero with its unit, such as 500ms, 5s or 2m")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def _timestamp(text: str) -> datetime:
+    try:
+        if text.isascii() and text.isdigit():
+            return datetime.fromtimestamp(int(text) / 1000, UTC)
+        parsed = datetime.fromisoformat(text)
+    except (ValueError, OverflowError, OSError):
+        raise ValueError(
+            f"is {text!r}; it must be ISO 8601, such as 2026-11-01T00:00:00Z, or milliseconds since 1970"
+        ) from None
+    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+
+
+def _offsets(text: str) -> Offsets:
+    if text.lower() in (EARLIEST, LATEST):
+        return text.lower()
+    try:
+        parsed = json.loads(text)
+    except ValueError:
+        parsed = None
+    if not isinstance(parsed, dict) or not all(_is_offset(value) for value in parsed.values()):
+        raise ValueError(
+            f"is {text!r}; it must be earliest, latest, or JSON with the next sequence of each stream, such as "
+            '{"ORDERS": 1200}'
+        )
+    return parsed
+
+
+def _is_offset(value: object) -> bool:
+    is_sequence = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    return is_sequence or value in (EARLIEST, LATEST)
+
+
+def _text(text: str) -> str:
+    if not text or re.search(r"[\x00-\x1f\x7f]", text):
+        raise ValueError("is empty or contains a control character")
+    return text
+
+
+def _secret(text: str) -> str:
+    if not text:
+        raise ValueError("is empty")
+    return text
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return _each(text, name_violation)
+
+
+def _filters(text: str) -> tuple[str, ...]:
+    filters = _each(text, filter_violation)
+    for one, other in combinations(filters, 2):
+        if overlap(one, other):
+            raise ValueError(f"names {one!r} and {other!r}, which overlap; name each subject once")
+    return filters
+
+
+def _each(text: str, violation_of: Callable[[str], str | None]) -> tuple[str, ...]:
+    parts = tuple(part.strip() for part in text.split(","))
+    for part in parts:
+        if violation := violation_of(part):
+            raise ValueError(f"is {text!r}; {part!r} {violation}")
+    if len(set(parts)) < len(parts):
+        raise ValueError(f"is {text!r}; it names the same thing twice")
+    return parts
+
+
+def _tokens(text: str) -> str:
+    """Read a subject prefix: literal tokens, with or without a last dot."""
+    stripped = text.removesuffix(".")
+    if violation := subject_violation(stripped):
+        raise ValueError(f"is {text!r}; it {violation}")
+    return stripped
+
+
+def _domain(text: str) -> str:
+    if violation := name_violation(text):
+        raise ValueError(f"is {text!r}; it {violation}")
+    return text
+
+
+def _create_stream(text: str) -> bool | dict[str, Any]:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    try:
+        config = json.loads(text)
+    except ValueError:
+        config = None
+    if not isinstance(config, dict):
+        raise ValueError(
+            "must be true, false or a stream configuration in JSON, such as "
+            '{"subjects": ["orders.>"], "max_age": 86400000000000}'
+        )
+    return config
+
+
+Scope = Literal["both", "read", "write"]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One row of the table.
+
+    Attributes:
+        name: as documented.
+        scope: whether it is for reading, writing or both.
+        read: parses the value; raises ValueError.
+        default: the value when it is not given, as text for the documentation; empty when there is none.
+        meaning: what it does, for the documentation.
+    """
+
+    name: str
+    scope: Scope
+    read: Callable[[str], Any]
+    default: str
+    meaning: str
+
+
+OPTIONS: tuple[Option, ...] = (
+    Option("servers", "both", parse_servers, "nats://localhost:4222", "servers to try in turn, comma-separated URLs"),
+    Option("user", "both", _text, "", "user name"),
+    Option("password", "both", _secret, "", "password of `user`"),
+    Option("token", "both", _secret, "", "authentication token, instead of `user`"),
+    Option("connectionName", "both", _text, "spark-nats", "name of our connections in the server's monitoring"),
+    Option("connectTimeout", "both", _duration, "5s", "time for connecting to one server"),
+    Option("requestTimeout", "both", _duration, "5s", "time for an answer of the server"),
+    Option("pingInterval", "both", _duration, "2m", "silence after which the server is pinged"),
+    Option("inboxPrefix", "both", _tokens, "_INBOX", "first tokens of the subjects for answers to us"),
+    Option("domain", "both", _domain, "", "JetStream domain"),
+    Option("apiPrefix", "both", _tokens, "$JS.API", "subject prefix of the JetStream API, instead of `domain`"),
+    Option("stream", "both", _names, "", "stream to read (several: comma-separated) or to write to"),
+    Option(
+        "createStream",
+        "both",
+        _create_stream,
+        "false",
+        "make the stream if it is missing: `true` (listening on `subject`) or its configuration in JSON",
+    ),
+    Option(
+        "subject",
+        "both",
+        _text,
+        "",
+        "reading: only these subjects, wildcards allowed, comma-separated; writing: the subject of every row",
+    ),
+    Option(
+        "startingOffsets",
+        "read",
+        _offsets,
+        "latest in streaming, earliest in batch",
+        "where to begin: `earliest`, `latest` or the first sequence of each stream in JSON",
+    ),
+    Option(
+        "endingOffsets",
+        "read",
+        _offsets,
+        "latest",
+        "batch: where to end: `latest` or the sequence before which to stop, of each stream in JSON",
+    ),
+    Option("startingTimestamp", "read", _timestamp, "", "begin with the first message stored at or after this time"),
+    Option("endingTimestamp", "read", _timestamp, "", "batch: end before the first message stored at or after it"),
+    Option("maxOffsetsPerTrigger", "read", _whole_number, "", "most sequences in one micro-batch"),
+    Option("minPartitions", "read", _whole_number, "1", "least number of partitions, if there is enough to read"),
+    Option("maxRecordsPerPartition", "read", _whole_number, "500000", "most sequences in one partition"),
+    Option("failOnDataLoss", "read", _boolean, "true", "fail when messages to be read are gone, else warn and go on"),
+    Option(
+        "filterPushdown",
+        "read",
+        _boolean,
+        "false",
+        "batch: let filters on subject, sequence and timestamp narrow what is read; "
+        "needs `spark.sql.python.filterPushdown.enabled`",
+    ),
+    Option("maxInFlight", "write", _whole_number, "8192", "most rows sent and not yet acknowledged, per task"),
+    Option("ackTimeout", "write", _duration, "10s", "time without any acknowledgement after which a task fails"),
+    Option(
+        "deduplicate",
+        "write",
+        _boolean,
+        "true in streaming, false in batch",
+        "give every row a message id, so that a replay is not stored twice",
+    ),
+)
+
+_BY_NAME = {option.name.lower(): option for option in OPTIONS}
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What to read and how. See :data:`OPTIONS` for the meaning of each."""
+
+    connection: ConnectionOptions
+    api_prefix: str
+    streams: tuple[str, ...]
+    filters: tuple[str, ...] = ()
+    starting: Offsets | datetime = EARLIEST
+    ending: Offsets | datetime = LATEST
+    max_offsets_per_trigger: int | None = None
+    min_partitions: int = 1
+    max_records_per_partition: int = 500_000
+    fail_on_data_loss: bool = True
+    filter_pushdown: bool = False
+    create_stream: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """Where to write and how. See :data:`OPTIONS` for the meaning of each."""
+
+    connection: ConnectionOptions
+    api_prefix: str
+    stream: str | None = None
+    subject: str | None = None
+    max_in_flight: int = 8192
+    ack_timeout: float = 10.0
+    deduplicate: bool = False
+    create_stream: dict[str, Any] | None = None
+
+
+def check(options: Mapping[str, str]) -> None:
+    """Check each name and value by itself, before it is known whether the options are for reading or writing.
+
+    Raises:
+        OptionError: one is unknown or has a bad value.
+    """
+    _parse(options, None)
+
+
+def parse_read(options: Mapping[str, str], streaming: bool) -> ReadOptions:
+    """Return the options of a read.
+
+    Raises:
+        OptionError: one of them is wrong, or two contradict each other.
+    """
+    given = _parse(options, "read")
+    streams = given.get("stream", ())
+    if not streams:
+        if "subject" in given:
+            raise OptionError(
+                f"reading the subject {given['subject']!r} without a stream (core NATS) is not possible yet; "
+                "name the stream that stores it with the option 'stream'"
+            )
+        raise OptionError("nothing to read is named: set the option 'stream'")
+    _exclude(given, "startingOffsets", "startingTimestamp")
+    _exclude(given, "endingOffsets", "endingTimestamp")
+    starting = given.get("startingTimestamp", given.get("startingOffsets", LATEST if streaming else EARLIEST))
+    ending = given.get("endingTimestamp", given.get("endingOffsets", LATEST))
+    if streaming:
+        for name in ("endingOffsets", "endingTimestamp", "filterPushdown"):
+            if name in given:
+                raise OptionError(f"option '{name}' is for batch reads (spark.read), not for streaming")
+    else:
+        if "maxOffsetsPerTrigger" in given:
+            raise OptionError("option 'maxOffsetsPerTrigger' is for streaming (spark.readStream), not for batch reads")
+        if _mentions(starting, LATEST):
+            raise OptionError(
+                "option 'startingOffsets' is latest, where a batch read has nothing to read; use earliest"
+            )
+        if _mentions(ending, EARLIEST):
+            raise OptionError("option 'endingOffsets' is earliest, where a batch read has nothing to read; use latest")
+    _check_streams("startingOffsets", starting, streams)
+    _check_streams("endingOffsets", ending, streams)
+    filters = _value("subject", given["subject"], _filters) if "subject" in given else ()
+    return ReadOptions(
+        connection=_connection(given),
+        api_prefix=_api_prefix(given),
+        streams=streams,
+        filters=filters,
+        starting=starting,
+        ending=ending,
+        max_offsets_per_trigger=given.get("maxOffsetsPerTrigger"),
+        min_partitions=given.get("minPartitions", 1),
+        max_records_per_partition=given.get("maxRecordsPerPartition", 500_000),
+        fail_on_data_loss=given.get("failOnDataLoss", True),
+        filter_pushdown=given.get("filterPushdown", False),
+        create_stream=_stream_config(given, streams, filters),
+    )
+
+
+def parse_write(options: Mapping[str, str], streaming: bool) -> WriteOptions:
+    """Return the options of a write.
+
+    Raises:
+        OptionError: one of them is wrong, or two contradict each other.
+    """
+    given = _parse(options, "write")
+    streams = given.get("stream", ())
+    if len(streams) > 1:
+        raise OptionError(f"option 'stream' names {len(streams)} streams; a query writes to one")
+    subject = given.get("subject")
+    if subject is not None and (violation := subject_violation(subject)):
+        raise OptionError(f"option 'subject' is {subject!r}; for writing it must be one subject, but it {violation}")
+    if not streams:
+        for name in ("maxInFlight", "ackTimeout", "deduplicate", "createStream", "domain", "apiPrefix"):
+            if name in given:
+                raise OptionError(f"option '{name}' needs the option 'stream'; without it rows go to core NATS")
+    return WriteOptions(
+        connection=_connection(given),
+        api_prefix=_api_prefix(given),
+        stream=streams[0] if streams else None,
+        subject=subject,
+        max_in_flight=given.get("maxInFlight", 8192),
+        ack_timeout=given.get("ackTimeout", 10.0),
+        deduplicate=given.get("deduplicate", streaming and bool(streams)),
+        create_stream=_stream_config(given, streams, (subject,) if subject else ()),
+    )
+
+
+def _parse(options: Mapping[str, str], scope: Scope | None) -> dict[str, Any]:
+    given = {}
+    for name, value in options.items():
+        option = _BY_NAME.get(name.lower())
+        if option is None:
+            if name.lower() not in _SPARKS_OWN:
+                raise _unknown(name)
+            continue
+        if scope and option.scope not in ("both", scope):
+            raise OptionError(
+                f"option '{option.name}' is only for {'reading' if option.scope == 'read' else 'writing'}"
+            )
+        given[option.name] = _value(option.name, value, option.read)
+    return given
+
+
+def _value(name: str, text: str, read: Callable[[str], Any]) -> Any:
+    try:
+        return read(text)
+    except ValueError as error:
+        raise OptionError(f"option '{name}' {error}") from None
+
+
+def _unknown(name: str) -> OptionError:
+    near = difflib.get_close_matches(name.lower(), _BY_NAME, n=1, cutoff=0.5)
+    hint = f"did you mean '{_BY_NAME[near[0]].name}'?" if near else "see the table of options in the README"
+    return OptionError(f"unknown option '{name}'; {hint}")
+
+
+def _exclude(given: Mapping[str, Any], one: str, other: str) -> None:
+    if one in given and other in given:
+        raise OptionError(f"options '{one}' and '{other}' contradict each other; set one of them")
+
+
+def _mentions(offsets: Offsets | datetime, word: str) -> bool:
+    return offsets == word or (isinstance(offsets, dict) and word in offsets.values())
+
+
+def _check_streams(name: str, offsets: Offsets | datetime, streams: tuple[str, ...]) -> None:
+    if isinstance(offsets, dict) and set(offsets) != set(streams):
+        raise OptionError(
+            f"option '{name}' has offsets for {', '.join(sorted(offsets)) or 'no stream'}, "
+            f"but the streams to read are {', '.join(streams)}"
+        )
+
+
+def _connection(given: Mapping[str, Any]) -> ConnectionOptions:
+    _exclude(given, "user", "token")
+    if "password" in given and "user" not in given:
+        raise OptionError("option 'password' needs the option 'user'")
+    defaults = ConnectionOptions()
+    return ConnectionOptions(
+        servers=given.get("servers", defaults.servers),
+        credentials=Credentials(given.get("user"), given.get("password"), given.get("token")),
+        name=given.get("connectionName", defaults.name),
+        connect_timeout=given.get("connectTimeout", defaults.connect_timeout),
+        request_timeout=given.get("requestTimeout", defaults.request_timeout),
+        ping_interval=given.get("pingInterval", defaults.ping_interval),
+        inbox_prefix=given.get("inboxPrefix", defaults.inbox_prefix),
+    )
+
+
+def _api_prefix(given: Mapping[str, Any]) -> str:
+    _exclude(given, "domain", "apiPrefix")
+    return api_prefix(given.get("domain"), given.get("apiPrefix"))
+
+
+def _stream_config(
+    given: Mapping[str, Any], streams: tuple[str, ...], subjects: tuple[str, ...]
+) -> dict[str, Any] | None:
+    """Return the configuration with which to make a missing stream, None when it must exist."""
+    wish = given.get("createStream", False)
+    if wish is False:
+        return None
+    if len(streams) > 1:
+        raise OptionError(f"option 'createStream' makes one stream, but 'stream' names {', '.join(streams)}")
+    if wish is True:
+        if not subjects:
+            raise OptionError(
+                "option 'createStream' is true, but what the stream shall listen on is not known: set the option "
+                '\'subject\', or give the stream\'s configuration, such as {"subjects": ["orders.>"]}'
+            )
+        return {"name": streams[0], "subjects": list(subjects)}
+    if wish.get("name", streams[0]) != streams[0]:
+        raise OptionError(f"option 'createStream' has the name {wish['name']!r}, but 'stream' is {streams[0]!r}")
+    return {**wish, "name": streams[0]}

@@ -1,0 +1,163 @@
+"""The batch and the streaming writer. Both publish each partition over one connection, from its executor."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from spark_nats.client.connection import Connection
+from spark_nats.client.pool import borrow
+from spark_nats.errors import InvalidRowError, NatsError, ServerError
+from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.publishing import Publisher
+from spark_nats.jetstream.streams import create_stream, stream_info
+from spark_nats.options import WriteOptions
+from spark_nats.protocol.encoder import cut_into_parts, encode_messages
+from spark_nats.sink.columns import RowChecker, Rows
+
+_ROWS_AT_ONCE = 65536
+
+
+@dataclass(frozen=True)
+class Written(WriterCommitMessage):
+    """What a task reports when all its rows are safe.
+
+    Attributes:
+        rows: how many rows it wrote.
+    """
+
+    rows: int
+
+
+def write_partition(options: WriteOptions, id_prefix: str | None, batches: Iterator[pa.RecordBatch]) -> Written:
+    """Write one partition, on an executor.
+
+    Args:
+        options: where and how.
+        id_prefix: what generated message ids begin with; None when none are to be generated.
+        batches: the rows.
+
+    Raises:
+        InvalidRowError: a row cannot be sent.
+        NatsError: the server did not take a row; the message says which rows are safe.
+    """
+    with borrow(options.connection) as connection:
+        checker = RowChecker(options, connection.info.max_payload, id_prefix)
+        if options.stream is None:
+            return Written(_write_core(connection, checker, batches))
+        return Written(_write_stream(connection, options, options.stream, checker, batches))
+
+
+def _write_stream(
+    connection: Connection,
+    options: WriteOptions,
+    stream: str,
+    checker: RowChecker,
+    batches: Iterator[pa.RecordBatch],
+) -> int:
+    js = JetStream(connection, options.api_prefix)
+    if options.create_stream is not None:
+        create_stream(js, options.create_stream)
+    else:
+        stream_info(js, stream)  # a missing stream is said before anything is sent
+    publisher = Publisher(connection, stream, options.max_in_flight, options.ack_timeout)
+    count = 0
+    for batch in batches:
+        try:
+            rows = checker.check(batch, count)
+        except InvalidRowError:
+            publisher.drain()  # so that what the message says was sent is stored
+            raise
+        publisher.publish(rows.subjects, rows.payloads, rows.headers)
+        count += batch.num_rows
+    publisher.drain()
+    publisher.close()
+    return count
+
+
+def _write_core(connection: Connection, checker: RowChecker, batches: Iterator[pa.RecordBatch]) -> int:
+    count = 0
+    try:
+        for batch in batches:
+            rows = checker.check(batch, count)
+            _send(connection, rows)
+            count += batch.num_rows
+        connection.flush()
+    except InvalidRowError:
+        connection.flush()
+        raise
+    except NatsError as error:
+        message = f"{error}; up to {count} rows of this task were sent before, without acknowledgement"
+        raise _same_kind(error, message) from None
+    return count
+
+
+def _send(connection: Connection, rows: Rows) -> None:
+    for part in cut_into_parts(rows.payloads, rows.headers, _ROWS_AT_ONCE):
+        connection.send(
+            encode_messages(
+                rows.subjects[part],
+                rows.payloads[part],
+                None if rows.replies is None else rows.replies[part],
+                None if rows.headers is None else rows.headers[part],
+            )
+        )
+
+
+def _same_kind(error: NatsError, message: str) -> NatsError:
+    return type(error)(message, error.text) if isinstance(error, ServerError) else type(error)(message)
+
+
+class NatsWriter(DataSourceArrowWriter):
+    """Writes a DataFrame.
+
+    Args:
+        options: where and how.
+    """
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+        # Made once, on the driver: a task that is tried again gives its rows the same ids.
+        self._id = secrets.token_hex(4)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Write one partition."""
+        return write_partition(self._options, _id_prefix(self._options, self._id, None), iterator)
+
+
+class NatsStreamWriter(DataSourceStreamArrowWriter):
+    """Writes the micro-batches of a query.
+
+    Args:
+        options: where and how.
+    """
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Write one partition of a micro-batch."""
+        context = TaskContext.get()
+        query = context.getLocalProperty("sql.streaming.queryId") if context else None
+        batch = context.getLocalProperty("streaming.sql.batchId") if context else None
+        if self._options.deduplicate and not (query and batch):
+            raise NatsError(
+                "Spark does not say which query and micro-batch this is, so rows cannot get message ids that a "
+                "replay repeats; set the option 'deduplicate' to false, or add the column 'msg_id'"
+            )
+        # The first group of the query's id: short, since the server keeps every id of the duplicate window.
+        return write_partition(self._options, _id_prefix(self._options, (query or "").split("-")[0], batch), iterator)
+
+
+def _id_prefix(options: WriteOptions, query: str, batch: str | None) -> str | None:
+    """Return what the message ids of this task begin with: query, micro-batch and partition."""
+    if not options.deduplicate:
+        return None
+    context = TaskContext.get()
+    partition = context.partitionId() if context else 0
+    return f"{query}-{batch}-{partition}-" if batch is not None else f"{query}-{partition}-"

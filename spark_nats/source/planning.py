@@ -1,0 +1,77 @@
+"""Ranges of sequences cut into partitions. Arithmetic only: no server, no Spark session."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql.datasource import InputPartition
+
+
+@dataclass(frozen=True)
+class StreamRange(InputPartition):
+    """The messages of a stream with ``start <= sequence < end``; also what one partition reads.
+
+    Attributes:
+        stream: name of the stream.
+        created: when the stream was made, which tells it from a later one of the same name.
+        start: first sequence.
+        end: sequence before which to stop.
+        filters: only subjects that match one of these; all when empty.
+    """
+
+    stream: str
+    created: str
+    start: int
+    end: int
+    filters: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """How many sequences the range has."""
+        return self.end - self.start
+
+
+def cut(ranges: Sequence[StreamRange], min_partitions: int, max_size: int) -> list[StreamRange]:
+    """Cut ranges into partitions.
+
+    Each range is cut into equal pieces (to within one sequence) of at most ``max_size``. When that gives fewer than
+    ``min_partitions``, the pieces that are largest are cut further, so that all are about the same size. A piece has
+    at least one sequence.
+    """
+    ranges = [r for r in ranges if r.size > 0]
+    pieces = [-(-r.size // max_size) for r in ranges]
+    missing = min(min_partitions, sum(r.size for r in ranges)) - sum(pieces)
+    if missing > 0:
+        total = sum(r.size for r in ranges)
+        pieces = [max(n, r.size * min_partitions // total) for n, r in zip(pieces, ranges, strict=True)]
+        while sum(pieces) < min_partitions and any(n < r.size for n, r in zip(pieces, ranges, strict=True)):
+            largest = max(range(len(ranges)), key=lambda i: ranges[i].size / pieces[i])
+            pieces[largest] += 1
+    return [piece for r, n in zip(ranges, pieces, strict=True) for piece in _divide(r, n)]
+
+
+def _divide(whole: StreamRange, n: int) -> list[StreamRange]:
+    bounds = [whole.start + whole.size * i // n for i in range(n + 1)]
+    return [
+        StreamRange(whole.stream, whole.created, start, end, whole.filters)
+        for start, end in itertools.pairwise(bounds)
+    ]
+
+
+def share(backlogs: dict[str, int], limit: int) -> dict[str, int]:
+    """Share ``limit`` sequences among streams in proportion to what each has to offer, at least one each.
+
+    Streams without backlog get none. The sum is ``limit`` unless the backlogs are smaller or there are more streams.
+    """
+    total = sum(backlogs.values())
+    if total <= limit:
+        return dict(backlogs)
+    shares = {name: min(size, max(1, size * limit // total)) if size else 0 for name, size in backlogs.items()}
+    spare = limit - sum(shares.values())
+    for name in sorted(backlogs, key=lambda name: shares[name] - backlogs[name]):
+        extra = max(0, min(spare, backlogs[name] - shares[name]))
+        shares[name] += extra
+        spare -= extra
+    return shares

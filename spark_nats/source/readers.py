@@ -1,0 +1,149 @@
+"""The batch and the streaming reader. Both plan on the driver and read ranges of sequences on the executors."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from spark_nats.client.connection import Connection
+from spark_nats.client.pool import borrow
+from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.reading import read_range
+from spark_nats.options import ReadOptions
+from spark_nats.source.columns import RowBuilder
+from spark_nats.source.offsets import OffsetReader, Position, from_json, still_there, to_json
+from spark_nats.source.planning import StreamRange, cut
+
+LOOK_INTERVAL = 0.1
+"""Seconds between two looks at each stream for new messages. Spark asks up to a hundred times a second."""
+
+
+def read_partition(options: ReadOptions, schema: StructType, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """Read one partition, on an executor."""
+    if not isinstance(partition, StreamRange):
+        return  # Spark's stand-in for a plan without partitions
+    rows = RowBuilder(schema)
+    with borrow(options.connection) as connection:
+        js = JetStream(connection, options.api_prefix)
+        planned = still_there(js, partition, options.fail_on_data_loss)
+        if planned is None:
+            return
+        for delivered in read_range(js, planned.stream, planned.start, planned.end, planned.filters):
+            yield rows.build(delivered, planned.stream)
+
+
+class NatsReader(DataSourceReader):
+    """Reads what streams hold between two offsets.
+
+    Args:
+        options: what to read.
+        schema: which columns.
+    """
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        """Plan the read: sequence ranges as partitions."""
+        return list(cut(self._ranges(), self._options.min_partitions, self._options.max_records_per_partition))
+
+    def _ranges(self) -> list[StreamRange]:
+        with borrow(self._options.connection) as connection:
+            streams = OffsetReader(JetStream(connection, self._options.api_prefix), self._options)
+            return streams.ranges(streams.starting(), streams.ending())
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one partition."""
+        return read_partition(self._options, self._schema, partition)
+
+
+class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads streams as they grow.
+
+    Args:
+        options: what to read.
+        schema: which columns.
+    """
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._target: Position | None = None  # of a query that ends when it has read what there was at its start
+        self._seen: tuple[float, dict[str, Any], Position] | None = None  # when looked, from where, how far
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Return where a new query begins."""
+        with borrow(self._options.connection) as connection:
+            return to_json(self._offsets(connection).starting())
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return the limit that the option ``maxOffsetsPerTrigger`` sets."""
+        limit = self._options.max_offsets_per_trigger
+        return ReadMaxRows(limit) if limit else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Note how far the streams reach now: the query ends there."""
+        with borrow(self._options.connection) as connection:
+            self._target = self._offsets(connection).now()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Return how far the next micro-batch goes."""
+        if self._looked_already(start):
+            return start
+        begin = from_json(start)
+        with borrow(self._options.connection) as connection:
+            offsets = self._offsets(connection)
+            latest = offsets.latest(begin)
+            if self._target is not None:
+                latest = _at_most(latest, self._target)
+            self._seen = (time.monotonic(), start, latest)
+            if isinstance(limit, ReadMaxRows):
+                latest = offsets.limited(begin, latest, limit.max_rows)
+        return to_json(latest)
+
+    def _looked_already(self, start: dict[str, Any]) -> bool:
+        """Tell whether there was nothing new a moment ago, so that an idle query leaves the server in peace."""
+        if self._seen is None:
+            return False
+        when, asked, found = self._seen
+        interval = LOOK_INTERVAL * len(self._options.streams)
+        return time.monotonic() - when < interval and asked == start and to_json(found) == start
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Return how far the streams reach, which the query's progress shows beside how far it has come."""
+        return to_json(self._seen[2]) if self._seen else None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Plan a micro-batch: sequence ranges as partitions."""
+        with borrow(self._options.connection) as connection:
+            ranges = self._offsets(connection).ranges(from_json(start), from_json(end))
+        return list(cut(ranges, self._options.min_partitions, self._options.max_records_per_partition))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one partition."""
+        return read_partition(self._options, self._schema, partition)
+
+    def _offsets(self, connection: Connection) -> OffsetReader:
+        return OffsetReader(JetStream(connection, self._options.api_prefix), self._options)
+
+
+def _at_most(position: Position, target: Position) -> Position:
+    """Return ``position``, but no stream beyond ``target``. A stream that ``target`` lacks stays where it is."""
+    return {
+        name: offset._replace(next=min(offset.next, target[name].next))
+        if name in target and target[name].created == offset.created
+        else offset
+        for name, offset in position.items()
+    }

@@ -9,6 +9,7 @@ For columns the blocks of a whole batch are packed into one buffer and cut at ev
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from spark_nats.protocol.subjects import Violation
 VERSION = b"NATS/1.0"
 HEADERS_TYPE = pa.map_(pa.string(), pa.list_(pa.field("element", pa.string())))
 
+_STATUS_LINE = re.compile(rb"%b[ \t]+([0-9]{3})(?:[ \t]+(.*))?" % re.escape(VERSION), re.DOTALL)
 _CR, _LF, _COLON, _SPACE, _TAB = b"\r\n: \t"
 _NAME_BYTE = np.zeros(256, np.bool_)
 _NAME_BYTE[33:127] = True
@@ -46,7 +48,7 @@ class HeaderColumn(NamedTuple):
 
     Attributes:
         values: ``map<string, list<string>>``, never null.
-        malformed: how many lines were no ``Name: value`` and are left out.
+        malformed: how many lines were no ``Name: value``, or did not end, and are left out.
     """
 
     values: pa.MapArray
@@ -56,7 +58,7 @@ class HeaderColumn(NamedTuple):
 def parse_block(block: bytes) -> dict[str, list[str]]:
     """Parse one header block into its names and values. Lines that are no header are left out."""
     headers: dict[str, list[str]] = {}
-    for line in block.split(b"\r\n")[1:]:
+    for line in block.split(b"\r\n")[1:-1]:
         name, colon, value = line.partition(b":")
         if colon and name:
             text = value.strip(b" \t").decode("utf-8", "replace")
@@ -66,14 +68,11 @@ def parse_block(block: bytes) -> dict[str, list[str]]:
 
 def parse_status(block: bytes) -> Status | None:
     """Return the inline status of a header block, None when it has none."""
-    line = block.split(b"\r\n", 1)[0]
-    if not line.startswith(VERSION):
-        return None
-    code, _, description = line[len(VERSION) :].strip(b" \t").partition(b" ")
-    if not code.isdigit():
+    found = _STATUS_LINE.fullmatch(block.split(b"\r\n", 1)[0])
+    if found is None:
         return None
     headers = {name: values[0] for name, values in parse_block(block).items()}
-    return Status(int(code), description.strip().decode("utf-8", "replace"), headers)
+    return Status(int(found[1]), (found[2] or b"").strip().decode("utf-8", "replace"), headers)
 
 
 def split_blocks(blocks: pa.BinaryArray) -> HeaderColumn:
@@ -85,10 +84,12 @@ def split_blocks(blocks: pa.BinaryArray) -> HeaderColumn:
 
     # Lines: each ends at a CRLF. The first of a block is its version, the last is empty.
     feeds = np.flatnonzero(data == _LF)
-    feeds = feeds[(feeds > 0) & (data[feeds - 1] == _CR)]
+    row = np.searchsorted(offsets[1:], feeds, "right")
+    is_end = (data[feeds - 1] == _CR) & (feeds > offsets[row])
+    feeds, row = feeds[is_end], row[is_end]
+    endless = np.count_nonzero(np.diff(offsets)) - np.count_nonzero(feeds + 1 == offsets[row + 1])
     end = feeds - 1
     start = np.empty_like(end)
-    row = np.searchsorted(offsets[1:], end, "right")
     if len(end):
         start[0] = 0
         start[1:] = feeds[:-1] + 1
@@ -101,28 +102,28 @@ def split_blocks(blocks: pa.BinaryArray) -> HeaderColumn:
     nearest = np.searchsorted(colons, start)
     colon = colons[np.minimum(nearest, len(colons) - 1)] if len(colons) else np.full_like(start, -1)
     valid = (nearest < len(colons)) & (colon < end) & (colon > start)
-    malformed = int(np.count_nonzero(~valid))
+    malformed = np.count_nonzero(~valid)
     if malformed:
         start, end, row, colon = start[valid], end[valid], row[valid], colon[valid]
 
     names = to_text(gather(data, start, colon))
     values = to_text(gather(data, *_strip(data, colon + 1, end)))
-    return HeaderColumn(_group(rows, row, names, values), malformed)
+    return HeaderColumn(_group(rows, row, names, values), int(malformed + endless))
 
 
 def _strip(data: Bytes, start: Positions, end: Positions) -> tuple[Positions, Positions]:
-    """Move both ends of each span inwards past spaces and tabs."""
+    """Move both ends of each span inwards past spaces and tabs. A byte that is neither stands before and after it."""
 
     def blank(position: Positions) -> Mask:
         byte = data[position]
         found: Mask = (byte == _SPACE) | (byte == _TAB)
         return found
 
-    start, end = start.copy(), end.copy()
-    while (leading := (start < end) & blank(np.minimum(start, len(data) - 1))).any():
-        start[leading] += 1
-    while (trailing := (start < end) & blank(end - 1)).any():
-        end[trailing] -= 1
+    start = start + blank(start)  # nearly always one space, and nothing else
+    if (blank(start) | (blank(end - 1) & (end > start))).any():
+        solid = np.flatnonzero((data != _SPACE) & (data != _TAB))
+        start = solid[np.searchsorted(solid, start)]
+        end = np.maximum(start, solid[np.searchsorted(solid, end) - 1] + 1)
     return start, end
 
 

@@ -169,7 +169,7 @@ def headers_of(block: bytes) -> tuple[dict[str, list[str]], int]:
     """
     *lines, unfinished = block.split(CRLF)
     headers: dict[str, list[str]] = {}
-    malformed = 1 if unfinished and lines else 0
+    malformed = 1 if unfinished else 0
     for line in lines[1:]:
         name, colon, value = line.partition(b":")
         if name and colon:

@@ -1,0 +1,37 @@
+# Every target prepares what it needs: uv, the environment in .venv and, where Spark runs, Java.
+# Pass arguments on with ARGS, as in: make test ARGS="-k embedded"
+
+ARGS ?=
+
+help:  ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "%-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+demo:  ## Run the demonstration: a NATS server and Spark, from nothing
+	@scripts/setup demo java
+	@.venv/bin/spark-nats demo $(ARGS)
+
+test:  ## Run the tests
+	@scripts/setup dev java
+	.venv/bin/pytest $(ARGS)
+
+check:  ## Check format, style and types
+	@scripts/setup dev
+	.venv/bin/ruff format --check .
+	.venv/bin/ruff check .
+	.venv/bin/mypy
+
+format:  ## Format the code and repair what can be repaired
+	@scripts/setup dev
+	.venv/bin/ruff check --fix-only .
+	.venv/bin/ruff format .
+
+bench:  ## Run the benchmarks
+	@scripts/setup dev java
+	.venv/bin/python -m benchmarks $(ARGS)
+
+clean:  ## Remove what tools and tests left behind; .venv and .tools stay
+	rm -rf dist build artifacts spark-warehouse metastore_db derby.log
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -not -path './.*' -prune -exec rm -rf {} +
+
+.PHONY: help demo test check format bench clean

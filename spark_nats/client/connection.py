@@ -361,11 +361,12 @@ class Connection:
             messages, controls = self._decoder.feed(data)
             if len(messages):
                 self._put_aside(messages)
-            for _, control in controls:
-                self._obey(control)
+            errors = [problem for _, control in controls if (problem := self._obey(control))]
         except ProtocolError as error:
             self.close()
             raise ProtocolError(f"{self.server} does not speak the NATS protocol: {error}") from None
+        if errors:  # only now, since a PONG may stand behind an error in the same bytes
+            raise errors[0]
 
     def _put_aside(self, messages: Messages) -> None:
         sids = messages.sids()
@@ -377,7 +378,8 @@ class Connection:
             if subscription := self._subscriptions.get(sid):
                 subscription.pending.append(group)
 
-    def _obey(self, control: Control) -> None:
+    def _obey(self, control: Control) -> NatsError | None:
+        """Act on a control line; the error that it reports, if it does."""
         if control.op is Op.PING:
             self._send(PONG, time.monotonic() + self.options.request_timeout)
         elif control.op is Op.PONG:
@@ -387,7 +389,8 @@ class Connection:
             if self.info.ldm:
                 logger.warning("%s is shutting down (lame duck mode)", self.server)
         elif control.op is Op.ERR:
-            raise self._server_error(error_text(control.argument))
+            return self._server_error(error_text(control.argument))
+        return None
 
     def _server_error(self, text: str) -> NatsError:
         if is_permissions_error(text):

@@ -52,6 +52,10 @@ class Transport:
                 part = self._socket.recv(CHUNK - size)
             except BlockingIOError:
                 break
+            except OSError:
+                if parts:  # a server that closes often says why just before; the error comes again
+                    break
+                raise
             if not part:
                 return b"".join(parts) if parts else None
             parts.append(part)

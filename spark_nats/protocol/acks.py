@@ -16,9 +16,11 @@ import numpy as np
 import pyarrow as pa
 
 from spark_nats.errors import ProtocolError
-from spark_nats.protocol.bytecolumns import Mask, Positions, decimals, packed, split
+from spark_nats.protocol.bytecolumns import Mask, Positions, decimals, load_words, packed, split
 
 _DOT = ord(".")
+_PREFIX = np.uint64(int.from_bytes(b"$JS.ACK.", "little"))  # eight bytes: one word
+_MOST_DIGITS = 19  # of a signed 64-bit number
 _SHORT_FORM_DOTS = 8  # nine tokens
 _LONG_FORM_DOTS = 10  # eleven tokens, twelve with the trailing one
 
@@ -56,6 +58,8 @@ class Deliveries:
         count = self._dots.per_row
         is_short = count == _SHORT_FORM_DOTS
         self._require(is_short | (count == _LONG_FORM_DOTS) | (count == _LONG_FORM_DOTS + 1))
+        if len(replies):  # with so many dots each row has at least the eight bytes
+            self._require(load_words(self._data, self._offsets[:-1]) == _PREFIX)
         # The dot before the five numbers: after $JS, ACK, [domain, hash,] stream and consumer.
         self._before = np.where(is_short, 3, 5)
 
@@ -69,11 +73,10 @@ class Deliveries:
     def at(self, i: int) -> Delivery:
         """Return the metadata of delivery ``i``."""
         tokens = self._replies[i].as_py().split(b".")
-        _, stream_sequence, consumer_sequence, timestamp, pending = tokens[self._before[i] + 1 :][:5]
-        try:
-            return Delivery(int(stream_sequence), int(consumer_sequence), int(timestamp), int(pending))
-        except ValueError:
-            raise self._error(i) from None
+        numbers = tokens[self._before[i] + 2 :][:4]
+        if not all(number.isdigit() and len(number) <= _MOST_DIGITS for number in numbers):
+            raise self._error(i)
+        return Delivery(*map(int, numbers))
 
     def stream_sequences(self) -> Positions:
         """Return the sequences in the stream."""

@@ -1,0 +1,355 @@
+"""The client and JetStream without Spark, against the real server."""
+
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pytest
+
+from spark_nats.client import ConnectionOptions, Credentials, borrow, connect, parse_servers
+from spark_nats.errors import (
+    AuthorizationError,
+    JetStreamError,
+    NatsConnectionError,
+    NoRespondersError,
+    PermissionsError,
+    PublishError,
+    StreamNotFoundError,
+)
+from spark_nats.jetstream import JetStream, Publisher, reading
+from spark_nats.jetstream.api import api_prefix
+from spark_nats.jetstream.streams import (
+    create_stream,
+    first_sequence_at,
+    last_sequence,
+    next_sequence,
+    stream_info,
+    streams_of_subject,
+)
+from spark_nats.protocol.headers import encode_blocks, flatten
+from tests.nats_py import wait_until
+
+
+@pytest.fixture
+def connection(nats_server):
+    with connect(ConnectionOptions(servers=parse_servers(nats_server.url))) as open_connection:
+        yield open_connection
+
+
+@pytest.fixture
+def js(connection):
+    return JetStream(connection)
+
+
+def read(js, stream, start, end, filters=()):
+    """(sequence, subject, payload) of each message of the range."""
+    rows = []
+    for messages, deliveries in reading.read_range(js, stream, start, end, filters):
+        sequences = deliveries.stream_sequences().tolist()
+        rows += zip(sequences, messages.subjects().to_pylist(), messages.payloads().to_pylist(), strict=True)
+    return rows
+
+
+def fill(nats_py, stream, count, **config):
+    nats_py.create_stream(stream, **config)
+    nats_py.publish_acked((f"{stream}.{i % 3}", b"%d" % i) for i in range(1, count + 1))
+    return [(i, f"{stream}.{i % 3}", b"%d" % i) for i in range(1, count + 1)]
+
+
+# The client
+
+
+def test_nats_py_receives_what_we_publish_and_we_what_it_publishes(connection, nats_py, unique):
+    subscription = connection.subscribe(f"{unique}.>")
+    connection.flush()
+    nats_py.publish(f"{unique}.a", b"hello", headers={"H": ["1", "2"]}, reply="back")
+    messages = connection.next(subscription, 5)
+    assert messages.subjects().to_pylist() == [f"{unique}.a"]
+    assert messages.replies().to_pylist() == ["back"]
+    assert messages.payloads().to_pylist() == [b"hello"]
+    assert messages.headers().values.to_pylist() == [[("H", ["1", "2"])]]
+
+
+def test_a_request_is_answered_by_nats_py(connection, nats_py, unique):
+    with nats_py.respond(unique, lambda message: message.payload.upper()):
+        assert connection.request(unique, b"abc").payload == b"ABC"
+
+
+def test_a_request_that_nobody_listens_to_fails_at_once(connection, unique):
+    with pytest.raises(NoRespondersError, match=unique):
+        connection.request(unique, b"")
+
+
+@pytest.mark.parametrize(
+    ("config", "right", "wrong"),
+    [
+        (
+            'authorization { user: "me", password: "s3cret" }',
+            Credentials(user="me", password="s3cret"),
+            Credentials(user="me", password="not-it"),
+        ),
+        ('authorization { token: "s3cret" }', Credentials(token="s3cret"), Credentials(token="not-it")),
+    ],
+    ids=["user and password", "token"],
+)
+def test_credentials_open_the_door_and_wrong_ones_do_not(server_factory, config, right, wrong):
+    servers = parse_servers(server_factory(config).url)
+    connect(ConnectionOptions(servers=servers, credentials=right)).close()
+    for credentials in (wrong, Credentials()):
+        with pytest.raises(AuthorizationError, match="Authorization Violation") as raised:
+            connect(ConnectionOptions(servers=servers, credentials=credentials))
+        assert "s3cret" not in str(raised.value)
+        assert "not-it" not in str(raised.value)
+
+
+def test_a_forbidden_publish_is_an_error_of_the_next_flush(server_factory):
+    server = server_factory(
+        'authorization { users: [{ user: "me", password: "x", permissions: { publish: "allowed.>" } }] }',
+        jetstream=False,
+    )
+    options = ConnectionOptions(servers=parse_servers(server.url), credentials=Credentials(user="me", password="x"))
+    with connect(options) as connection:
+        connection.send(b"PUB forbidden 0\r\n\r\n")
+        with pytest.raises(PermissionsError, match='Publish to "forbidden"'):
+            connection.flush()
+        connection.flush()
+
+
+def test_a_borrowed_connection_is_lent_again_while_it_answers(server_factory):
+    server = server_factory()
+    options = ConnectionOptions(servers=parse_servers(server.url))
+    with borrow(options) as first:
+        pass
+    with borrow(options) as second, borrow(options) as third:
+        assert second is first
+        assert third is not first
+    server.kill()
+    with pytest.raises(NatsConnectionError, match="no NATS server could be reached"), borrow(options):
+        pass
+
+
+def test_a_connection_is_not_lent_again_after_an_error(nats_server):
+    options = ConnectionOptions(servers=parse_servers(nats_server.url), name="after an error")
+    with pytest.raises(RuntimeError), borrow(options) as first:
+        raise RuntimeError
+    assert first.closed
+    with borrow(options) as second:
+        assert second is not first
+
+
+def test_an_unused_connection_is_closed_after_a_while(nats_server, monkeypatch):
+    monkeypatch.setattr("spark_nats.client.pool.IDLE_SECONDS", 0.1)
+    with borrow(ConnectionOptions(servers=parse_servers(nats_server.url), name="unused")) as connection:
+        pass
+    wait_until(lambda: connection.closed)
+
+
+# The API
+
+
+def test_a_stream_is_described_as_it_is(js, nats_py, unique):
+    empty = create_stream(js, {"name": unique, "subjects": [f"{unique}.>"]})
+    assert (empty.first_sequence, empty.last_sequence, empty.messages) == (1, 0, 0)
+    assert (empty.retention, empty.subjects) == ("limits", (f"{unique}.>",))
+    nats_py.publish_acked([(f"{unique}.a", b"")] * 5)
+    nats_py.purge_stream(unique, seq=3)
+    info = stream_info(js, unique)
+    assert (info.first_sequence, info.last_sequence, info.messages) == (3, 5, 3)
+    nats_py.purge_stream(unique)
+    assert (stream_info(js, unique).first_sequence, stream_info(js, unique).last_sequence) == (6, 5)
+
+
+def test_a_stream_that_exists_is_not_made_again(js, nats_py, unique):
+    nats_py.create_stream(unique, max_msgs=7)
+    assert create_stream(js, {"name": unique, "subjects": ["other"]}).config["max_msgs"] == 7
+
+
+def test_a_missing_stream_is_an_error_that_names_it(js, unique):
+    with pytest.raises(StreamNotFoundError, match=f"'{unique}' does not exist") as raised:
+        stream_info(js, unique)
+    assert (raised.value.code, raised.value.err_code) == (404, 10059)
+
+
+def test_an_error_of_the_api_carries_its_codes(js, unique):
+    with pytest.raises(JetStreamError, match="CREATE") as raised:
+        create_stream(js, {"name": unique, "subjects": ["a..b"]})
+    assert raised.value.err_code
+    assert raised.value.description
+
+
+def test_a_server_without_jetstream_is_told_apart(server_factory):
+    server = server_factory(jetstream=False)
+    with (
+        connect(ConnectionOptions(servers=parse_servers(server.url))) as connection,
+        pytest.raises(JetStreamError, match="is not enabled"),
+    ):
+        stream_info(JetStream(connection), "ANY")
+
+
+def test_a_domain_is_another_prefix(server_factory):
+    server = server_factory("jetstream { domain: hub }")
+    with connect(ConnectionOptions(servers=parse_servers(server.url))) as connection:
+        assert connection.info.domain == "hub"
+        js = JetStream(connection, api_prefix(domain="hub"))
+        create_stream(js, {"name": "D", "subjects": ["d"]})
+        publisher = Publisher(connection, "D")
+        publisher.publish(pa.array(["d"] * 3), pa.array([b"1", b"2", b"3"]))
+        publisher.drain()
+        assert read(js, "D", 1, 4) == [(1, "d", b"1"), (2, "d", b"2"), (3, "d", b"3")]
+        with pytest.raises(JetStreamError, match="does not answer"):
+            stream_info(JetStream(connection, api_prefix(domain="elsewhere")), "D")
+
+
+def test_sequences_are_found_by_subject_and_time(js, nats_py, unique):
+    fill(nats_py, unique, 9)
+    assert last_sequence(js, unique, [f"{unique}.1"]) == 7
+    assert last_sequence(js, unique, [f"{unique}.1", f"{unique}.2"]) == 8
+    assert last_sequence(js, unique, [f"{unique}.>"]) == 9
+    assert last_sequence(js, unique, [f"{unique}.none"]) == 0
+    assert next_sequence(js, unique, 5, [f"{unique}.1"]) == 7
+    assert next_sequence(js, unique, 8, [f"{unique}.1"]) is None
+    assert next_sequence(js, unique, 2, [f"{unique}.0", f"{unique}.1"]) == 3
+    assert streams_of_subject(js, f"{unique}.x") == [unique]
+    times = [message.timestamp for message in nats_py.read_stream(unique)]
+    assert first_sequence_at(js, unique, times[0] - timedelta(days=1)) == 1
+    assert first_sequence_at(js, unique, times[8] + timedelta(milliseconds=1)) == 10
+    assert first_sequence_at(js, unique, datetime.now(UTC) + timedelta(days=1)) == 10
+    assert nats_py.consumers(unique) == []
+
+
+# Reading ranges
+
+
+@pytest.mark.docker
+def test_a_range_is_read_exactly(js, nats_py, unique):
+    stored = fill(nats_py, unique, 1000)
+    for start, end in [(1, 1001), (1, 2), (1000, 1001), (17, 623), (5, 5)]:
+        assert read(js, unique, start, end) == stored[start - 1 : end - 1]
+
+
+def test_a_range_with_filters_is_read_exactly(js, nats_py, unique):
+    stored = fill(nats_py, unique, 1000)
+    filters = [f"{unique}.0", f"{unique}.2"]
+    assert read(js, unique, 100, 901, filters) == [row for row in stored[99:900] if row[1] in filters]
+    assert read(js, unique, 2, 3, [f"{unique}.0"]) == []
+    assert read(js, unique, 1, 1001, [f"{unique}.none"]) == []
+
+
+def test_deleted_messages_are_left_out(js, nats_py, unique):
+    stored = fill(nats_py, unique, 20)
+    for sequence in (1, 7, 8, 20):
+        nats_py.delete_message(unique, sequence)
+    assert read(js, unique, 1, 21) == [row for row in stored if row[0] not in (1, 7, 8, 20)]
+    assert read(js, unique, 7, 9) == []
+
+
+def test_no_consumer_stays_behind_even_when_reading_is_broken_off(js, nats_py, unique):
+    fill(nats_py, unique, 1000)
+    read(js, unique, 1, 1001)
+    broken_off = reading.read_range(js, unique, 1, 1001)
+    next(broken_off)
+    broken_off.close()
+    assert nats_py.consumers(unique) == []
+    assert read(js, unique, 999, 1001) == read(js, unique, 1, 1001)[-2:]
+
+
+def test_messages_larger_than_a_pull_request_are_read(js, nats_py, unique, monkeypatch):
+    nats_py.create_stream(unique)
+    payloads = [b"a" * 700_000, b"b", b"c" * 500_000, b"", b"d" * 900_000]
+    nats_py.publish_acked((unique + ".x", payload) for payload in payloads)
+    original = reading._ConsumerReader.__init__
+
+    def with_small_requests(self, *args):
+        original(self, *args)
+        self._max_bytes = 1000
+
+    monkeypatch.setattr(reading._ConsumerReader, "__init__", with_small_requests)
+    assert [row[2] for row in read(js, unique, 1, 6)] == payloads
+
+
+def test_many_more_messages_than_one_request_asks_for_are_read(js, nats_py, unique, monkeypatch):
+    monkeypatch.setattr(reading, "PULL_MESSAGES", 10)
+    stored = fill(nats_py, unique, 1000)
+    assert read(js, unique, 1, 1001) == stored
+    assert read(js, unique, 1, 1001, [f"{unique}.1"]) == [row for row in stored if row[1].endswith(".1")]
+
+
+def test_reading_goes_on_when_its_consumer_is_deleted(js, nats_py, unique, monkeypatch):
+    monkeypatch.setattr(reading, "PULL_MESSAGES", 10)
+    stored = fill(nats_py, unique, 1000)
+    rows = []
+    for messages, deliveries in reading.read_range(js, unique, 1, 1001):
+        sequences = deliveries.stream_sequences().tolist()
+        rows += zip(sequences, messages.subjects().to_pylist(), messages.payloads().to_pylist(), strict=True)
+        if len(rows) < 500:
+            for consumer in nats_py.consumers(unique):
+                nats_py.api(f"CONSUMER.DELETE.{unique}.{consumer}")
+    assert rows == stored
+
+
+# Publishing
+
+
+def test_every_row_is_stored_in_order(js, connection, nats_py, unique):
+    nats_py.create_stream(unique)
+    publisher = Publisher(connection, unique, max_in_flight=100)
+    subjects = pa.array([f"{unique}.{i % 7}" for i in range(5000)])
+    payloads = pa.array([b"%d" % i for i in range(5000)])
+    publisher.publish(subjects, payloads)
+    publisher.publish(subjects.slice(4990), payloads.slice(4990))
+    publisher.drain()
+    assert publisher.stored == 5010
+    stored = [(message.subject, message.payload) for message in nats_py.read_stream(unique)]
+    expected = list(zip(subjects.to_pylist(), payloads.to_pylist(), strict=True))
+    assert stored == expected + expected[4990:]
+
+
+def test_headers_reach_the_stream(js, connection, nats_py, unique):
+    nats_py.create_stream(unique)
+    headers = pa.array([[("a", ["1", "2"]), ("B", [""])], []], pa.map_(pa.string(), pa.list_(pa.string())))
+    publisher = Publisher(connection, unique)
+    publisher.publish(pa.array([f"{unique}.x"] * 2), pa.array(["text", ""]), encode_blocks(flatten(headers)))
+    publisher.drain()
+    assert [(m.payload, m.headers) for m in nats_py.read_stream(unique)] == [
+        (b"text", {"a": ["1", "2"], "B": [""]}),
+        (b"", {}),
+    ]
+
+
+def test_a_refused_row_is_named_and_the_rest_accounted_for(connection, nats_py, unique):
+    nats_py.create_stream(unique, max_msgs=10, discard="new")
+    publisher = Publisher(connection, unique, max_in_flight=8)
+    with pytest.raises(PublishError, match=r"refused row 10 \(subject .*maximum messages exceeded") as raised:
+        publisher.publish(pa.array([f"{unique}.x"] * 100), pa.array([b""] * 100))
+        publisher.drain()
+    assert "10 were stored" in str(raised.value)
+    assert nats_py.stream_info(unique)["state"]["messages"] == 10
+
+
+def test_a_subject_that_no_stream_listens_on_is_refused(connection, nats_py, unique):
+    nats_py.create_stream(unique)
+    publisher = Publisher(connection, unique)
+    with pytest.raises(PublishError, match=r"row 1 \(subject 'nobody\..*no stream listens on it.*1 were stored"):
+        publisher.publish(pa.array([f"{unique}.x", f"nobody.{unique}"]), pa.array([b"", b""]))
+        publisher.drain()
+
+
+def test_a_server_that_dies_is_an_error_that_counts_what_is_safe(server_factory):
+    server = server_factory()
+    with connect(ConnectionOptions(servers=parse_servers(server.url))) as connection:
+        create_stream(JetStream(connection), {"name": "S", "subjects": ["s"]})
+        publisher = Publisher(connection, "S")
+        publisher.publish(pa.array(["s"] * 10), pa.array([b""] * 10))
+        publisher.drain()
+        server.kill()
+        with pytest.raises(NatsConnectionError, match="10 were stored"):
+            for _ in range(100):
+                publisher.publish(pa.array(["s"] * 1000), pa.array([b"x" * 1000] * 1000))
+            publisher.drain()
+
+
+def test_a_server_that_stops_acknowledging_is_given_up(connection, nats_py, unique):
+    with nats_py.collect(unique):  # somebody listens, so there is no 503, but no stream answers
+        publisher = Publisher(connection, unique, ack_timeout=0.2)
+        with pytest.raises(PublishError, match=r"no acknowledgement for 0\.2 s.*3 were sent and not answered"):
+            publisher.publish(pa.array([unique] * 3), pa.array([b""] * 3))
+            publisher.drain()

@@ -1,0 +1,80 @@
+"""A server that follows a script, for what a real one cannot be made to do: torn frames, silence, nonsense."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+INFO = b'INFO {"server_id":"S","version":"2.10.0","headers":true,"max_payload":1048576,"proto":1}\r\n'
+
+
+class Peer:
+    """The server's side of one connection."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.received = b""
+
+    def send(self, data: bytes) -> None:
+        self.connection.sendall(data)
+
+    def expect(self, what: bytes) -> bytes:
+        """Receive until `what` has come; everything up to and including it."""
+        while what not in self.received:
+            data = self.connection.recv(65536)
+            if not data:
+                raise ConnectionError(f"closed before {what!r}; got {self.received!r}")
+            self.received += data
+        before, _, self.received = self.received.partition(what)
+        return before + what
+
+    def let_in(self) -> bytes:
+        """The handshake as a server does it; returns the CONNECT line."""
+        self.send(INFO)
+        hello = self.expect(b"PING\r\n")
+        self.send(b"PONG\r\n")
+        return hello
+
+    def wait_for_close(self) -> None:
+        while self.connection.recv(65536):
+            pass
+
+
+@contextmanager
+def scripted_server(script: Callable[[Peer], None]) -> Iterator[str]:
+    """Run `script` once for each connection; yields the URL. An error of the script fails the test."""
+    errors: list[BaseException] = []
+    connections: list[socket.socket] = []
+
+    def serve(connection: socket.socket) -> None:
+        connection.settimeout(10)
+        try:
+            script(Peer(connection))
+        except OSError:
+            pass  # the client hung up, which is often what is tested
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            connection.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def accept() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                connections.append(connection)
+                threading.Thread(target=serve, args=(connection,), daemon=True).start()
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        yield f"nats://127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(5)
+    for connection in connections:
+        connection.close()
+    assert not errors, errors

@@ -1,0 +1,403 @@
+"""The connection against servers that a real one cannot be made to be."""
+
+import json
+import socket
+import threading
+
+import pytest
+
+from spark_nats.client import ConnectionOptions, Credentials, connect, parse_servers
+from spark_nats.errors import (
+    AuthorizationError,
+    NatsConnectionError,
+    NatsTimeoutError,
+    NoRespondersError,
+    PermissionsError,
+    ProtocolError,
+    ServerError,
+)
+from tests.scripted_server import INFO, scripted_server
+
+
+def options(url, **changes):
+    values = {"connect_timeout": 2.0, "request_timeout": 2.0}
+    return ConnectionOptions(servers=parse_servers(url), **{**values, **changes})
+
+
+def unused_port():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+def hello_of(options_for):
+    """The CONNECT document that a client with these options sends."""
+    seen = []
+
+    def script(peer):
+        seen.append(peer.let_in())
+        peer.wait_for_close()
+
+    with scripted_server(script) as url, connect(options_for(url)):
+        pass
+    line = seen[0].partition(b"\r\n")[0]
+    assert line.startswith(b"CONNECT ")
+    return json.loads(line[8:])
+
+
+def test_connect_says_who_we_are_and_what_we_understand():
+    hello = hello_of(lambda url: options(url, name="me"))
+    assert hello["name"] == "me"
+    assert (hello["verbose"], hello["pedantic"], hello["headers"], hello["no_responders"]) == (False, False, True, True)
+    assert hello["protocol"] == 1
+    assert "user" not in hello
+    assert "auth_token" not in hello
+
+
+def test_credentials_come_from_the_options():
+    hello = hello_of(lambda url: options(url, credentials=Credentials(user="u", password="p")))
+    assert (hello["user"], hello["pass"]) == ("u", "p")
+    assert hello_of(lambda url: options(url, credentials=Credentials(token="t")))["auth_token"] == "t"
+
+
+def test_credentials_in_a_url_stand_above_the_options():
+    hello = hello_of(
+        lambda url: options(
+            url.replace("nats://", "nats://me:s%3Acret@"), credentials=Credentials(user="u", password="p")
+        )
+    )
+    assert (hello["user"], hello["pass"]) == ("me", "s:cret")
+    assert hello_of(lambda url: options(url.replace("nats://", "nats://tok@")))["auth_token"] == "tok"
+
+
+def test_servers_are_tried_in_turn():
+    def script(peer):
+        peer.let_in()
+        peer.wait_for_close()
+
+    with scripted_server(script) as url, connect(options(f"nats://127.0.0.1:{unused_port()},{url}")) as connection:
+        assert str(connection.server) == url
+
+
+def test_when_no_server_can_be_reached_each_is_named_with_its_reason():
+    def silent(peer):
+        peer.wait_for_close()
+
+    port = unused_port()
+    with (
+        scripted_server(silent) as url,
+        pytest.raises(NatsConnectionError) as raised,
+    ):
+        connect(options(f"nats://u:secret@127.0.0.1:{port},{url}", connect_timeout=0.2))
+    text = str(raised.value)
+    assert f"nats://127.0.0.1:{port}: Connection refused" in text
+    assert f"{url}: accepted the connection but sent no INFO in 0.2 s" in text
+    assert "secret" not in text
+
+
+def test_a_server_that_never_answers_connect_is_given_up():
+    def script(peer):
+        peer.send(INFO)
+        peer.wait_for_close()
+
+    with scripted_server(script) as url, pytest.raises(NatsConnectionError, match="did not answer CONNECT in 0.2 s"):
+        connect(options(url, connect_timeout=0.2))
+
+
+def test_a_server_that_requires_tls_is_refused_before_credentials_are_sent():
+    seen = []
+
+    def script(peer):
+        peer.send(INFO.replace(b'"proto"', b'"tls_required":true,"proto"'))
+        seen.append(peer.connection.recv(100))
+
+    with scripted_server(script) as url, pytest.raises(NatsConnectionError, match="requires TLS"):
+        connect(options(url, credentials=Credentials(token="t")))
+    assert seen in ([], [b""])
+
+
+def test_something_that_is_not_nats_is_a_protocol_error():
+    def script(peer):
+        peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        peer.wait_for_close()
+
+    with scripted_server(script) as url, pytest.raises(NatsConnectionError, match="does not speak the NATS protocol"):
+        connect(options(url))
+
+
+def test_refused_credentials_are_an_authorization_error_with_the_servers_words():
+    def script(peer):
+        peer.send(INFO)
+        peer.expect(b"PING\r\n")
+        peer.send(b"-ERR 'Authorization Violation'\r\n")
+
+    with scripted_server(script) as url, pytest.raises(AuthorizationError, match="Authorization Violation"):
+        connect(options(url))
+
+
+def test_bytes_may_arrive_one_at_a_time():
+    def script(peer):
+        peer.let_in()
+        peer.expect(b"SUB a.> 1\r\n")
+        for byte in b"MSG a.b 1 2\r\nhi\r\nPING\r\nHMSG a.c 1 r 12 14\r\nNATS/1.0\r\n\r\nyo\r\n":
+            peer.send(bytes([byte]))
+        peer.expect(b"PONG\r\n")
+        peer.wait_for_close()
+
+    with scripted_server(script) as url, connect(options(url)) as connection:
+        subscription = connection.subscribe("a.>")
+        payloads = []
+        while len(payloads) < 2:
+            payloads += connection.next(subscription, 5).payloads().to_pylist()
+        assert payloads == [b"hi", b"yo"]
+
+
+def test_messages_are_kept_apart_by_subscription():
+    def script(peer):
+        peer.let_in()
+        peer.expect(b"SUB b 2\r\n")
+        peer.send(b"MSG a 1 1\r\n1\r\nMSG b 2 1\r\n2\r\nMSG a 1 1\r\n3\r\nMSG c 9 1\r\n4\r\n")
+        peer.wait_for_close()
+
+    with scripted_server(script) as url, connect(options(url)) as connection:
+        a, b = connection.subscribe("a"), connection.subscribe("b")
+        assert connection.next(b, 5).payloads().to_pylist() == [b"2"]
+        assert connection.next(a, 5).payloads().to_pylist() == [b"1", b"3"]
+
+
+def test_nothing_in_time_is_none():
+    def script(peer):
+        peer.let_in()
+        peer.wait_for_close()
+
+    with scripted_server(script) as url, connect(options(url)) as connection:
+        assert connection.next(connection.subscribe("a"), 0.05) is None
+
+
+def test_a_request_without_an_answer_times_out():
+    def script(peer):
+        peer.let_in()
+        peer.wait_for_close()
+
+    with (
+        scripted_server(script) as url,
+        connect(options(url)) as connection,
+        pytest.raises(NatsTimeoutError, match=r"no answer from .* to a\.b in 0\.1 s"),
+    ):
+        connection.request("a.b", b"", timeout=0.1)
+
+
+def test_a_late_answer_is_not_taken_for_the_next_ones():
+    def script(peer):
+        peer.let_in()
+        inbox = peer.expect(b"PUB a ").split()[1][:-1]
+        peer.expect(b"PUB a ")
+        peer.send(b"MSG %b1 1 4\r\nlate\r\nMSG %b2 1 5\r\nright\r\n" % (inbox, inbox))
+        peer.wait_for_close()
+
+    with scripted_server(script) as url, connect(options(url)) as connection:
+        with pytest.raises(NatsTimeoutError):
+            connection.request("a", b"", timeout=0.05)
+        assert connection.request("a", b"").payload == b"right"
+
+
+def test_no_responders_is_an_error_of_its_own():
+    def script(peer):
+        peer.let_in()
+        inbox = peer.expect(b"PUB a ").split()[1][:-1]
+        peer.send(b"HMSG %b1 1 16 16\r\nNATS/1.0 503\r\n\r\n\r\n" % inbox)
+        peer.wait_for_close()
+
+    with (
+        scripted_server(script) as url,
+        connect(options(url)) as connection,
+        pytest.raises(NoRespondersError, match="nobody listens on a at"),
+    ):
+        connection.request("a", b"")
+
+
+def test_flush_waits_for_the_server():
+    release = threading.Event()
+
+    def script(peer):
+        peer.let_in()
+        peer.expect(b"PING\r\n")
+        release.wait(5)
+        peer.send(b"PONG\r\n")
+        peer.wait_for_close()
+
+    with scripted_server(script) as url, connect(options(url)) as connection:
+        with pytest.raises(NatsTimeoutError, match=r"did not answer PING in 0\.1 s"):
+            connection.flush(0.1)
+        release.set()
+
+
+def test_a_silent_server_is_pinged_and_then_given_up():
+    pings = []
+
+    def script(peer):
+        peer.let_in()
+        while True:
+            peer.expect(b"PING\r\n")
+            pings.append(1)
+
+    with (
+        scripted_server(script) as url,
+        connect(options(url, ping_interval=0.05)) as connection,
+        pytest.raises(NatsConnectionError, match="silent and did not answer 2 PINGs"),
+    ):
+        connection.next(connection.subscribe("a"), 10)
+    assert len(pings) == 2
+
+
+def test_a_server_that_answers_pings_is_not_given_up():
+    def script(peer):
+        peer.let_in()
+        for _ in range(4):
+            peer.expect(b"PING\r\n")
+            peer.send(b"PONG\r\n")
+        peer.send(b"MSG a 1 0\r\n\r\n")
+        peer.wait_for_close()
+
+    with scripted_server(script) as url, connect(options(url, ping_interval=0.05)) as connection:
+        assert len(connection.next(connection.subscribe("a"), 10)) == 1
+
+
+def test_a_later_info_is_kept():
+    def script(peer):
+        peer.let_in()
+        peer.send(b'INFO {"server_id":"S","connect_urls":["10.0.0.1:4222"],"ldm":true,"max_payload":7}\r\n')
+        peer.expect(b"PING\r\n")
+        peer.send(b"PONG\r\n")
+        peer.wait_for_close()
+
+    with scripted_server(script) as url, connect(options(url)) as connection:
+        connection.flush()
+        assert connection.info.connect_urls == ("10.0.0.1:4222",)
+        assert connection.info.ldm
+        assert connection.info.max_payload == 7
+
+
+def test_a_permissions_error_leaves_the_connection_open():
+    def script(peer):
+        peer.let_in()
+        peer.expect(b"PING\r\n")
+        peer.send(b"-ERR 'Permissions Violation for Publish to \"a\"'\r\nPONG\r\n")
+        peer.expect(b"PING\r\n")
+        peer.send(b"PONG\r\n")
+        peer.wait_for_close()
+
+    with scripted_server(script) as url, connect(options(url)) as connection:
+        with pytest.raises(PermissionsError, match='Publish to "a"'):
+            connection.flush()
+        connection.flush()
+        assert not connection.closed
+
+
+def test_an_error_that_ends_the_connection_closes_it():
+    def script(peer):
+        peer.let_in()
+        peer.expect(b"PING\r\n")
+        peer.send(b"-ERR 'Slow Consumer'\r\n")
+        peer.wait_for_close()
+
+    with scripted_server(script) as url, connect(options(url)) as connection:
+        with pytest.raises(ServerError, match="Slow Consumer"):
+            connection.flush()
+        assert connection.closed
+        with pytest.raises(NatsConnectionError, match="is closed"):
+            connection.flush()
+
+
+def test_a_connection_that_the_server_closes_is_an_error():
+    def script(peer):
+        peer.let_in()
+        peer.expect(b"SUB")
+
+    with (
+        scripted_server(script) as url,
+        connect(options(url)) as connection,
+        pytest.raises(NatsConnectionError, match="closed the connection|broke"),
+    ):
+        connection.next(connection.subscribe("a"), 5)
+
+
+def test_a_server_that_takes_nothing_is_given_up():
+    release = threading.Event()
+
+    def script(peer):
+        peer.let_in()
+        release.wait(10)
+
+    with scripted_server(script) as url, connect(options(url, request_timeout=0.2)) as connection:
+        with pytest.raises(NatsTimeoutError, match=r"took no data for 0\.2 s; \d+ bytes were not sent"):
+            connection.send(b"x" * (64 << 20))
+        release.set()
+
+
+def test_a_server_that_sends_while_it_is_sent_to_gets_through():
+    """Both sides' buffers are full at some moment; neither may wait for the other."""
+    size = 32 << 20
+
+    def script(peer):
+        peer.let_in()
+        peer.expect(b"SUB a 1\r\n")
+        peer.send(b"MSG a 1 %d\r\n%b\r\n" % (size, b"y" * size))  # does not read meanwhile
+        rest = size
+        while rest > 0:
+            rest -= len(peer.connection.recv(1 << 20))
+        peer.wait_for_close()
+
+    with scripted_server(script) as url, connect(options(url, request_timeout=10)) as connection:
+        subscription = connection.subscribe("a")
+        connection.send(b"x" * size)
+        assert connection.next(subscription, 10).payloads()[0].as_py() == b"y" * size
+
+
+def test_a_broken_line_later_on_is_a_protocol_error_and_closes():
+    def script(peer):
+        peer.let_in()
+        peer.expect(b"SUB")
+        peer.send(b"MSG a 1 -5\r\n\r\n")
+        peer.wait_for_close()
+
+    with scripted_server(script) as url, connect(options(url)) as connection:
+        with pytest.raises(ProtocolError, match="MSG a 1 -5"):
+            connection.next(connection.subscribe("a"), 5)
+        assert connection.closed
+
+
+@pytest.mark.parametrize("subject", ["a b", "a\r\nPUB x 0\r\n", "", "a..b", ".a"])
+def test_a_subject_that_would_break_the_line_is_not_sent(subject):
+    def script(peer):
+        peer.let_in()
+        peer.wait_for_close()
+
+    with (
+        scripted_server(script) as url,
+        connect(options(url)) as connection,
+        pytest.raises(ValueError, match="subject"),
+    ):
+        connection.subscribe(subject)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "names no server"),
+        ("http://localhost", "scheme 'http'"),
+        ("nats://", "not a server URL"),
+        ("nats://u:secret@host:notaport", "not a server URL"),
+        ("nats://u:secret@host:4222/path", "not a server URL"),
+    ],
+)
+def test_a_server_url_that_is_none_is_refused_without_its_secret(text, reason):
+    with pytest.raises(ValueError, match=reason) as raised:
+        parse_servers(text)
+    assert "secret" not in str(raised.value)
+
+
+def test_server_urls_are_shown_without_their_credentials():
+    (server,) = parse_servers("nats://u:secret@example.com")
+    assert str(server) == "nats://example.com:4222"
+    assert "secret" not in repr(server)
+    assert str(parse_servers("nats://[::1]:1")[0]) == "nats://[::1]:1"

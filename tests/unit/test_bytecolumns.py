@@ -1,0 +1,133 @@
+"""The array arithmetic on bytes, against the plain Python that it stands for."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from spark_nats.protocol.bytecolumns import decimals, gather, packed, split, to_text
+from tests.unit.strategies import property_settings
+
+LARGEST = 2**63 - 1
+
+
+def positions(values: list[int]) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+numbers = st.one_of(
+    st.integers(0, LARGEST).map(str),
+    st.integers(LARGEST - 9, LARGEST + 9).map(str),
+    st.text("0123456789", max_size=25),
+    st.text("0123456789", min_size=7, max_size=9),
+    st.text("0123456789", min_size=15, max_size=20),
+).map(str.encode)
+almost_numbers = st.tuples(numbers, st.integers(0, 25), st.integers(0, 255)).map(
+    lambda drawn: drawn[0][: drawn[1]] + bytes([drawn[2]]) + drawn[0][drawn[1] :]
+)
+spans = st.one_of(numbers, almost_numbers, st.binary(max_size=26))
+
+
+class TestDecimals:
+    @property_settings(400)
+    @given(st.binary(max_size=30), st.lists(st.tuples(spans, st.binary(max_size=3)), min_size=1, max_size=6))
+    @example(b"", [(b"0", b"")])
+    @example(b"", [(b"9" * 19, b"")])
+    @example(b"", [(b"9223372036854775807", b"9")])
+    @example(b"", [(b"", b"")])
+    @example(b"9" * 30, [(b"", b""), (b"1", b"2")])
+    def test_a_span_is_a_number_when_it_is_one_to_nineteen_digits(
+        self, before: bytes, parts: list[tuple[bytes, bytes]]
+    ) -> None:
+        """Wherever it stands: digits next to the span must not be read as its own."""
+        buffer, start, end = before, [], []
+        for span, between in parts:
+            start.append(len(buffer))
+            buffer += span
+            end.append(len(buffer))
+            buffer += between
+        value, valid = decimals(np.frombuffer(buffer, np.uint8), positions(start), positions(end))
+        texts = [span for span, _ in parts]
+        expected = [1 <= len(t) <= 19 and t.isdigit() and int(t) <= LARGEST for t in texts]
+        assert valid.tolist() == expected
+        assert [v for v, ok in zip(value.tolist(), expected, strict=True) if ok] == [
+            int(t) for t, ok in zip(texts, expected, strict=True) if ok
+        ]
+
+    @pytest.mark.parametrize("byte", range(256))
+    def test_only_ten_bytes_are_digits(self, byte: int) -> None:
+        for text in (bytes([byte]), b"1%c" % byte, b"%c1" % byte, b"1234%c5678" % byte, b"12345678%c" % byte):
+            value, valid = decimals(np.frombuffer(text, np.uint8), positions([0]), positions([len(text)]))
+            assert valid.tolist() == [text.isdigit()]
+            if text.isdigit():
+                assert value.tolist() == [int(text)]
+
+    def test_no_spans_are_no_numbers(self) -> None:
+        value, valid = decimals(np.frombuffer(b"123", np.uint8), positions([]), positions([]))
+        assert (len(value), len(valid)) == (0, 0)
+
+    def test_a_span_that_ends_before_it_begins_is_no_number(self) -> None:
+        """The guess computes such spans for lines that lack fields."""
+        data = np.frombuffer(b"1234567890" * 4, np.uint8)
+        assert decimals(data, positions([30, 3]), positions([20, 5]))[1].tolist() == [False, True]
+
+
+class TestColumns:
+    @property_settings(200)
+    @given(st.lists(st.tuples(st.binary(max_size=3), st.binary(max_size=5)), max_size=6))
+    def test_gathered_spans_are_the_bytes_between_their_positions(self, parts: list[tuple[bytes, bytes]]) -> None:
+        buffer, start, end = b"", [], []
+        for between, span in parts:
+            buffer += between
+            start.append(len(buffer))
+            buffer += span
+            end.append(len(buffer))
+        column = gather(np.frombuffer(buffer, np.uint8), positions(start), positions(end))
+        assert column.type == pa.binary()
+        assert column.to_pylist() == [span for _, span in parts]
+
+    @property_settings(150)
+    @given(
+        st.lists(st.one_of(st.none(), st.text(max_size=4)), max_size=6),
+        st.integers(0, 3),
+        st.sampled_from([pa.string(), pa.large_string(), pa.binary(), pa.large_binary()]),
+    )
+    def test_packed_columns_are_their_bytes_and_offsets_from_zero(
+        self, values: list[str | None], skip: int, arrow_type: pa.DataType
+    ) -> None:
+        column = pa.array(values, pa.string()).cast(arrow_type).slice(skip)
+        data, offsets = packed(column)
+        expected = [(value or "").encode() for value in values[skip:]]
+        assert [data[a:b].tobytes() for a, b in pairwise(offsets)] == expected
+        assert offsets[0] == 0
+        assert len(data) == offsets[-1]
+
+    @property_settings(200)
+    @given(st.lists(st.text("a.", max_size=5), max_size=6))
+    @example(["..", "", ".", "a"])  # as many separators as rows, but not one in each
+    @example([".a", "a.", "."])
+    def test_separators_are_found_in_the_row_they_stand_in(self, rows: list[str]) -> None:
+        data, offsets = packed(pa.array(rows, pa.string()))
+        fields = split(data == ord("."), offsets)
+        assert fields.per_row.tolist() == [row.count(".") for row in rows]
+        for i, row in enumerate(rows):
+            found = fields.position[fields.first[i] : fields.first[i] + fields.per_row[i]] - offsets[i]
+            assert found.tolist() == [k for k, c in enumerate(row) if c == "."]
+        for k in range(5):
+            at = fields.at(k)
+            for i, row in enumerate(rows):
+                if k < row.count("."):
+                    assert at[i] == fields.position[fields.first[i] + k]
+
+    @property_settings(150)
+    @given(st.lists(st.binary(max_size=4), max_size=6))
+    @example([b"\xc3", b"\xa9"])
+    def test_text_is_decoded_each_value_for_itself(self, values: list[bytes]) -> None:
+        column = to_text(pa.array(values, pa.binary()))
+        assert column.type == pa.string()
+        assert column.to_pylist() == [value.decode("utf-8", "replace") for value in values]

@@ -1,0 +1,200 @@
+"""What subjects, filters and names may be, and what a filter matches."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from spark_nats.protocol.subjects import (
+    filter_violation,
+    find_subject_violation,
+    is_wildcard,
+    matches,
+    name_violation,
+    overlap,
+    queue_violation,
+    subject_violation,
+)
+from tests.unit.reference import subject_matches
+from tests.unit.strategies import property_settings, subjects
+
+EMPTY_TOKEN = "has an empty token"
+WHITE_SPACE = "contains white space"
+
+# Text in which dots, wildcards and white space are as likely as letters, in one to four bytes of UTF-8.
+texts = st.text(st.sampled_from("aZ0-_$éяー😀\u00a0\u0085.... \t\r\n\x00\x1f\x7f*>"), max_size=6)
+any_text = st.one_of(texts, subjects, st.text(max_size=8))
+
+
+def is_literal(subject: str) -> bool:
+    """The rule, said another way than the implementation says it."""
+    tokens = subject.split(".")
+    return all(token and all(c > " " and c not in "\x7f*>" for c in token) for token in tokens)
+
+
+class TestLiteralSubjects:
+    @property_settings(200)
+    @given(any_text)
+    def test_a_subject_is_tokens_without_white_space_or_wildcards(self, subject: str) -> None:
+        assert (subject_violation(subject) is None) == is_literal(subject)
+
+    @pytest.mark.parametrize(
+        "subject", ["é", "заказы.новые", "注文.東京", "a.😀", "$JS.API.INFO", "a-b_c/d\\e", "a:b", "0"]
+    )
+    def test_any_other_utf8_is_allowed(self, subject: str) -> None:
+        assert subject_violation(subject) is None
+        assert filter_violation(subject) is None
+
+    @pytest.mark.parametrize("character", [chr(code) for code in (*range(0x21), 0x7F)], ids=ascii)
+    @pytest.mark.parametrize("subject", ["{}", "{}a", "a{}", "a{}b", "a.{}.b"])
+    def test_no_control_character_and_no_blank_stands_anywhere_in_a_subject(self, subject: str, character: str) -> None:
+        text = subject.format(character)
+        assert WHITE_SPACE in (subject_violation(text) or "")
+        assert WHITE_SPACE in (filter_violation(text) or "")
+        assert WHITE_SPACE in (queue_violation(text) or "")
+
+
+class TestColumnsOfSubjects:
+    @property_settings(400)
+    @given(
+        st.lists(st.one_of(st.none(), any_text, subjects, subjects), max_size=8),
+        st.integers(0, 3),
+        st.integers(0, 3),
+        st.sampled_from([pa.string(), pa.large_string()]),
+    )
+    @example([None, "."], 0, 0, pa.string())
+    @example(["a", ".b"], 0, 0, pa.string())
+    @example(["a.", "b"], 0, 0, pa.string())
+    @example(["a.b", "", "c.d"], 1, 1, pa.string())
+    def test_a_column_is_judged_like_each_subject_for_itself(
+        self, values: list[str | None], skip: int, drop: int, arrow_type: pa.DataType
+    ) -> None:
+        column = pa.array(values, arrow_type).slice(skip)
+        column = column.slice(0, max(len(column) - drop, 0))
+        judged = [None if s is None else subject_violation(s) for s in column.to_pylist()]
+        first = next((i for i, rule in enumerate(judged) if rule), None)
+        found = find_subject_violation(column)
+        assert (found and (found.row, found.rule)) == (None if first is None else (first, judged[first]))
+
+    @pytest.mark.parametrize("at", [0, 1, 499, 999])
+    @pytest.mark.parametrize("bad", ["", ".", "a.", ".a", "a..b", "a b", "a\r\nPUB x 0", "a.*", "a.>", "a\x00", "\x7f"])
+    def test_the_first_bad_row_among_many_is_found(self, bad: str, at: int) -> None:
+        values = [f"orders.é{i}" for i in range(1000)]
+        values[at] = bad
+        values.append("bad too")
+        found = find_subject_violation(pa.array(values))
+        assert found == (at, subject_violation(bad))
+
+    def test_bytes_under_a_null_are_not_judged(self) -> None:
+        data = b"good bad subject.good"
+        offsets = pa.py_buffer(memoryview(pa.array([0, 4, 17, 21], pa.int32()).buffers()[1]))
+        column = pa.Array.from_buffers(pa.string(), 3, [pa.py_buffer(bytes([0b101])), offsets, pa.py_buffer(data)])
+        assert column.to_pylist() == ["good", None, "good"]
+        assert find_subject_violation(column) is None
+
+    @pytest.mark.parametrize("column", [pa.array([], pa.string()), pa.nulls(3, pa.string())], ids=["empty", "nulls"])
+    def test_nothing_to_judge_breaks_no_rule(self, column: pa.Array) -> None:
+        assert find_subject_violation(column) is None
+
+
+filters = st.lists(st.one_of(st.just("*"), st.sampled_from(["foo", "bar", "é", "F"])), min_size=1, max_size=4).flatmap(
+    lambda tokens: st.sampled_from([tokens, [*tokens, ">"], [*tokens[:-1], ">"]]).map(".".join)
+)
+few_subjects = st.lists(st.sampled_from(["foo", "bar", "é", "F"]), min_size=1, max_size=5).map(".".join)
+
+
+class TestFilters:
+    @property_settings(200)
+    @given(any_text)
+    def test_a_filter_is_a_subject_whose_wildcards_are_whole_tokens(self, text: str) -> None:
+        tokens = text.split(".")
+        literal = ["x" if t == "*" or (t == ">" and i == len(tokens) - 1) else t for i, t in enumerate(tokens)]
+        assert (filter_violation(text) is None) == is_literal(".".join(literal))
+
+    @pytest.mark.parametrize(
+        ("text", "rule"),
+        [
+            ("", "is empty"),
+            ("foo.>.bar", "before its last token"),
+            (">.foo", "before its last token"),
+            (">.>", "before its last token"),
+            ("foo.>*", "wildcard inside the token '>\\*'"),
+            ("**", "wildcard inside the token '\\*\\*'"),
+            (">>", "wildcard inside the token '>>'"),
+            ("foo.b>r", "wildcard inside the token 'b>r'"),
+        ],
+    )
+    def test_what_is_wrong_with_a_filter_is_named(self, text: str, rule: str) -> None:
+        assert rule.replace("\\", "") in (filter_violation(text) or "")
+
+    @property_settings(400)
+    @given(filters, few_subjects)
+    def test_a_filter_matches_what_it_matches_token_by_token(self, wanted: str, subject: str) -> None:
+        assert filter_violation(wanted) is None
+        assert matches(wanted, subject) == subject_matches(wanted.split("."), subject.split("."))
+
+    @property_settings(100)
+    @given(subjects)
+    def test_every_subject_matches_itself_and_the_full_wildcard(self, subject: str) -> None:
+        assert matches(subject, subject)
+        assert matches(">", subject)
+        assert not matches(subject, subject + ".more")
+        assert not matches(subject + ".>", subject)
+        assert matches(subject + ".>", subject + ".more")
+        assert matches("*", subject) == ("." not in subject)
+
+    @pytest.mark.parametrize(
+        ("text", "wildcard"),
+        [("foo", False), ("foo.bar", False), ("*", True), (">", True), ("a.*.b", True), ("a.>", True)],
+    )
+    def test_a_wildcard_is_told_from_a_literal(self, text: str, wildcard: bool) -> None:
+        assert is_wildcard(text) == wildcard
+
+    @property_settings(300)
+    @given(filters, filters, few_subjects)
+    def test_filters_that_both_match_a_subject_overlap(self, one: str, other: str, subject: str) -> None:
+        if matches(one, subject) and matches(other, subject):
+            assert overlap(one, other)
+        assert overlap(one, other) == overlap(other, one)
+
+    @property_settings(300)
+    @given(filters, filters)
+    def test_filters_that_overlap_have_a_subject_in_common(self, one: str, other: str) -> None:
+        """Built from both: the literal token where either has one, and one more token for each ``>``."""
+        a, b = one.split("."), other.split(".")
+        length = max(len(a), len(b))
+        padded = [
+            tokens[:-1] + ["*"] * (length - len(tokens) + 1) if tokens[-1] == ">" else tokens for tokens in (a, b)
+        ]
+        common = [
+            next((t for t in pair if t != "*"), "x")
+            for pair in zip(*(tokens + ["*"] * (length - len(tokens)) for tokens in padded), strict=True)
+        ]
+        subject = ".".join(common)
+        assert overlap(one, other) == (matches(one, subject) and matches(other, subject))
+
+
+class TestNames:
+    @pytest.mark.parametrize("name", ["ORDERS", "orders-eu_1", "$KV", "é", "a:b", "[x]"])
+    def test_names_of_streams_may_be_anything_without_dots_wildcards_and_slashes(self, name: str) -> None:
+        assert name_violation(name) is None
+
+    @pytest.mark.parametrize("name", ["", "a.b", "*", ">", "a*", "a b", "a\t", "a\r\n", "\x00", "a/b", "a\\b", "\x7f"])
+    def test_names_of_streams_that_would_not_be_one_token_of_a_subject_are_refused(self, name: str) -> None:
+        assert name_violation(name)
+
+    @property_settings(100)
+    @given(any_text)
+    def test_a_legal_name_is_a_legal_token(self, name: str) -> None:
+        if name_violation(name) is None:
+            assert subject_violation(f"$JS.API.STREAM.INFO.{name}") is None
+
+    @pytest.mark.parametrize("queue", ["G1", "workers.eu", "é", "a-b"])
+    def test_queue_groups_are_one_field(self, queue: str) -> None:
+        assert queue_violation(queue) is None
+
+    @pytest.mark.parametrize("queue", ["", " ", "a b", "a\tb", "a\r\nUNSUB 1"])
+    def test_queue_groups_that_would_be_two_fields_are_refused(self, queue: str) -> None:
+        assert queue_violation(queue)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from pyspark.sql.datasource import InputPartition
 
@@ -42,11 +43,11 @@ def cut(ranges: Sequence[StreamRange], min_partitions: int, max_size: int) -> li
     """
     ranges = [r for r in ranges if r.size > 0]
     pieces = [-(-r.size // max_size) for r in ranges]
-    missing = min(min_partitions, sum(r.size for r in ranges)) - sum(pieces)
-    if missing > 0:
-        total = sum(r.size for r in ranges)
-        pieces = [max(n, r.size * min_partitions // total) for n, r in zip(pieces, ranges, strict=True)]
-        while sum(pieces) < min_partitions and any(n < r.size for n, r in zip(pieces, ranges, strict=True)):
+    total = sum(r.size for r in ranges)
+    wanted = min(min_partitions, total)
+    if sum(pieces) < wanted:
+        pieces = [max(n, r.size * wanted // total) for n, r in zip(pieces, ranges, strict=True)]
+        while sum(pieces) < wanted:
             largest = max(range(len(ranges)), key=lambda i: ranges[i].size / pieces[i])
             pieces[largest] += 1
     return [piece for r, n in zip(ranges, pieces, strict=True) for piece in _divide(r, n)]
@@ -64,13 +65,13 @@ def share(backlogs: dict[str, int], limit: int) -> dict[str, int]:
 
     Streams without backlog get none. The sum is ``limit`` unless the backlogs are smaller or there are more streams.
     """
-    total = sum(backlogs.values())
-    if total <= limit:
+    if sum(backlogs.values()) <= limit:
         return dict(backlogs)
-    shares = {name: min(size, max(1, size * limit // total)) if size else 0 for name, size in backlogs.items()}
-    spare = limit - sum(shares.values())
-    for name in sorted(backlogs, key=lambda name: shares[name] - backlogs[name]):
-        extra = max(0, min(spare, backlogs[name] - shares[name]))
-        shares[name] += extra
-        spare -= extra
+    shares = {name: min(size, 1) for name, size in backlogs.items()}
+    rest = {name: size - shares[name] for name, size in backlogs.items()}
+    spare, total = max(0, limit - sum(shares.values())), sum(rest.values())
+    for name, size in rest.items():
+        shares[name] += size * spare // total
+    for name in sorted(rest, key=lambda name: shares[name] - backlogs[name]):  # what rounding down left over
+        shares[name] += min(backlogs[name] - shares[name], max(0, limit - sum(shares.values())))
     return shares

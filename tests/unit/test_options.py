@@ -1,0 +1,168 @@
+"""Options: each value as it is read, and what is refused with which words."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from spark_nats.errors import OptionError
+from spark_nats.options import check, parse_read, parse_write
+
+
+def read(streaming=False, **options):
+    return parse_read({"stream": "ORDERS", **options}, streaming)
+
+
+def write(streaming=False, **options):
+    return parse_write(options, streaming)
+
+
+def test_names_are_case_insensitive():
+    assert read(MAXRECORDSPERPARTITION="7").max_records_per_partition == 7
+
+
+def test_streaming_begins_at_the_end_and_a_batch_at_the_beginning():
+    assert read(streaming=True).starting == "latest"
+    assert (read().starting, read().ending) == ("earliest", "latest")
+
+
+def test_offsets_are_words_or_json():
+    assert read(startingOffsets="Earliest").starting == "earliest"
+    assert read(startingOffsets='{"ORDERS": 1200}').starting == {"ORDERS": 1200}
+    assert read(streaming=True, startingOffsets='{"ORDERS": "latest"}').starting == {"ORDERS": "latest"}
+
+
+@pytest.mark.parametrize(
+    "text", ["2026-11-01T00:00:00Z", "2026-11-01", "2026-11-01T01:00:00+01:00", "1793491200000", "2026-11-01 00:00:00"]
+)
+def test_times_are_iso_8601_or_milliseconds_and_utc_without_a_zone(text):
+    assert read(startingTimestamp=text).starting == datetime(2026, 11, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("500ms", 0.5), ("5s", 5), ("2 m", 120), ("1h", 3600), ("1.5s", 1.5)])
+def test_times_are_written_with_their_unit(text, seconds):
+    assert read(requestTimeout=text).connection.request_timeout == pytest.approx(seconds)
+
+
+def test_several_streams_and_subjects_are_separated_by_commas():
+    parsed = read(stream="A, B", subject="a.>, b.*")
+    assert parsed.streams == ("A", "B")
+    assert parsed.filters == ("a.>", "b.*")
+
+
+def test_a_domain_or_a_prefix_says_where_the_api_is():
+    assert read().api_prefix == "$JS.API"
+    assert read(domain="hub").api_prefix == "$JS.hub.API"
+    assert read(apiPrefix="from.acme.").api_prefix == "from.acme"
+
+
+def test_deduplication_is_on_in_streaming_writes_to_a_stream_only():
+    assert write(streaming=True, stream="S").deduplicate
+    assert not write(stream="S").deduplicate
+    assert not write(streaming=True, subject="s").deduplicate
+    assert not write(streaming=True, stream="S", deduplicate="false").deduplicate
+
+
+def test_a_missing_stream_is_made_with_the_subject_or_a_configuration():
+    assert read(subject="a.>", createStream="true").create_stream == {"name": "ORDERS", "subjects": ["a.>"]}
+    assert write(stream="S", createStream='{"subjects": ["s"], "max_msgs": 5}').create_stream == {
+        "name": "S",
+        "subjects": ["s"],
+        "max_msgs": 5,
+    }
+    assert read(createStream="false").create_stream is None
+
+
+def test_sparks_own_options_pass():
+    check({"path": "x", "checkpointLocation": "/tmp/x", "queryName": "q", "stream": "S"})
+
+
+def test_secrets_are_in_no_representation():
+    parsed = read(user="me", password="s3cret", servers="nats://other:t0ken@host")
+    assert "s3cret" not in repr(parsed)
+    assert "t0ken" not in repr(parsed)
+    assert "t0ken" not in repr(read(token="t0ken"))
+
+
+READ_MISTAKES = [
+    ({"straem": "S"}, "unknown option 'straem'; did you mean 'stream'?"),
+    ({"kafka.bootstrap.servers": "x"}, "unknown option 'kafka.bootstrap.servers'"),
+    ({"stream": "a.b"}, "option 'stream' is 'a.b'; 'a.b' contains"),
+    ({"stream": ""}, "option 'stream' is ''"),
+    ({"stream": "A,A"}, "names the same thing twice"),
+    ({"servers": "http://x"}, "option 'servers' has the scheme 'http'"),
+    ({"startingOffsets": "first"}, "option 'startingOffsets' is 'first'; it must be earliest, latest, or JSON"),
+    ({"startingOffsets": '{"ORDERS": 0}'}, "option 'startingOffsets'"),
+    ({"startingOffsets": '{"ORDERS": true}'}, "option 'startingOffsets'"),
+    ({"startingOffsets": '{"OTHER": 1}'}, "has offsets for OTHER, but the streams to read are ORDERS"),
+    ({"startingOffsets": "latest"}, "option 'startingOffsets' is latest"),
+    ({"endingOffsets": "earliest"}, "option 'endingOffsets' is earliest"),
+    ({"startingOffsets": "earliest", "startingTimestamp": "0"}, "'startingOffsets' and 'startingTimestamp' contradict"),
+    ({"endingOffsets": "latest", "endingTimestamp": "0"}, "'endingOffsets' and 'endingTimestamp' contradict"),
+    ({"startingTimestamp": "yesterday"}, "option 'startingTimestamp' is 'yesterday'; it must be ISO 8601"),
+    ({"startingTimestamp": "9" * 30}, "option 'startingTimestamp'"),
+    ({"minPartitions": "0"}, "option 'minPartitions' is '0'; it must be a whole number of at least 1"),
+    ({"minPartitions": "two"}, "option 'minPartitions' is 'two'"),
+    ({"requestTimeout": "5"}, "option 'requestTimeout' is '5'; it must be a time above zero with its unit"),
+    ({"failOnDataLoss": "maybe"}, "option 'failOnDataLoss' is 'maybe'; it must be true or false"),
+    ({"subject": "a b"}, "option 'subject' is 'a b'; 'a b' contains white space"),
+    ({"subject": "a.>,a.b"}, "option 'subject' names 'a.>' and 'a.b', which overlap"),
+    ({"user": "u", "token": "t"}, "options 'user' and 'token' contradict"),
+    ({"password": "s3cret"}, "option 'password' needs the option 'user'"),
+    ({"domain": "d", "apiPrefix": "p"}, "options 'domain' and 'apiPrefix' contradict"),
+    ({"inboxPrefix": "a.*"}, "option 'inboxPrefix' is 'a.*'"),
+    ({"createStream": "maybe"}, "option 'createStream' must be true, false or a stream configuration in JSON"),
+    ({"createStream": "true"}, "set the option 'subject'"),
+    ({"createStream": '{"name": "X"}'}, "has the name 'X', but 'stream' is 'ORDERS'"),
+    ({"createStream": "true", "stream": "A,B", "subject": "a"}, "makes one stream"),
+    ({"maxInFlight": "5"}, "option 'maxInFlight' is only for writing"),
+    ({"maxOffsetsPerTrigger": "5"}, "is for streaming"),
+    ({"connectionName": "a\r\nPUB x 0"}, "option 'connectionName'"),
+]
+
+
+@pytest.mark.parametrize(("options", "words"), READ_MISTAKES, ids=[str(list(o.items())[-1]) for o, _ in READ_MISTAKES])
+def test_a_mistake_in_reading_is_named(options, words):
+    with pytest.raises(OptionError) as raised:
+        read(**options)
+    assert words in str(raised.value)
+    assert "s3cret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "filterPushdown"])
+def test_batch_options_are_refused_in_streaming(name):
+    value = {"endingOffsets": "latest", "endingTimestamp": "0", "filterPushdown": "true"}[name]
+    with pytest.raises(OptionError, match=f"option '{name}' is for batch reads"):
+        read(streaming=True, **{name: value})
+
+
+def test_reading_needs_a_stream():
+    with pytest.raises(OptionError, match="set the option 'stream'"):
+        parse_read({}, streaming=False)
+    with pytest.raises(OptionError, match="without a stream .core NATS. is not possible yet"):
+        parse_read({"subject": "a.>"}, streaming=True)
+
+
+WRITE_MISTAKES = [
+    ({"stream": "A,B"}, "option 'stream' names 2 streams"),
+    ({"subject": "a.>"}, "it contains white space, a control character or a wildcard"),
+    ({"subject": "a..b"}, "it has an empty token"),
+    ({"subject": "s", "maxInFlight": "5"}, "option 'maxInFlight' needs the option 'stream'"),
+    ({"subject": "s", "deduplicate": "true"}, "option 'deduplicate' needs the option 'stream'"),
+    ({"stream": "S", "startingOffsets": "latest"}, "option 'startingOffsets' is only for reading"),
+    ({"stream": "S", "createStream": "true"}, "set the option 'subject'"),
+]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"), WRITE_MISTAKES, ids=[str(list(o.items())[-1]) for o, _ in WRITE_MISTAKES]
+)
+def test_a_mistake_in_writing_is_named(options, words):
+    with pytest.raises(OptionError) as raised:
+        write(**options)
+    assert words in str(raised.value)
+
+
+def test_a_misspelt_secret_is_not_shown():
+    with pytest.raises(OptionError, match="did you mean 'password'") as raised:
+        check({"passwrd": "s3cret"})
+    assert "s3cret" not in str(raised.value)

@@ -1,0 +1,89 @@
+"""Ranges cut into partitions, and limits shared among streams: pure arithmetic."""
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_nats.source.planning import StreamRange, cut, share
+
+
+def ranges(*sizes, start=1):
+    return [StreamRange(f"S{i}", "now", start, start + size) for i, size in enumerate(sizes)]
+
+
+def sizes(partitions):
+    return [partition.size for partition in partitions]
+
+
+def test_a_small_stream_is_one_partition():
+    assert cut(ranges(10), 1, 500) == ranges(10)
+
+
+def test_no_partition_is_larger_than_the_limit():
+    assert sizes(cut(ranges(1001), 1, 500)) == [333, 334, 334]
+
+
+def test_there_are_at_least_as_many_partitions_as_asked_for():
+    assert len(cut(ranges(10), 7, 500)) == 7
+    assert len(cut(ranges(100, 1), 7, 500)) == 7
+
+
+def test_there_are_never_more_partitions_than_sequences():
+    assert sizes(cut(ranges(3), 7, 500)) == [1, 1, 1]
+
+
+def test_the_larger_stream_gets_the_more_partitions():
+    parts = cut(ranges(900, 100), 10, 10_000)
+    assert [sum(part.stream == name for part in parts) for name in ("S0", "S1")] == [9, 1]
+
+
+def test_an_empty_range_has_no_partition():
+    assert cut(ranges(0, 5, 0), 1, 500) == ranges(0, 5, 0)[1:2]
+    assert cut([], 5, 500) == []
+
+
+def test_a_partition_keeps_what_it_needs_of_its_stream():
+    whole = StreamRange("S", "then", 5, 9, ("a.>",))
+    assert cut([whole], 2, 500) == [StreamRange("S", "then", 5, 7, ("a.>",)), StreamRange("S", "then", 7, 9, ("a.>",))]
+
+
+@given(
+    st.lists(st.integers(0, 10_000), max_size=5),
+    st.integers(1, 60),
+    st.integers(1, 3000),
+    st.integers(1, 10**12),
+)
+def test_partitions_cover_every_sequence_exactly_once(lengths, min_partitions, max_size, start):
+    whole = ranges(*lengths, start=start)
+    parts = cut(whole, min_partitions, max_size)
+    for each in whole:
+        own = [part for part in parts if part.stream == each.stream]
+        if each.size:
+            assert (own[0].start, own[-1].end) == (each.start, each.end)
+            assert all(a.end == b.start for a, b in itertools.pairwise(own))
+        else:
+            assert own == []
+    assert all(0 < part.size <= max_size for part in parts)
+    assert len(parts) >= min(min_partitions, sum(lengths))
+
+
+def test_a_limit_above_all_backlogs_changes_nothing():
+    assert share({"A": 5, "B": 0}, 5) == {"A": 5, "B": 0}
+
+
+def test_a_limit_is_shared_in_proportion():
+    assert share({"A": 900, "B": 100}, 100) == {"A": 90, "B": 10}
+
+
+def test_a_small_backlog_is_not_starved():
+    assert share({"A": 1_000_000, "B": 1}, 100)["B"] == 1
+
+
+@given(st.dictionaries(st.sampled_from("ABCDE"), st.integers(0, 10**9)), st.integers(1, 10**6))
+def test_shares_add_up_to_the_limit_and_leave_nobody_out(backlogs, limit):
+    shares = share(backlogs, limit)
+    waiting = [name for name, size in backlogs.items() if size]
+    assert all(shares[name] <= backlogs[name] for name in backlogs)
+    assert all(shares[name] >= 1 for name in waiting)
+    assert sum(shares.values()) == max(min(limit, sum(backlogs.values())), len(waiting))

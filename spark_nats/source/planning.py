@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from pyspark.sql.datasource import InputPartition
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from pyspark.sql.datasource import InputPartition
 
@@ -55,7 +55,7 @@ def cut(ranges: Sequence[StreamRange], min_partitions: int, max_size: int) -> li
 def _divide(whole: StreamRange, n: int) -> list[StreamRange]:
     bounds = [whole.start + whole.size * i // n for i in range(n + 1)]
     return [
-        StreamRange(whole.stream, whole.created, start, end, whole.filters) for start, end in itertools.pairwise(bounds)
+        StreamRange(whole.stream, whole.created, start, end, whole.filters) for start, end in pairwise(bounds)
     ]
 
 

@@ -79,7 +79,7 @@ def parse_info(argument: bytes) -> ServerInfo:
     """
     try:
         document = json.loads(argument)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ProtocolError(f"INFO carries no valid JSON ({len(argument)} bytes): {error}") from None
     if not isinstance(document, dict):
         raise ProtocolError(f"INFO carries {type(document).__name__} instead of a JSON object")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -13,8 +14,12 @@ from tests.unit.reference import ControlLine, Message
 CRLF = b"\r\n"
 
 
+# How much longer to search than a normal run of the suite does: PROPERTY_EFFORT=50 pytest tests/unit
+_EFFORT = int(os.environ.get("PROPERTY_EFFORT", "1"))
+
+
 def property_settings(examples: int) -> settings:
-    return settings(max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    return settings(max_examples=examples * _EFFORT, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 # Subjects and names

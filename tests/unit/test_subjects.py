@@ -20,7 +20,6 @@ from spark_nats.protocol.subjects import (
 from tests.unit.reference import subject_matches
 from tests.unit.strategies import property_settings, subjects
 
-EMPTY_TOKEN = "has an empty token"
 WHITE_SPACE = "contains white space"
 
 # Text in which dots, wildcards and white space are as likely as letters, in one to four bytes of UTF-8.
@@ -47,13 +46,13 @@ class TestLiteralSubjects:
         assert subject_violation(subject) is None
         assert filter_violation(subject) is None
 
-    @pytest.mark.parametrize("character", [chr(code) for code in (*range(0x21), 0x7F)], ids=ascii)
     @pytest.mark.parametrize("subject", ["{}", "{}a", "a{}", "a{}b", "a.{}.b"])
-    def test_no_control_character_and_no_blank_stands_anywhere_in_a_subject(self, subject: str, character: str) -> None:
-        text = subject.format(character)
-        assert WHITE_SPACE in (subject_violation(text) or "")
-        assert WHITE_SPACE in (filter_violation(text) or "")
-        assert WHITE_SPACE in (queue_violation(text) or "")
+    def test_no_control_character_and_no_blank_stands_anywhere_in_a_subject(self, subject: str) -> None:
+        for code in (*range(0x21), 0x7F):
+            text = subject.format(chr(code))
+            assert WHITE_SPACE in (subject_violation(text) or "")
+            assert WHITE_SPACE in (filter_violation(text) or "")
+            assert WHITE_SPACE in (queue_violation(text) or "")
 
 
 class TestColumnsOfSubjects:

@@ -8,6 +8,7 @@ is compared with a copy of the orders that never went through NATS, the second w
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import secrets
@@ -41,8 +42,8 @@ from spark_nats.protocol.headers import HeaderLines, encode_blocks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
     from pyspark.sql.streaming.listener import StreamingQueryProgress
+    from pyspark.sql.streaming.query import StreamingQuery
 
 _BATCHES = 8
 _OLDEST_JAVA = 17
@@ -132,9 +133,9 @@ class Orders:
         event = random.choice(len(_EVENTS), rows, p=list(_EVENTS.values()))
         express = random.random(rows) < _EXPRESS
         elapsed = numbers * (_MINUTES * 60_000) // self._count + random.integers(0, _LATENESS, rows)
-        cell = (region, elapsed // 60_000)
-        for sums, values in zip(self._sums, (1, express, np.where(event == 0, price, -price) * quantity), strict=True):
-            np.add.at(sums, cell, values)
+        amount = np.where(event == 0, price, -price) * quantity
+        for sums, values in zip(self._sums, (np.ones_like(amount), express.astype(np.int64), amount), strict=True):
+            np.add.at(sums, (region, elapsed // 60_000), values)
         fields: list[tuple[str, pa.Array | str]] = [
             ('{"order":"', _padded(numbers + 1)),
             ('","customer":"C', _padded(random.zipf(1.3, rows) % 100_000)),
@@ -264,10 +265,13 @@ def spark_session(directory: Path) -> Iterator[SparkSession]:
 
     # Spark would start whichever python3 is first on PATH.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    # Spark greets with a dozen warnings before a log level can be set, unless its logging is configured.
+    # Spark greets with a dozen warnings before a log level can be set, and logs pages about an error that it raises
+    # anyhow, unless its logging is configured. Its shell's logger has a level of its own.
     logging = directory / "log4j2.properties"
     logging.write_text(
-        "rootLogger.level = error\n"
+        "rootLogger.level = fatal\n"
+        "logger.shell.name = org.apache.spark.api.python.PythonGatewayServer\n"
+        "logger.shell.level = fatal\n"
         "rootLogger.appenderRef.stderr.ref = stderr\n"
         "appender.stderr.type = Console\n"
         "appender.stderr.name = stderr\n"
@@ -299,32 +303,32 @@ def spark_session(directory: Path) -> Iterator[SparkSession]:
 
 def revenue_of(orders: DataFrame, prefix: str) -> DataFrame:
     """Turn order messages into messages about revenue per region and minute, ``<prefix>.<region>.<minute>``."""
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as sf
 
-    parts = F.split("subject", r"\.")
-    order = F.from_json(F.col("payload").cast("string"), "quantity INT, unit_price DECIMAL(10, 2), time TIMESTAMP")
-    amount = F.col("quantity") * F.col("unit_price")
+    parts = sf.split("subject", r"\.")
+    order = sf.from_json(sf.col("payload").cast("string"), "quantity INT, unit_price DECIMAL(10, 2), time TIMESTAMP")
+    amount = sf.col("quantity") * sf.col("unit_price")
     revenue = (
         orders.select(
             parts[1].alias("region"),
             parts[2].alias("event"),
-            (F.col("headers")["Priority"][0] == "express").alias("express"),
+            (sf.col("headers")["Priority"][0] == "express").alias("express"),
             order.alias("order"),
         )
         .select("region", "event", "express", "order.*")
-        .groupBy("region", F.date_trunc("minute", "time").alias("minute"))
+        .groupBy("region", sf.date_trunc("minute", "time").alias("minute"))
         .agg(
-            F.count("*").alias("orders"),
-            F.count_if("express").alias("express"),
-            F.sum(F.when(F.col("event") == "placed", amount).otherwise(-amount)).alias("revenue"),
+            sf.count("*").alias("orders"),
+            sf.count_if("express").alias("express"),
+            sf.sum(sf.when(sf.col("event") == "placed", amount).otherwise(-amount)).alias("revenue"),
         )
-        .withColumn("minute", F.date_format("minute", "yyyy-MM-dd'T'HH:mm"))
+        .withColumn("minute", sf.date_format("minute", "yyyy-MM-dd'T'HH:mm"))
     )
     return revenue.select(
-        F.concat_ws(".", F.lit(prefix), "region", F.regexp_replace(F.substring("minute", 12, 5), ":", "")).alias(
+        sf.concat_ws(".", sf.lit(prefix), "region", sf.regexp_replace(sf.substring("minute", 12, 5), ":", "")).alias(
             "subject"
         ),
-        F.to_json(F.struct("region", "minute", "orders", "express", "revenue")).alias("payload"),
+        sf.to_json(sf.struct("region", "minute", "orders", "express", "revenue")).alias("payload"),
     )
 
 
@@ -353,22 +357,22 @@ def differing_orders(sent: DataFrame, read: DataFrame) -> list[str]:
     Returns:
         What differs; empty when every message was read exactly once, in its place and unchanged.
     """
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as sf
 
     def digest(frame: DataFrame, priority: Any, name: str) -> DataFrame:
-        return frame.select("sequence", F.xxhash64("subject", F.col("payload").cast("binary"), priority).alias(name))
+        return frame.select("sequence", sf.xxhash64("subject", sf.col("payload").cast("binary"), priority).alias(name))
 
-    copies = digest(read, F.col("headers")["Priority"][0], "read").groupBy("sequence")
-    both = digest(sent, F.col("priority"), "sent").join(
-        copies.agg(F.count("*").alias("copies"), F.min("read").alias("read")), "sequence", "full"
+    copies = digest(read, sf.col("headers")["Priority"][0], "read").groupBy("sequence")
+    both = digest(sent, sf.col("priority"), "sent").join(
+        copies.agg(sf.count("*").alias("copies"), sf.min("read").alias("read")), "sequence", "full"
     )
     wrong = {
-        "lost": F.col("read").isNull(),
-        "never sent": F.col("sent").isNull(),
-        "read more than once": F.col("copies") > 1,
-        "changed": F.col("sent") != F.col("read"),
+        "lost": sf.col("read").isNull(),
+        "never sent": sf.col("sent").isNull(),
+        "read more than once": sf.col("copies") > 1,
+        "changed": sf.col("sent") != sf.col("read"),
     }
-    columns = [f(F.when(condition, F.col("sequence"))) for condition in wrong.values() for f in (F.count, F.min)]
+    columns = [f(sf.when(condition, sf.col("sequence"))) for condition in wrong.values() for f in (sf.count, sf.min)]
     (row,) = both.agg(*columns).collect()
     return [
         f"{row[2 * i]:,} messages were {what}, the first at sequence {row[2 * i + 1]:,}"
@@ -379,14 +383,14 @@ def differing_orders(sent: DataFrame, read: DataFrame) -> list[str]:
 
 def last_results(messages: DataFrame) -> dict[tuple[str, str], Revenue]:
     """Return the last result of each region and minute among the messages of the second stream."""
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as sf
 
     schema = "region STRING, minute STRING, orders BIGINT, express BIGINT, revenue DECIMAL(20, 2)"
-    result = F.from_json(F.col("payload").cast("string"), schema)
+    result = sf.from_json(sf.col("payload").cast("string"), schema)
     rows = (
         messages.select("sequence", result.alias("result"))
         .groupBy("result.region", "result.minute")
-        .agg(F.max_by("result", "sequence").alias("result"))
+        .agg(sf.max_by("result", "sequence").alias("result"))
         .select("result.*")
         .collect()
     )
@@ -431,7 +435,7 @@ def run(messages: int, servers: str | None = None, keep: bool = False) -> bool:
             server = stack.enter_context(NatsServer())
             place = Place(server.url)
         else:
-            suffix = secrets.token_hex(2).upper()
+            suffix = secrets.token_hex(3).upper()
             place = Place(servers, f"ORDERS_DEMO_{suffix}", f"REVENUE_DEMO_{suffix}")
         _say(f"spark-nats {__version__}: {messages:,} orders through NATS, Spark and NATS again")
         _say()
@@ -465,7 +469,10 @@ def _orders_to_revenue(place: Place, messages: int) -> bool:
         _say(f"  published  {messages:,} orders to {place.orders} in {seconds:.1f} s ({messages / seconds:,.0f}/s)")
         began = time.monotonic()
         with _spark_errors(), spark_session(directory) as spark:
-            _say(f"  Spark      {spark.version}, {spark.sparkContext.master}, up in {time.monotonic() - began:.1f} s")
+            seconds = time.monotonic() - began
+            _say(
+                f"  Spark      {spark.version} on {spark.sparkContext.defaultParallelism} cores, up in {seconds:.1f} s"
+            )
             return _query_and_check(place, spark, directory, spark.read.parquet(str(copy)), orders.revenue())
 
 
@@ -492,7 +499,7 @@ def _query_and_check(
     )
     rows_in = rows_out = 0
     for progress in follow(query):
-        results = progress.stateOperators[0].numRowsUpdated
+        results = progress.stateOperators[0].numRowsTotal
         rows_in += progress.numInputRows
         rows_out += results
         _say(
@@ -538,8 +545,6 @@ def _report(claim: str, differences: list[str]) -> bool:
 
 def _behind(progress: StreamingQueryProgress, stream: str) -> int:
     """Return how many messages the query has still to read."""
-    import json
-
     source = progress.sources[0]
     latest, end = json.loads(source.latestOffset), json.loads(source.endOffset)
     return int(latest[stream]["next"]) - int(end[stream]["next"])
@@ -596,7 +601,7 @@ def _ended_by_signals() -> Iterator[None]:
 @contextlib.contextmanager
 def _spark_errors() -> Iterator[None]:
     """Say in a line what Spark takes a page for."""
-    from py4j.protocol import Py4JError
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     interrupt = signal.getsignal(signal.SIGINT)

@@ -77,16 +77,41 @@ def decimals(buffer: Bytes, start: Positions, end: Positions) -> tuple[Positions
         digits = np.clip(length - (reach - 8), 0, 8)
         word = (load_words(buffer, end - reach) ^ _ZEROS) & _KEEP[digits]
         valid &= (((word + _OVER_NINE) | word) & _HIGH_BITS) == 0
-        # Eight digits at once: pairs, then fours, then all, each in its own lane of the word.
-        word = word * np.uint64(10) + (word >> np.uint64(8))
-        low = (word & np.uint64(0x000000FF000000FF)) * np.uint64(0x000F424000000064)
-        high = ((word >> np.uint64(16)) & np.uint64(0x000000FF000000FF)) * np.uint64(0x0000271000000001)
-        value += ((low + high) >> np.uint64(32)) * np.uint64(scale)
+        value += _fold_digits(word) * np.uint64(scale)
         if not (length > reach).any():
             break
     if (length == 19).any():
         valid &= value <= np.uint64(2**63 - 1)
     return value.astype(np.int64), valid
+
+
+def trailing_decimals(buffer: Bytes, end: Positions) -> tuple[Positions, Positions]:
+    """Parse the ASCII decimal number that ends at each position, wherever it begins.
+
+    Every position must be at least 8.
+
+    Returns:
+        The value of the last eight digits or fewer, and how many there are: 0 where there is no number, 8 where
+        there are eight or more.
+    """
+    word = load_words(buffer, end - 8) ^ _ZEROS
+    other = (((word & ~_HIGH_BITS) + _OVER_NINE) | word) & _HIGH_BITS  # marks the bytes that are no digits
+    other |= other >> np.uint64(8)  # and from here on every byte before one as well
+    other |= other >> np.uint64(16)
+    other |= other >> np.uint64(32)
+    marks = other >> np.uint64(7)
+    word &= ~(marks * np.uint64(0xFF))
+    digits = np.uint64(8) - ((marks * np.uint64(0x0101010101010101)) >> np.uint64(56))
+    return _fold_digits(word).astype(np.int64), digits.astype(np.int64)
+
+
+def _fold_digits(word: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Make a number of eight digit values, the most significant in the lowest byte: pairs, then fours, then all."""
+    word = word * np.uint64(10) + (word >> np.uint64(8))
+    low = (word & np.uint64(0x000000FF000000FF)) * np.uint64(0x000F424000000064)
+    high = ((word >> np.uint64(16)) & np.uint64(0x000000FF000000FF)) * np.uint64(0x0000271000000001)
+    folded: npt.NDArray[np.uint64] = (low + high) >> np.uint64(32)
+    return folded
 
 
 class Fields(NamedTuple):

@@ -21,7 +21,16 @@ from typing import NamedTuple
 import numpy as np
 
 from spark_nats.errors import ProtocolError
-from spark_nats.protocol.bytecolumns import Bytes, Positions, decimals, gather, packed, split
+from spark_nats.protocol.bytecolumns import (
+    Bytes,
+    Mask,
+    Positions,
+    decimals,
+    gather,
+    packed,
+    split,
+    trailing_decimals,
+)
 from spark_nats.protocol.control import Control, Op
 from spark_nats.protocol.messages import Messages, Span
 
@@ -35,6 +44,7 @@ _FOUR_LETTERS = np.uint32(0x20202020)  # or-ed to four ASCII letters it makes th
 _MSG = np.uint32(int.from_bytes(b"msg ", "little"))
 _HMSG = np.uint32(int.from_bytes(b"hmsg", "little"))
 _SHORTEST_LINE = len("MSG a 1 0")
+_BEFORE_FIRST = np.array([-1])
 _LONGEST_SIZE = 8  # digits
 
 # The grammar: operation names in any case, fields separated by any number of spaces and tabs.
@@ -202,56 +212,62 @@ class _Scan:
 
 
 class _Guess:
-    """All places in a chunk that look like the beginning of a message, parsed but not yet believed."""
+    """The places in a chunk that look like messages, parsed but not yet believed.
+
+    What is cheap is checked first, for every line that looks like a message's: that it ends in a size, and that a CRLF
+    stands where the frame would end. What then lies inside the frame before it is dropped too. So a payload full of
+    lines that look like messages costs little more than any other, and only what is left is parsed in full.
+    """
 
     def __init__(self, buffer: Bytes, max_line: int, max_message: int) -> None:
+        self._start: Positions = np.empty(0, np.int64)
         feeds = np.flatnonzero(buffer == _LF)
-        starts = np.zeros_like(feeds)
-        starts[1:] = feeds[:-1] + 1
-        ends = feeds - 1  # where the CR of a line should be
-        length = ends - starts
-        plausible = (length >= _SHORTEST_LINE) & (length <= max_line)
-        starts, ends = starts[plausible], ends[plausible]
-        if len(starts) == 0:
-            self._start: Positions = starts
+        feeds = np.concatenate([_BEFORE_FIRST, feeds])  # a line begins behind each and ends before the next
+        chosen = np.flatnonzero(np.diff(feeds) >= _SHORTEST_LINE + 2)
+        if len(chosen) == 0:
             return
-        words = np.ndarray((len(buffer) - 3,), "<u4", buffer, 0, (1,))[starts] | _FOUR_LETTERS
-        has_header = words == _HMSG
-        candidate = ((words == _MSG) | has_header) & (buffer[ends] == _CR)
-        self._start, line_end, has_header = starts[candidate], ends[candidate], has_header[candidate]
-        if len(self._start):
-            self._parse(buffer, line_end, has_header.astype(np.int64), max_message)
+        start, line_end = feeds[chosen] + 1, feeds[chosen + 1] - 1  # the latter is where its CR should be
+        words = np.ndarray((len(buffer) - 3,), "<u4", buffer, 0, (1,))[start] | _FOUR_LETTERS
+        chosen = np.flatnonzero(((words == _MSG) | (words == _HMSG)) & (buffer[line_end] == _CR))
+        start, line_end, has_header = start[chosen], line_end[chosen], words[chosen] == _HMSG
 
-    def _parse(self, buffer: Bytes, line_end: Positions, has_header: Positions, max_message: int) -> None:
+        total, digits = trailing_decimals(buffer, line_end)
+        end = line_end + 2 + total
+        possible = (digits > 0) & (total <= max_message) & (end + 2 <= len(buffer)) & (line_end - start <= max_line)
+        after = np.where(possible, end, 0)
+        possible &= (buffer[after] == _CR) & (buffer[after + 1] == _LF)
+        reached = np.maximum.accumulate(np.where(possible, end + 2, 0))
+        possible[1:] &= start[1:] >= reached[:-1]
+        chosen = np.flatnonzero(possible)
+        if len(chosen):
+            self._start = start[chosen]
+            self._parse(buffer, line_end[chosen], has_header[chosen], digits[chosen], end[chosen])
+
+    def _parse(self, buffer: Bytes, line_end: Positions, has_header: Mask, digits: Positions, end: Positions) -> None:
         start = self._start
         lines, offsets = packed(gather(buffer, start, line_end))
         fields = split((lines == _SPACE) | (lines == _TAB), offsets)
         has_reply = fields.per_row - 3 - has_header
-        good = (has_reply == 0) | (has_reply == 1)
         operation_end, subject_end, sid_end = fields.at(0), fields.at(1), fields.at(2)
         last = fields.at(fields.per_row - 1)
-        before_last = fields.at(fields.per_row - 2)
-        good &= operation_end - offsets[:-1] == 3 + has_header
-        if (np.diff(fields.position) == 1).any():  # two separators in a row: an empty field, so not these
-            doubled = fields.position[1:][np.diff(fields.position) == 1]
-            good[np.searchsorted(offsets[1:], doubled, "right")] = False
-        total, is_number = decimals(lines, last + 1, offsets[1:])
-        good &= is_number & (offsets[1:] - last <= _LONGEST_SIZE) & (total <= max_message)
+        good = (
+            ((has_reply == 0) | (has_reply == 1))
+            & (operation_end - offsets[:-1] == 3 + has_header)
+            & (offsets[1:] - last - 1 == digits)
+        )
+        doubled = np.flatnonzero(np.diff(fields.position) == 1)
+        if len(doubled):  # two separators in a row: an empty field, which is for the grammar
+            good[np.searchsorted(offsets[1:], fields.position[doubled + 1], "right")] = False
+        first_byte = line_end + 2
+        payload = first_byte
         if has_header.any():
-            header, is_number = decimals(lines, before_last + 1, last)
-            header = np.where(has_header, header, 0)
-            good &= ~has_header.astype(np.bool_) | (is_number & (header <= total))
-        else:
-            header = has_header  # all zero
+            header, is_number = decimals(lines, fields.at(fields.per_row - 2) + 1, last)
+            payload = first_byte + np.where(has_header, header, 0)
+            good &= ~has_header | (is_number & (last - fields.at(fields.per_row - 2) <= _LONGEST_SIZE))
+            good &= payload <= end
 
         shift = start - offsets[:-1]  # from a position in the packed lines to one in the chunk
-        reply_end = fields.at(2 + has_reply)
-        first_byte = line_end + 2
-        end = first_byte + total
-        complete = good & (end + 2 <= len(buffer))
-        tail = np.where(complete, end, 0)
-        complete &= (buffer[tail] == _CR) & (buffer[np.minimum(tail + 1, len(buffer) - 1)] == _LF)
-        self._good = complete
+        self._good = good
         self._table = np.stack(
             [
                 operation_end + 1 + shift,
@@ -259,14 +275,14 @@ class _Guess:
                 subject_end + 1 + shift,
                 sid_end + shift,
                 sid_end + has_reply + shift,
-                reply_end + shift,
+                fields.at(2 + has_reply) + shift,
                 first_byte,
-                first_byte + header,
+                payload,
                 end,
             ]
         )
-        # A candidate is linked to the next when its frame is good and ends where the next one starts.
-        linked = complete[:-1] & (end[:-1] + 2 == start[1:])
+        # A frame is linked to the next when both are good and it ends where the next one begins.
+        linked = good[:-1] & (end[:-1] + 2 == start[1:])
         self._stops = np.append(np.flatnonzero(~linked), len(start) - 1)
 
     def chain_from(self, position: int) -> Positions:

@@ -54,9 +54,7 @@ def cut(ranges: Sequence[StreamRange], min_partitions: int, max_size: int) -> li
 
 def _divide(whole: StreamRange, n: int) -> list[StreamRange]:
     bounds = [whole.start + whole.size * i // n for i in range(n + 1)]
-    return [
-        StreamRange(whole.stream, whole.created, start, end, whole.filters) for start, end in pairwise(bounds)
-    ]
+    return [StreamRange(whole.stream, whole.created, start, end, whole.filters) for start, end in pairwise(bounds)]
 
 
 def share(backlogs: dict[str, int], limit: int) -> dict[str, int]:
@@ -70,7 +68,7 @@ def share(backlogs: dict[str, int], limit: int) -> dict[str, int]:
     rest = {name: size - shares[name] for name, size in backlogs.items()}
     spare, total = max(0, limit - sum(shares.values())), sum(rest.values())
     for name, size in rest.items():
-        shares[name] += size * spare // total
+        shares[name] += size * spare // max(1, total)
     for name in sorted(rest, key=lambda name: shares[name] - backlogs[name]):  # what rounding down left over
         shares[name] += min(backlogs[name] - shares[name], max(0, limit - sum(shares.values())))
     return shares

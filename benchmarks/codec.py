@@ -1,0 +1,198 @@
+"""Wire bytes to columns and columns to wire bytes: no network, one core.
+
+What is timed is CPU time, of all threads together: what one core would take, whatever else the machine is doing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+
+import pyarrow as pa
+
+from benchmarks import data, paths, targets
+from benchmarks.measure import Comparison, Contender, Sample, compare, timed
+from benchmarks.peers import nats_py
+from benchmarks.settings import Settings
+from benchmarks.targets import OURS
+from spark_nats.client.transport import CHUNK
+from spark_nats.options import parse_write
+from spark_nats.sink.columns import RowChecker
+from spark_nats.source.columns import RowBuilder
+
+_BATCH = 10_000  # rows in a batch of Spark's, when it writes
+_COPY = Contender("memory copy", lambda: Sample(0, 1))
+_PARSER_NOTE = (
+    "its Parser with a client that counts the messages and drops them: control lines are parsed and payloads are cut "
+    "out; no metadata of acknowledgement subjects, no message objects, no queues"
+)
+
+
+def run(settings: Settings) -> Iterator[Comparison]:
+    """Measure everything."""
+    yield from _decoding(settings)
+    yield from _encoding(settings)
+
+
+class _Wire:
+    """Frames to be decoded, and a smaller part of them for slower decoders."""
+
+    def __init__(self, frame: Callable[[int], bytes], megabytes: int) -> None:
+        size = len(frame(0))
+        self.count = (megabytes << 20) // size
+        self.chunks = data.chunks(frame, self.count)
+        self.size = sum(map(len, self.chunks))
+        self.few_count = max(1, self.count // 4)
+        self.few = data.chunks(frame, self.few_count)
+
+    def sample(self, work: Callable[[list[bytes]], int | None]) -> Sample:
+        """Time ``work`` on all of the wire; it returns how many messages it found, if it knows."""
+        with timed(time.process_time) as seconds:
+            found = work(self.chunks)
+        return self._checked(found, self.count, self.size, seconds())
+
+    def sample_few(self, work: Callable[[list[bytes]], int]) -> Sample:
+        """Time ``work`` on a quarter of the wire."""
+        with timed(time.process_time) as seconds:
+            found = work(self.few)
+        return self._checked(found, self.few_count, sum(map(len, self.few)), seconds())
+
+    def _checked(self, found: int | None, count: int, size: int, seconds: float) -> Sample:
+        if found is not None and found != count:
+            raise AssertionError(f"{found} messages were found where there are {count}")
+        return Sample(count, seconds, size)
+
+
+def _core(chunks: list[bytes]) -> int:
+    return sum(len(paths.core_columns(messages)[0]) for messages in paths.decode(chunks))
+
+
+def _deliveries(chunks: list[bytes]) -> int:
+    rows = RowBuilder(paths.SCHEMA)
+    return sum(
+        paths.delivered_columns(messages, rows, data.STREAM).num_rows for messages in paths.decode(chunks)
+    )
+
+
+def _check_payloads(wire: _Wire, body: Callable[[int], bytes]) -> None:
+    """Nothing is measured that is not right: compare every payload."""
+    found = [p for messages in paths.decode(wire.chunks) for p in messages.payloads().to_pylist()]
+    if found != [body(i) for i in range(wire.count)]:
+        raise AssertionError("payloads were decoded wrongly")
+
+
+def _decoding(settings: Settings) -> Iterator[Comparison]:
+    parser = "nats-py's parser"
+    size = settings.megabytes
+
+    def plain_contenders(wire: _Wire, decode: Callable[[list[bytes]], int]) -> list[Contender]:
+        return [
+            Contender(OURS, partial(wire.sample, decode)),
+            replace(_COPY, run=partial(wire.sample, paths.copy)),
+            Contender(parser, partial(wire.sample_few, nats_py.parse), _PARSER_NOTE),
+        ]
+
+    remarks = [
+        f"CPU time; fed {CHUNK >> 10} KiB at a time; memory copy: the same bytes into a buffer that stays in the cache"
+    ]
+    for length in (16, 128, 1024):
+        body = partial(data.payload, size=length)
+        wire = _Wire(lambda i, body=body: data.msg(i, body(i)), size)
+        _check_payloads(wire, body)
+        title = f"codec: decode MSG, {length} bytes, all columns of core messages"
+        yield compare(title, parser, plain_contenders(wire, _core), settings.rounds, remarks)
+
+    body = partial(data.payload, size=128)
+    total = 1_000_000
+    plain = _Wire(lambda i: data.delivery(i, body(i), total), size)
+    _check_payloads(plain, body)
+    yield compare(
+        targets.DECODE_DELIVERIES, parser, plain_contenders(plain, _deliveries), settings.rounds, remarks
+    )
+
+    with_headers = _Wire(lambda i: data.hmsg(i, body(i)), size)
+    _check_payloads(with_headers, body)
+    yield compare(
+        targets.DECODE_HEADERS,
+        "nats-py's parser and headers",
+        [
+            *plain_contenders(with_headers, _core),
+            Contender(
+                "nats-py's parser and headers",
+                partial(with_headers.sample_few, partial(nats_py.parse, with_headers=True)),
+                "and its client's parser of headers, which makes the same values",
+            ),
+        ],
+        settings.rounds,
+        remarks,
+    )
+
+    hostile_body = partial(data.hostile_payload, size=128)
+    hostile = _Wire(lambda i: data.delivery(i, hostile_body(i), total), size)
+    _check_payloads(hostile, hostile_body)
+    yield compare(
+        targets.DECODE_HOSTILE,
+        parser,
+        [
+            *plain_contenders(hostile, _deliveries),
+            Contender("spark-nats, plain payloads", partial(plain.sample, _deliveries), "the same with ordinary text"),
+        ],
+        settings.rounds,
+        remarks,
+    )
+
+
+def _encoding(settings: Settings) -> Iterator[Comparison]:
+    count = (settings.megabytes << 20) // 200
+    few = count // 4
+    subjects, payloads = data.columns(count, 128)
+    headers = data.header_column(count)
+    few_subjects, few_payloads = subjects[:few].to_pylist(), payloads[:few].to_pylist()
+    few_headers = [data.headers(i) for i in range(few)]
+    batches = list(data.slices(count, _BATCH))
+
+    def ours(with_headers: bool) -> Sample:
+        with timed(time.process_time) as seconds:
+            size = sum(
+                paths.encode(subjects[s], payloads[s], headers[s] if with_headers else None) for s in batches
+            )
+        return Sample(count, seconds(), size)
+
+    def checked(with_headers: bool) -> Sample:
+        checker = RowChecker(parse_write({}, streaming=False), 1 << 20, None)
+        columns = {"subject": subjects, "payload": payloads, **({"headers": headers} if with_headers else {})}
+        table = pa.RecordBatch.from_pydict(columns)
+        with timed(time.process_time) as seconds:
+            size = 0
+            for s in batches:
+                rows = checker.check(table.slice(s.start, s.stop - s.start), s.start)
+                size += paths.encode_with_blocks(rows.subjects, rows.payloads, rows.headers)
+        return Sample(count, seconds(), size)
+
+    def theirs(with_headers: bool) -> Sample:
+        with timed(time.process_time) as seconds:
+            size = nats_py.encode(few_subjects, few_payloads, few_headers if with_headers else None)
+        return Sample(few, seconds(), size)
+
+    for title, with_headers in ((targets.ENCODE_PUB, False), (targets.ENCODE_HPUB, True)):
+        size = ours(with_headers).bytes
+        wire = [bytes(min(CHUNK, size - i)) for i in range(0, size, CHUNK)]
+
+        def copied(wire: list[bytes] = wire, size: int = size) -> Sample:
+            with timed(time.process_time) as seconds:
+                paths.copy(wire)
+            return Sample(count, seconds(), size)
+
+        yield compare(
+            title,
+            "nats-py",
+            [
+                Contender(OURS, partial(ours, with_headers), f"from Arrow columns, {_BATCH} rows at a time"),
+                Contender("spark-nats, rows checked", partial(checked, with_headers), "with all that the sink checks"),
+                replace(_COPY, run=copied),
+                Contender("nats-py", partial(theirs, with_headers), "its client's _send_publish, the command dropped"),
+            ],
+            settings.rounds,
+        )

@@ -1,0 +1,25 @@
+"""How much is measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Sizes and rounds.
+
+    Attributes:
+        quick: a look and not a measurement.
+        rounds: how often each contender runs.
+        servers: a server that is there already; None for an embedded one.
+    """
+
+    quick: bool
+    rounds: int
+    servers: str | None
+
+    @property
+    def megabytes(self) -> int:
+        """MiB of wire that a codec handles in one run."""
+        return 4 if self.quick else 32

@@ -1,0 +1,470 @@
+"""Reading streams with Spark: every message once, byte for byte, in the order of the stream."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from chispa import assert_df_equality
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, input_file_name, spark_partition_id
+from pyspark.sql.types import StructType
+
+from spark_nats import NatsDataSource
+from spark_nats.options import parse_read
+from spark_nats.protocol.messages import Messages
+from spark_nats.source.readers import NatsReader
+from tests.integration.support import finish, monitoring, nats
+from tests.nats_py import Headers, NatsPy, wait_until
+from tests.servers import Server, ServerFactory
+
+MESSAGES = 100_000
+TRAPS = [b"", b"\r\n", b"\r\nMSG a 1 5\r\n", b"HMSG a 1 0 9\r\nNATS/1.0\r\n\r\n", b"\0\xff\r\nPING\r\n-ERR 'x'\r\n"]
+LARGE = {9_973 + 2_311 * i: 1024 << (i % 10) for i in range(38)}  # place: size, up to 512 KiB
+COLUMNS = ["subject", "reply", "headers", "payload", "stream", "sequence"]
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A stream and what was sent to it, as rows without their time."""
+
+    stream: str
+    rows: pa.Table
+
+
+def message(i: int, stream: str) -> tuple[str, bytes, Headers | None]:
+    """The i-th message: many subjects, every kind of header, payloads of all sizes and with the protocol in them."""
+    region = ("eu", "us", "ünï")[i % 7 % 3]
+    headers: list[Headers | None] = [None, {"Kind": "order"}, {"Tag": [str(i), "two words", ""], "kind": "a: b"}]
+    if i in LARGE:
+        payload = random.Random(i).randbytes(LARGE[i])
+    elif i % 20 < len(TRAPS):
+        payload = TRAPS[i % 20] * (1 + i % 3)
+    else:
+        payload = (b"%d;" % i * 40)[: 1 + i % 211]
+    return f"{stream}.{region}.{i % 997}", payload, headers[i % 3]
+
+
+@pytest.fixture(scope="module")
+def corpus(nats_server: Server) -> Iterator[Corpus]:
+    """A hundred thousand messages, published once by nats-py."""
+    stream = "CORPUS"
+    sent = [message(i, stream) for i in range(MESSAGES)]
+    subjects, payloads, headers = zip(*sent, strict=True)
+    rows = pa.table(
+        {
+            "subject": subjects,
+            "reply": pa.nulls(MESSAGES, pa.string()),
+            "headers": pa.array([as_map(each) for each in headers], pa.map_(pa.string(), pa.list_(pa.string()))),
+            "payload": pa.array(payloads, pa.binary()),
+            "stream": pa.repeat(stream, MESSAGES),
+            "sequence": pa.array(range(1, MESSAGES + 1), pa.int64()),
+        }
+    )
+    with NatsPy(nats_server.url) as client:
+        client.create_stream(stream)
+        client.publish_acked(sent)
+        yield Corpus(stream, rows)
+        client.delete_stream(stream)
+
+
+def as_map(headers: Headers | None) -> dict[str, list[str]]:
+    return {name: [value] if isinstance(value, str) else list(value) for name, value in (headers or {}).items()}
+
+
+def assert_same_rows(actual: pa.Table, expected: pa.Table) -> None:
+    """Compare all columns; names the first that differs, since a diff of 100,000 rows says nothing."""
+    assert actual.num_rows == expected.num_rows
+    actual = actual.sort_by("sequence")
+    for name in expected.column_names:
+        column = actual.column(name).combine_chunks()
+        assert column.equals(expected.column(name).cast(column.type).combine_chunks()), f"column {name} differs"
+
+
+def assert_in_order(sequences: pa.ChunkedArray, parts: pa.ChunkedArray, count: int) -> None:
+    """Each part holds rising sequences, and no sequence is in two parts."""
+    assert len(pc.unique(sequences)) == len(sequences)
+    assert len(pc.unique(parts)) == count
+    table = pa.table({"sequence": sequences, "part": parts})
+    for part in pc.unique(parts):
+        inside = table.filter(pc.equal(table["part"], part))["sequence"].to_numpy()
+        assert (inside[1:] > inside[:-1]).all()
+
+
+LAYOUTS = pytest.mark.parametrize(
+    ("layout", "partitions"),
+    [({}, 1), ({"minPartitions": 7}, 7), ({"maxRecordsPerPartition": 15_000}, 7)],
+    ids=["one partition", "at least 7", "at most 15000 each"],
+)
+FILTERS = pytest.mark.parametrize("region", [None, "eu"], ids=["whole stream", "wildcard filter"])
+
+
+def chosen(corpus: Corpus, region: str | None) -> tuple[dict[str, Any], pa.Table]:
+    """The option that filters by region, and the rows to expect."""
+    if region is None:
+        return {}, corpus.rows
+    subject = f"{corpus.stream}.{region}."
+    return {"subject": f"{subject}*"}, corpus.rows.filter(pc.starts_with(corpus.rows["subject"], subject))
+
+
+@LAYOUTS
+@FILTERS
+def test_a_batch_reads_what_was_sent(
+    spark: SparkSession,
+    nats_server: Server,
+    corpus: Corpus,
+    layout: dict[str, Any],
+    partitions: int,
+    region: str | None,
+) -> None:
+    only, expected = chosen(corpus, region)
+    frame = nats(spark.read, nats_server, stream=corpus.stream, **layout, **only).load()
+    actual = frame.withColumn("partition", spark_partition_id()).toArrow()
+    assert_in_order(actual["sequence"], actual["partition"], partitions)
+    assert_same_rows(actual, expected)
+
+
+@LAYOUTS
+@FILTERS
+def test_a_streaming_query_reads_what_was_sent(
+    spark: SparkSession,
+    nats_server: Server,
+    corpus: Corpus,
+    tmp_path: Path,
+    layout: dict[str, Any],
+    partitions: int,
+    region: str | None,
+) -> None:
+    only, expected = chosen(corpus, region)
+    source = nats(spark.readStream, nats_server, stream=corpus.stream, startingOffsets="earliest", **layout, **only)
+    writer = source.load().writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    finish(writer.trigger(availableNow=True).start(str(tmp_path / "rows"), format="parquet"))
+    # A task writes one file, in the order in which it reads.
+    actual = spark.read.parquet(str(tmp_path / "rows")).withColumn("file", input_file_name()).toArrow()
+    assert_in_order(actual["sequence"], actual["file"], partitions)
+    assert_same_rows(actual, expected)
+
+
+# Small streams from here on
+
+
+def publish(client: NatsPy, stream: str, count: int, **config: Any) -> list[str]:
+    """Make a stream with payloads "1", "2", … on the subjects `<stream>.a` and `.b` in turn; their texts."""
+    client.create_stream(stream, **config)
+    client.publish_acked([(f"{stream}.{'ba'[i % 2]}", b"%d" % i) for i in range(1, count + 1)])
+    return [str(i) for i in range(1, count + 1)]
+
+
+def payloads(frame: DataFrame) -> list[str]:
+    return [bytes(row.payload).decode() for row in frame.collect()]
+
+
+@pytest.mark.docker
+def test_every_column_is_what_nats_py_sees(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    nats_py.publish_acked(
+        [(f"{unique}.a", b"first"), (f"{unique}.b", b"", {"One": "1", "Two": ["a", "b: c"]}), (f"{unique}.c", b"\xff")]
+    )
+    seen = [(m.subject, None, m.headers, m.payload, m.stream, m.sequence) for m in nats_py.read_stream(unique)]
+    frame = nats(spark.read, nats_server, stream=unique).load()
+    schema = "subject STRING, reply STRING, headers MAP<STRING, ARRAY<STRING>>, payload BINARY, stream STRING, "
+    assert_df_equality(frame.drop("timestamp"), spark.createDataFrame(seen, schema + "sequence BIGINT"))
+    assert frame.schema == StructType.fromDDL(schema + "sequence BIGINT, timestamp TIMESTAMP")
+    assert [row.timestamp for row in frame.collect()] == [stored_at(nats_py, unique, i) for i in (1, 2, 3)]
+
+
+def stored_at(client: NatsPy, stream: str, sequence: int) -> datetime:
+    """When the server stored a message, to the microsecond, in UTC as the session's time zone is."""
+    text = client.api(f"STREAM.MSG.GET.{stream}", {"seq": sequence})["message"]["time"]
+    seconds, _, fraction = text.removesuffix("Z").partition(".")
+    microseconds = int(fraction[:6].ljust(6, "0"))
+    return datetime.fromisoformat(seconds).replace(microsecond=microseconds)
+
+
+def test_a_schema_picks_columns_in_any_order(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    publish(nats_py, unique, 2)
+    frame = nats(spark.read, nats_server, stream=unique).schema("payload BINARY, sequence BIGINT").load()
+    assert_df_equality(
+        frame, spark.createDataFrame([(b"1", 1), (b"2", 2)], "payload BINARY, sequence BIGINT"), ignore_nullable=True
+    )
+
+
+def test_columns_that_nobody_asked_for_are_not_built(
+    nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(nats_py, unique, 2)
+    for costly in ("headers", "payloads", "subjects"):
+        monkeypatch.delattr(Messages, costly)
+    options = parse_read({"servers": nats_server.url, "stream": unique}, streaming=False)
+    reader = NatsReader(options, StructType.fromDDL("sequence BIGINT"))
+    batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
+    assert pa.Table.from_batches(batches).to_pydict() == {"sequence": [1, 2]}
+
+
+def test_a_count_needs_no_columns(spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    publish(nats_py, unique, 25)
+    assert nats(spark.read, nats_server, stream=unique, minPartitions=3).load().count() == 25
+
+
+def test_several_streams_are_one_dataframe(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    publish(nats_py, f"{unique}_1", 30)
+    publish(nats_py, f"{unique}_2", 20)
+    frame = nats(spark.read, nats_server, stream=f"{unique}_1, {unique}_2", minPartitions=4).load()
+    rows = [(row.stream, row.sequence, bytes(row.payload)) for row in frame.collect()]
+    expected = [(f"{unique}_{n}", i, b"%d" % i) for n, size in ((1, 30), (2, 20)) for i in range(1, size + 1)]
+    assert sorted(rows) == expected
+
+
+def test_several_filters_are_one_selection(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    nats_py.publish_acked([(f"{unique}.{'abc'[i % 3]}.x", b"%d" % i) for i in range(12)])
+    frame = nats(spark.read, nats_server, stream=unique, subject=f"{unique}.a.>, {unique}.c.*").load()
+    assert payloads(frame) == ["0", "2", "3", "5", "6", "8", "9", "11"]
+    nothing = nats(spark.read, nats_server, stream=unique, subject=f"{unique}.d.>").load()
+    assert payloads(nothing) == []
+
+
+def test_offsets_say_where_to_begin_and_to_end(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    first, second = f"{unique}_1", f"{unique}_2"
+    publish(nats_py, first, 9)
+    publish(nats_py, second, 4)
+
+    def read(**options: str) -> list[tuple[str, int]]:
+        frame = nats(spark.read, nats_server, stream=f"{first},{second}", **options).load()
+        return sorted((row.stream, row.sequence) for row in frame.collect())
+
+    everything = [(first, i) for i in range(1, 10)] + [(second, i) for i in range(1, 5)]
+    assert read() == everything
+    assert read(startingOffsets="earliest", endingOffsets="latest") == everything
+    assert read(
+        startingOffsets=f'{{"{first}": 3, "{second}": "earliest"}}', endingOffsets=f'{{"{first}": 6, "{second}": 3}}'
+    ) == [(first, 3), (first, 4), (first, 5), (second, 1), (second, 2)]
+    assert read(startingOffsets=f'{{"{first}": 10, "{second}": 4}}') == [(second, 4)]  # 10 is the next to be stored
+
+
+def test_times_say_where_to_begin_and_to_end(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    bounds = []
+    for i in range(4):
+        nats_py.publish_acked([(f"{unique}.x", b"%d" % i)])
+        bounds.append(int(time.time() * 1000) + 2)  # a millisecond that is after this message and before the next
+        wait_until(lambda: time.time() * 1000 > bounds[-1] + 1)
+    iso = [datetime.fromtimestamp(bound / 1000, UTC) for bound in bounds]
+
+    def read(**options: str | int) -> list[str]:
+        return payloads(nats(spark.read, nats_server, stream=unique, **options).load())
+
+    assert read(startingTimestamp=bounds[0]) == ["1", "2", "3"]
+    assert read(endingTimestamp=bounds[1]) == ["0", "1"]
+    assert read(startingTimestamp=bounds[0], endingTimestamp=bounds[2]) == ["1", "2"]
+    assert read(startingTimestamp=iso[1].isoformat()) == ["2", "3"]
+    assert read(startingTimestamp=iso[2].astimezone(timezone(timedelta(hours=-5))).isoformat()) == ["3"]
+    assert read(startingTimestamp=bounds[3]) == []
+    assert read(endingTimestamp="1999-12-31T00:00:00Z") == []
+    exact = stored_at(nats_py, unique, 2)
+    assert read(startingTimestamp=exact.isoformat(), endingTimestamp=bounds[1]) == ["1"]
+
+
+def test_messages_that_were_deleted_are_left_out(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    publish(nats_py, unique, 40)
+    gone = {2, 3, 4, 17, 20, 21, 39}
+    for sequence in gone:
+        nats_py.delete_message(unique, sequence)
+    left = [str(i) for i in range(1, 41) if i not in gone]
+    assert payloads(nats(spark.read, nats_server, stream=unique).load()) == left
+    # some of these partitions hold no message at all, others end with a deleted one
+    assert payloads(nats(spark.read, nats_server, stream=unique, maxRecordsPerPartition=2).load()) == left
+    odd = [i for i in left if int(i) % 2]
+    frame = nats(spark.read, nats_server, stream=unique, subject=f"{unique}.a", maxRecordsPerPartition=2).load()
+    assert payloads(frame) == odd
+
+
+def test_the_end_of_a_stream_may_be_deleted(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    publish(nats_py, unique, 10)
+    for sequence in (9, 10):
+        nats_py.delete_message(unique, sequence)
+    assert payloads(nats(spark.read, nats_server, stream=unique).load()) == [str(i) for i in range(1, 9)]
+    assert nats_py.consumers(unique) == []
+
+
+def test_an_empty_stream_has_no_rows(spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(f"{unique}_NEW")
+    publish(nats_py, f"{unique}_PURGED", 5)
+    nats_py.purge_stream(f"{unique}_PURGED")
+    for stream in (f"{unique}_NEW", f"{unique}_PURGED"):
+        frame = nats(spark.read, nats_server, stream=stream, minPartitions=3).load()
+        assert frame.collect() == []
+        assert frame.count() == 0
+
+
+def test_a_missing_stream_is_made_if_so_asked(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    simple, configured = f"{unique}_1", f"{unique}_2"
+    options = {"stream": simple, "subject": f"{simple}.>", "createStream": True}
+    assert payloads(nats(spark.read, nats_server, **options).load()) == []
+    assert nats_py.stream_info(simple)["config"]["subjects"] == [f"{simple}.>"]
+    nats_py.publish_acked([(f"{simple}.a", b"kept")])
+    assert payloads(nats(spark.read, nats_server, **options).load()) == ["kept"]  # not made again
+
+    config = f'{{"subjects": ["{configured}.x"], "storage": "memory", "max_msgs": 7}}'
+    nats(spark.read, nats_server, stream=configured, createStream=config).load().collect()
+    made = nats_py.stream_info(configured)["config"]
+    assert (made["subjects"], made["storage"], made["max_msgs"]) == ([f"{configured}.x"], "memory", 7)
+
+
+def test_sql_can_name_the_format(spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    publish(nats_py, unique, 6)
+    spark.sql(
+        f"CREATE TEMPORARY VIEW {unique} USING nats OPTIONS (servers '{nats_server.url}', stream '{unique}', "
+        f"subject '{unique}.a')"
+    )
+    try:
+        found = spark.sql(f"SELECT sequence, CAST(payload AS STRING) AS text FROM {unique} WHERE sequence > 1")
+        assert [(row.sequence, row.text) for row in found.collect()] == [(3, "3"), (5, "5")]
+    finally:
+        spark.catalog.dropTempView(unique)
+
+
+def test_the_source_can_be_registered_by_hand(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    own = spark.newSession()  # the registration stays in it
+    own.dataSource.register(NatsDataSource)
+    expected = publish(nats_py, unique, 3)
+    assert payloads(nats(own.read, nats_server, stream=unique).load()) == expected
+
+
+def test_option_names_are_case_insensitive(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    publish(nats_py, unique, 3)
+    options = {"SERVERS": nats_server.url, "Stream": unique, "STARTINGOFFSETS": f'{{"{unique}": 3}}'}
+    assert payloads(spark.read.format("nats").options(**options).load()) == ["3"]
+
+
+def test_the_first_server_that_answers_is_used(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    expected = publish(nats_py, unique, 2)
+    servers = f"nats://127.0.0.1:1,{nats_server.url}"
+    assert payloads(spark.read.format("nats").options(servers=servers, stream=unique).load()) == expected
+
+
+@pytest.fixture
+def pushdown(spark: SparkSession) -> Iterator[None]:
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", True)
+    yield
+    spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+CONDITIONS = {
+    "equal subject": lambda s, t: col("subject") == f"{s}.a.1",
+    "subject that no stream could have": lambda s, t: col("subject") == f"{s}.*.1",
+    "empty subject": lambda s, t: col("subject") == "",
+    "one of several subjects": lambda s, t: col("subject").isin(f"{s}.a.1", f"{s}.b.2", "elsewhere"),
+    "one of subjects that are all missing": lambda s, t: col("subject").isin("elsewhere", "nowhere"),
+    "subject with a prefix": lambda s, t: col("subject").startswith(f"{s}.a."),
+    "prefix that ends inside a token": lambda s, t: col("subject").startswith(f"{s}.a.1"),
+    "prefix that is a whole subject": lambda s, t: col("subject").startswith(f"{s}.a.1.") | col("subject").isNull(),
+    "two conditions on the subject": lambda s, t: (
+        col("subject").startswith(f"{s}.a.") & col("subject").isin(f"{s}.a.2", f"{s}.b.2")
+    ),
+    "conditions that exclude each other": lambda s, t: (col("subject") == f"{s}.a.1") & (col("subject") == f"{s}.b.1"),
+    "equal sequence": lambda s, t: col("sequence") == 17,
+    "range of sequences": lambda s, t: (col("sequence") > 5) & (col("sequence") <= 31),
+    "other range of sequences": lambda s, t: (col("sequence") >= 5) & (col("sequence") < 31),
+    "sequences that do not exist": lambda s, t: col("sequence") > 1000,
+    "sequences below all": lambda s, t: col("sequence") < -5,
+    "empty range of sequences": lambda s, t: (col("sequence") > 20) & (col("sequence") < 10),
+    "range of times": lambda s, t: (col("timestamp") >= t[10]) & (col("timestamp") < t[30]),
+    "other range of times": lambda s, t: (col("timestamp") > t[10]) & (col("timestamp") <= t[30]),
+    "equal time": lambda s, t: col("timestamp") == t[20],
+    "times to come": lambda s, t: col("timestamp") > datetime.now() + timedelta(days=2),
+    "all at once": lambda s, t: (
+        col("subject").startswith(f"{s}.b")
+        & (col("sequence") > 4)
+        & (col("timestamp") < t[40])
+        & (col("reply").isNull())
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def narrow(nats_server: Server) -> Iterator[tuple[str, list[datetime]]]:
+    """A stream of 50 messages on six subjects, and when each was stored."""
+    stream = "NARROW"
+    with NatsPy(nats_server.url) as client:
+        client.create_stream(stream)
+        for i in range(50):  # one by one, so that each has its own microsecond
+            client.publish_acked([(f"{stream}.{'ab'[i % 2]}.{i % 3}", b"%d" % i)])
+        yield stream, [stored_at(client, stream, i) for i in range(1, 51)]
+        client.delete_stream(stream)
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+@pytest.mark.usefixtures("pushdown")
+def test_pushed_filters_change_no_rows(
+    spark: SparkSession, nats_server: Server, narrow: tuple[str, list[datetime]], condition: str
+) -> None:
+    stream, times = narrow
+    where = CONDITIONS[condition](stream, times)
+    subject = f"{stream}.*.1,{stream}.*.2"
+    for options in ({}, {"minPartitions": 3}, {"subject": subject}):
+        plain = nats(spark.read, nats_server, stream=stream, **options).load().where(where)
+        pushed = nats(spark.read, nats_server, stream=stream, filterPushdown=True, **options).load().where(where)
+        assert_df_equality(pushed, plain)
+
+
+@pytest.mark.usefixtures("pushdown")
+def test_pushed_filters_spare_the_server(spark: SparkSession, nats_server: Server, corpus: Corpus) -> None:
+    frame = nats(spark.read, nats_server, stream=corpus.stream, filterPushdown=True).load()
+    for where, rows in ((col("subject") == f"{corpus.stream}.eu.7", None), (col("sequence") > MESSAGES - 10, 10)):
+        before = monitoring(nats_server, "varz")["out_msgs"]
+        count = frame.where(where).count()
+        assert count == rows or (rows is None and count > 10)
+        assert monitoring(nats_server, "varz")["out_msgs"] - before < count + 100
+
+
+def test_pushdown_in_vain_is_harmless_without_filters(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, pushdown: None
+) -> None:
+    expected = publish(nats_py, unique, 5)
+    assert payloads(nats(spark.read, nats_server, stream=unique, filterPushdown=True).load()) == expected
+
+
+def test_messages_as_large_as_the_server_allows_are_read(spark: SparkSession, server_factory: ServerFactory) -> None:
+    server = server_factory("max_payload: 8388608")
+    sizes = [1, 8_388_608, 3, 5_000_000, 2_000_000, 0, 8_388_608]
+    with NatsPy(server.url) as client:
+        client.create_stream("LARGE")
+        client.publish_acked([("LARGE.x", bytes([65 + i]) * size) for i, size in enumerate(sizes)])
+    for options in ({}, {"subject": "LARGE.*"}):
+        rows = nats(spark.read, server, stream="LARGE", **options).load().collect()
+        assert [(len(row.payload), set(row.payload)) for row in rows] == [
+            (size, {65 + i} if size else set()) for i, size in enumerate(sizes)
+        ]

@@ -67,11 +67,14 @@ class OffsetReader:
     Args:
         js: the JetStream API.
         options: what is read.
+        searched: up to where streams were searched for messages that match the filters, after the query's offset, and
+            had none. It is kept up to date. Whatever a stream loses there is no loss to the query.
     """
 
-    def __init__(self, js: JetStream, options: ReadOptions) -> None:
+    def __init__(self, js: JetStream, options: ReadOptions, searched: Position | None = None) -> None:
         self._js = js
         self._options = options
+        self._searched: Position = {} if searched is None else searched
         self._infos: dict[str, StreamInfo] = {}
 
     def _info(self, name: str) -> StreamInfo:
@@ -98,11 +101,10 @@ class OffsetReader:
         try:
             return self._info(name)
         except StreamNotFoundError:
-            if begin is None:
+            if begin is None and self._options.fail_on_data_loss:
                 raise
-            self._lost(
-                f"the stream {name!r} does not exist any more: whatever it held from sequence {begin.next} on is gone"
-            )
+            where = f" from sequence {begin.next} on" if begin else ""
+            self._lost(f"the stream {name!r} does not exist any more: whatever it held{where} is gone")
             return None
 
     def starting(self) -> Position:
@@ -115,8 +117,9 @@ class OffsetReader:
         return {name: min(wanted[name], offset) for name, offset in self.now().items()}
 
     def now(self) -> Position:
-        """Return where every stream ends now."""
-        return self._resolve(LATEST)
+        """Return where every stream ends now. A missing stream is left out if that may be."""
+        found = {name: self._info_unless_deleted(name, None) for name in self._options.streams}
+        return {name: StreamOffset(info.created, info.last_sequence + 1) for name, info in found.items() if info}
 
     def _resolve(self, what: Offsets | datetime) -> Position:
         position = {}
@@ -146,14 +149,32 @@ class OffsetReader:
             info = self._info_unless_deleted(name, begin)
             if info is None:
                 continue
-            goes_on = begin is not None and begin.created == info.created
-            behind = begin.next if begin is not None and goes_on else info.first_sequence
-            if self._options.filters and info.last_sequence >= behind:
-                last = last_sequence(self._js, name, self._options.filters)
+            if begin is None or begin.created != info.created:
+                position[name] = StreamOffset(info.created, self._last(info, info.first_sequence) + 1)
             else:
-                last = info.last_sequence
-            position[name] = StreamOffset(info.created, max(behind, last + 1))
+                position[name] = self._latest_after(begin, info)
         return position
+
+    def _latest_after(self, begin: StreamOffset, info: StreamInfo) -> StreamOffset:
+        if begin.next > info.last_sequence + 1:
+            self._lost_the_end(info, begin.next)
+            return begin._replace(next=info.last_sequence + 1)
+        last = self._last(info, begin.next)
+        if last >= begin.next:
+            return begin._replace(next=last + 1)
+        before = self._searched.get(info.name, begin)
+        after = self._searched[info.name] = begin._replace(next=info.last_sequence + 1)
+        if begin.next < info.first_sequence <= before.next:
+            # The stream's limits have passed the offset without taking anything that matches. The offset follows, or a
+            # restart would not know that nothing was lost.
+            return after
+        return begin
+
+    def _last(self, info: StreamInfo, first: int) -> int:
+        """Return the sequence of the last message of the query, if it is ``first`` or later."""
+        if self._options.filters and info.last_sequence >= first:
+            return last_sequence(self._js, info.name, self._options.filters)
+        return info.last_sequence
 
     def limited(self, start: Position, latest: Position, limit: int) -> Position:
         """Return an offset between ``start`` and ``latest`` with at most ``limit`` sequences more than ``start``.
@@ -198,13 +219,13 @@ class OffsetReader:
                 f"at {info.created}; what the old one held behind that is gone"
             )
             begin = None
-        wanted = begin.next if begin is not None else first
+        wanted = first
+        if begin is not None:
+            searched = self._searched.get(info.name, begin)
+            wanted = max(begin.next, searched.next if searched.created == begin.created else 0)
         end = stop.next if stop.created == info.created else last + 1
         if wanted > last + 1:
-            self._lost(
-                f"stream {info.name!r} ends at sequence {last}, but the query is to begin at {wanted}; "
-                "sequences in between do not exist (was the stream restored from an old backup?)"
-            )
+            self._lost_the_end(info, wanted)
             wanted = last + 1
         if wanted < min(first, end):
             self._lost(
@@ -212,6 +233,12 @@ class OffsetReader:
                 "which the query had still to read, are gone (purged, or removed by the stream's limits)"
             )
         return StreamRange(info.name, info.created, max(wanted, min(first, end)), end, self._options.filters)
+
+    def _lost_the_end(self, info: StreamInfo, wanted: int) -> None:
+        self._lost(
+            f"stream {info.name!r} ends at sequence {info.last_sequence}, but the query is to go on at {wanted}; "
+            "the sequences in between do not exist (was the stream restored from an old backup?)"
+        )
 
     def _lost(self, what: str) -> None:
         report_loss(what, self._options.fail_on_data_loss)

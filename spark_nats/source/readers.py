@@ -82,6 +82,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._target: Position | None = None  # of a query that ends when it has read what there was at its start
         self._seen: tuple[float, dict[str, Any], Position] | None = None  # when looked, from where, how far
+        self._searched: Position = {}
 
     def initialOffset(self) -> dict[str, Any]:
         """Return where a new query begins."""
@@ -136,7 +137,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_partition(self._options, self._schema, partition)
 
     def _offsets(self, connection: Connection) -> OffsetReader:
-        return OffsetReader(JetStream(connection, self._options.api_prefix), self._options)
+        return OffsetReader(JetStream(connection, self._options.api_prefix), self._options, self._searched)
 
 
 def _at_most(position: Position, target: Position) -> Position:

@@ -6,8 +6,6 @@ import importlib.metadata
 import os
 import platform
 import subprocess
-from contextlib import contextmanager
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +13,6 @@ import psutil
 
 from benchmarks.peers import nats_c
 from spark_nats.client import Connection, ConnectionOptions, connect, parse_servers
-from spark_nats.embedded import NatsServer
-from spark_nats.jetstream import JetStream
 
 _PACKAGES = ("spark-nats", "numpy", "pyarrow", "pyspark", "nats-py", "natsrpy")
 

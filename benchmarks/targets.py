@@ -58,7 +58,7 @@ MEMORY = "cost: memory of a Python worker while it reads a stream"
 TARGETS = [
     _rate(DECODE_DELIVERIES, OURS, 2.5),
     _ratio(DECODE_DELIVERIES, OURS, 40, "nats-py's parser"),
-    _ratio(DECODE_HEADERS, OURS, 10, "nats-py's parser and headers"),
+    _ratio(DECODE_HEADERS, OURS, 10, "nats-py, same values"),
     _ratio(DECODE_HOSTILE, OURS, 0.4, "spark-nats, plain payloads"),
     _rate(ENCODE_PUB, OURS, 8),
     _ratio(ENCODE_PUB, OURS, 15, "nats-py"),

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Coroutine, Iterable
 from typing import Any
 
-import nats
 from nats.aio.client import Client
 from nats.protocol.parser import Parser
 
@@ -23,26 +21,39 @@ def _finish(work: Coroutine[Any, Any, int]) -> int:
 class _Counting:
     """Stands where the parser expects its client: takes messages and keeps none."""
 
-    def __init__(self, with_headers: bool) -> None:
+    def __init__(self) -> None:
         self.count = 0
-        self._client = Client() if with_headers else None
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
         self.count += 1
-        if self._client is not None:
-            await self._client._process_headers(headers)
 
 
-def parse(chunks: Iterable[bytes], with_headers: bool = False) -> int:
+class _Building(_Counting):
+    """Makes of each message the values that an application reads: as the client does, without its queues."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._client = Client()
+
+    async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
+        self.count += 1
+        header = await self._client._process_headers(headers)
+        message = self._client._build_message(sid, subject, reply, data, header)
+        if reply.startswith(b"$JS.ACK."):
+            metadata = message.metadata
+            _ = metadata.stream, metadata.sequence.stream, metadata.timestamp
+
+
+def parse(chunks: Iterable[bytes], values: bool = False) -> int:
     """Feed the parser and return how many messages it found.
 
     Args:
         chunks: the wire.
-        with_headers: also parse header blocks, which is the client's work and not the parser's.
+        values: also make message objects with headers and metadata, which is the client's work and not the parser's.
     """
 
     async def feed() -> int:
-        counting = _Counting(with_headers)
+        counting = _Building() if values else _Counting()
         parser = Parser(counting)
         for chunk in chunks:
             await parser.parse(chunk)

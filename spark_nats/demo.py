@@ -281,7 +281,9 @@ def spark_session(directory: Path) -> Iterator[SparkSession]:
         encoding="utf-8",
     )
     settings = {
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging.as_uri()}",
+        # For a program that runs so briefly, Java's second compiler costs more than it gains: 47 s of processor time
+        # with it, 18 s without.
+        "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile={logging.as_uri()}",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.local.dir": str(directory),
@@ -375,9 +377,7 @@ def differing_orders(sent: DataFrame, read: DataFrame) -> list[str]:
     columns = [f(sf.when(condition, sf.col("sequence"))) for condition in wrong.values() for f in (sf.count, sf.min)]
     (row,) = both.agg(*columns).collect()
     return [
-        f"{row[2 * i]:,} messages were {what}, the first at sequence {row[2 * i + 1]:,}"
-        for i, what in enumerate(wrong)
-        if row[2 * i]
+        f"{row[2 * i]:,} {what}, the first at sequence {row[2 * i + 1]:,}" for i, what in enumerate(wrong) if row[2 * i]
     ]
 
 

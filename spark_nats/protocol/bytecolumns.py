@@ -127,6 +127,10 @@ class Fields(NamedTuple):
     first: Positions
     per_row: Positions
 
+    def rows(self) -> Positions:
+        """Return the row of each separator."""
+        return np.repeat(np.arange(len(self.per_row)), self.per_row)
+
     def at(self, k: int | Positions) -> Positions:
         """Return the position of each row's ``k``-th separator (any position where it has fewer)."""
         if len(self.position) == 0:
@@ -135,17 +139,32 @@ class Fields(NamedTuple):
         return found
 
 
-def split(is_separator: Mask, offsets: Positions) -> Fields:
-    """Find the separators of each row of a packed column."""
-    position = np.flatnonzero(is_separator)
+def split(position: Positions, offsets: Positions) -> Fields:
+    """Tell for rising positions in a packed column how many fall into each row.
+
+    Args:
+        position: where the separators stand.
+        offsets: the column's offsets.
+    """
     rows = len(offsets) - 1
     each, rest = divmod(len(position), rows) if rows else (0, 0)
     # Nearly always each row has the same number: then no search is needed, only the proof that it is so.
-    uniform = rest == 0 and each > 0
-    if uniform and (position[::each] >= offsets[:-1]).all() and (position[each - 1 :: each] < offsets[1:]).all():
+    if (
+        rest == 0
+        and each > 0
+        and (position[::each] >= offsets[:-1]).all()
+        and (position[each - 1 :: each] < offsets[1:]).all()
+    ):
         return Fields(position, np.arange(rows) * each, np.full(rows, each))
     bounds = np.searchsorted(position, offsets)
     return Fields(position, bounds[:-1], np.diff(bounds))
+
+
+def offsets_of(row: Positions, rows: int) -> Positions:
+    """Return the ``rows + 1`` offsets of a list column whose elements belong to the rows ``row``, which rise."""
+    offsets = np.zeros(rows + 1, np.int64)
+    np.cumsum(np.bincount(row, minlength=rows), out=offsets[1:])
+    return offsets
 
 
 def to_text(array: pa.BinaryArray) -> pa.StringArray:

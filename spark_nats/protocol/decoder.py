@@ -246,7 +246,7 @@ class _Guess:
     def _parse(self, buffer: Bytes, line_end: Positions, has_header: Mask, digits: Positions, end: Positions) -> None:
         start = self._start
         lines, offsets = packed(gather(buffer, start, line_end))
-        fields = split((lines == _SPACE) | (lines == _TAB), offsets)
+        fields = split(np.flatnonzero((lines == _SPACE) | (lines == _TAB)), offsets)
         has_reply = fields.per_row - 3 - has_header
         operation_end, subject_end, sid_end = fields.at(0), fields.at(1), fields.at(2)
         last = fields.at(fields.per_row - 1)

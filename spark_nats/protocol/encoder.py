@@ -54,7 +54,9 @@ def encode_messages(
         pieces = [_PUB, *subject_and_reply, _text(size), _CRLF, payloads, _CRLF]
     else:
         present = headers.is_valid()
-        block = pc.fill_null(headers.cast(_BINARY), _NOTHING)
+        block = headers.cast(_BINARY)
+        if headers.null_count:
+            block = pc.fill_null(block, _NOTHING)
         header_size = pc.binary_length(block)
         total = pc.add(size, header_size)
         sizes = pc.binary_join_element_wise(_text(header_size), _text(total), _BLANK)

@@ -16,13 +16,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_nats.protocol.bytecolumns import Bytes, Mask, Positions, gather, packed, to_text
+from spark_nats.protocol.bytecolumns import Bytes, Mask, Positions, gather, offsets_of, packed, split, to_text
 from spark_nats.protocol.subjects import Violation
 
 VERSION = b"NATS/1.0"
 HEADERS_TYPE = pa.map_(pa.string(), pa.list_(pa.field("element", pa.string())))
 
 _STATUS_LINE = re.compile(rb"%b[ \t]+([0-9]{3})(?:[ \t]+(.*))?" % re.escape(VERSION), re.DOTALL)
+_MANY_HEADERS = 16  # of one message
 _CR, _LF, _COLON, _SPACE, _TAB = b"\r\n: \t"
 _NAME_BYTE = np.zeros(256, np.bool_)
 _NAME_BYTE[33:127] = True
@@ -84,7 +85,7 @@ def split_blocks(blocks: pa.BinaryArray) -> HeaderColumn:
 
     # Lines: each ends at a CRLF. The first of a block is its version, the last is empty.
     feeds = np.flatnonzero(data == _LF)
-    row = np.searchsorted(offsets[1:], feeds, "right")
+    row = split(feeds, offsets).rows()
     is_end = (data[feeds - 1] == _CR) & (feeds > offsets[row])
     feeds, row = feeds[is_end], row[is_end]
     endless = np.count_nonzero(np.diff(offsets)) - np.count_nonzero(feeds + 1 == offsets[row + 1])
@@ -98,10 +99,8 @@ def split_blocks(blocks: pa.BinaryArray) -> HeaderColumn:
     wanted = ~is_version & (end > start)
     start, end, row = start[wanted], end[wanted], row[wanted]
 
-    colons = np.flatnonzero(data == _COLON)
-    nearest = np.searchsorted(colons, start)
-    colon = colons[np.minimum(nearest, len(colons) - 1)] if len(colons) else np.full_like(start, -1)
-    valid = (nearest < len(colons)) & (colon < end) & (colon > start)
+    colon = _first_in_each(np.flatnonzero(data == _COLON), start, end)
+    valid = colon > start
     malformed = np.count_nonzero(~valid)
     if malformed:
         start, end, row, colon = start[valid], end[valid], row[valid], colon[valid]
@@ -109,6 +108,15 @@ def split_blocks(blocks: pa.BinaryArray) -> HeaderColumn:
     names = to_text(gather(data, start, colon))
     values = to_text(gather(data, *_strip(data, colon + 1, end)))
     return HeaderColumn(_group(rows, row, names, values), int(malformed + endless))
+
+
+def _first_in_each(position: Positions, start: Positions, end: Positions) -> Positions:
+    """Return the first of ``position`` in each span, -1 where there is none."""
+    if len(position) == len(start) and (position >= start).all() and (position < end).all():
+        return position  # one in each, as it nearly always is
+    nearest = np.searchsorted(position, start)
+    found = np.append(position, end[-1:])[np.minimum(nearest, len(position))]
+    return np.where((nearest < len(position)) & (found < end), found, -1)
 
 
 def _strip(data: Bytes, start: Positions, end: Positions) -> tuple[Positions, Positions]:
@@ -130,14 +138,13 @@ def _strip(data: Bytes, start: Positions, end: Positions) -> tuple[Positions, Po
 def _group(rows: int, row: Positions, names: pa.StringArray, values: pa.StringArray) -> pa.MapArray:
     """Put header lines into one map per row, and values of the same name into one list."""
     code = np.asarray(names.dictionary_encode().indices, dtype=np.int64)
-    key = row * (int(code.max()) + 1 if len(code) else 1) + code
+    if not _any_repeats(row, code, rows):
+        lists = pa.ListArray.from_arrays(pa.array(np.arange(len(row) + 1), pa.int32()), values)
+        return _maps(offsets_of(row, rows), names, lists)
+    key = row * (int(code.max()) + 1) + code
     order = np.argsort(key, kind="stable")
     is_first = np.ones(len(key), np.bool_)
     is_first[1:] = np.diff(key[order]) != 0
-    if is_first.all():
-        offsets = np.searchsorted(row, np.arange(rows + 1))
-        lists = pa.ListArray.from_arrays(pa.array(np.arange(len(row) + 1), pa.int32()), values)
-        return _maps(offsets, names, lists)
     # A name repeats: entries stand where its first line stood, and hold the values of all its lines.
     leader = np.empty(len(key), np.int64)
     leader[order] = order[is_first][np.cumsum(is_first) - 1]
@@ -146,8 +153,15 @@ def _group(rows: int, row: Positions, names: pa.StringArray, values: pa.StringAr
     lists = pa.ListArray.from_arrays(
         pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32()), values.take(pa.array(together))
     )
-    offsets = np.searchsorted(row[entries], np.arange(rows + 1))
-    return _maps(offsets, names.take(pa.array(entries)), lists)
+    return _maps(offsets_of(row[entries], rows), names.take(pa.array(entries)), lists)
+
+
+def _any_repeats(row: Positions, code: Positions, rows: int) -> bool:
+    """Tell whether a code occurs twice in a row: each line is compared with those up to a row's length behind it."""
+    most = int(np.bincount(row, minlength=1).max()) if len(row) else 0
+    if most > _MANY_HEADERS:
+        return True  # sorting finds out as well
+    return any(((row[k:] == row[:-k]) & (code[k:] == code[:-k])).any() for k in range(1, most))
 
 
 def _maps(offsets: Positions, names: pa.StringArray, lists: pa.ListArray) -> pa.MapArray:
@@ -199,9 +213,10 @@ def flatten(headers: pa.Array) -> HeaderLines:
     names, items = headers.keys.slice(first, last - first), headers.items.slice(first, last - first)
     row = np.repeat(np.arange(rows), np.diff(offsets))
     if pa.types.is_list(items.type) or pa.types.is_large_list(items.type):
-        parent = pc.list_parent_indices(items)
-        names, items = names.take(parent), items.flatten()
-        row = row[np.asarray(parent)]
+        parent = np.asarray(pc.list_parent_indices(items))
+        items = items.flatten()
+        if len(parent) != len(names) or (np.diff(parent) != 1).any():  # not one value for each name
+            names, row = names.take(pa.array(parent)), row[parent]
     return HeaderLines(row, names.cast(pa.string()), items.cast(pa.string()), rows)
 
 
@@ -240,7 +255,7 @@ def encode_blocks(lines: HeaderLines, extra: list[tuple[str, pa.Array | str]] | 
             column leaves the header out of that row.
     """
     text = pc.binary_join_element_wise(lines.name, ": ", lines.value, "\r\n", "")
-    offsets = pa.array(np.searchsorted(lines.row, np.arange(lines.rows + 1)), pa.int32())
+    offsets = pa.array(offsets_of(lines.row, lines.rows), pa.int32())
     parts = [pc.binary_join(pa.ListArray.from_arrays(offsets, text), "")]
     for name, value in extra or []:
         line = pc.binary_join_element_wise(f"{name}: ", value, "\r\n", "")
@@ -248,9 +263,11 @@ def encode_blocks(lines: HeaderLines, extra: list[tuple[str, pa.Array | str]] | 
             line = pa.repeat(line, lines.rows)
         parts.append(pc.fill_null(line, ""))
     body = pc.binary_join_element_wise(*parts, "") if len(parts) > 1 else parts[0]
-    present = pc.greater(pc.binary_length(body), 0)
     block = pc.binary_join_element_wise(VERSION.decode() + "\r\n", body, "\r\n", "")
-    return pc.if_else(present, block, pa.scalar(None, pa.string())).cast(pa.binary())
+    present = pc.greater(pc.binary_length(body), 0)
+    if not pc.all(present).as_py():
+        block = pc.if_else(present, block, pa.scalar(None, pa.string()))
+    return block.cast(pa.binary())
 
 
 def find_value_violation(values: pa.Array) -> Violation | None:

@@ -1,0 +1,389 @@
+"""Writing with Spark, to streams and to core NATS, seen by nats-py."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, count, expr, lit
+
+from tests.integration.support import error_of, finish, nats, save
+from tests.nats_py import Message, NatsPy
+from tests.servers import Server, ServerFactory
+
+ROWS = 100_000
+EXPECTED_STREAM, MSG_ID = "Nats-Expected-Stream", "Nats-Msg-Id"  # what a write to a stream adds
+
+
+def many_rows(spark: SparkSession, prefix: str) -> DataFrame:
+    """Rows that a number settles, in four partitions: many subjects, header maps of every kind, odd payloads."""
+    return spark.range(0, ROWS, 1, 4).selectExpr(
+        f"concat('{prefix}.', id % 7, '.ü', id % 100) AS subject",
+        "CASE WHEN id % 4 = 1 THEN map() WHEN id % 4 <> 3 THEN "
+        "map('Row', array(string(id)), 'Tag', array('x', '', 'a: b')) END AS headers",
+        "CASE WHEN id % 5 = 0 THEN X'' WHEN id % 5 = 1 THEN encode(concat('\\r\\nMSG a 1 ', id, '\\r\\n'), 'utf-8') "
+        "ELSE unhex(repeat(lpad(hex(id), 8, '0'), int(id % 60))) END AS payload",
+        f"CASE WHEN id % 3 = 0 THEN concat('{prefix}_reply.', id) END AS reply",
+    )
+
+
+def many_messages(prefix: str, with_reply: bool) -> list[tuple[Any, ...]]:
+    """The same rows, without Spark."""
+    messages = []
+    for i in range(ROWS):
+        headers = {"Row": [str(i)], "Tag": ["x", "", "a: b"]} if i % 2 == 0 else {}
+        payload = i.to_bytes(4, "big") * (i % 60)
+        if i % 5 < 2:
+            payload = b"\r\nMSG a 1 %d\r\n" % i if i % 5 else b""
+        reply = f"{prefix}_reply.{i}" if with_reply and i % 3 == 0 else None
+        messages.append((f"{prefix}.{i % 7}.ü{i % 100}", payload, reply, headers))
+    return messages
+
+
+def essence(message: Message) -> tuple[Any, ...]:
+    return message.subject, message.payload, message.reply, message.headers
+
+
+def in_any_order(rows: list[tuple[Any, ...]]) -> Counter[str]:
+    return Counter(map(repr, rows))
+
+
+def stored(client: NatsPy, stream: str) -> list[Message]:
+    """What the stream holds, less the header that names it, which every message must have."""
+    messages = client.read_stream(stream)
+    for message in messages:
+        assert message.headers.pop(EXPECTED_STREAM) == [stream]
+    return messages
+
+
+def payloads(client: NatsPy, stream: str) -> list[str]:
+    return [message.payload.decode() for message in client.read_stream(stream)]
+
+
+def test_a_stream_holds_what_was_written(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    save(many_rows(spark, unique).drop("reply"), nats_server, stream=unique)
+    messages = [essence(message) for message in stored(nats_py, unique)]
+    expected = many_messages(unique, with_reply=False)
+    assert in_any_order(messages) == in_any_order(expected)
+    # Each of the four partitions kept its order.
+    numbers = [int(headers["Row"][0]) for _, _, _, headers in messages if headers]
+    for partition in range(4):
+        inside = [number for number in numbers if number * 4 // ROWS == partition]
+        assert inside == sorted(inside)
+    nats_py.delete_stream(unique)
+
+
+def test_subscribers_of_core_nats_receive_what_was_written(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    with nats_py.collect(f"{unique}.>") as collected:
+        save(many_rows(spark, unique), nats_server)
+        messages = [essence(message) for message in collected.wait(ROWS, timeout=60)]
+    assert in_any_order(messages) == in_any_order(many_messages(unique, with_reply=True))
+
+
+@pytest.mark.docker
+def test_a_batch_is_stored_before_the_write_returns(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    rows = [(f"{unique}.a", bytearray(b"one"), {"H": ["1", "2"]}), (f"{unique}.b", bytearray(b""), None)]
+    frame = spark.createDataFrame(rows, "subject STRING, payload BINARY, headers MAP<STRING, ARRAY<STRING>>")
+    save(frame.coalesce(1), nats_server, stream=unique)
+    assert nats_py.stream_info(unique)["state"]["messages"] == 2
+    assert [essence(message) for message in stored(nats_py, unique)] == [
+        (f"{unique}.a", b"one", None, {"H": ["1", "2"]}),
+        (f"{unique}.b", b"", None, {}),
+    ]
+
+
+@pytest.mark.docker
+def test_core_nats_delivers_subject_reply_headers_and_payload(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    rows = [
+        (f"{unique}.a", "answers.here", bytearray(b"\r\n"), {"H": ["1", "2"]}),
+        (f"{unique}.b", None, bytearray(b""), {}),
+    ]
+    schema = "subject STRING, reply STRING, payload BINARY, headers MAP<STRING, ARRAY<STRING>>"
+    with nats_py.collect(f"{unique}.>") as collected:
+        save(spark.createDataFrame(rows, schema).coalesce(1), nats_server)
+        assert [essence(message) for message in collected.wait(2)] == [
+            (f"{unique}.a", b"\r\n", "answers.here", {"H": ["1", "2"]}),
+            (f"{unique}.b", b"", None, {}),
+        ]
+
+
+def test_text_and_single_headers_will_do(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    rows = [("grün\r\n", {"A": "1", "B": ""}), ("", {}), ("x", None)]
+    frame = spark.createDataFrame(rows, "payload STRING, headers MAP<STRING, STRING>")
+    save(frame.coalesce(1), nats_server, stream=unique, subject=f"{unique}.x")
+    assert [(message.payload.decode(), message.headers) for message in stored(nats_py, unique)] == [
+        ("grün\r\n", {"A": ["1"], "B": [""]}),
+        ("", {}),
+        ("x", {}),
+    ]
+
+
+def test_the_subject_option_stands_above_the_column(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    frame = spark.createDataFrame([("no subject at all", "1"), (None, "2")], "subject STRING, payload STRING")
+    save(frame, nats_server, stream=unique, subject=f"{unique}.chosen")
+    assert {message.subject for message in nats_py.read_stream(unique)} == {f"{unique}.chosen"}
+
+
+def test_headers_that_are_all_null_are_none(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    frame = spark.range(50).select(
+        lit(f"{unique}.x").alias("subject"),
+        col("id").cast("string").alias("payload"),
+        lit(None).cast("map<string,array<string>>").alias("headers"),
+        lit(None).cast("string").alias("msg_id"),
+        lit(None).cast("string").alias("reply"),
+    )
+    save(frame, nats_server, stream=unique)
+    assert [message.headers for message in stored(nats_py, unique)] == [{}] * 50
+
+
+def test_a_dataframe_without_rows_writes_nothing(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    save(spark.createDataFrame([], "subject STRING, payload BINARY"), nats_server, stream=unique)
+    assert nats_py.stream_info(unique)["state"]["messages"] == 0
+
+
+def test_one_row_at_a_time_in_flight_is_enough(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    frame = spark.range(300).coalesce(1).selectExpr("string(id) AS payload")
+    save(frame, nats_server, stream=unique, subject=f"{unique}.x", maxInFlight=1)
+    assert payloads(nats_py, unique) == [str(i) for i in range(300)]
+
+
+def test_payloads_may_be_as_large_as_the_server_allows(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    largest = nats_py.nats.max_payload
+    with nats_py.collect(unique) as collected:
+        frame = spark.range(3).selectExpr(f"repeat(string(id), {largest}) AS payload")
+        save(frame, nats_server, subject=unique)
+        assert {(len(m.payload), m.payload[:1]) for m in collected.wait(3)} == {(largest, b"%d" % i) for i in range(3)}
+
+
+def test_what_was_read_can_be_written(spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    source, target = f"{unique}_FROM", f"{unique}_TO"
+    config = nats_py.create_stream(source, [f"{unique}.>"])["config"]
+    sent = [
+        (f"{unique}.a", b"\0\r\n", {"H": ["1", "2"]}),
+        (f"{unique}.b", b"", None),
+        (f"{unique}.c", b"x", {"K": "v"}),
+    ]
+    nats_py.publish_acked(sent)
+    # No two streams may listen on one subject.
+    nats_py.api(f"STREAM.UPDATE.{source}", {**config, "subjects": [f"{unique}_else"]})
+    nats_py.create_stream(target, [f"{unique}.>"])
+    save(nats(spark.read, nats_server, stream=source).load(), nats_server, stream=target)
+    # What was written to a stream names that stream in a header: it must not keep the row out of the next.
+    third = f"{unique}_THIRD"
+    nats_py.api(f"STREAM.UPDATE.{target}", {**config, "name": target, "subjects": [f"{unique}_other"]})
+    nats_py.create_stream(third, [f"{unique}.>"])
+    save(nats(spark.read, nats_server, stream=target).load(), nats_server, stream=third)
+    original = [essence(message) for message in nats_py.read_stream(source)]
+    assert len(original) == 3
+    for copy in (target, third):
+        assert [essence(message) for message in stored(nats_py, copy)] == original
+
+
+def test_a_missing_stream_is_made_if_so_asked(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    simple, configured = f"{unique}_1", f"{unique}_2"
+    frame = spark.range(10).selectExpr("string(id) AS payload")  # two tasks, and both find it missing
+    save(frame, nats_server, stream=simple, subject=f"{simple}.x", createStream=True)
+    config = f'{{"subjects": ["{configured}.>"], "storage": "memory"}}'
+    save(frame.withColumn("subject", lit(f"{configured}.y")), nats_server, stream=configured, createStream=config)
+    for stream, subjects, storage in ((simple, [f"{simple}.x"], "file"), (configured, [f"{configured}.>"], "memory")):
+        made = nats_py.stream_info(stream)
+        assert (made["config"]["subjects"], made["config"]["storage"]) == (subjects, storage)
+        assert made["state"]["messages"] == 10
+    save(frame, nats_server, stream=simple, subject=f"{simple}.x", createStream=True)
+    assert nats_py.stream_info(simple)["state"]["messages"] == 20
+
+
+def test_overwriting_is_refused(spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique)
+    frame = spark.createDataFrame([("1",)], "payload STRING")
+    writer = nats(frame.write, nats_server, stream=unique, subject=f"{unique}.x").mode("overwrite")
+    assert "published cannot be taken back; use mode('append')" in error_of(writer.save)
+    assert nats_py.stream_info(unique)["state"]["messages"] == 0
+
+
+# Message ids
+
+
+@pytest.mark.docker
+def test_a_row_is_stored_once_for_each_message_id(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    rows = [("1", "id-1"), ("2", "id-2"), ("again", "id-1"), ("none", None), ("none either", None)]
+    frame = spark.createDataFrame(rows, "payload STRING, msg_id STRING").coalesce(1)
+    save(frame, nats_server, stream=unique, subject=f"{unique}.x")
+    assert [(m.payload.decode(), m.headers.get(MSG_ID)) for m in stored(nats_py, unique)] == [
+        ("1", ["id-1"]),
+        ("2", ["id-2"]),
+        ("none", None),
+        ("none either", None),
+    ]
+    save(frame, nats_server, stream=unique, subject=f"{unique}.x")
+    assert payloads(nats_py, unique) == ["1", "2", *["none", "none either"] * 2]
+
+
+def test_own_message_ids_stand_above_those_in_headers_and_those_above_made_ones(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    rows = [
+        ("both", "column", {MSG_ID: "header", "K": "v"}),
+        ("header", None, {MSG_ID: "header"}),
+        ("column", "column too", None),
+        ("neither", None, {"K": "v"}),
+    ]
+    frame = spark.createDataFrame(rows, "payload STRING, msg_id STRING, headers MAP<STRING, STRING>").coalesce(1)
+    save(frame, nats_server, stream=unique, subject=f"{unique}.x", deduplicate=True)
+    ids = {m.payload.decode(): m.headers[MSG_ID] for m in stored(nats_py, unique)}
+    made = ids.pop("neither")
+    assert ids == {"both": ["column"], "header": ["header"], "column": ["column too"]}
+    assert len(made) == 1
+
+
+def test_batches_have_message_ids_only_if_asked(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    frame = spark.range(20).repartition(3).selectExpr("string(id) AS payload")
+    save(frame, nats_server, stream=unique, subject=f"{unique}.x")
+    for _ in range(2):  # two writes are not one that is repeated
+        save(frame, nats_server, stream=unique, subject=f"{unique}.x", deduplicate=True)
+    messages = stored(nats_py, unique)
+    assert Counter(m.payload for m in messages) == {b"%d" % i: 3 for i in range(20)}
+    assert all(m.headers == {} for m in messages[:20])
+    assert len({m.headers[MSG_ID][0] for m in messages[20:]}) == 40
+
+
+# Streaming
+
+
+def copy(spark: SparkSession, server: Server, source: str, checkpoint: Path, **options: Any) -> None:
+    """A query that writes the payloads of one stream elsewhere and ends when it has read what there is."""
+    frame = nats(spark.readStream, server, stream=source, startingOffsets="earliest", minPartitions=2).load()
+    writer = nats(frame.select("payload").writeStream, server, checkpointLocation=str(checkpoint), **options)
+    finish(writer.trigger(availableNow=True).start())
+
+
+def forget_last_commit(checkpoint: Path) -> None:
+    """Make the last micro-batch one that Spark is not sure to have finished, as after a crash."""
+    last = max(int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdigit())
+    (checkpoint / "commits" / str(last)).unlink()
+    (checkpoint / "commits" / f".{last}.crc").unlink()
+
+
+@pytest.mark.docker
+def test_a_replayed_micro_batch_is_not_stored_twice(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
+) -> None:
+    source, once, twice = f"{unique}_FROM", f"{unique}_ONCE", f"{unique}_TWICE"
+    for stream in (source, once, twice):
+        nats_py.create_stream(stream)
+    nats_py.publish_acked([(f"{source}.x", b"%d" % i) for i in range(1, 31)])
+    expected = {str(i) for i in range(1, 31)}
+    targets: dict[str, dict[str, Any]] = {once: {}, twice: {"deduplicate": False}}
+    for target, options in targets.items():
+        copy(spark, nats_server, source, tmp_path / target, stream=target, subject=f"{target}.x", **options)
+        assert Counter(payloads(nats_py, target)) == dict.fromkeys(expected, 1)
+        forget_last_commit(tmp_path / target)
+    nats_py.publish_acked([(f"{source}.x", b"new")])
+    for target, options in targets.items():
+        copy(spark, nats_server, source, tmp_path / target, stream=target, subject=f"{target}.x", **options)
+    assert Counter(payloads(nats_py, once)) == dict.fromkeys(expected | {"new"}, 1)
+    # Without message ids the replay is seen, so there was one.
+    assert Counter(payloads(nats_py, twice)) == {**dict.fromkeys(expected, 2), "new": 1}
+
+
+def test_two_queries_do_not_take_each_others_message_ids(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
+) -> None:
+    source, target = f"{unique}_FROM", f"{unique}_TO"
+    nats_py.create_stream(source)
+    nats_py.create_stream(target)
+    nats_py.publish_acked([(f"{source}.x", b"%d" % i) for i in range(10)])
+    for name in ("one", "other"):
+        copy(spark, nats_server, source, tmp_path / name, stream=target, subject=f"{target}.x")
+    assert Counter(payloads(nats_py, target)) == {str(i): 2 for i in range(10)}
+
+
+def test_a_streaming_query_can_write_to_core_nats(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
+) -> None:
+    nats_py.create_stream(unique)
+    nats_py.publish_acked([(f"{unique}.x", b"%d" % i) for i in range(25)])
+    with nats_py.collect(f"{unique}_out") as collected:
+        copy(spark, nats_server, unique, tmp_path, subject=f"{unique}_out")
+        messages = collected.wait(25)
+    assert in_any_order([essence(m) for m in messages]) == in_any_order(
+        [(f"{unique}_out", b"%d" % i, None, {}) for i in range(25)]
+    )
+
+
+def test_a_table_of_results_is_published_whole_each_time(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
+) -> None:
+    source, target = f"{unique}_FROM", f"{unique}_TO"
+    nats_py.create_stream(source)
+    nats_py.create_stream(target)
+    frame = nats(spark.readStream, nats_server, stream=source, startingOffsets="earliest").load()
+    counts = frame.groupBy("subject").agg(count("*").alias("n"))
+    results = counts.select(expr(f"concat('{target}.', subject)").alias("subject"), expr("string(n)").alias("payload"))
+
+    def published() -> list[tuple[str, bytes]]:
+        before = nats_py.stream_info(target)["state"]["messages"]
+        options = {"stream": target, "checkpointLocation": str(tmp_path / "checkpoint")}
+        writer = nats(results.writeStream, nats_server, **options).outputMode("complete")
+        finish(writer.trigger(availableNow=True).start())
+        return sorted((m.subject.rpartition(".")[2], m.payload) for m in nats_py.read_stream(target)[before:])
+
+    nats_py.publish_acked([(f"{source}.{name}", b"") for name in "aab"])
+    assert published() == [("a", b"2"), ("b", b"1")]
+    nats_py.publish_acked([(f"{source}.b", b"")])
+    assert published() == [("a", b"2"), ("b", b"2")]
+
+
+def test_a_private_inbox_prefix_is_enough(spark: SparkSession, server_factory: ServerFactory) -> None:
+    server = server_factory("""
+        authorization { users: [
+            { user: writer, password: pw, permissions: { publish: ["S.>", "$JS.API.STREAM.INFO.S"], subscribe: "w.>" } }
+            { user: admin, password: pw }
+        ] }
+    """)
+    with NatsPy(server.url, user="admin", password="pw") as client:
+        client.create_stream("S")
+        frame = spark.range(5).selectExpr("string(id) AS payload")
+        options = {"user": "writer", "password": "pw", "stream": "S", "subject": "S.x"}
+        save(frame, server, inboxPrefix="w.inbox", **options)
+        assert Counter(payloads(client, "S")) == {str(i): 1 for i in range(5)}
+        assert "Permissions Violation for Subscription" in error_of(lambda: save(frame, server, **options))

@@ -12,12 +12,17 @@ REGIONS = ("eu", "us", "apac", "latam")
 EVENTS = ("created", "paid", "packed", "shipped", "delivered", "returned")
 FAKE_FRAME = b"\r\nMSG a 1 5\r\n"
 STREAM = "ORDERS"
+SUBJECTS = 50_000
 _FIRST_TIME = 1_790_000_000_000_000_000
 
 
 def subject(i: int) -> str:
-    """Return a subject as an application would have it: some tokens with few values, one with many."""
-    return f"orders.{REGIONS[i % 4]}.{i * 7919 % 50_000:05d}.{EVENTS[i % 6]}"
+    """Return a subject as an application would have it: some tokens with few values, one with many.
+
+    There are 50,000 of them; ``peers/bench.c`` makes the same ones.
+    """
+    i %= SUBJECTS
+    return f"orders.{REGIONS[i % 4]}.{i * 7919 % SUBJECTS:05d}.{EVENTS[i % 6]}"
 
 
 def payload(i: int, size: int) -> bytes:

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import platform
+import secrets
 import subprocess
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from benchmarks import data
 from benchmarks.peers import nats_c
-from spark_nats.client import Connection, ConnectionOptions, connect, parse_servers
+from benchmarks.settings import Settings
+from spark_nats.client import Connection, ConnectionOptions, parse_servers
+from spark_nats.client import connect as client_connect
+from spark_nats.embedded import NatsServer
+from spark_nats.jetstream import JetStream, Publisher
+from spark_nats.jetstream.streams import create_stream, stream_info
 
 _PACKAGES = ("spark-nats", "numpy", "pyarrow", "pyspark", "nats-py", "natsrpy")
 
@@ -57,7 +68,12 @@ def _lines(path: str) -> list[str]:
         return []
 
 
-class Target:
+def connect(url: str) -> Connection:
+    """Open a connection of our own client, a patient one."""
+    return client_connect(ConnectionOptions(servers=parse_servers(url), request_timeout=60.0, connect_timeout=10.0))
+
+
+class Server:
     """The server under load.
 
     Attributes:
@@ -65,11 +81,55 @@ class Target:
         version: what it says it is.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, monitoring_url: str | None) -> None:
         self.url = url
-        with self.connect() as connection:
+        self._monitoring_url = monitoring_url
+        with connect(url) as connection:
             self.version = connection.info.version
 
-    def connect(self) -> Connection:
-        """Open a connection of our own client; waits patiently."""
-        return connect(ConnectionOptions(servers=parse_servers(self.url), request_timeout=60.0))
+    def memory(self) -> float | None:
+        """Return the server's resident memory in MB, None where it has no monitoring that we know of."""
+        if self._monitoring_url is None:
+            return None
+        with urllib.request.urlopen(f"{self._monitoring_url}/varz", timeout=10) as answer:
+            return float(json.load(answer)["mem"]) / 1e6
+
+    @contextmanager
+    def stream(self, subjects: str) -> Iterator[str]:
+        """Make a stream in files with one replica, give its name, and delete it in the end."""
+        name = f"BENCH_{secrets.token_hex(4).upper()}"
+        with connect(self.url) as connection:
+            create_stream(JetStream(connection), {"name": name, "subjects": [subjects], "storage": "file"})
+        try:
+            yield name
+        finally:
+            with connect(self.url) as connection:
+                JetStream(connection).request(f"STREAM.DELETE.{name}")
+
+    def check(self, stream: str, messages: int) -> None:
+        """Make sure that a stream holds what was published."""
+        with connect(self.url) as connection:
+            found = stream_info(JetStream(connection), stream).messages
+        if found != messages:
+            raise AssertionError(f"stream {stream} holds {found} messages instead of {messages}")
+
+    def fill(self, stream: str, prefix: str, count: int, size: int) -> None:
+        """Publish ``count`` messages to a stream."""
+        block = min(count, 100_000)
+        subjects, payloads = data.columns(block, size, prefix)
+        with connect(self.url) as connection:
+            publisher = Publisher(connection, stream, ack_timeout=60.0)
+            for start in range(0, count, block):
+                rows = slice(0, min(block, count - start))
+                publisher.publish(subjects[rows], payloads[rows])
+            publisher.drain()
+
+
+@contextmanager
+def start_server(settings: Settings) -> Iterator[Server]:
+    """Give the server that the settings name, or an embedded one for the time being."""
+    if settings.servers:
+        yield Server(settings.servers, None)
+        return
+    with NatsServer() as embedded:
+        yield Server(embedded.url, embedded.monitoring_url)

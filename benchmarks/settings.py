@@ -23,3 +23,13 @@ class Settings:
     def megabytes(self) -> int:
         """MiB of wire that a codec handles in one run."""
         return 4 if self.quick else 32
+
+    @property
+    def messages(self) -> int:
+        """Messages of a read or a core publish; peers that are slower by far handle a fraction."""
+        return 196_608 if self.quick else 1_966_080  # a multiple of the feeder's parts
+
+    @property
+    def published(self) -> int:
+        """Messages of an acknowledged publish."""
+        return 100_000 if self.quick else 500_000

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from spark_nats.protocol.bytecolumns import decimals, gather, packed, split, to_text
+from spark_nats.protocol.bytecolumns import decimals, gather, offsets_of, packed, split, to_text, trailing_decimals
 from tests.unit.strategies import property_settings
 
 LARGEST = 2**63 - 1
@@ -77,6 +77,33 @@ class TestDecimals:
         assert decimals(data, positions([30, 3]), positions([20, 5]))[1].tolist() == [False, True]
 
 
+class TestTrailingDecimals:
+    @property_settings(300)
+    @given(st.lists(st.one_of(spans, st.binary(max_size=3)), min_size=1, max_size=6))
+    @example([b"12345678", b"x1", b"123456789", b"x"])
+    @example([b"\x80" * 8, b"\xb0\xb1", b"1/2:3"])
+    def test_the_number_before_a_position_begins_after_the_last_byte_that_is_no_digit(self, parts: list[bytes]) -> None:
+        buffer, end = b"/" * 8, []
+        for part in parts:
+            buffer += part
+            end.append(len(buffer))
+        value, digits = trailing_decimals(np.frombuffer(buffer, np.uint8), positions(end))
+        for i, position in enumerate(end):
+            last = buffer[position - 8 : position]
+            number = last[len(last.rstrip(b"0123456789")) :]
+            assert digits[i] == len(number)
+            assert value[i] == int(number or b"0")
+
+    @pytest.mark.parametrize("place", range(8))
+    def test_any_byte_that_is_no_digit_ends_the_number_wherever_it_stands(self, place: int) -> None:
+        for byte in range(256):
+            text = bytearray(b"98765432")
+            text[place] = byte
+            number = text[len(text.rstrip(b"0123456789")) :]
+            value, digits = trailing_decimals(np.frombuffer(bytes(text), np.uint8), positions([8]))
+            assert (value[0], digits[0]) == (int(number or b"0"), len(number))
+
+
 class TestColumns:
     @property_settings(200)
     @given(st.lists(st.tuples(st.binary(max_size=3), st.binary(max_size=5)), max_size=6))
@@ -113,16 +140,23 @@ class TestColumns:
     @example([".a", "a.", "."])
     def test_separators_are_found_in_the_row_they_stand_in(self, rows: list[str]) -> None:
         data, offsets = packed(pa.array(rows, pa.string()))
-        fields = split(data == ord("."), offsets)
+        fields = split(np.flatnonzero(data == ord(".")), offsets)
         assert fields.per_row.tolist() == [row.count(".") for row in rows]
         for i, row in enumerate(rows):
             found = fields.position[fields.first[i] : fields.first[i] + fields.per_row[i]] - offsets[i]
             assert found.tolist() == [k for k, c in enumerate(row) if c == "."]
+        assert fields.rows().tolist() == [i for i, row in enumerate(rows) for _ in range(row.count("."))]
         for k in range(5):
             at = fields.at(k)
             for i, row in enumerate(rows):
                 if k < row.count("."):
                     assert at[i] == fields.position[fields.first[i] + k]
+
+    @property_settings(100)
+    @given(st.lists(st.integers(0, 3), max_size=6))
+    def test_the_offsets_of_a_list_column_count_the_elements_before_each_row(self, lengths: list[int]) -> None:
+        rows = positions([row for row, length in enumerate(lengths) for _ in range(length)])
+        assert offsets_of(rows, len(lengths)).tolist() == [sum(lengths[:i]) for i in range(len(lengths) + 1)]
 
     @property_settings(150)
     @given(st.lists(st.binary(max_size=4), max_size=6))

@@ -79,6 +79,15 @@ class TestReading:
         blocks = blocks_of(block_of([("A", "1")]), block_of([("A", "2"), ("A", "3")]), b"", block_of([("A", "4")]))
         assert split_blocks(blocks).values.to_pylist() == [[("A", ["1"])], [("A", ["2", "3"])], [], [("A", ["4"])]]
 
+    @pytest.mark.parametrize("count", [2, 15, 16, 17, 18, 31, 33, 100, 1000])
+    @pytest.mark.parametrize("repeated", [[], [0], [-1], [0, 0, -1]], ids=["none", "first", "last", "several"])
+    def test_a_message_may_have_any_number_of_headers(self, count: int, repeated: list[int]) -> None:
+        lines = [(f"H{i}", str(i)) for i in range(count)]
+        lines += [(lines[i][0], f"again {k}") for k, i in enumerate(repeated)]
+        few = [("H0", "x"), ("H1", "y")]
+        column = split_blocks(blocks_of(block_of(few), block_of(lines), b"", block_of(few)))
+        assert column.values.to_pylist() == [grouped(few), grouped(lines), [], grouped(few)]
+
     def test_names_keep_their_case_and_differ_by_it(self) -> None:
         block = block_of([("bar", "1"), ("BAR", "2"), ("Bar", "3"), ("bar", "4")])
         expected = [("bar", ["1", "4"]), ("BAR", ["2"]), ("Bar", ["3"])]

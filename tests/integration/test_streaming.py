@@ -1,0 +1,308 @@
+"""Streaming queries: how far each micro-batch goes, where a query begins, and that it goes on where it stopped."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tests.integration.support import error_of, finish, monitoring, nats, running
+from tests.nats_py import NatsPy, wait_until
+from tests.servers import Server
+
+
+@contextmanager
+def collecting(frame: DataFrame, name: str) -> Iterator[tuple[StreamingQuery, Callable[[], list[str]]]]:
+    """Run a query while the block runs; also what returns the payloads that it has read so far."""
+    spark = frame.sparkSession
+    query = frame.writeStream.format("memory").queryName(name).start()
+    try:
+        with running(query):
+            yield query, lambda: [bytes(row.payload).decode() for row in spark.table(name).collect()]
+    finally:
+        spark.catalog.dropTempView(name)
+
+
+def drain(frame: DataFrame, name: str) -> tuple[list[str], list[dict[str, Any]]]:
+    """Read what there is now; the payloads, and the progress of each micro-batch that had rows or was run in vain."""
+    query = frame.writeStream.format("memory").queryName(name).trigger(availableNow=True).start()
+    try:
+        finish(query)
+        read = [bytes(row.payload).decode() for row in frame.sparkSession.table(name).collect()]
+    finally:
+        frame.sparkSession.catalog.dropTempView(name)
+    return read, [dict(json.loads(progress.json)) for progress in query.recentProgress]
+
+
+def rows_of(progresses: list[dict[str, Any]]) -> list[int]:
+    return [progress["numInputRows"] for progress in progresses]
+
+
+def has_looked(query: StreamingQuery) -> bool:
+    """Whether the query knows where it begins and has found nothing new."""
+    assert query.exception() is None, query.exception()
+    return bool(query.status["message"] == "Waiting for data to arrive")
+
+
+def wait_for_requests(server: Server, count: int) -> None:
+    """Wait until the server has been asked so many things more."""
+    before = monitoring(server, "varz")["in_msgs"]
+    wait_until(lambda: monitoring(server, "varz")["in_msgs"] >= before + count, timeout=20)
+
+
+def numbers(first: int, last: int) -> list[str]:
+    return [str(i) for i in range(first, last + 1)]
+
+
+def publish(client: NatsPy, subject: str, texts: list[str]) -> None:
+    client.publish_acked([(subject, text.encode()) for text in texts])
+
+
+@pytest.mark.docker
+def test_a_query_reads_messages_as_they_come(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    publish(nats_py, f"{unique}.x", numbers(1, 3))
+    frame = nats(spark.readStream, nats_server, stream=unique, startingOffsets="earliest").load()
+    with collecting(frame, unique) as (_, read):
+        wait_until(lambda: read() == numbers(1, 3), timeout=120)
+        publish(nats_py, f"{unique}.x", ["4"])
+        wait_until(lambda: read() == numbers(1, 4), timeout=20)
+        publish(nats_py, f"{unique}.x", ["5", "6"])
+        wait_until(lambda: read() == numbers(1, 6), timeout=20)
+
+
+def test_a_query_begins_with_what_is_new_unless_told_otherwise(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    publish(nats_py, f"{unique}.x", ["old"])
+    with collecting(nats(spark.readStream, nats_server, stream=unique).load(), unique) as (query, read):
+        wait_until(lambda: has_looked(query), timeout=120)
+        publish(nats_py, f"{unique}.x", ["new"])
+        wait_until(lambda: read() == ["new"], timeout=20)
+
+
+def test_a_query_can_begin_at_a_sequence_or_a_time(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    publish(nats_py, f"{unique}.x", numbers(1, 5))
+    source = nats(spark.readStream, nats_server, stream=unique)
+    by_sequence = source.option("startingOffsets", f'{{"{unique}": 4}}').load()
+    assert drain(by_sequence, unique)[0] == ["4", "5"]
+    stored = nats_py.api(f"STREAM.MSG.GET.{unique}", {"seq": 3})["message"]["time"]
+    by_time = nats(spark.readStream, nats_server, stream=unique, startingTimestamp=stored[:26].rstrip("Z") + "Z").load()
+    assert drain(by_time, unique)[0] == ["3", "4", "5"]
+
+
+def test_a_micro_batch_is_no_larger_than_allowed(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    publish(nats_py, f"{unique}.x", numbers(1, 95))
+    options = {"stream": unique, "startingOffsets": "earliest", "maxOffsetsPerTrigger": 20, "minPartitions": 3}
+    read, progresses = drain(nats(spark.readStream, nats_server, **options).load(), unique)
+    assert read == numbers(1, 95)
+    assert rows_of(progresses) == [20, 20, 20, 20, 15]
+
+
+def test_several_streams_share_a_micro_batch(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    sizes = {f"{unique}_LARGE": 150, f"{unique}_SMALL": 4, f"{unique}_NONE": 0, f"{unique}_MIDDLE": 40}
+    for stream, size in sizes.items():
+        nats_py.create_stream(stream)
+        publish(nats_py, f"{stream}.x", [f"{stream} {i}" for i in range(size)])
+    options = {"stream": ",".join(sizes), "startingOffsets": "earliest", "maxOffsetsPerTrigger": 30}
+    read, progresses = drain(nats(spark.readStream, nats_server, **options).load(), unique)
+    assert sorted(read) == sorted(f"{stream} {i}" for stream, size in sizes.items() for i in range(size))
+    assert rows_of(progresses) == [30] * 6 + [14]
+    # Each stream moves on with every micro-batch until it is read, so none waits for another.
+    assert progresses[0]["sources"][0]["endOffset"][f"{unique}_SMALL"]["next"] > 1
+
+
+def test_a_query_for_what_there_is_ends_though_more_comes(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
+) -> None:
+    nats_py.create_stream(unique)
+    publish(nats_py, f"{unique}.x", numbers(1, 25))
+    batches: list[list[int]] = []
+
+    def process(frame: DataFrame, _: int) -> None:
+        batches.append(sorted(row.sequence for row in frame.collect()))
+        publish(nats_py, f"{unique}.x", ["later"] * 30)
+
+    options = {"stream": unique, "startingOffsets": "earliest", "maxOffsetsPerTrigger": 10}
+    writer = nats(spark.readStream, nats_server, **options).load().writeStream.foreachBatch(process)
+    writer = writer.trigger(availableNow=True).option("checkpointLocation", str(tmp_path))
+    finish(writer.start())
+    assert batches == [list(range(1, 11)), list(range(11, 21)), list(range(21, 26))]
+    finish(writer.start())  # it was stopped by its trigger, not by its end
+    assert batches[3] == list(range(26, 36))
+    assert batches[-1][-1] == 25 + 3 * 30
+
+
+def test_progress_shows_how_far_behind_the_query_is(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    info = nats_py.create_stream(unique)
+    publish(nats_py, f"{unique}.x", numbers(1, 35))
+    options = {"stream": unique, "startingOffsets": "earliest", "maxOffsetsPerTrigger": 20}
+    frame = nats(spark.readStream, nats_server, **options).load()
+    with collecting(frame, unique) as (query, read):
+        wait_until(lambda: len(read()) == 35, timeout=120)
+        wait_until(lambda: len(query.recentProgress) >= 2, timeout=20)
+        first, second = (json.loads(progress.json)["sources"][0] for progress in query.recentProgress[:2])
+
+    def at(sequence: int) -> dict[str, Any]:
+        created = first["endOffset"][unique]["created"]
+        assert created[:19] == info["created"][:19]
+        return {unique: {"created": created, "next": sequence}}
+
+    assert (first["startOffset"], first["endOffset"], first["latestOffset"]) == (None, at(21), at(36))
+    assert (second["startOffset"], second["endOffset"], second["latestOffset"]) == (at(21), at(36), at(36))
+
+
+def test_messages_of_other_subjects_make_no_micro_batch(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    options = {"stream": unique, "subject": f"{unique}.wanted.*", "startingOffsets": "earliest"}
+    with collecting(nats(spark.readStream, nats_server, **options).load(), unique) as (query, read):
+        publish(nats_py, f"{unique}.wanted.1", ["1"])
+        wait_until(lambda: read() == ["1"], timeout=120)
+        for _ in range(5):
+            publish(nats_py, f"{unique}.other", ["noise"] * 10)
+            wait_for_requests(nats_server, 5)  # it has looked, and seen them
+        publish(nats_py, f"{unique}.wanted.2", ["2"])
+        wait_until(lambda: read() == ["1", "2"], timeout=20)
+        wait_until(lambda: query.lastProgress["batchId"] >= 1)
+        assert query.lastProgress["batchId"] == 1
+
+
+def test_a_rare_subject_is_found_without_empty_micro_batches(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    rare = {300, 650, 660, 999}
+    nats_py.publish_acked([(f"{unique}.{'rare' if i in rare else 'other'}", b"%d" % i) for i in range(1, 1001)])
+    options = {"subject": f"{unique}.rare", "startingOffsets": "earliest", "maxOffsetsPerTrigger": 20}
+    read, progresses = drain(nats(spark.readStream, nats_server, stream=unique, **options).load(), unique)
+    assert read == ["300", "650", "660", "999"]
+    assert rows_of(progresses) == [1, 2, 1]
+
+
+def test_a_missing_stream_is_made_if_so_asked(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    options = {"stream": unique, "subject": f"{unique}.>", "createStream": True}
+    with collecting(nats(spark.readStream, nats_server, **options).load(), unique) as (query, read):
+        wait_until(lambda: has_looked(query), timeout=120)
+        assert nats_py.stream_info(unique)["config"]["subjects"] == [f"{unique}.>"]
+        publish(nats_py, f"{unique}.x", ["first"])
+        wait_until(lambda: read() == ["first"], timeout=20)
+
+
+def test_a_stream_that_joins_at_a_restart_is_read_from_its_beginning(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
+) -> None:
+    old, new = f"{unique}_OLD", f"{unique}_NEW"
+    for stream in (old, new):
+        nats_py.create_stream(stream)
+        publish(nats_py, f"{stream}.x", ["1", "2"])
+
+    def run(stream: str) -> list[tuple[str, int]]:
+        source = nats(spark.readStream, nats_server, stream=stream, startingOffsets="earliest").load()
+        writer = source.select("stream", "sequence").writeStream.option(
+            "checkpointLocation", str(tmp_path / "checkpoint")
+        )
+        finish(writer.trigger(availableNow=True).start(str(tmp_path / "rows"), format="parquet"))
+        return sorted((row.stream, row.sequence) for row in spark.read.parquet(str(tmp_path / "rows")).collect())
+
+    assert run(old) == [(old, 1), (old, 2)]
+    publish(nats_py, f"{old}.x", ["3"])
+    assert run(f"{old},{new}") == [(new, 1), (new, 2), (old, 1), (old, 2), (old, 3)]
+    publish(nats_py, f"{old}.x", ["left out"])
+    publish(nats_py, f"{new}.x", ["3"])
+    assert run(new) == [(new, 1), (new, 2), (new, 3), (old, 1), (old, 2), (old, 3)]
+
+
+def test_a_checkpoint_of_another_source_is_refused(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
+) -> None:
+    nats_py.create_stream(unique)
+    publish(nats_py, f"{unique}.x", ["1"])
+    source = nats(spark.readStream, nats_server, stream=unique, startingOffsets="earliest").load()
+    writer = source.writeStream.format("noop").trigger(availableNow=True).option("checkpointLocation", str(tmp_path))
+    finish(writer.start())
+    offsets = tmp_path / "offsets" / "0"
+    *head, last = offsets.read_text().splitlines()
+    assert unique in last
+    offsets.write_text("\n".join([*head, '{"topic": {"0": 17}}']))
+    (tmp_path / "offsets" / ".0.crc").unlink()
+    assert "is not one of this source" in error_of(lambda: finish(writer.start()))
+
+
+@pytest.mark.slow
+def test_a_query_stopped_twenty_times_writes_everything_once(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
+) -> None:
+    source, target = f"{unique}_FROM", f"{unique}_TO"
+    nats_py.create_stream(source)
+    nats_py.create_stream(target)
+    options = {"stream": source, "startingOffsets": "earliest", "maxOffsetsPerTrigger": 400, "minPartitions": 2}
+    frame = nats(spark.readStream, nats_server, **options).load().withColumn("msg", col("sequence").cast("string"))
+    frame = frame.selectExpr("map('From', msg) AS headers", "payload")
+    writer = nats(
+        frame.writeStream, nats_server, stream=target, subject=f"{target}.x", checkpointLocation=str(tmp_path)
+    )
+
+    def logged(kind: str) -> int:
+        """How many micro-batches Spark has planned ("offsets") or is sure to have finished ("commits")."""
+        folder = tmp_path / kind
+        return sum(path.name.isdigit() for path in folder.iterdir()) if folder.is_dir() else 0
+
+    with publishing(nats_server, f"{source}.x") as published:
+        unfinished = 0
+        for turn in range(20):
+            kind, more = (("offsets", 1), ("commits", 1), ("offsets", 2), ("commits", 2))[turn % 4]
+            enough = logged(kind) + more
+            with running(writer.start()):
+                wait_until(lambda: logged(kind) >= enough, timeout=120)  # noqa: B023 - used in its own turn
+            unfinished += logged("offsets") > logged("commits")
+        assert unfinished > 0  # some stops came in the middle of a micro-batch, which had to be repeated
+    finish(writer.trigger(availableNow=True).start())
+    arrived = sorted((int(m.headers["From"][0]), m.payload) for m in nats_py.read_stream(target))
+    assert arrived == [(i, b"%d" % i) for i in range(1, published() + 1)]
+
+
+@contextmanager
+def publishing(server: Server, subject: str) -> Iterator[Callable[[], int]]:
+    """Publish "1", "2", … from another thread while the block runs; how many were published."""
+    stop = threading.Event()
+    count = 0
+
+    def work() -> None:
+        nonlocal count
+        with NatsPy(server.url) as client:
+            while not stop.wait(0.02):
+                client.publish_acked([(subject, b"%d" % i) for i in range(count + 1, count + 11)])
+                count += 10
+
+    thread = threading.Thread(target=work, name="publisher")
+    thread.start()
+    try:
+        yield lambda: count
+    finally:
+        stop.set()
+        thread.join()

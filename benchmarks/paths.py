@@ -156,3 +156,11 @@ def write_checked(options: dict[str, str], columns: dict[str, pa.Array], batch: 
     if written.rows != table.num_rows:
         raise AssertionError(f"{written.rows} of {table.num_rows} rows were written")
     return time.perf_counter() - began
+
+
+def publish_generated(url: str, stream: str, prefix: str, count: int, size: int, batch: int) -> tuple[float, float]:
+    """Make messages, then publish them to a stream; return when that began and ended."""
+    subjects, payloads = data.columns(count, size, prefix)
+    began = time.monotonic()
+    publish_stream(url, stream, subjects, payloads, batch)
+    return began, time.monotonic()

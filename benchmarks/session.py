@@ -1,0 +1,58 @@
+"""The Spark session that is measured."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from benchmarks import sources
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Session(NamedTuple):
+    """A session and its directories."""
+
+    spark: SparkSession
+    directory: str
+    probes: str
+
+
+@contextmanager
+def start_spark() -> Iterator[Session]:
+    """Give a ``local[2]`` with Spark's defaults, without its user interface."""
+    from pyspark.sql import SparkSession
+
+    with tempfile.TemporaryDirectory(prefix="spark-nats-bench-", ignore_cleanup_errors=True) as directory:
+        probes = Path(directory, "probes")
+        probes.mkdir()
+        # Python workers inherit these, by way of the JVM.
+        os.environ[sources.PROBES] = str(probes)
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        root = str(Path(__file__).parents[1])
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+        os.environ["SPARK_LOCAL_HOSTNAME"] = "localhost"
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+        spark = (
+            SparkSession.builder.master("local[2]")
+            .appName("spark-nats benchmarks")
+            .config("spark.ui.enabled", False)
+            .config("spark.ui.showConsoleProgress", False)
+            .config("spark.sql.session.timeZone", "UTC")
+            .config("spark.sql.warehouse.dir", f"{directory}/warehouse")
+            .config("spark.driver.memory", "4g")
+            .getOrCreate()
+        )
+        spark.sparkContext.setLogLevel("ERROR")
+        for source in (sources.ReadyRows, sources.ThrowAway, sources.ProbedNats):
+            spark.dataSource.register(source)
+        try:
+            yield Session(spark, directory, str(probes))
+        finally:
+            spark.stop()

@@ -1,0 +1,307 @@
+"""The data source inside Spark, beside the server's limit and the engine's."""
+
+from __future__ import annotations
+
+import multiprocessing
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from benchmarks import data, paths, raw, sources, targets
+from benchmarks.environment import Server, connect, start_server
+from benchmarks.measure import Comparison, Contender, Facts, Sample, Table, compare, progress, timed
+from benchmarks.session import Session, start_spark
+from benchmarks.settings import Settings
+from spark_nats.jetstream import Publisher
+
+_SIZE = 128
+_BATCH = 10_000  # Spark's maxRecordsPerBatch
+_RATE = 1000  # messages in a second, for the latency
+_PHASES = ("latestOffset", "getBatch", "queryPlanning", "walCommit", "addBatch", "commitOffsets", "triggerExecution")
+
+
+def run(settings: Settings) -> Iterator[Table]:
+    """Measure everything."""
+    context = multiprocessing.get_context("spawn")
+    with start_server(settings) as server, start_spark() as session, context.Pool(2) as pool:
+        yield _read(settings, server, session, pool)
+        yield _write(settings, server, session, pool)
+        yield _stream_to_stream(settings, server, session)
+        yield _latency(settings, server, session)
+        yield _trigger(settings, server, session)
+
+
+def sample(count: int, run: Callable[[], object]) -> Sample:
+    """Time a run."""
+    with timed() as seconds:
+        run()
+    return Sample(count, seconds())
+
+
+def _together(pool: Any, function: Callable[..., tuple[float, float]], arguments: list[tuple[Any, ...]]) -> float:
+    """Run a function in several processes at once and return the seconds from the first's begin to the last's end."""
+    times = pool.starmap(function, arguments, chunksize=1)
+    return max(end for _, end in times) - min(begin for begin, _ in times)
+
+
+def _halves(count: int) -> list[tuple[int, int]]:
+    return [(1, count // 2 + 1), (count // 2 + 1, count + 1)]
+
+
+def _noop(frame: Any) -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def _read(settings: Settings, server: Server, session: Session, pool: Any) -> Comparison:
+    spark, count = session.spark, settings.messages
+    with server.stream("read.>") as stream:
+        server.fill(stream, "read.", count, _SIZE)
+
+        def ours(partitions: int) -> None:
+            options = {
+                "servers": server.url,
+                "stream": stream,
+                "minPartitions": partitions,
+                "maxRecordsPerPartition": count // partitions,
+            }
+            _noop(spark.read.format("nats").options(**options).load())
+
+        def drained(ranges: list[tuple[int, int]]) -> Sample:
+            return Sample(count, _together(pool, raw.drain_range, [(server.url, stream, *r) for r in ranges]))
+
+        def ready(partitions: int) -> None:
+            options = {"rows": count // partitions, "partitions": partitions}
+            _noop(spark.read.format("bench_rows").options(**options).load())
+
+        found = spark.read.format("nats").option("servers", server.url).option("stream", stream).load().count()
+        if found != count:
+            raise AssertionError(f"{found} rows were read instead of {count}")
+        contenders = [
+            Contender("spark-nats, 2 partitions", lambda: sample(count, partial(ours, 2)), "planning included"),
+            Contender("spark-nats, 1 partition", lambda: sample(count, partial(ours, 1))),
+            Contender("raw drain, 2 connections", lambda: drained(_halves(count)), "a process each; nothing decoded"),
+            Contender("raw drain, 1 connection", lambda: drained([(1, count + 1)])),
+            Contender(
+                "ready Arrow batches, 2 partitions",
+                lambda: sample(count, partial(ready, 2)),
+                "a Python source that gives the same 3 columns over and over: what Spark takes from Python workers",
+            ),
+            Contender(
+                "spark.range, 2 partitions",
+                lambda: sample(count, lambda: _noop(_frame(session, count, "any.", 2))),
+                "subject and payload made by Spark itself",
+            ),
+        ]
+        return compare(targets.SPARK_READ, "raw drain, 2 connections", contenders, settings.rounds)
+
+
+def _frame(session: Session, count: int, prefix: str, partitions: int) -> Any:
+    return session.spark.range(0, count, 1, partitions).selectExpr(
+        f"concat('{prefix}orders.eu.', lpad(id * 7919 % {data.SUBJECTS}, 5, '0'), '.created') AS subject",
+        f"cast(rpad(concat('{{\"id\":', id, '}}'), {_SIZE}, 'x') AS BINARY) AS payload",
+    )
+
+
+def _write(settings: Settings, server: Server, session: Session, pool: Any) -> Comparison:
+    count = settings.published
+    subjects, payloads = data.columns(count, _SIZE, "keep.")
+    frames = {n: _frame(session, count, "keep.", n).persist() for n in (1, 2)}
+    for frame in frames.values():
+        frame.count()  # now its rows are in memory
+
+    def to_stream(work: Callable[[str], float | None]) -> Sample:
+        with server.stream("keep.>") as stream:
+            with timed() as seconds:
+                own = work(stream)
+            server.check(stream, count)
+        return Sample(count, own or seconds())
+
+    def ours(partitions: int, stream: str) -> None:
+        options = {"servers": server.url, "stream": stream}
+        frames[partitions].write.format("nats").options(**options).mode("append").save()
+
+    def in_process(stream: str) -> float:
+        return paths.publish_stream(server.url, stream, subjects, payloads, _BATCH)
+
+    def in_processes(stream: str) -> float:
+        return _together(pool, paths.publish_generated, [(server.url, stream, "keep.", count // 2, _SIZE, _BATCH)] * 2)
+
+    contenders = [
+        Contender("spark-nats, 2 partitions", lambda: to_stream(partial(ours, 2)), "rows kept in Spark's memory"),
+        Contender("spark-nats, 1 partition", lambda: to_stream(partial(ours, 1))),
+        Contender("Arrow to JetStream, 1 connection", lambda: to_stream(in_process), "in this process, no Spark"),
+        Contender("Arrow to JetStream, 2 connections", lambda: to_stream(in_processes), "two processes, no Spark"),
+        Contender(
+            "rows thrown away, 2 partitions",
+            lambda: sample(count, lambda: frames[2].write.format("bench_drop").mode("append").save()),
+            "a Python Arrow writer that drops them: what Spark gives to Python workers",
+        ),
+    ]
+    table = compare(targets.SPARK_WRITE, "Arrow to JetStream, 1 connection", contenders, settings.rounds)
+    for frame in frames.values():
+        frame.unpersist()
+    return table
+
+
+def _stream_to_stream(settings: Settings, server: Server, session: Session) -> Comparison:
+    spark, count = session.spark, settings.published
+    runs = iter(range(1_000_000))
+
+    def query(frame: Any, target: str, options: dict[str, str]) -> None:
+        checkpoint = f"{session.directory}/checkpoint-{next(runs)}"
+        writer = frame.writeStream.format(target).options(checkpointLocation=checkpoint, **options)
+        if not writer.trigger(availableNow=True).start().awaitTermination(300):
+            raise TimeoutError("the query did not end")
+
+    with server.stream("from.>") as source:
+        server.fill(source, "from.", count, _SIZE)
+        reading = {"servers": server.url, "stream": source, "startingOffsets": "earliest", "minPartitions": "2"}
+        messages = spark.readStream.format("nats").options(**reading).load()
+
+        def to_stream(deduplicate: str) -> Sample:
+            with server.stream("to.>") as stream:
+                moved = messages.selectExpr("concat('to.', subject) AS subject", "payload")
+                options = {"servers": server.url, "stream": stream, "deduplicate": deduplicate}
+                taken = sample(count, lambda: query(moved, "nats", options))
+                server.check(stream, count)
+            return taken
+
+        ticks = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", count).option("numPartitions", 2)
+        contenders = [
+            Contender("spark-nats, stream to stream", lambda: to_stream("false"), "2 partitions, without message ids"),
+            Contender("spark-nats, stream to stream, message ids", lambda: to_stream("true"), "as by default"),
+            Contender("spark-nats, stream to noop", lambda: sample(count, lambda: query(messages, "noop", {}))),
+            Contender(
+                "Spark's rate source to noop",
+                lambda: sample(count, lambda: query(ticks.load(), "noop", {})),
+                "rate-micro-batch, 2 numbers a row: the time of a query that has nothing to do",
+            ),
+        ]
+        remarks = ["whole queries with trigger availableNow, from start to end"]
+        return compare("spark: stream to stream", "spark-nats, stream to stream", contenders, settings.rounds, remarks)
+
+
+def percentile(values: list[float], share: float) -> float:
+    """Return a percentile by rank."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def _latency(settings: Settings, server: Server, session: Session) -> Facts:
+    facts = Facts("spark: from publish to the row seen by foreachBatch, 1,000 messages a second")
+    warm, seconds = (3.0, 8.0) if settings.quick else (5.0, 30.0)
+    seen: list[tuple[int, int]] = []
+
+    def take(frame: Any, _: int) -> None:
+        sent = frame.select("payload").toArrow().column(0).to_pylist()
+        now = time.time_ns()
+        seen.extend((int(text), now) for text in sent)
+
+    with server.stream("late.>") as stream, connect(server.url) as connection:
+        publisher = Publisher(connection, stream)
+        options = {"servers": server.url, "stream": stream, "startingOffsets": "earliest"}
+        frame = session.spark.readStream.format("nats").options(**options).load()
+        writer = frame.writeStream.foreachBatch(take).option("checkpointLocation", f"{session.directory}/latency")
+        query = writer.start()
+        began = time.monotonic()
+        published = 0
+        while (elapsed := time.monotonic() - began) < warm + seconds:
+            progress(f"{facts.title}: {elapsed:.0f} s")
+            due = int(elapsed * _RATE) - published
+            if due > 0:
+                payload = str(time.time_ns()).encode()
+                publisher.publish(pa.repeat("late.now", due), pa.repeat(payload, due))
+                published += due
+            time.sleep(0.01)
+        publisher.drain()
+        deadline = time.monotonic() + 60
+        while len(seen) < published and time.monotonic() < deadline:
+            time.sleep(0.05)
+        query.stop()
+    first = min(sent for sent, _ in seen) + warm * 1e9
+    latencies = [(now - sent) / 1e6 for sent, now in seen if sent >= first]
+    facts.add("p50", percentile(latencies, 0.5), "ms")
+    facts.add("p99", percentile(latencies, 0.99), "ms")
+    if len(seen) != published:
+        raise AssertionError(f"{len(seen)} messages were seen of {published}")
+    facts.remarks.append(
+        f"{len(latencies)} messages in {seconds:g} s, the first {warm:g} s left out; no trigger interval"
+    )
+    return facts
+
+
+def _trigger(settings: Settings, server: Server, session: Session) -> Facts:
+    facts = Facts(targets.SPARK_TRIGGER)
+    warm, triggers = (5, 15) if settings.quick else (10, 50)
+    with server.stream("one.>") as stream, connect(server.url) as connection:
+        publisher = Publisher(connection, stream)
+
+        def one_more() -> None:
+            publisher.publish(pa.array(["one.message"]), pa.array([b"x" * _SIZE]))
+            publisher.drain()
+
+        frame = (
+            session.spark.readStream.format("bench_nats")
+            .option("servers", server.url)
+            .option("stream", stream)
+            .option("startingOffsets", "earliest")
+            .load()
+        )
+        nats = _triggers(facts.title, frame, f"{session.directory}/trigger-nats", warm + triggers, one_more)[warm:]
+    ticks = session.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+    rate = _triggers(facts.title, ticks, f"{session.directory}/trigger-rate", warm + triggers)[warm:]
+
+    probes = sources.read_probes(session.probes)
+
+    def inside(what: str, trigger: Any) -> float:
+        """Milliseconds that a function of ours took within a trigger."""
+        start = datetime.fromisoformat(trigger.timestamp).timestamp()
+        end = start + trigger.durationMs["triggerExecution"] / 1000
+        return sum(float(p["ms"]) for p in probes if p["what"] == what and start <= p["at"] <= end)
+
+    partitions = [inside("partitions", t) for t in nats]
+    read = [inside("read", t) for t in nats]
+    spent = [t.durationMs["latestOffset"] + t.durationMs.get("getBatch", 0) for t in nats]
+    ours = [sum(parts) for parts in zip(spent, partitions, read, strict=True)]
+    facts.add("ours, p50", percentile(ours, 0.5), "ms")
+    facts.add("ours, p99", percentile(ours, 0.99), "ms")
+    facts.add("of that latestOffset as Spark sees it, p50", statistics.median(spent), "ms")
+    facts.add("of that latestOffset() inside, p50", statistics.median(inside("latestOffset", t) for t in nats), "ms")
+    facts.add("of that partitions() inside, p50", statistics.median(partitions), "ms")
+    facts.add("of that read() inside, p50", statistics.median(read), "ms")
+    for name, found in (("spark-nats", nats), ("Spark's rate source", rate)):
+        for phase in _PHASES:
+            facts.add(f"{name}: {phase}, p50", statistics.median(t.durationMs.get(phase, 0) for t in found), "ms")
+    facts.remarks.append(
+        "ours: durationMs.latestOffset and getBatch, which include Spark's way to Python and back, and what passes "
+        "inside our partitions(), which Spark calls in its queryPlanning, and inside our read(), in its addBatch"
+    )
+    return facts
+
+
+def _triggers(
+    title: str, frame: Any, checkpoint: str, count: int, before_each: Callable[[], None] | None = None
+) -> list[Any]:
+    """Run a query until it has had ``count`` triggers with one row, and return their progress."""
+    query = frame.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
+    found: dict[int, Any] = {}
+    deadline = time.monotonic() + 120
+    try:
+        while len(found) < count:
+            progress(f"{title}: {len(found)} of {count}")
+            before = len(found)
+            if before_each:
+                before_each()
+            while len(found) == before:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"{len(found)} triggers of {count} came: {query.exception()}")
+                time.sleep(0.01)
+                found |= {p.batchId: p for p in query.recentProgress if p.numInputRows == 1}
+    finally:
+        query.stop()
+    return [found[i] for i in sorted(found)]

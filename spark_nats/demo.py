@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import re
 import secrets
@@ -267,8 +268,8 @@ def spark_session(directory: Path) -> Iterator[SparkSession]:
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     # Spark greets with a dozen warnings before a log level can be set, and logs pages about an error that it raises
     # anyhow, unless its logging is configured. Its shell's logger has a level of its own.
-    logging = directory / "log4j2.properties"
-    logging.write_text(
+    log_settings = directory / "log4j2.properties"
+    log_settings.write_text(
         "rootLogger.level = fatal\n"
         "logger.shell.name = org.apache.spark.api.python.PythonGatewayServer\n"
         "logger.shell.level = fatal\n"
@@ -283,7 +284,7 @@ def spark_session(directory: Path) -> Iterator[SparkSession]:
     settings = {
         # For a program that runs so briefly, Java's second compiler costs more than it gains: 47 s of processor time
         # with it, 18 s without.
-        "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile={logging.as_uri()}",
+        "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile={log_settings.as_uri()}",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.local.dir": str(directory),
@@ -296,7 +297,9 @@ def spark_session(directory: Path) -> Iterator[SparkSession]:
     builder = SparkSession.builder.master("local[*]").appName("spark-nats demo")
     for name, value in settings.items():
         builder = builder.config(name, value)
+    interrupt = signal.getsignal(signal.SIGINT)
     spark = builder.getOrCreate()
+    signal.signal(signal.SIGINT, interrupt)  # Spark's own asks the JVM something while another question is open
     try:
         yield spark
     finally:
@@ -339,11 +342,13 @@ def follow(query: StreamingQuery) -> Iterator[StreamingQueryProgress]:
     shown = -1
     active = True
     while active:
-        active = not query.awaitTermination(0.2)  # type: ignore[arg-type]  # fractions work
+        time.sleep(0.2)
+        active = query.isActive
         for progress in query.recentProgress:
             if progress.batchId > shown and progress.numInputRows:
                 shown = progress.batchId
                 yield progress
+    query.awaitTermination()  # raises what it failed of
 
 
 # The check
@@ -604,7 +609,8 @@ def _spark_errors() -> Iterator[None]:
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
-    interrupt = signal.getsignal(signal.SIGINT)
+    # Py4J logs an interrupted call as an error, on the root logger.
+    logging.getLogger().addFilter(_nothing)
     try:
         yield
     except (PySparkException, Py4JError) as error:
@@ -613,5 +619,8 @@ def _spark_errors() -> Iterator[None]:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise DemoError(f"Spark failed: {ours[-1] if ours else lines[0]}") from None
     finally:
-        # Spark's own handler would look for jobs to cancel in a session that is stopped.
-        signal.signal(signal.SIGINT, interrupt)
+        logging.getLogger().removeFilter(_nothing)
+
+
+def _nothing(_: logging.LogRecord) -> bool:
+    return False

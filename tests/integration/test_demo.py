@@ -1,0 +1,256 @@
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_nats import __version__, demo
+from spark_nats.cli import main
+from spark_nats.client.pool import borrow
+from spark_nats.embedded import EmbeddedServerError
+from tests.nats_py import NatsPy
+from tests.servers import Server
+
+COMMAND = [sys.executable, "-m", "spark_nats.cli", "demo"]
+CLAIMS = 4
+
+
+def run(*arguments: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=240, env=environment)
+
+
+@contextmanager
+def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Start the command as a terminal does: in the foreground, in a process group of its own."""
+    process = subprocess.Popen(
+        [*COMMAND, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # type: ignore[arg-type,return-value]
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def read_until(process: subprocess.Popen[str], words: str) -> str:
+    assert process.stdout is not None
+    text = ""
+    for line in process.stdout:
+        text += line
+        if words in line:
+            return text
+    raise AssertionError(f"{words!r} never came after:\n{text}")
+
+
+def url_in(text: str) -> str:
+    found = re.search(r"nats://127\.0\.0\.1:[0-9]+", text)
+    assert found, text
+    return found[0]
+
+
+def is_gone(url: str) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=1).close()
+    except OSError:
+        return True
+    return False
+
+
+def number(output: str, label: str) -> int:
+    found = re.search(rf"^ +{re.escape(label)} +([0-9,]+)$", output, re.MULTILINE)
+    assert found, output
+    return int(found[1].replace(",", ""))
+
+
+# The whole demonstration
+
+
+@pytest.mark.slow
+def test_every_order_goes_through_and_the_server_is_gone() -> None:
+    ended = run("--messages", "5000")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert number(ended.stdout, "messages in ORDERS") == 5000
+    assert number(ended.stdout, "rows in") == 5000
+    written = number(ended.stdout, "messages in REVENUE")
+    assert written == number(ended.stdout, "rows out") > 240
+    batches = re.findall(r"^ +([0-9]+) +625 .* ([0-9,]+)$", ended.stdout, re.MULTILINE)
+    assert batches == [(str(i), f"{4375 - 625 * i:,}") for i in range(8)]
+    assert len(re.findall("^  ok ", ended.stdout, re.MULTILINE)) == CLAIMS
+    assert "FAILED" not in ended.stdout
+    assert "Traceback" not in ended.stderr
+    assert is_gone(url_in(ended.stdout))
+
+
+@pytest.mark.slow
+def test_a_server_of_ones_own_is_left_as_it_was(nats_server: Server, nats_py: NatsPy) -> None:
+    before = nats_py.api("STREAM.NAMES")["streams"]
+    ended = run("--messages", "100", "--servers", nats_server.url)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert re.search(r"messages in ORDERS_DEMO_[0-9A-F]{6} +100$", ended.stdout, re.MULTILINE)
+    assert nats_py.api("STREAM.NAMES")["streams"] == before
+
+
+@pytest.mark.slow
+def test_a_kept_server_answers_until_it_is_interrupted() -> None:
+    with started("--messages", "100", "--keep") as process:
+        text = read_until(process, "until Ctrl-C")
+        url = url_in(text)
+        assert f"nats stream ls --server {url}" in text
+        with NatsPy(url) as client:
+            assert client.stream_info("ORDERS")["state"]["messages"] == 100
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 0, errors
+        assert "Traceback" not in errors
+        assert is_gone(url)
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_an_interrupted_demonstration_leaves_no_server(number: signal.Signals, status: int) -> None:
+    with started() as process:
+        url = url_in(read_until(process, "server"))
+        os.killpg(process.pid, number)
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == status, errors
+        assert "Traceback" not in errors
+        assert is_gone(url)
+
+
+# What can be missing
+
+
+def the_only_line(ended: subprocess.CompletedProcess[str]) -> str:
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    (line,) = ended.stderr.splitlines()
+    return line
+
+
+def test_a_server_that_is_not_there_is_said_in_a_line() -> None:
+    line = the_only_line(run("--servers", "nats://ann:secret@127.0.0.1:1"))
+    assert line.startswith("spark-nats: no NATS server could be reached (nats://127.0.0.1:1: Connection refused)")
+
+
+@pytest.mark.parametrize("home", [None, "/nowhere"])
+def test_a_missing_java_is_said_in_a_line(home: str | None, tmp_path: Path) -> None:
+    environment = {"PATH": str(tmp_path)} | ({"JAVA_HOME": home} if home else {})
+    line = the_only_line(run(environment=environment))
+    assert line.startswith("spark-nats: Spark needs Java 17 or newer, and there is none")
+    assert (home or "on PATH") in line
+
+
+def test_an_old_java_is_said_in_a_line(tmp_path: Path) -> None:
+    java = tmp_path / "java"
+    java.write_text("#!/bin/sh\necho 'java version \"1.8.0_392\"' >&2\n")
+    java.chmod(0o755)
+    line = the_only_line(run(environment={"PATH": str(tmp_path)}))
+    assert line == f"spark-nats: Spark needs Java 17 or newer, and {java} is 1.8.0_392: install it, or set JAVA_HOME"
+
+
+def test_a_missing_pyspark_is_said_in_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "spark_nats.datasource", None)
+    assert main(["demo"]) == 1
+    assert 'pip install "spark-nats[spark]"' in capsys.readouterr().err
+
+
+def test_a_missing_nats_server_is_said_in_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def find_none() -> Path:
+        raise EmbeddedServerError("there is no nats-server")
+
+    monkeypatch.setattr("spark_nats.embedded.find_binary", find_none)
+    assert main(["demo"]) == 1
+    assert capsys.readouterr().err == "spark-nats: there is no nats-server\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--messages", "0"], "'0' is not a whole number of at least 1"),
+        (["--messages", "many"], "'many' is not a whole number"),
+        (["--servers", "http://ann:secret@x"], "argument --servers: has the scheme 'http'"),
+    ],
+)
+def test_a_bad_argument_is_refused(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["demo", *arguments])
+    error = capsys.readouterr().err
+    assert words in error
+    assert "secret" not in error
+
+
+def test_the_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"spark-nats {__version__}\n"
+
+
+# The check
+
+
+def test_orders_are_the_same_for_the_same_seed() -> None:
+    one, same, other = demo.Orders(60_000, "orders"), demo.Orders(60_000, "orders"), demo.Orders(60_000, "orders", 1)
+    made = pa.Table.from_batches(one.batches())
+    assert made.num_rows == 60_000
+    assert made.equals(pa.Table.from_batches(same.batches()))
+    assert not made.equals(pa.Table.from_batches(other.batches()))
+    assert one.revenue() == same.revenue() != other.revenue()
+    assert sum(revenue.orders for revenue in one.revenue().values()) == 60_000
+
+
+def test_what_is_lost_doubled_changed_or_added_is_found(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
+) -> None:
+    place = demo.Place(nats_server.url, unique)
+    nats_py.create_stream(unique, [f"{unique.lower()}.>"])
+    copy = tmp_path / "orders.parquet"
+    with borrow(place.connection) as connection:
+        demo.publish(connection, demo.Orders(20, unique.lower()), unique, copy)
+    sent = spark.read.parquet(str(copy))
+    read = place.load(spark.read, unique).cache()
+
+    damaged = (
+        read.unionAll(read.where("sequence IN (5, 11)"))
+        .where("sequence NOT IN (3, 7)")
+        .selectExpr(
+            "sequence",
+            "if(sequence = 4, 'x', subject) AS subject",
+            "if(sequence = 6, cast('x' AS BINARY), payload) AS payload",
+            "if(sequence = 8, map('Priority', array('x')), headers) AS headers",
+        )
+    )
+
+    assert demo.differing_orders(sent, read) == []
+    assert demo.differing_orders(sent.where("sequence <> 9"), damaged) == [
+        "2 lost, the first at sequence 3",
+        "1 never sent, the first at sequence 9",
+        "2 read more than once, the first at sequence 5",
+        "3 changed, the first at sequence 4",
+    ]
+
+
+def test_a_wrong_or_missing_result_is_found() -> None:
+    right = {("eu", "08:00"): demo.Revenue(2, 1, 1250), ("na", "08:00"): demo.Revenue(1, 0, -5)}
+    assert demo.differing_results(right, dict(right)) == []
+    assert demo.differing_results(right, {**right, ("eu", "08:00"): demo.Revenue(2, 1, 1251)}) == [
+        "1 of 2 results differ; the first is eu at 08:00: 2 orders, 1 express, revenue 12.51 "
+        "instead of 2 orders, 1 express, revenue 12.50"
+    ]
+    assert demo.differing_results(right, {}) == [
+        "2 of 2 results differ; the first is eu at 08:00: nothing instead of 2 orders, 1 express, revenue 12.50"
+    ]

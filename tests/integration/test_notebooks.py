@@ -1,0 +1,68 @@
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from jupyter_client.kernelspec import KernelSpecManager
+from jupyter_client.manager import AsyncKernelManager
+from nbclient import NotebookClient
+
+NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
+
+
+def execute(notebook: nbformat.NotebookNode, directory: Path) -> None:
+    # Whatever the kernels installed on this machine start, this one is the Python that runs the tests.
+    kernel = directory / "kernels" / "python3"
+    kernel.mkdir(parents=True)
+    specification = {
+        "argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+        "display_name": "Python 3",
+        "language": "python",
+    }
+    (kernel / "kernel.json").write_text(json.dumps(specification))
+    specifications = KernelSpecManager(kernel_dirs=[str(kernel.parent)], ensure_native_kernel=False)
+    manager = AsyncKernelManager(kernel_name="python3", kernel_spec_manager=specifications)
+    manager.shutdown_wait_time = 30.0
+    client = NotebookClient(
+        notebook,
+        km=manager,
+        timeout=240,
+        resources={"metadata": {"path": str(directory)}},
+        shutdown_kernel="graceful",  # a kernel that is killed cannot stop its server
+    )
+    client.execute()
+
+
+def outputs(notebook: nbformat.NotebookNode) -> list[Any]:
+    return [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_notebook_runs_as_it_stands(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
+    nbformat.validate(notebook)  # type: ignore[no-untyped-call]
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", os.pathsep.join(p for p in os.get_exec_path() if p != str(Path(sys.executable).parent)))
+
+    execute(notebook, tmp_path)
+
+    assert not [output for output in outputs(notebook) if output.output_type == "error"]
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert all(cell.execution_count for cell in code)
+    assert "assert" in code[-1].source
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_notebook_is_stored_without_outputs(path: Path) -> None:
+    notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
+    assert outputs(notebook) == []
+
+
+def test_there_are_notebooks() -> None:
+    assert NOTEBOOKS

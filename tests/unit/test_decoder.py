@@ -14,6 +14,7 @@ from nats.errors import ProtocolError as NatsPyProtocolError
 
 from spark_nats.errors import ProtocolError
 from spark_nats.protocol import decoder as decoder_module
+from spark_nats.protocol.bytecolumns import Positions
 from spark_nats.protocol.control import Control, Op
 from spark_nats.protocol.decoder import Decoded, Decoder
 from spark_nats.protocol.headers import Status
@@ -265,6 +266,53 @@ class TestLimits:
         for chunks in ([wire], [before, line + CRLF], one_by_one(wire), [before + line, CRLF], [wire[:-1], wire[-1:]]):
             assert decode(chunks).error
 
+    @pytest.mark.parametrize(
+        "line",
+        [
+            b"MSG a 1 x3",
+            b"MSG a 1 -3",
+            b"MSG a 1 +3",
+            b"MSG a 1 3x",
+            b"MSG a 1 0x3",
+            b"MSG a 1 1_3",
+            b"MSG a 1 100000003",
+            b"MSG a 1 10000000000000000000000003",
+            b"MSG a 3",
+            b"MSG a 1 r s 3",
+            b"HMSG a 1 4 3",
+            b"HMSG a 1 67108865 3",
+            b"HMSG a 1 10000000000000000000 3",
+            b"HMSG a 1 -1 3",
+            b"HMSG a 1 x 3",
+            b"HMSG a 1 3x3",
+            b"HMSG a 1 3",
+            b"HMSG a 1 r s 0 3",
+            b"XMSG a 1 3",
+        ],
+        ids=repr,
+    )
+    @pytest.mark.parametrize("before", [b"", b"MSG ok 1 2\r\nhi\r\n"], ids=["first", "after-msg"])
+    def test_a_bad_line_is_one_even_before_a_payload_that_would_fit(self, line: bytes, before: bytes) -> None:
+        wire = before + line + b"\r\nabc\r\n"
+        assert read_server_stream(wire).error
+        for chunks in ([wire], [wire * 2], [before, line + CRLF, b"abc\r\n"], one_by_one(wire)):
+            assert decode(chunks).error
+
+    @pytest.mark.parametrize(
+        "line", [b"MSG a 1 00000000003", b"MSG a 1 %b3" % (b"0" * 40), b"HMSG a 1 000000000 3"], ids=repr
+    )
+    def test_a_size_may_have_any_number_of_zeros_before_it(self, line: bytes) -> None:
+        wire = line + b"\r\nabc\r\n"
+        for chunks in ([wire], one_by_one(wire)):
+            assert decode(chunks).messages == [Message(b"a", b"1", b"", b"", b"abc")]
+
+    @pytest.mark.parametrize("size", [9, 10, 11, 12])
+    @pytest.mark.parametrize("line", [b"MSG a 1 %d", b"msg  a 1 %d", b"HMSG a 1 2 %d", b"HMSG a 1 %d %d"])
+    def test_a_message_may_be_as_large_as_the_limit_and_no_larger(self, line: bytes, size: int) -> None:
+        wire = line % ((size,) * line.count(b"%d")) + CRLF + b"x" * size + CRLF
+        for chunks in ([wire], [wire * 2], one_by_one(wire), wire.splitlines(keepends=True)):
+            assert (decode(chunks, max_message=10).error is None) == (size <= 10)
+
     @pytest.mark.parametrize("after", [b"xx", b"\rx", b"x\n", b"\n\r", b"\r\r"])
     @pytest.mark.parametrize("line", [b"MSG a 1 3", b"HMSG a 1 2 3", b"MSG  a 1 3"])
     def test_a_message_that_does_not_end_in_crlf_is_a_protocol_error(self, line: bytes, after: bytes) -> None:
@@ -328,7 +376,7 @@ class Effort:
     """Counts what the decoder does, so that effort can be asserted without a clock."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.scans = self.scanned_bytes = self.steps = 0
+        self.scans = self.scanned_bytes = self.steps = self.runs = 0
         effort = self
 
         class CountingScan(decoder_module._Scan):
@@ -336,6 +384,10 @@ class Effort:
                 effort.scans += 1
                 effort.scanned_bytes += len(chunk)
                 super().__init__(chunk, *limits)
+
+            def _add(self, frames: Positions) -> None:
+                effort.runs += 1
+                super()._add(frames)
 
             def _step(self) -> bool:
                 effort.steps += 1
@@ -375,18 +427,18 @@ class TestEffort:
     @pytest.mark.parametrize("kind", ["plain", "replies", "headers"])
     def test_messages_as_a_server_writes_them_need_no_step_by_step_reading(self, effort: Effort, kind: str) -> None:
         assert len(feed_all(bulk(kind, 2000)).messages) == 2000
-        assert effort.steps == 0
+        assert (effort.runs, effort.steps) == (1, 0)
 
     def test_messages_with_and_without_headers_side_by_side_need_no_step_by_step_reading(self, effort: Effort) -> None:
         wire = b"".join(bulk("headers", 10) + bulk("plain", 7) + bulk("replies", 5) for _ in range(20))
         assert len(feed_all(wire).messages) == 20 * 22
         assert effort.steps == 0
 
-    def test_a_payload_that_imitates_messages_costs_no_steps(self, effort: Effort) -> None:
+    def test_payloads_that_imitate_messages_are_taken_in_one_run_like_others(self, effort: Effort) -> None:
         payload = b"\r\nMSG a 1 5\r\nabcde\r\nMSG a 1 0\r\n\r\n"
         wire = b"MSG a 1 %d\r\n%b\r\n" % (len(payload), payload) * 100
         assert len(feed_all(wire).messages) == 100
-        assert effort.steps == 0
+        assert (effort.runs, effort.steps) == (1, 0)
 
     def test_a_control_line_costs_one_step(self, effort: Effort) -> None:
         wire = bulk("plain", 100) + b"PING\r\n" + bulk("plain", 100) + b"PING\r\n"

@@ -244,6 +244,13 @@ OPTIONS: tuple[Option, ...] = (
 
 _BY_NAME = {option.name.lower(): option for option in OPTIONS}
 
+_CONTRADICTIONS = (
+    ("user", "token"),
+    ("domain", "apiPrefix"),
+    ("startingOffsets", "startingTimestamp"),
+    ("endingOffsets", "endingTimestamp"),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
@@ -278,10 +285,10 @@ class WriteOptions:
 
 
 def check(options: Mapping[str, str]) -> None:
-    """Check each name and value by itself, before it is known whether the options are for reading or writing.
+    """Check what can be checked before it is known whether the options are for reading or writing.
 
     Raises:
-        OptionError: one is unknown or has a bad value.
+        OptionError: one is unknown, has a bad value, or contradicts another in any case.
     """
     _parse(options, None)
 
@@ -301,8 +308,6 @@ def parse_read(options: Mapping[str, str], streaming: bool) -> ReadOptions:
                 "name the stream that stores it with the option 'stream'"
             )
         raise OptionError("nothing to read is named: set the option 'stream'")
-    _exclude(given, "startingOffsets", "startingTimestamp")
-    _exclude(given, "endingOffsets", "endingTimestamp")
     starting = given.get("startingTimestamp", given.get("startingOffsets", LATEST if streaming else EARLIEST))
     ending = given.get("endingTimestamp", given.get("endingOffsets", LATEST))
     if streaming:
@@ -379,6 +384,11 @@ def _parse(options: Mapping[str, str], scope: Scope | None) -> dict[str, Any]:
                 f"option '{option.name}' is only for {'reading' if option.scope == 'read' else 'writing'}"
             )
         given[option.name] = _value(option.name, value, option.read)
+    for one, other in _CONTRADICTIONS:
+        if one in given and other in given:
+            raise OptionError(f"options '{one}' and '{other}' contradict each other; set one of them")
+    if "password" in given and "user" not in given:
+        raise OptionError("option 'password' needs the option 'user'")
     return given
 
 
@@ -395,11 +405,6 @@ def _unknown(name: str) -> OptionError:
     return OptionError(f"unknown option '{name}'; {hint}")
 
 
-def _exclude(given: Mapping[str, Any], one: str, other: str) -> None:
-    if one in given and other in given:
-        raise OptionError(f"options '{one}' and '{other}' contradict each other; set one of them")
-
-
 def _mentions(offsets: Offsets | datetime, word: str) -> bool:
     return offsets == word or (isinstance(offsets, dict) and word in offsets.values())
 
@@ -413,9 +418,6 @@ def _check_streams(name: str, offsets: Offsets | datetime, streams: tuple[str, .
 
 
 def _connection(given: Mapping[str, Any]) -> ConnectionOptions:
-    _exclude(given, "user", "token")
-    if "password" in given and "user" not in given:
-        raise OptionError("option 'password' needs the option 'user'")
     defaults = ConnectionOptions()
     return ConnectionOptions(
         servers=given.get("servers", defaults.servers),
@@ -429,7 +431,6 @@ def _connection(given: Mapping[str, Any]) -> ConnectionOptions:
 
 
 def _api_prefix(given: Mapping[str, Any]) -> str:
-    _exclude(given, "domain", "apiPrefix")
     return api_prefix(given.get("domain"), given.get("apiPrefix"))
 
 

@@ -25,7 +25,7 @@ _ERROR = re.compile(r"^spark_nats\.errors\.(\w+): (.+)$", re.MULTILINE)
 def nats(builder: ReaderOrWriter, server: Server, **options: Any) -> ReaderOrWriter:
     """`spark.read`, `spark.readStream`, `df.write` or `df.writeStream`, set to a server with these options."""
     configured: Any = builder
-    return configured.format("nats").options(servers=server.url, **options)
+    return configured.format("nats").options(**{"servers": server.url, **options})
 
 
 def save(frame: DataFrame, server: Server, **options: Any) -> None:

@@ -112,7 +112,7 @@ class Comparison:
     def render(self) -> str:
         extra = list(dict.fromkeys(name for row in self.rows for name in row.extra))
         with_bytes = any(row.megabytes for row in self.rows)
-        titles = ["", "msg/s", "min - max", *(["MB/s"] if with_bytes else []), f"x {self.reference}", *extra]
+        titles = ["contender", "msg/s", "min - max", *(["MB/s"] if with_bytes else []), f"x {self.reference}", *extra]
         cells = [
             [
                 row.name,
@@ -175,7 +175,7 @@ class Facts:
 
     def render(self) -> str:
         cells = [[f.name, f"{f.value:,.1f} {f.unit}", *_verdict_cells(f.verdicts)] for f in self.facts]
-        return _render(self.title, ["", "", "less than", ""], cells, self.remarks)
+        return _render(self.title, ["figure", "value", "less than", ""], cells, self.remarks)
 
     def to_json(self) -> dict[str, Any]:
         facts = [{**f._asdict(), "verdicts": [v._asdict() for v in f.verdicts]} for f in self.facts]

@@ -33,3 +33,8 @@ class Settings:
     def published(self) -> int:
         """Messages of an acknowledged publish."""
         return 100_000 if self.quick else 500_000
+
+    @property
+    def long_read(self) -> int:
+        """Messages that one worker reads to show that its memory stays flat."""
+        return 2_000_000 if self.quick else 10_000_000

@@ -1,0 +1,51 @@
+"""`make bench` works. What it measures is no test: figures are judged by who reads them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_codec_is_measured_and_written_down(tmp_path: Path):
+    result = tmp_path / "deep" / "result.json"
+    command = [sys.executable, "-m", "benchmarks", "--quick", "--only", "codec", "--rounds", "1", "--json", str(result)]
+
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert "codec: decode JetStream deliveries" in done.stdout
+    document = json.loads(result.read_text())
+    assert document["machine"]["cores"] >= 1
+    assert document["versions"]["pyarrow"] != "not installed"
+    assert len(document["tables"]) == 8
+    for table in document["tables"]:
+        for row in table["rows"]:
+            assert len(row["rounds"]) == 1
+            assert row["messages_per_second"]["median"] > 0, (table["title"], row["name"])
+
+
+def test_an_unknown_suite_is_refused():
+    command = [sys.executable, "-m", "benchmarks", "--only", "codec,kodek"]
+
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+
+    assert done.returncode == 2
+    assert "kodek: choose from codec, client, spark, cost" in done.stderr
+
+
+def test_every_target_belongs_to_a_row_that_exists():
+    """A renamed table or row would lose its target without a word."""
+    source = "".join(path.read_text() for path in (ROOT / "benchmarks").glob("*.py") if path.name != "targets.py")
+    targets = pytest.importorskip("benchmarks.targets")
+    names = {name for name, value in vars(targets).items() if isinstance(value, str) and name.isupper()}
+    for name in names:
+        assert f"targets.{name}" in source or f"import {name}" in source, name
+    for target in targets.TARGETS:
+        for row in filter(None, (target.row, target.times)):
+            assert row == targets.OURS or f'"{row}"' in source, row

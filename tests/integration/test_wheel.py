@@ -1,0 +1,55 @@
+"""The built wheel in an empty environment: `format("nats")` works with nothing else done."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = """
+from pyspark.sql import SparkSession
+from spark_nats.embedded import NatsServer
+
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", False).getOrCreate()
+with NatsServer() as server:
+    rows = spark.range(10).selectExpr("concat('s.', id) AS subject", "string(id) AS payload")
+    to = {"servers": server.url, "stream": "S", "createStream": '{"subjects": ["s.>"]}'}
+    rows.write.format("nats").options(**to).mode("append").save()
+    back = spark.read.format("nats").option("servers", server.url).option("stream", "S").load()
+    assert sorted(row.payload for row in back.collect()) == [b"%d" % i for i in range(10)]
+spark.stop()
+print("read and written")
+"""
+
+
+def uv():
+    found = shutil.which("uv") or shutil.which("uv", path=str(ROOT / ".tools" / "bin"))
+    if found is None:
+        pytest.skip("needs uv, which `make test` brings")
+    return found
+
+
+def run(*command, timeout=280, **environment):
+    # Nothing of the environment that runs the tests may help: no virtual environment, no Python path.
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "VIRTUAL_ENV", "PYSPARK", "SPARK"))}
+    done = subprocess.run(
+        command, env={**clean, **environment}, capture_output=True, text=True, timeout=timeout, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_the_wheel_alone_gives_a_working_format(tmp_path):
+    run(uv(), "build", "--wheel", "--out-dir", str(tmp_path), str(ROOT))
+    (wheel,) = tmp_path.glob("*.whl")
+    run(uv(), "venv", "--python", sys.executable, str(tmp_path / "venv"))
+    bin_ = tmp_path / "venv" / "bin"
+    run(uv(), "pip", "install", "--python", str(bin_ / "python"), f"spark-nats[all] @ {wheel.as_uri()}")
+    (tmp_path / "script.py").write_text(SCRIPT)
+    path = f"{bin_}{os.pathsep}{os.environ['PATH']}"
+    local = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "localhost"}
+    assert "read and written" in run(str(bin_ / "python"), str(tmp_path / "script.py"), PATH=path, **local)

@@ -1,3 +1,4 @@
+import contextlib
 import json
 import os
 import sys
@@ -5,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import psutil
 import pytest
 from jupyter_client.kernelspec import KernelSpecManager
-from jupyter_client.manager import AsyncKernelManager
+from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
@@ -24,16 +26,18 @@ def execute(notebook: nbformat.NotebookNode, directory: Path) -> None:
     }
     (kernel / "kernel.json").write_text(json.dumps(specification))
     specifications = KernelSpecManager(kernel_dirs=[str(kernel.parent)], ensure_native_kernel=False)
-    manager = AsyncKernelManager(kernel_name="python3", kernel_spec_manager=specifications)
-    manager.shutdown_wait_time = 30.0
-    client = NotebookClient(
-        notebook,
-        km=manager,
-        timeout=240,
-        resources={"metadata": {"path": str(directory)}},
-        shutdown_kernel="graceful",  # a kernel that is killed cannot stop its server
-    )
-    client.execute()
+    manager = KernelManager(kernel_name="python3", kernel_spec_manager=specifications)
+    client = NotebookClient(notebook, km=manager, timeout=240, resources={"metadata": {"path": str(directory)}})
+    try:
+        client.execute()
+    finally:
+        if manager.has_kernel:
+            # A notebook that failed has stopped neither its server nor Spark, and a killed kernel cannot.
+            left = psutil.Process(manager.provisioner.pid).children(recursive=True)
+            manager.shutdown_kernel(now=True)
+            for process in left:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
 
 
 def outputs(notebook: nbformat.NotebookNode) -> list[Any]:

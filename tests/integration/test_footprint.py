@@ -1,0 +1,104 @@
+"""What a query costs the server and the machine, and what it leaves behind."""
+
+import json
+import threading
+import time
+import urllib.request
+
+import psutil
+import pyarrow as pa
+import pytest
+
+from spark_nats.client import ConnectionOptions, connect, parse_servers
+from spark_nats.jetstream import JetStream, Publisher
+from spark_nats.jetstream.streams import create_stream
+from tests.integration.support import finish, nats, running
+from tests.nats_py import NatsPy, wait_until
+
+
+def monitoring(server, page):
+    with urllib.request.urlopen(f"{server.monitoring_url}/{page}", timeout=5) as answer:
+        return json.load(answer)
+
+
+def our_connections(server):
+    return [each for each in monitoring(server, "connz")["connections"] if each.get("name") == "spark-nats"]
+
+
+@pytest.fixture
+def server(server_factory):
+    return server_factory()
+
+
+@pytest.fixture
+def other_side(server):
+    with NatsPy(server.url) as client:
+        yield client
+
+
+def follow(spark, server, tmp_path, **options):
+    """Start a query from the stream S to the stream R."""
+    source = nats(spark.readStream, server, stream="S", startingOffsets="earliest", **options).load()
+    rows = source.selectExpr("concat('r.', subject) AS subject", "payload")
+    sink = nats(rows.writeStream, server, stream="R", createStream='{"subjects": ["r.>"]}')
+    return sink.option("checkpointLocation", str(tmp_path / "checkpoint"))
+
+
+@pytest.mark.parametrize("options", [{}, {"subject": "s.a"}], ids=["all subjects", "one subject"])
+def test_an_idle_query_leaves_the_server_in_peace(spark, server, other_side, tmp_path, options):
+    other_side.create_stream("S", ["s.>"])
+    other_side.publish_acked([("s.a", b""), ("s.b", b"")])
+    with running(follow(spark, server, tmp_path, **options).start()) as query:
+        wait_until(lambda: query.lastProgress and query.lastProgress["numInputRows"] == 0, 60)
+        before, began = monitoring(server, "varz")["in_msgs"], time.monotonic()
+        time.sleep(3)  # the time over which requests are counted
+        requests = monitoring(server, "varz")["in_msgs"] - before
+        assert 0 < requests / (time.monotonic() - began) < 20
+
+
+def test_micro_batches_leave_no_consumer_and_a_stopped_query_no_connection(spark, server, other_side, tmp_path):
+    other_side.create_stream("S", ["s.>"])
+    other_side.publish_acked((f"s.{i % 3}", b"%d" % i) for i in range(20))
+    query = finish(follow(spark, server, tmp_path, maxOffsetsPerTrigger=1).trigger(availableNow=True).start(), 120)
+    assert len([each for each in query.recentProgress if each["numInputRows"]]) == 20
+    assert other_side.consumers("S") == []
+    assert [m.payload for m in other_side.read_stream("R")] == [b"%d" % i for i in range(20)]
+    wait_until(lambda: not our_connections(server), 30)
+
+
+@pytest.mark.slow
+def test_reading_two_million_messages_takes_little_memory(spark, server):
+    with connect(ConnectionOptions(servers=parse_servers(server.url))) as connection:
+        create_stream(JetStream(connection), {"name": "S", "subjects": ["s.>"]})
+        publisher = Publisher(connection, "S")
+        subjects, payloads = pa.array([f"s.{i % 100}" for i in range(10_000)]), pa.array([b"x" * 128] * 10_000)
+        for _ in range(200):
+            publisher.publish(subjects, payloads)
+        publisher.drain()
+
+    seen: dict[int, list[int]] = {}
+    ended = threading.Event()
+
+    def watch():
+        jvm = psutil.Process(spark.sparkContext._gateway.proc.pid)
+        while not ended.wait(0.02):
+            for process in jvm.children(recursive=True):
+                try:
+                    if "pyspark.daemon" in " ".join(process.cmdline()):
+                        seen.setdefault(process.pid, []).append(process.memory_info().rss)
+                except psutil.Error:
+                    pass
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        frame = nats(spark.read, server, stream="S", maxRecordsPerPartition=2_000_000).load()
+        assert frame.rdd.getNumPartitions() == 1
+        (total,) = frame.selectExpr("sum(length(payload) + length(subject) + sequence * 0)").first()
+    finally:
+        ended.set()
+        watcher.join()
+    assert total == 2_000_000 * 128 + 200 * sum(map(len, subjects.to_pylist()))
+    growth = max(max(sizes) - sizes[0] for sizes in seen.values()) / 2**20
+    print(f"the Python worker grew by {growth:.0f} MB")
+    assert growth < 200

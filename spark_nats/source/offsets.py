@@ -103,9 +103,9 @@ class OffsetReader:
         except StreamNotFoundError:
             if begin is None and self._options.fail_on_data_loss:
                 raise
-            where = f" from sequence {begin.next} on" if begin else ""
-            self._lost(f"the stream {name!r} does not exist any more: whatever it held{where} is gone")
-            return None
+        where = f" from sequence {begin.next} on" if begin else ""
+        self._lost(f"the stream {name!r} does not exist any more: whatever it held{where} is gone")
+        return None
 
     def starting(self) -> Position:
         """Return where a new query begins."""
@@ -258,6 +258,8 @@ def still_there(js: JetStream, planned: StreamRange, fail_on_data_loss: bool) ->
     try:
         info = stream_info(js, planned.stream)
     except StreamNotFoundError:
+        info = None
+    if info is None:
         lost(f"the stream {planned.stream!r} was deleted; {wanted}")
         return None
     if info.created != planned.created:

@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from tests.nats_py import wait_until
 from tests.servers import Server
 
 ReaderOrWriter = TypeVar("ReaderOrWriter")
@@ -65,3 +66,9 @@ def monitoring(server: Server, page: str) -> dict[str, Any]:
     with urllib.request.urlopen(f"{server.monitoring_url}/{page}", timeout=5) as answer:
         decoded: dict[str, Any] = json.load(answer)
     return decoded
+
+
+def wait_for_requests(server: Server, count: int) -> None:
+    """Wait until the server has been asked so many things more."""
+    before = monitoring(server, "varz")["in_msgs"]
+    wait_until(lambda: monitoring(server, "varz")["in_msgs"] >= before + count, timeout=20)

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tests.integration.support import error_of, finish, monitoring, nats, running
+from tests.integration.support import error_of, finish, nats, running, wait_for_requests
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Server
 
@@ -50,12 +50,6 @@ def has_looked(query: StreamingQuery) -> bool:
     """Whether the query knows where it begins and has found nothing new."""
     assert query.exception() is None, query.exception()
     return bool(query.status["message"] == "Waiting for data to arrive")
-
-
-def wait_for_requests(server: Server, count: int) -> None:
-    """Wait until the server has been asked so many things more."""
-    before = monitoring(server, "varz")["in_msgs"]
-    wait_until(lambda: monitoring(server, "varz")["in_msgs"] >= before + count, timeout=20)
 
 
 def numbers(first: int, last: int) -> list[str]:

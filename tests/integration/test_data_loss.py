@@ -1,0 +1,287 @@
+"""Messages that are gone before they were read: an error that says which, or a warning and what is left."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from spark_nats.options import parse_read
+from spark_nats.source.readers import NatsReader, NatsStreamReader
+from tests.integration.support import error_of, finish, nats, running, wait_for_requests
+from tests.nats_py import NatsPy, wait_until
+from tests.servers import Server
+
+GO_ON = "; set the option 'failOnDataLoss' to false to go on with what there is"
+
+
+def publish(client: NatsPy, stream: str, count: int, subject: str = "x") -> None:
+    client.publish_acked([(f"{stream}.{subject}", b"")] * count)
+
+
+def sequences(frame: DataFrame) -> list[int]:
+    return sorted(row.sequence for row in frame.collect())
+
+
+class Query:
+    """A query that can be stopped and go on; each run ends when it has read what there is."""
+
+    def __init__(self, spark: SparkSession, server: Server, folder: Path, stream: str, **options: str) -> None:
+        self._spark = spark
+        self._server = server
+        self._folder = folder
+        self._options = {"stream": stream, "startingOffsets": "earliest", **options}
+        self._seen: list[int] = []
+
+    def run(self, fail: bool) -> list[int]:
+        """Go on; the sequences that were new in this run, in one list for all streams."""
+        source = nats(self._spark.readStream, self._server, failOnDataLoss=fail, **self._options)
+        frame = source.schema("sequence BIGINT").load()
+        writer = frame.writeStream.option("checkpointLocation", str(self._folder / "checkpoint"))
+        finish(writer.trigger(availableNow=True).start(str(self._folder / "rows"), format="parquet"))
+        new = sequences(self._spark.read.schema("sequence BIGINT").parquet(str(self._folder / "rows")))
+        for sequence in self._seen:
+            new.remove(sequence)
+        self._seen += new
+        return new
+
+
+def purge_beginning(client: NatsPy, stream: str) -> None:
+    client.purge_stream(stream, seq=8)
+
+
+def purge_all(client: NatsPy, stream: str) -> None:
+    client.purge_stream(stream)
+    publish(client, stream, 1)
+
+
+def make_again(client: NatsPy, stream: str) -> None:
+    client.delete_stream(stream)
+    client.create_stream(stream)
+    publish(client, stream, 2)
+
+
+def make_again_larger(client: NatsPy, stream: str) -> None:
+    """The query's place exists in the new stream too, but means nothing there."""
+    client.delete_stream(stream)
+    client.create_stream(stream)
+    publish(client, stream, 6)
+
+
+@pytest.mark.parametrize(
+    ("lose", "sentence", "left"),
+    [
+        (
+            purge_beginning,
+            "begins at sequence 8: sequences 4 to 7, which the query had still to read, are gone",
+            [8, 9, 10],
+        ),
+        (purge_all, "begins at sequence 11: sequences 4 to 10, which the query had still to read, are gone", [11]),
+        (make_again, "was deleted and made again: the query had read it up to sequence 3", [1, 2]),
+        (make_again_larger, "was deleted and made again: the query had read it up to sequence 3", [1, 2, 3, 4, 5, 6]),
+    ],
+)
+def test_a_query_that_goes_on_misses_what_is_gone(
+    spark: SparkSession,
+    nats_server: Server,
+    nats_py: NatsPy,
+    unique: str,
+    tmp_path: Path,
+    lose: Callable[[NatsPy, str], None],
+    sentence: str,
+    left: list[int],
+) -> None:
+    nats_py.create_stream(unique)
+    publish(nats_py, unique, 3)
+    query = Query(spark, nats_server, tmp_path, unique)
+    assert query.run(fail=True) == [1, 2, 3]
+    publish(nats_py, unique, 7)
+    lose(nats_py, unique)
+    error = error_of(lambda: query.run(fail=True))
+    assert error.startswith(f"DataLossError: stream '{unique}' {sentence}")
+    assert error.endswith(GO_ON)
+    assert query.run(fail=False) == left
+    publish(nats_py, unique, 1)
+    assert query.run(fail=True) == [max(left) + 1]  # the loss is behind it
+
+
+def test_a_query_whose_stream_was_deleted_waits_for_another(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
+) -> None:
+    nats_py.create_stream(unique)
+    publish(nats_py, unique, 3)
+    query = Query(spark, nats_server, tmp_path, unique)
+    assert query.run(fail=True) == [1, 2, 3]
+    nats_py.delete_stream(unique)
+    error = error_of(lambda: query.run(fail=True))
+    assert f"the stream '{unique}' does not exist" in error
+    assert query.run(fail=False) == []
+    nats_py.create_stream(unique)
+    publish(nats_py, unique, 2)
+    assert query.run(fail=False) == [1, 2]
+
+
+def test_one_lost_stream_does_not_stop_the_others(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
+) -> None:
+    kept, lost = f"{unique}_KEPT", f"{unique}_LOST"
+    for stream in (kept, lost):
+        nats_py.create_stream(stream)
+    publish(nats_py, kept, 2)
+    publish(nats_py, lost, 5)
+    query = Query(spark, nats_server, tmp_path, f"{kept},{lost}")
+    assert query.run(fail=True) == [1, 1, 2, 2, 3, 4, 5]
+    publish(nats_py, kept, 2)
+    nats_py.delete_stream(lost)
+    assert query.run(fail=False) == [3, 4]
+
+
+def test_a_running_query_notices_that_its_stream_is_gone(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    publish(nats_py, unique, 4)
+    frame = nats(spark.readStream, nats_server, stream=unique, startingOffsets="earliest").load()
+    query = frame.writeStream.format("noop").start()
+    try:
+        wait_until(lambda: query.lastProgress and query.lastProgress["numInputRows"] == 4, timeout=120)
+        nats_py.delete_stream(unique)
+        error = error_of(lambda: query.awaitTermination(30))
+        assert f"the stream '{unique}' does not exist any more: whatever it held from sequence 5 on is gone" in error
+    finally:
+        query.stop()
+
+
+def test_a_running_query_can_go_on_with_a_stream_that_was_made_again(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    publish(nats_py, unique, 4)
+    source = nats(spark.readStream, nats_server, stream=unique, startingOffsets="earliest", failOnDataLoss=False)
+    query = source.load().writeStream.format("memory").queryName(unique).start()
+    try:
+        with running(query):
+            wait_until(lambda: sequences(spark.table(unique)) == [1, 2, 3, 4], timeout=120)
+            nats_py.delete_stream(unique)
+            nats_py.create_stream(unique)
+            publish(nats_py, unique, 2)
+            wait_until(lambda: sequences(spark.table(unique)) == [1, 1, 2, 2, 3, 4], timeout=30)
+    finally:
+        spark.catalog.dropTempView(unique)
+
+
+def test_a_rare_subject_loses_nothing_when_others_are_removed(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique, max_msgs=50)
+    options = {"stream": unique, "subject": f"{unique}.rare", "startingOffsets": "earliest"}
+    query = nats(spark.readStream, nats_server, **options).load().writeStream.format("memory").queryName(unique).start()
+    try:
+        with running(query):
+            publish(nats_py, unique, 1, "rare")
+            wait_until(lambda: sequences(spark.table(unique)) == [1], timeout=120)
+            for _ in range(8):
+                publish(nats_py, unique, 20, "other")
+                wait_for_requests(nats_server, 10)  # the query has looked, and seen these before they go
+            publish(nats_py, unique, 1, "rare")
+            wait_until(lambda: query.exception() or sequences(spark.table(unique)) == [1, 162], timeout=30)
+    finally:
+        spark.catalog.dropTempView(unique)
+
+
+# Batches
+
+
+def test_a_batch_from_a_sequence_that_is_gone(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    publish(nats_py, unique, 10)
+    nats_py.purge_stream(unique, seq=6)
+    source = nats(spark.read, nats_server, stream=unique, startingOffsets=f'{{"{unique}": 2}}')
+    error = error_of(source.load().collect)
+    assert error == (
+        f"DataLossError: stream '{unique}' begins at sequence 6: sequences 2 to 5, which the query had still to read, "
+        f"are gone (purged, or removed by the stream's limits){GO_ON}"
+    )
+    assert sequences(source.option("failOnDataLoss", False).load()) == [6, 7, 8, 9, 10]
+    assert sequences(nats(spark.read, nats_server, stream=unique).load()) == [
+        6,
+        7,
+        8,
+        9,
+        10,
+    ]  # earliest is what there is
+
+
+def test_a_batch_from_beyond_the_end(spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique)
+    publish(nats_py, unique, 10)
+    source = nats(spark.read, nats_server, stream=unique, startingOffsets=f'{{"{unique}": 100}}')
+    error = error_of(source.load().collect)
+    assert f"stream '{unique}' ends at sequence 10, but the query is to go on at 100" in error
+    assert sequences(source.option("failOnDataLoss", False).load()) == []
+
+
+def test_a_batch_of_which_all_is_gone(spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique)
+    publish(nats_py, unique, 10)
+    nats_py.purge_stream(unique, seq=9)
+    offsets = {"startingOffsets": f'{{"{unique}": 2}}', "endingOffsets": f'{{"{unique}": 5}}'}
+    source = nats(spark.read, nats_server, stream=unique, **offsets)
+    assert "sequences 2 to 4, which the query had still to read, are gone" in error_of(source.load().collect)
+    assert sequences(source.option("failOnDataLoss", False).load()) == []
+
+
+def test_what_goes_between_plan_and_read_is_missed_too(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    publish(nats_py, unique, 10)
+    source = nats(spark.read, nats_server, stream=unique, maxRecordsPerPartition=4)
+    strict, tolerant = source.load(), source.option("failOnDataLoss", False).load()
+    for frame in (strict, tolerant):
+        assert sequences(frame) == list(range(1, 11))  # a DataFrame is planned once, whenever it is read again
+    nats_py.purge_stream(unique, seq=7)
+    error = error_of(strict.collect)
+    assert f"stream '{unique}' now begins at sequence 7; sequences " in error
+    assert "which were about to be read, are gone" in error
+    assert sequences(tolerant) == [7, 8, 9, 10]
+    nats_py.delete_stream(unique)
+    assert f"the stream '{unique}' was deleted; sequences " in error_of(strict.collect)
+    assert sequences(tolerant) == []
+    nats_py.create_stream(unique)
+    publish(nats_py, unique, 10)
+    assert f"the stream '{unique}' was deleted and made again" in error_of(strict.collect)
+    assert sequences(tolerant) == []
+
+
+# The warning is in the log of a Python process of Spark's, so here the readers run in this one.
+
+
+def test_going_on_is_warned_about(
+    nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    nats_py.create_stream(unique)
+    publish(nats_py, unique, 10)
+    schema = StructType.fromDDL("sequence BIGINT")
+    options = {"servers": nats_server.url, "stream": unique, "failOnDataLoss": "false"}
+    beginning = {**options, "startingOffsets": f'{{"{unique}": 2}}'}
+    streaming = NatsStreamReader(parse_read(beginning, streaming=True), schema)
+    start = streaming.initialOffset()
+    end = streaming.latestOffset(start, streaming.getDefaultReadLimit())
+    nats_py.purge_stream(unique, seq=6)
+    batch = NatsReader(parse_read(beginning, streaming=False), schema)
+    for partitions in (lambda: streaming.partitions(start, end), batch.partitions):
+        with caplog.at_level(logging.WARNING):
+            caplog.clear()
+            assert [(p.start, p.end) for p in partitions()] == [(6, 11)]
+        (record,) = caplog.records
+        assert record.getMessage() == (
+            f"stream '{unique}' begins at sequence 6: sequences 2 to 5, which the query had still to read, are gone "
+            "(purged, or removed by the stream's limits); the query goes on with what there is"
+        )

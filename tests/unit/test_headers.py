@@ -126,6 +126,8 @@ class TestReading:
         ("block", "expected", "malformed"),
         [
             pytest.param(b"NATS/1.0\r\nno colon\r\nA: 1\r\n\r\n", [("A", ["1"])], 1, id="no-colon"),
+            pytest.param(b"NATS/1.0\r\nno colon\r\nA: b:c\r\n\r\n", [("A", ["b:c"])], 1, id="as-many-colons-as-lines"),
+            pytest.param(b"NATS/1.0\r\nA: b:c\r\nno colon\r\n\r\n", [("A", ["b:c"])], 1, id="as-many-colons-before"),
             pytest.param(b"NATS/1.0\r\n: 1\r\nA: 1\r\n\r\n", [("A", ["1"])], 1, id="no-name"),
             pytest.param(b"NATS/1.0\r\nA: 1\r\nB\r\nC\r\n\r\n", [("A", ["1"])], 2, id="two"),
             pytest.param(b"NATS/1.0\r\nA: 1\r\nB: 2", [("A", ["1"])], 1, id="line-without-end"),
@@ -139,6 +141,8 @@ class TestReading:
         ],
     )
     def test_malformed_lines_are_counted_and_left_out(self, block: bytes, expected: Any, malformed: int) -> None:
+        alone = split_blocks(blocks_of(block))
+        assert (alone.values.to_pylist(), alone.malformed) == ([expected], malformed)
         neighbour = block_of([("N", "1")])
         column = split_blocks(blocks_of(neighbour, block, neighbour))
         assert column.values.to_pylist() == [[("N", ["1"])], expected, [("N", ["1"])]]

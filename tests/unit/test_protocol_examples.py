@@ -483,6 +483,8 @@ REMAINING_OPEN = [
     *on("2019 2022 current", "publish", "Permissions Violation for Publish to foo.bar"),
     pytest.param('Permissions Violation for Subscription to "foo.*" using queue "q"', id="server-subscription-queue"),
     pytest.param('Permissions Violation for Publish to "foo.bar"', id="server-publish"),
+    pytest.param("Invalid Publish Subject", id="server-pedantic"),
+    pytest.param("maximum subscriptions exceeded", id="server-maximum-subscriptions"),
 ]
 
 

@@ -21,7 +21,7 @@ RESULTS = Path(__file__).parent / "results"
 def main() -> int:
     """Do what the command line says."""
     arguments = _parse()
-    rounds = arguments.rounds or (3 if arguments.quick else 5)
+    rounds = arguments.rounds or (2 if arguments.quick else 5)
     settings = Settings(arguments.quick, rounds, arguments.servers)
     started = datetime.now().astimezone()
     document = {
@@ -37,25 +37,26 @@ def main() -> int:
     for part in ("machine", "versions"):
         print(", ".join(f"{key} {value}" for key, value in document[part].items()))
     print(f"{rounds} rounds, contenders alternating; medians; a ratio is the median of the rounds' ratios\n")
+    path = arguments.json or RESULTS / f"{started:%Y%m%d-%H%M%S}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
     reached: dict[bool | None, list[str]] = {True: [], False: [], None: []}
     for suite in arguments.only:
         since = time.monotonic()
         for table in importlib.import_module(f"benchmarks.{suite}").run(settings):
+            progress("")
             print(table.render(), flush=True)
             document["tables"].append(table.to_json())
             for row in table.judged():
                 for verdict in row.verdicts:
                     reached[verdict.reached].append(f"{table.title}, {row.name}: {verdict.target}")
-        progress("")
         document["suites"][suite] = {"seconds": round(time.monotonic() - since, 1)}
-    document["targets"] = {"reached": reached[True], "missed": reached[False], "not comparable": reached[None]}
+        document["targets"] = {"reached": reached[True], "missed": reached[False], "not comparable": reached[None]}
+        # After each suite: what is measured is kept, whatever becomes of the next one.
+        path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     for words, verdict in (("reached", True), ("missed", False), ("without their counterpart here", None)):
         print(f"{len(reached[verdict])} targets {words}")
         if verdict is not True:
             print("".join(f"  {line}\n" for line in reached[verdict]), end="")
-    path = arguments.json or RESULTS / f"{started:%Y%m%d-%H%M%S}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     print(f"written to {path}")
     return 0
 
@@ -65,7 +66,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="a look in under two minutes, with less data")
     parser.add_argument("--servers", metavar="URL", help="a server with JetStream, instead of an embedded one")
     parser.add_argument("--only", type=_suites, default=SUITES, metavar=",".join(SUITES), help="some of the suites")
-    parser.add_argument("--rounds", type=int, metavar="N", help="rounds to measure (5, or 3 with --quick)")
+    parser.add_argument("--rounds", type=int, metavar="N", help="rounds to measure (5, or 2 with --quick)")
     parser.add_argument("--json", type=Path, metavar="PATH", help="where to write the results")
     return parser.parse_args()
 

@@ -39,11 +39,12 @@ def run(settings: Settings) -> Iterator[Facts]:
 def _client(settings: Settings, server: Server, stream: str) -> Facts:
     facts = Facts("cost: of our client, without Spark")
     count, published = settings.messages, settings.published
+    rounds = 1 if settings.quick else settings.rounds
 
     def add(name: str, messages: int, path: Callable[..., tuple[float, float, float]], *arguments: Any) -> None:
         runs = []
-        for i in range(settings.rounds):
-            progress(f"{facts.title}: {name}, round {i + 1} of {settings.rounds}")
+        for i in range(rounds):
+            progress(f"{facts.title}: {name}, round {i + 1} of {rounds}")
             with multiprocessing.get_context("spawn").Pool(1) as pool:
                 runs.append(pool.apply(path, arguments))
         seconds, before, peak = (statistics.median(values) for values in zip(*runs, strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import tempfile
@@ -24,35 +25,41 @@ class Session(NamedTuple):
     probes: str
 
 
+@functools.cache
+def _directory() -> tempfile.TemporaryDirectory[str]:
+    # One for the whole process: the JVM stays when a session ends, and its workers keep the environment it began with.
+    return tempfile.TemporaryDirectory(prefix="spark-nats-bench-", ignore_cleanup_errors=True)
+
+
 @contextmanager
 def start_spark() -> Iterator[Session]:
     """Give a ``local[2]`` with Spark's defaults, without its user interface."""
     from pyspark.sql import SparkSession
 
-    with tempfile.TemporaryDirectory(prefix="spark-nats-bench-", ignore_cleanup_errors=True) as directory:
-        probes = Path(directory, "probes")
-        probes.mkdir()
-        # Python workers inherit these, by way of the JVM.
-        os.environ[sources.PROBES] = str(probes)
-        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-        root = str(Path(__file__).parents[1])
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-        os.environ["SPARK_LOCAL_HOSTNAME"] = "localhost"
-        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-        spark = (
-            SparkSession.builder.master("local[2]")
-            .appName("spark-nats benchmarks")
-            .config("spark.ui.enabled", False)
-            .config("spark.ui.showConsoleProgress", False)
-            .config("spark.sql.session.timeZone", "UTC")
-            .config("spark.sql.warehouse.dir", f"{directory}/warehouse")
-            .config("spark.driver.memory", "4g")
-            .getOrCreate()
-        )
-        spark.sparkContext.setLogLevel("ERROR")
-        for source in (sources.ReadyRows, sources.ThrowAway, sources.ProbedNats):
-            spark.dataSource.register(source)
-        try:
-            yield Session(spark, directory, str(probes))
-        finally:
-            spark.stop()
+    directory = _directory().name
+    probes = Path(directory, "probes")
+    probes.mkdir(exist_ok=True)
+    # Python workers inherit these, by way of the JVM.
+    os.environ[sources.PROBES] = str(probes)
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    root = str(Path(__file__).parents[1])
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    os.environ["SPARK_LOCAL_HOSTNAME"] = "localhost"
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .appName("spark-nats benchmarks")
+        .config("spark.ui.enabled", False)
+        .config("spark.ui.showConsoleProgress", False)
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.warehouse.dir", f"{directory}/warehouse")
+        .config("spark.driver.memory", "4g")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    for source in (sources.ReadyRows, sources.ThrowAway, sources.ProbedNats):
+        spark.dataSource.register(source)
+    try:
+        yield Session(spark, directory, str(probes))
+    finally:
+        spark.stop()

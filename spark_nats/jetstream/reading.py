@@ -12,7 +12,9 @@ import contextlib
 import json
 import logging
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,6 +38,8 @@ HEARTBEAT = 5.0
 """Seconds after which the server sends a sign of life when it has nothing to send."""
 PULL_EXPIRES = 30.0
 """Seconds that a pull request lives."""
+PATIENCE = 0.5
+"""Seconds without a message after which the server is asked again, in case it takes a request for fulfilled."""
 STALL_LIMIT = 60.0
 """Seconds without a message, though some are pending, after which reading is given up."""
 _LARGEST_PULL_BYTES = 128 << 20
@@ -89,8 +93,20 @@ def read_range(js: JetStream, stream: str, start: int, end: int, filters: Sequen
             reader.close()
 
 
+@dataclass(slots=True)
+class _PullRequest:
+    """What the server may still send for a pull request."""
+
+    messages: int
+    bytes: int
+
+
 class _ConsumerReader:
-    """One consumer, from its creation to its end."""
+    """One consumer, from its creation to its end.
+
+    The server serves pull requests one after another. Of each it is known here what is left, because the end of one is
+    not always announced: a request whose bytes are used up to the last one ends in silence.
+    """
 
     def __init__(self, js: JetStream, stream: str, start: int, end: int, filters: Sequence[str]) -> None:
         self._js = js
@@ -99,7 +115,8 @@ class _ConsumerReader:
         self._filtered = bool(filters)
         self._position = start
         self._sequence = 1  # of the next delivery
-        self._unanswered = 0  # messages asked for and neither received nor given up by the server
+        self._last_heartbeat = 0.0
+        self._requests: deque[_PullRequest] = deque()
         self._max_bytes = max(PULL_BYTES, js.connection.info.max_payload + 64 * 1024)
         config: dict[str, Any] = {"deliver_policy": "by_start_sequence", "opt_start_seq": start}
         if filters:
@@ -121,43 +138,70 @@ class _ConsumerReader:
         """Yield batches with the sequence of their last message."""
         if self._nothing_to_read:
             return
-        silent_since = time.monotonic()
+        last_arrival = time.monotonic()
         while True:
             self._ask()
-            arrived = self._js.connection.next(self._inbox, timeout=2 * HEARTBEAT)
+            arrived = self._js.connection.next(self._inbox, PATIENCE)
             if arrived is None:
-                raise _Restart(f"no message and no heartbeat for {2 * HEARTBEAT:g} s")
+                silence = time.monotonic() - max(last_arrival, self._last_heartbeat)
+                if silence > 2 * HEARTBEAT:
+                    raise _Restart(f"no message and no heartbeat for {silence:.0f} s")
+                self._requests.clear()
+                continue
             from_server = arrived.reply.start == arrived.reply.end  # a delivery always has a reply
             statuses = [arrived.header_at(int(i)) for i in np.flatnonzero(from_server)]
             messages = arrived.take(~from_server) if statuses else arrived
             if len(messages):
-                silent_since = time.monotonic()
+                last_arrival = time.monotonic()
                 delivered, last, pending = self._accept(messages)
+                done = last >= self._end - 1 or pending == 0
+                if not done:
+                    self._ask()  # so that the server works while the messages are being used
                 if delivered is not None:
                     yield delivered, min(last, self._end - 1)
-                if last >= self._end - 1 or pending == 0:
+                if done:
                     return
-            elif time.monotonic() - silent_since > STALL_LIMIT:
+            elif time.monotonic() - last_arrival > STALL_LIMIT:
                 raise _Restart(f"nothing but heartbeats for {STALL_LIMIT:g} s")
             for header in statuses:
                 self._heed(header)
 
     def _ask(self) -> None:
         """Keep one pull request working while another one waits behind it."""
-        wanted = PULL_MESSAGES
-        if not self._filtered:
-            wanted = min(wanted, self._end - self._position - self._unanswered)
-        if self._unanswered > PULL_MESSAGES or wanted <= 0:
-            return
-        request = {
-            "batch": wanted,
-            "max_bytes": self._max_bytes,
-            "expires": int(PULL_EXPIRES * _NANOSECONDS),
-            "idle_heartbeat": int(HEARTBEAT * _NANOSECONDS),
-        }
-        subject = f"{self._js.prefix}.CONSUMER.MSG.NEXT.{self._stream}.{self._name}"
-        self._js.connection.send(encode_message(subject, json.dumps(request).encode(), self._inbox.subject))
-        self._unanswered += wanted
+        while len(self._requests) < 2:
+            wanted = PULL_MESSAGES
+            if not self._filtered:
+                wanted = min(wanted, self._end - self._position - sum(r.messages for r in self._requests))
+            if wanted <= 0:
+                return
+            body = {
+                "batch": wanted,
+                "max_bytes": self._max_bytes,
+                "expires": int(PULL_EXPIRES * _NANOSECONDS),
+                "idle_heartbeat": int(HEARTBEAT * _NANOSECONDS),
+            }
+            subject = f"{self._js.prefix}.CONSUMER.MSG.NEXT.{self._stream}.{self._name}"
+            self._js.connection.send(encode_message(subject, json.dumps(body).encode(), self._inbox.subject))
+            self._requests.append(_PullRequest(wanted, self._max_bytes))
+
+    def _count_off(self, messages: Messages) -> None:
+        """Take messages off the requests that asked for them, as the server does."""
+        subject, reply = messages.subject, messages.reply
+        total = np.cumsum(
+            subject.end - subject.start + reply.end - reply.start + messages.payload.end - messages.header.start
+        )
+        done, used = 0, 0
+        while done < len(total) and self._requests:
+            request = self._requests[0]
+            fitting = int(np.searchsorted(total, used + request.bytes, "right")) - done
+            taken = min(fitting, request.messages)
+            done += taken
+            request.messages -= taken
+            if taken:
+                request.bytes -= int(total[done - 1]) - used
+                used = int(total[done - 1])
+            if request.messages == 0 or request.bytes == 0 or done < len(total):
+                self._requests.popleft()
 
     def _accept(self, messages: Messages) -> tuple[Delivered | None, int, int]:
         """Check that no delivery is missing and cut off what lies behind the range."""
@@ -170,7 +214,7 @@ class _ConsumerReader:
                 f"{last.consumer_sequence} in {count} messages)"
             )
         self._sequence += count
-        self._unanswered = max(0, self._unanswered - count)
+        self._count_off(messages)
         self._position = last.stream_sequence + 1
         if last.stream_sequence >= self._end:
             inside = int(np.searchsorted(deliveries.stream_sequences(), self._end))
@@ -185,13 +229,14 @@ class _ConsumerReader:
         if status is None:
             raise ProtocolError(f"a message without reply came from consumer {self._name!r}: {header[:80]!r}")
         if status.code == 100:
+            self._last_heartbeat = time.monotonic()
             delivered = _number(status, "Nats-Last-Consumer")
             if delivered is not None and delivered >= self._sequence:
                 raise _Restart(f"deliveries {self._sequence} to {delivered} are missing")
             return
         messages_left = _number(status, "Nats-Pending-Messages")
         if status.code in (408, 409) and messages_left is not None:  # a pull request ended before it was fulfilled
-            self._unanswered = max(0, self._unanswered - messages_left)
+            self._drop_request(messages_left)
             if _number(status, "Nats-Pending-Bytes") == self._max_bytes:
                 self._allow_larger_message(status)
         elif status.code in (404, 408, 409, 503):  # the consumer was deleted, or its leader has changed
@@ -200,6 +245,11 @@ class _ConsumerReader:
             raise JetStreamError(
                 f"reading stream {self._stream!r} failed: {status.description} ({status.code})", status.code
             )
+
+    def _drop_request(self, messages_left: int) -> None:
+        """Forget the request that the server has ended, unless its end was counted already."""
+        if self._requests and self._requests[0].messages == messages_left:
+            self._requests.popleft()
 
     def _allow_larger_message(self, status: Status) -> None:
         """Double the bytes of a pull request of which none were used: the next message is larger than all of them."""

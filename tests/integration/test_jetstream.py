@@ -266,6 +266,22 @@ def test_messages_larger_than_a_pull_request_are_read(js, nats_py, unique, monke
     assert [row[2] for row in read(js, unique, 1, 6)] == payloads
 
 
+def test_a_request_whose_bytes_are_used_up_to_the_last_is_followed_by_another(js, nats_py, unique, monkeypatch):
+    """The server does not announce the end of such a request."""
+    stored = fill(nats_py, unique, 600)
+    messages = next(reading.read_range(js, unique, 101, 200)).messages
+    original = reading._ConsumerReader.__init__
+
+    def with_exact_requests(self, *args):
+        original(self, *args)
+        lengths = messages.subject.end - messages.subject.start + messages.reply.end - messages.reply.start
+        self._max_bytes = int((lengths + messages.payload.end - messages.header.start)[:3].sum())
+
+    monkeypatch.setattr(reading._ConsumerReader, "__init__", with_exact_requests)
+    monkeypatch.setattr(reading, "PATIENCE", 60.0)  # nothing may depend on it
+    assert read(js, unique, 101, 200) == stored[100:199]
+
+
 def test_many_more_messages_than_one_request_asks_for_are_read(js, nats_py, unique, monkeypatch):
     monkeypatch.setattr(reading, "PULL_MESSAGES", 10)
     stored = fill(nats_py, unique, 1000)

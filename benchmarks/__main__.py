@@ -30,7 +30,7 @@ def main() -> int:
         "rounds": rounds,
         "servers": settings.servers or "embedded",
         "machine": environment.machine(),
-        "versions": environment.versions(),
+        "versions": environment.versions(settings),
         "suites": {},
         "tables": [],
     }

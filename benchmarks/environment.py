@@ -21,7 +21,7 @@ from benchmarks.peers import nats_c
 from benchmarks.settings import Settings
 from spark_nats.client import Connection, ConnectionOptions, parse_servers
 from spark_nats.client import connect as client_connect
-from spark_nats.embedded import NatsServer
+from spark_nats.embedded import EmbeddedServerError, NatsServer, find_binary
 from spark_nats.jetstream import JetStream, Publisher
 from spark_nats.jetstream.streams import create_stream, stream_info
 
@@ -40,7 +40,7 @@ def machine() -> dict[str, Any]:
     }
 
 
-def versions() -> dict[str, str]:
+def versions(settings: Settings) -> dict[str, str]:
     """Return the versions of everything that takes part."""
     found = {"python": f"{platform.python_implementation()} {platform.python_version()}"}
     for package in _PACKAGES:
@@ -50,7 +50,16 @@ def versions() -> dict[str, str]:
             found[package] = "not installed"
     found["libnats"] = nats_c.version() or "not installed"
     found["java"] = _java()
+    found["nats-server"] = Server(settings.servers, None).version if settings.servers else _embedded_version()
     return found
+
+
+def _embedded_version() -> str:
+    try:
+        asked = subprocess.run([find_binary(), "--version"], capture_output=True, text=True, check=True)
+    except EmbeddedServerError:
+        return "not installed"
+    return asked.stdout.split()[-1].removeprefix("v")
 
 
 def _java() -> str:

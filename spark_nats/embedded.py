@@ -25,6 +25,8 @@ from spark_nats.errors import NatsError
 
 _LOG_LINES_SHOWN = 20
 _STOP_SECONDS = 5.0
+# Waits until its standard input ends, which it does when our process does, in whatever way.
+_GUARD = 'read -r _; kill -KILL "$0"; rm -rf "$1"'
 
 
 class EmbeddedServerError(NatsError):
@@ -54,7 +56,7 @@ class NatsServer:
     """A private nats-server on a free loopback port, ready when :meth:`start` or ``with`` returns.
 
     The server picks its own ports, so any number can run at once. It stops when the ``with`` block or the
-    interpreter ends. A server started again keeps its port, and after :meth:`kill` its data too.
+    process ends, even if it is killed. A server started again keeps its port, and after :meth:`kill` its data too.
 
     Args:
         config: More configuration, in the syntax of nats-server's configuration file. The address, the ports
@@ -87,6 +89,7 @@ class NatsServer:
         self._store_dir = store_dir
         self._ready_timeout = ready_timeout
         self._process: subprocess.Popen[bytes] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
         self._directory: tempfile.TemporaryDirectory[str] | None = None
 
     def __repr__(self) -> str:
@@ -149,6 +152,13 @@ class NatsServer:
             process = self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, process_group=0
             )
+        self._guard = subprocess.Popen(
+            ["/bin/sh", "-c", _GUARD, str(process.pid), str(directory)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            process_group=0,
+        )
         try:
             self._wait_until_ready(process, directory)
         except BaseException:
@@ -158,6 +168,7 @@ class NatsServer:
 
     def stop(self) -> None:
         """Stop the server, by force if need be, and remove what is temporary. Safe to call again."""
+        self._dismiss_guard()
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
             try:
@@ -171,9 +182,16 @@ class NatsServer:
 
     def kill(self) -> None:
         """End the server with SIGKILL, as a crash would. Port, log and data stay for :meth:`start`."""
+        self._dismiss_guard()
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+
+    def _dismiss_guard(self) -> None:
+        if self._guard is not None:
+            self._guard.kill()
+            self._guard.communicate()
+            self._guard = None
 
     def __enter__(self) -> Self:
         return self.start()

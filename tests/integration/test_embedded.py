@@ -8,6 +8,7 @@ import sysconfig
 import textwrap
 from pathlib import Path
 
+import psutil
 import pytest
 
 from spark_nats.embedded import EmbeddedServerError, NatsServer
@@ -192,3 +193,17 @@ def test_an_interpreter_that_forgets_its_server_still_stops_it() -> None:
     assert ended.returncode == 1
     assert not is_listening(int(port))
     assert not Path(directory).exists()
+
+
+def test_a_server_does_not_outlive_a_process_that_is_killed() -> None:
+    script = (
+        "import time; from spark_nats.embedded import NatsServer; server = NatsServer().start(); "
+        "print(server.pid, server.log_path.parent, flush=True); time.sleep(60)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    pid, directory = process.stdout.readline().split()
+    assert psutil.pid_exists(int(pid))
+    process.kill()
+    process.communicate()
+    wait_until(lambda: not psutil.pid_exists(int(pid)) and not Path(directory).exists())

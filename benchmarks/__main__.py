@@ -49,10 +49,10 @@ def main() -> int:
             for row in table.judged():
                 for verdict in row.verdicts:
                     reached[verdict.reached].append(f"{table.title}, {row.name}: {verdict.target}")
-        document["suites"][suite] = {"seconds": round(time.monotonic() - since, 1)}
-        document["targets"] = {"reached": reached[True], "missed": reached[False], "not comparable": reached[None]}
-        # After each suite: what is measured is kept, whatever becomes of the next one.
-        path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+            document["suites"][suite] = {"seconds": round(time.monotonic() - since, 1)}
+            document["targets"] = {"reached": reached[True], "missed": reached[False], "not comparable": reached[None]}
+            # After each table: what is measured is kept, whatever becomes of the next one.
+            path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     for words, verdict in (("reached", True), ("missed", False), ("without their counterpart here", None)):
         print(f"{len(reached[verdict])} targets {words}")
         if verdict is not True:

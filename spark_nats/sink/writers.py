@@ -82,31 +82,31 @@ def _write_stream(
 
 def _write_core(connection: Connection, checker: RowChecker, batches: Iterator[pa.RecordBatch]) -> int:
     count = 0
+    sent = 0  # at most: a part that is being sent counts as a whole
     try:
         for batch in batches:
             rows = checker.check(batch, count)
-            _send(connection, rows)
+            for part in cut_into_parts(rows.payloads, rows.headers, _ROWS_AT_ONCE):
+                sent = count + part.stop
+                connection.send(_encode(rows, part))
             count += batch.num_rows
         connection.flush()
     except InvalidRowError:
         connection.flush()
         raise
     except NatsError as error:
-        message = f"{error}; up to {count} rows of this task were sent before, without acknowledgement"
+        message = f"{error}; up to {sent} rows of this task were sent, without acknowledgement"
         raise _same_kind(error, message) from None
     return count
 
 
-def _send(connection: Connection, rows: Rows) -> None:
-    for part in cut_into_parts(rows.payloads, rows.headers, _ROWS_AT_ONCE):
-        connection.send(
-            encode_messages(
-                rows.subjects[part],
-                rows.payloads[part],
-                None if rows.replies is None else rows.replies[part],
-                None if rows.headers is None else rows.headers[part],
-            )
-        )
+def _encode(rows: Rows, part: slice) -> pa.Buffer:
+    return encode_messages(
+        rows.subjects[part],
+        rows.payloads[part],
+        None if rows.replies is None else rows.replies[part],
+        None if rows.headers is None else rows.headers[part],
+    )
 
 
 def _same_kind(error: NatsError, message: str) -> NatsError:

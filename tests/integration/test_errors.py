@@ -596,7 +596,7 @@ def test_a_server_that_dies_ends_a_write(
         stored, unanswered = stored_and_unanswered(error)
         assert stored <= held <= stored + unanswered < 1_000_000
     else:
-        said = re.search(r"up to (\d+) rows of this task were sent before, without acknowledgement", error)
+        said = re.search(r"up to (\d+) rows of this task were sent, without acknowledgement", error)
         assert said, error
         assert held <= int(said[1]) < 1_000_000
 

@@ -117,6 +117,7 @@ class _ConsumerReader:
         self._sequence = 1  # of the next delivery
         self._last_heartbeat = 0.0
         self._requests: deque[_PullRequest] = deque()
+        self._ended = 0  # requests of which the end was counted, and is still to be announced
         self._max_bytes = max(PULL_BYTES, js.connection.info.max_payload + 64 * 1024)
         config: dict[str, Any] = {"deliver_policy": "by_start_sequence", "opt_start_seq": start}
         if filters:
@@ -147,6 +148,7 @@ class _ConsumerReader:
                 if silence > 2 * HEARTBEAT:
                     raise _Restart(f"no message and no heartbeat for {silence:.0f} s")
                 self._requests.clear()
+                self._ended = 0
                 continue
             from_server = arrived.reply.start == arrived.reply.end  # a delivery always has a reply
             statuses = [arrived.header_at(int(i)) for i in np.flatnonzero(from_server)]
@@ -202,6 +204,7 @@ class _ConsumerReader:
                 used = int(total[done - 1])
             if request.messages == 0 or request.bytes == 0 or done < len(total):
                 self._requests.popleft()
+                self._ended += request.bytes > 0
 
     def _accept(self, messages: Messages) -> tuple[Delivered | None, int, int]:
         """Check that no delivery is missing and cut off what lies behind the range."""
@@ -234,9 +237,11 @@ class _ConsumerReader:
             if delivered is not None and delivered >= self._sequence:
                 raise _Restart(f"deliveries {self._sequence} to {delivered} are missing")
             return
-        messages_left = _number(status, "Nats-Pending-Messages")
-        if status.code in (408, 409) and messages_left is not None:  # a pull request ended before it was fulfilled
-            self._drop_request(messages_left)
+        if status.code in (408, 409) and "Nats-Pending-Messages" in status.headers:  # a pull request has ended
+            if self._ended:
+                self._ended -= 1
+            elif self._requests:
+                self._requests.popleft()
             if _number(status, "Nats-Pending-Bytes") == self._max_bytes:
                 self._allow_larger_message(status)
         elif status.code in (404, 408, 409, 503):  # the consumer was deleted, or its leader has changed
@@ -245,11 +250,6 @@ class _ConsumerReader:
             raise JetStreamError(
                 f"reading stream {self._stream!r} failed: {status.description} ({status.code})", status.code
             )
-
-    def _drop_request(self, messages_left: int) -> None:
-        """Forget the request that the server has ended, unless its end was counted already."""
-        if self._requests and self._requests[0].messages == messages_left:
-            self._requests.popleft()
 
     def _allow_larger_message(self, status: Status) -> None:
         """Double the bytes of a pull request of which none were used: the next message is larger than all of them."""

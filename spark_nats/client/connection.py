@@ -141,6 +141,8 @@ class Connection:
         self._request_count = 0
         self._pings_sent = 0
         self._pongs_received = 0
+        self._in_frame = False  # something is sent only in part, and nothing may come between
+        self._pongs_owed = 0
         self._transport = Transport.open(server, options.connect_timeout)
         self._last_heard = time.monotonic()  # or last pinged
         try:
@@ -326,7 +328,28 @@ class Connection:
 
     def _send(self, data: bytes | pa.Buffer, deadline: float) -> None:
         self._check_open()
-        rest = memoryview(data)
+        problem: NatsError | None = None
+        try:
+            self._in_frame = True
+            self._write(memoryview(data), deadline)
+        except NatsError as error:
+            if self.closed:
+                raise
+            problem = error
+        except BaseException:
+            self.close()  # half a frame may have been sent, so nothing else can be
+            raise
+        finally:
+            self._in_frame = False
+        while self._pongs_owed and not self.closed:
+            self._pongs_owed -= 1
+            self._send(PONG, deadline)
+        if problem:
+            raise problem
+
+    def _write(self, rest: memoryview, deadline: float) -> None:
+        """Send all of ``rest``. An error of the server's that leaves the connection open is raised afterwards."""
+        problem: NatsError | None = None
         while rest:
             try:
                 sent = self._transport.send(rest)
@@ -342,7 +365,14 @@ class Connection:
                     f"{len(rest)} bytes were not sent"
                 )
             else:
-                self._take_in()
+                try:
+                    self._take_in()
+                except NatsError as error:
+                    if self.closed:
+                        raise
+                    problem = problem or error
+        if problem:
+            raise problem
 
     def _take_in(self) -> None:
         """Receive what is there, put messages aside for their subscriptions, act on control lines."""
@@ -381,7 +411,10 @@ class Connection:
     def _obey(self, control: Control) -> NatsError | None:
         """Act on a control line; the error that it reports, if it does."""
         if control.op is Op.PING:
-            self._send(PONG, time.monotonic() + self.options.request_timeout)
+            if self._in_frame:
+                self._pongs_owed += 1
+            else:
+                self._send(PONG, time.monotonic() + self.options.request_timeout)
         elif control.op is Op.PONG:
             self._pongs_received += 1
         elif control.op is Op.INFO:

@@ -3,6 +3,7 @@
 import json
 import socket
 import threading
+import time
 
 import pytest
 
@@ -16,6 +17,7 @@ from spark_nats.errors import (
     ProtocolError,
     ServerError,
 )
+from tests.nats_py import wait_until
 from tests.scripted_server import INFO, scripted_server
 
 
@@ -351,6 +353,46 @@ def test_a_server_that_sends_while_it_is_sent_to_gets_through():
         subscription = connection.subscribe("a")
         connection.send(b"x" * size)
         assert connection.next(subscription, 10).payloads()[0].as_py() == b"y" * size
+
+
+def test_a_ping_in_the_middle_of_a_long_frame_is_answered_after_it():
+    size = 32 << 20
+    received = bytearray()
+
+    def script(peer):
+        peer.let_in()
+        peer.send(b"PING\r\n")
+        time.sleep(0.2)  # so that the client fills all buffers before it reads
+        while len(received) < size + len(b"PONG\r\n"):
+            received.extend(peer.connection.recv(1 << 20))
+        peer.wait_for_close()
+
+    with scripted_server(script) as url, connect(options(url, request_timeout=10)) as connection:
+        connection.send(b"x" * size)
+        connection.next(connection.subscribe("a"), 0.2)
+        wait_until(lambda: len(received) > size)
+    assert received[:size] == b"x" * size
+    assert received[size:].startswith(b"PONG\r\n")
+
+
+def test_an_error_in_the_middle_of_a_long_frame_does_not_cut_it_off():
+    size = 32 << 20
+
+    def script(peer):
+        peer.let_in()
+        peer.send(b"-ERR 'Permissions Violation for Publish to \"a\"'\r\n")
+        time.sleep(0.2)
+        rest = size
+        while rest > 0:
+            rest -= len(peer.connection.recv(min(rest, 1 << 20)))
+        peer.expect(b"PING\r\n")
+        peer.send(b"PONG\r\n")
+        peer.wait_for_close()
+
+    with scripted_server(script) as url, connect(options(url, request_timeout=10)) as connection:
+        with pytest.raises(PermissionsError):
+            connection.send(b"x" * size)
+        connection.flush()
 
 
 def test_a_broken_line_later_on_is_a_protocol_error_and_closes():

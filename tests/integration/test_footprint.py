@@ -1,9 +1,7 @@
 """What a query costs the server and the machine, and what it leaves behind."""
 
-import json
 import threading
 import time
-import urllib.request
 
 import psutil
 import pyarrow as pa
@@ -12,13 +10,8 @@ import pytest
 from spark_nats.client import ConnectionOptions, connect, parse_servers
 from spark_nats.jetstream import JetStream, Publisher
 from spark_nats.jetstream.streams import create_stream
-from tests.integration.support import finish, nats, running
+from tests.integration.support import finish, monitoring, nats, running
 from tests.nats_py import NatsPy, wait_until
-
-
-def monitoring(server, page):
-    with urllib.request.urlopen(f"{server.monitoring_url}/{page}", timeout=5) as answer:
-        return json.load(answer)
 
 
 def our_connections(server):
@@ -49,7 +42,7 @@ def test_an_idle_query_leaves_the_server_in_peace(spark, server, other_side, tmp
     other_side.create_stream("S", ["s.>"])
     other_side.publish_acked([("s.a", b""), ("s.b", b"")])
     with running(follow(spark, server, tmp_path, **options).start()) as query:
-        wait_until(lambda: query.lastProgress and query.lastProgress["numInputRows"] == 0, 60)
+        wait_until(lambda: query.lastProgress and query.status["message"] == "Waiting for data to arrive", 120)
         before, began = monitoring(server, "varz")["in_msgs"], time.monotonic()
         time.sleep(3)  # the time over which requests are counted
         requests = monitoring(server, "varz")["in_msgs"] - before

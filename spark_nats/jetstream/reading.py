@@ -30,10 +30,11 @@ from spark_nats.protocol.messages import Messages
 
 logger = logging.getLogger(__name__)
 
-PULL_MESSAGES = 8192
+PULL_MESSAGES = 16384
 """Messages asked for by one pull request."""
-PULL_BYTES = 1 << 20
-"""Bytes allowed to one pull request; raised for a stream with larger messages. Two requests are in flight."""
+PULL_BYTES = 2 << 20
+"""Bytes allowed to one pull request; raised for a stream with larger messages. Two requests are in flight, which is
+what the two socket buffers of a connection hold by Linux's defaults."""
 HEARTBEAT = 5.0
 """Seconds after which the server sends a sign of life when it has nothing to send."""
 PULL_EXPIRES = 30.0

@@ -80,8 +80,9 @@ def read_range(js: JetStream, stream: str, start: int, end: int, filters: Sequen
         reader = _ConsumerReader(js, stream, position, end, filters)
         try:
             for delivered, last in reader.read():
-                position, failures, last_arrival = last + 1, 0, time.monotonic()
+                position = last + 1
                 yield delivered
+                failures, last_arrival = 0, time.monotonic()  # from now: whoever takes the rows may take long
             return
         except _Restart as reason:
             failures += 1
@@ -162,6 +163,7 @@ class _ConsumerReader:
                     self._ask()  # so that the server works while the messages are being used
                 if delivered is not None:
                     yield delivered, min(last, self._end - 1)
+                    last_arrival = time.monotonic()
                 if done:
                     return
             elif time.monotonic() - last_arrival > STALL_LIMIT:

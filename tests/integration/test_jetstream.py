@@ -1,5 +1,6 @@
 """The client and JetStream without Spark, against the real server."""
 
+import time
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -300,6 +301,21 @@ def test_reading_goes_on_when_its_consumer_is_deleted(js, nats_py, unique, monke
             for consumer in nats_py.consumers(unique):
                 nats_py.api(f"CONSUMER.DELETE.{unique}.{consumer}")
     assert rows == stored
+
+
+def test_a_slow_reader_is_not_taken_for_a_silent_server(js, nats_py, unique, monkeypatch):
+    """The server deletes the consumer of a reader that does not ask for long, and reading goes on with another."""
+    monkeypatch.setattr(reading, "PULL_MESSAGES", 10)
+    monkeypatch.setattr(reading, "STALL_LIMIT", 0.2)
+    fill(nats_py, unique, 100)
+    sequences = []
+    for _, deliveries in reading.read_range(js, unique, 1, 101):
+        sequences += deliveries.stream_sequences().tolist()
+        if len(sequences) < 50:
+            for consumer in nats_py.consumers(unique):
+                nats_py.api(f"CONSUMER.DELETE.{unique}.{consumer}")
+            time.sleep(0.3)  # what the reader does with the rows
+    assert sequences == list(range(1, 101))
 
 
 # Publishing

@@ -573,14 +573,13 @@ def _say_how_to_look(place: Place, own_server: bool) -> None:
     )
     _say('    revenue.selectExpr("sequence", "subject", "string(payload)").show(truncate=False)')
     _say()
-    if own_server:
-        _say("  The server runs until Ctrl-C.")
-    else:
+    if not own_server:
         _say(f"  To delete them: nats stream rm {place.orders} (and {place.revenue})")
 
 
 def _wait_until_interrupted(server: NatsServer) -> None:
     with contextlib.suppress(KeyboardInterrupt, SystemExit):
+        _say("  The server runs until Ctrl-C.")
         while server.running:
             time.sleep(0.2)
         raise EmbeddedServerError("nats-server ended by itself")

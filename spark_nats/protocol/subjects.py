@@ -78,11 +78,6 @@ def queue_violation(queue: str) -> str | None:
     return None
 
 
-def is_wildcard(subject: str) -> bool:
-    """Tell whether a valid filter has a wildcard token."""
-    return any(token in ("*", ">") for token in subject.split("."))
-
-
 def matches(subject_filter: str, subject: str) -> bool:
     """Tell whether a valid filter matches a literal subject."""
     wanted, tokens = subject_filter.split("."), subject.split(".")

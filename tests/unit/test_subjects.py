@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from spark_nats.protocol.subjects import (
     filter_violation,
     find_subject_violation,
-    is_wildcard,
     matches,
     name_violation,
     overlap,
@@ -143,13 +142,6 @@ class TestFilters:
         assert not matches(subject + ".>", subject)
         assert matches(subject + ".>", subject + ".more")
         assert matches("*", subject) == ("." not in subject)
-
-    @pytest.mark.parametrize(
-        ("text", "wildcard"),
-        [("foo", False), ("foo.bar", False), ("*", True), (">", True), ("a.*.b", True), ("a.>", True)],
-    )
-    def test_a_wildcard_is_told_from_a_literal(self, text: str, wildcard: bool) -> None:
-        assert is_wildcard(text) == wildcard
 
     @property_settings(300)
     @given(filters, filters, few_subjects)

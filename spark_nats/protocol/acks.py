@@ -54,7 +54,7 @@ class Deliveries:
     def __init__(self, replies: pa.BinaryArray) -> None:
         self._replies = replies
         self._data, self._offsets = packed(replies)
-        self._dots = split(np.flatnonzero(self._data == _DOT), self._offsets)
+        self._dots = split(self._data == _DOT, self._offsets)
         count = self._dots.per_row
         is_short = count == _SHORT_FORM_DOTS
         self._require(is_short | (count == _LONG_FORM_DOTS) | (count == _LONG_FORM_DOTS + 1))

@@ -28,6 +28,7 @@ from spark_nats.protocol.bytecolumns import (
     decimals,
     gather,
     packed,
+    rare_positions,
     split,
     trailing_decimals,
 )
@@ -221,8 +222,9 @@ class _Guess:
 
     def __init__(self, buffer: Bytes, max_line: int, max_message: int) -> None:
         self._start: Positions = np.empty(0, np.int64)
-        feeds = np.flatnonzero(buffer == _LF)
-        feeds = np.concatenate([_BEFORE_FIRST, feeds])  # a line begins behind each and ends before the next
+        feeds = np.concatenate(
+            [_BEFORE_FIRST, rare_positions(buffer == _LF)]
+        )  # a line begins behind each and ends before the next
         chosen = np.flatnonzero(np.diff(feeds) >= _SHORTEST_LINE + 2)
         if len(chosen) == 0:
             return
@@ -246,7 +248,7 @@ class _Guess:
     def _parse(self, buffer: Bytes, line_end: Positions, has_header: Mask, digits: Positions, end: Positions) -> None:
         start = self._start
         lines, offsets = packed(gather(buffer, start, line_end))
-        fields = split(np.flatnonzero((lines == _SPACE) | (lines == _TAB)), offsets)
+        fields = split((lines == _SPACE) | (lines == _TAB), offsets)
         has_reply = fields.per_row - 3 - has_header
         operation_end, subject_end, sid_end = fields.at(0), fields.at(1), fields.at(2)
         last = fields.at(fields.per_row - 1)

@@ -84,8 +84,8 @@ def split_blocks(blocks: pa.BinaryArray) -> HeaderColumn:
         return HeaderColumn(_maps(np.zeros(rows + 1, np.int64), _no_text(), _no_lists()), 0)
 
     # Lines: each ends at a CRLF. The first of a block is its version, the last is empty.
-    feeds = np.flatnonzero(data == _LF)
-    row = split(feeds, offsets).rows()
+    lines = split(data == _LF, offsets)
+    feeds, row = lines.position, lines.rows()
     is_end = (data[feeds - 1] == _CR) & (feeds > offsets[row])
     feeds, row = feeds[is_end], row[is_end]
     endless = np.count_nonzero(np.diff(offsets)) - np.count_nonzero(feeds + 1 == offsets[row + 1])

@@ -72,13 +72,18 @@ class Messages:
 
     def sids(self) -> Positions:
         """Return the subscription ids as numbers; -1 where one is not a decimal number."""
+        if (self.sid.end - self.sid.start == 1).all():  # as in a connection with few subscriptions
+            digit = self.buffer[self.sid.start].astype(np.int64) - ord("0")
+            return np.where((digit >= 0) & (digit <= 9), digit, -1)
         value, valid = decimals(self.buffer, *self.sid)
         return np.where(valid, value, -1)
 
     def replies(self) -> pa.StringArray:
         """Return the reply subjects, null where a message has none."""
-        replies = to_text(self.gather(self.reply))
         absent = self.reply.start == self.reply.end
+        if absent.all():
+            return pa.nulls(len(self), pa.string())
+        replies = to_text(self.gather(self.reply))
         if not absent.any():
             return replies
         return pc.if_else(pa.array(~absent), replies, pa.scalar(None, pa.string()))

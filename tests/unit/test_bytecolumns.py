@@ -10,7 +10,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from spark_nats.protocol.bytecolumns import decimals, gather, offsets_of, packed, split, to_text, trailing_decimals
+from spark_nats.protocol.bytecolumns import (
+    decimals,
+    gather,
+    offsets_of,
+    packed,
+    rare_positions,
+    split,
+    to_text,
+    trailing_decimals,
+)
 from tests.unit.strategies import property_settings
 
 LARGEST = 2**63 - 1
@@ -134,13 +143,21 @@ class TestColumns:
         assert offsets[0] == 0
         assert len(data) == offsets[-1]
 
+    @property_settings(150)
+    @given(st.lists(st.booleans(), max_size=40))
+    def test_rare_positions_are_those_where_a_mask_is_set(self, mask: list[bool]) -> None:
+        assert rare_positions(np.array(mask, np.bool_)).tolist() == [i for i, set_ in enumerate(mask) if set_]
+
     @property_settings(200)
     @given(st.lists(st.text("a.", max_size=5), max_size=6))
     @example(["..", "", ".", "a"])  # as many separators as rows, but not one in each
     @example([".a", "a.", "."])
+    @example([".a.", ".b."])  # one layout
+    @example([".a.", "..b"])  # one length, two layouts
+    @example(["", ""])
     def test_separators_are_found_in_the_row_they_stand_in(self, rows: list[str]) -> None:
         data, offsets = packed(pa.array(rows, pa.string()))
-        fields = split(np.flatnonzero(data == ord(".")), offsets)
+        fields = split(data == ord("."), offsets)
         assert fields.per_row.tolist() == [row.count(".") for row in rows]
         for i, row in enumerate(rows):
             found = fields.position[fields.first[i] : fields.first[i] + fields.per_row[i]] - offsets[i]

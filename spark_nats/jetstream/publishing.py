@@ -1,9 +1,13 @@
 """Publishing to a stream with acknowledgements, a column at a time.
 
-Every message is sent with a reply subject that ends in its row number, so an acknowledgement says by its subject which
-row it belongs to. Rows are sent in parts; at most ``max_in_flight`` rows are unacknowledged at any time. The
-acknowledgements of a part are decoded as columns too and ticked off by array arithmetic; only those that are not a
-plain success are looked at one by one.
+The server answers every message on its reply subject, and it does so much faster when it meets the same few subjects
+again and again: it remembers where the last ones led. So there are only :data:`REPLIES` of them, which take turns, and
+at most ``max_in_flight`` rows are unanswered at any time. Answers are decoded as columns and counted for each subject;
+only those that are not a plain success are looked at one by one.
+
+A subject stands for several rows in flight, and a refusal may overtake or lag behind the successes around it. So when a
+row was refused, everything is awaited, and then the row is found by what it lacks: successes carry sequences of the
+stream, which rise with the rows.
 """
 
 from __future__ import annotations
@@ -13,7 +17,6 @@ from typing import NamedTuple, NoReturn
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from spark_nats.client.connection import Connection
 from spark_nats.errors import JetStreamError, NatsError, PublishError
@@ -23,12 +26,27 @@ from spark_nats.protocol.encoder import cut_into_parts, encode_messages
 from spark_nats.protocol.headers import parse_status
 from spark_nats.protocol.messages import Messages
 
+REPLIES = 512
+"""Reply subjects of a publisher; as many as nats-server keeps in a client's cache of subscriptions."""
+
 _SUCCESS = np.uint64(int.from_bytes(b'{"stream', "little"))  # an error begins with {"error"
 
 
 class _Part(NamedTuple):
     first_row: int
     subjects: pa.Array
+
+
+class _Answers(NamedTuple):
+    """Answers as they arrived, and the number of the reply subject that each came on."""
+
+    messages: Messages
+    reply: Positions
+
+
+class _Refusal(NamedTuple):
+    row: int
+    words: str
 
 
 class Publisher:
@@ -49,14 +67,14 @@ class Publisher:
         self._max_in_flight = max_in_flight
         self._ack_timeout = ack_timeout
         inbox = connection.new_inbox()
-        self._reply_prefix = f"{inbox}."
+        self._replies = pa.array([f"{inbox}.{i}" for i in range(REPLIES)])
         self._acks = connection.subscribe(f"{inbox}.*")
-        self._acknowledged = np.zeros(2 * max_in_flight, np.bool_)  # a ring, by row number
         self._sent = 0
-        self._settled = 0  # all rows before this one are answered
+        self._answered = np.zeros(REPLIES, np.int64)  # on each reply subject
         self._stored = 0
+        self._refused = 0
         self._parts: deque[_Part] = deque()
-        self._refusals: list[tuple[int, str]] = []
+        self._recent: deque[_Answers] = deque()  # the last 2 * max_in_flight or more
 
     @property
     def stored(self) -> int:
@@ -85,7 +103,7 @@ class Publisher:
             PublishError: the server refused a row, or stopped answering.
             NatsError: the connection failed.
         """
-        self._wait_until_settled(self._sent)
+        self._wait_for_answers(self._sent)
 
     def close(self) -> None:
         """End the subscription to acknowledgements."""
@@ -93,9 +111,8 @@ class Publisher:
 
     def _send_part(self, subjects: pa.Array, payloads: pa.Array, headers: pa.Array | None) -> None:
         rows = len(subjects)
-        self._wait_until_settled(self._sent + rows - self._max_in_flight)
-        numbers = pa.array(np.arange(self._sent, self._sent + rows)).cast(pa.string())
-        replies = pc.binary_join_element_wise(self._reply_prefix, numbers, "")
+        self._wait_for_answers(self._sent + rows - self._max_in_flight)
+        replies = self._replies.take(pa.array(np.arange(self._sent, self._sent + rows) % REPLIES))
         self._parts.append(_Part(self._sent, subjects))
         self._sent += rows
         try:
@@ -103,80 +120,102 @@ class Publisher:
         except NatsError as error:
             self._give_up(str(error), type(error))
 
-    def _wait_until_settled(self, row: int) -> None:
-        """Wait until all rows before ``row`` are answered."""
-        while self._settled < row and not self._refusals:
-            self._take_acks()
-        if self._refusals:
+    def _wait_for_answers(self, row: int) -> None:
+        """Wait until as many answers have come as the rows before ``row`` need."""
+        first = np.arange(REPLIES)
+        while not self._refused and (first + REPLIES * self._answered).min() < row:
+            self._take_answers()
+        if self._refused:
             self._report_refusals()
 
-    def _take_acks(self) -> None:
+    def _take_answers(self) -> None:
         try:
-            answers = self._connection.next(self._acks, self._ack_timeout)
+            messages = self._connection.next(self._acks, self._ack_timeout)
         except NatsError as error:
             self._give_up(str(error), type(error))
-        if answers is None:
+        if messages is None:
             self._give_up(f"stream {self._stream!r} sent no acknowledgement for {self._ack_timeout:g} s")
-        row, valid = decimals(
-            answers.buffer, answers.subject.start + len(self._reply_prefix.encode()), answers.subject.end
-        )
-        if not valid.all() or row.min() < self._settled or row.max() >= self._sent:
-            self._give_up("an acknowledgement names a row that was not sent or is acknowledged already")
-        success = self._is_success(answers)
-        self._stored += int(np.count_nonzero(success))
-        for i in np.flatnonzero(~success):
-            self._read_answer(int(row[i]), answers, int(i))
-        self._tick_off(row)
+        prefix = len(self._acks.subject) - 1
+        reply, valid = decimals(messages.buffer, messages.subject.start + prefix, messages.subject.end)
+        valid &= reply < REPLIES
+        if valid.all():
+            self._answered += np.bincount(reply, minlength=REPLIES)
+        if not valid.all() or (np.arange(REPLIES) + REPLIES * (self._answered - 1)).max() >= self._sent:
+            self._give_up("an acknowledgement came that belongs to no row that was sent")
+        self._count(messages)
+        self._remember(_Answers(messages, reply))
 
-    def _is_success(self, answers: Messages) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        start, end = answers.payload
+    def _count(self, messages: Messages) -> None:
+        start, end = messages.payload
         long_enough = end - start >= 8
-        words = load_words(answers.buffer, np.where(long_enough, start, 0))
-        success: np.ndarray[tuple[int], np.dtype[np.bool_]] = long_enough & (words == _SUCCESS)
-        return success
+        success = long_enough & (load_words(messages.buffer, np.where(long_enough, start, 0)) == _SUCCESS)
+        refused = sum(isinstance(_read_answer(messages, int(i)), str) for i in np.flatnonzero(~success))
+        self._refused += refused
+        self._stored += len(messages) - refused
 
-    def _read_answer(self, row: int, answers: Messages, i: int) -> None:
-        status = parse_status(answers.header_at(i))
-        if status is not None:
-            words = "no stream listens on it" if status.code == 503 else f"{status.description} ({status.code})"
-            self._refusals.append((row, words))
-            return
-        try:
-            parse_answer(answers.payload_at(i), "publishing")
-            self._stored += 1
-        except JetStreamError as error:
-            words = f"{error.description} ({error.code}, {error.err_code})"
-            if error.err_code == WRONG_STREAM:
-                words = f"another stream listens on it ({error.description}, {error.err_code})"
-            self._refusals.append((row, words))
-        except NatsError as error:
-            self._refusals.append((row, str(error)))
-
-    def _tick_off(self, rows: Positions) -> None:
-        ring = len(self._acknowledged)
-        self._acknowledged[rows % ring] = True
-        window = np.arange(self._settled, self._sent) % ring
-        done = self._acknowledged[window]
-        answered = len(done) if done.all() else int(np.argmin(done))
-        self._acknowledged[window[:answered]] = False
-        self._settled += answered
-        while self._parts and self._parts[0].first_row + len(self._parts[0].subjects) <= self._settled:
-            if self._refusals:
-                break  # the refused rows' subjects are still needed
+    def _remember(self, answers: _Answers) -> None:
+        """Keep what is needed to find a refused row: answers of the rows around it, and their subjects."""
+        keep = 2 * self._max_in_flight
+        self._recent.append(answers)
+        kept = sum(len(chunk.reply) for chunk in self._recent)
+        while not self._refused and kept - len(self._recent[0].reply) >= keep:
+            kept -= len(self._recent.popleft().reply)
+        while self._parts[0].first_row + len(self._parts[0].subjects) <= self._sent - keep:
             self._parts.popleft()
 
     def _report_refusals(self) -> NoReturn:
         """Wait for the answers that are still on their way, so that the report is exact; then raise it."""
-        while self._settled < self._sent:
+        while self._stored + self._refused < self._sent:
             try:
-                self._take_acks()
+                self._take_answers()
             except PublishError:
                 break
-        row, words = min(self._refusals)
+        row, words = min(self._find_refusals())
         message = f"stream {self._stream!r} refused row {row} (subject {self._subject_of(row)!r}): {words}"
-        if len(self._refusals) > 1:
-            message += f"; {len(self._refusals)} rows were refused in all"
+        if self._refused > 1:
+            message += f"; {self._refused} rows were refused in all"
         raise PublishError(f"{message}; {self._account()}")
+
+    def _find_refusals(self) -> list[_Refusal]:
+        """Tell which rows were refused, and why.
+
+        The rows of a reply subject without refusals are known one by one with their sequences. Between two of those,
+        every other reply subject has one row, and where it has no sequence that row was refused. Where that does not
+        decide (an answer is missing, nearly all is refused), answers are taken to have come in the order of the rows.
+        """
+        sequences: list[list[int]] = [[] for _ in range(REPLIES)]
+        refusals: list[list[tuple[int, str]]] = [[] for _ in range(REPLIES)]
+        for messages, replies in self._recent:
+            for i, reply in enumerate(replies):
+                found = _read_answer(messages, i)
+                if isinstance(found, int):
+                    sequences[reply].append(found)
+                else:
+                    refusals[reply].append((len(sequences[reply]) + len(refusals[reply]), found))
+
+        def rows_of(reply: int) -> Positions:
+            known = len(sequences[reply]) + len(refusals[reply])
+            return reply + REPLIES * np.arange(self._answered[reply] - known, self._answered[reply])
+
+        clean = [reply for reply in range(REPLIES) if sequences[reply] and not refusals[reply]]
+        rows = np.concatenate([np.empty(0, np.int64), *(rows_of(reply) for reply in clean)])
+        order = np.argsort(rows)
+        rows = rows[order]
+        known = np.concatenate([[], *(sequences[reply] for reply in clean)])[order]
+        bounds = np.concatenate([[-np.inf], known, [np.inf]])  # of the sequences between two rows
+
+        result = []
+        for reply in (reply for reply in range(REPLIES) if refusals[reply]):
+            own = rows_of(reply)
+            after = np.searchsorted(rows, own)
+            stored = np.array(sorted(sequences[reply]), np.float64)
+            lacking = np.searchsorted(stored, bounds[after]) == np.searchsorted(stored, bounds[after + 1])
+            if np.count_nonzero(lacking) == len(refusals[reply]):
+                found_rows = own[lacking]
+            else:
+                found_rows = own[[place for place, _ in refusals[reply]]]
+            result += [_Refusal(int(row), words) for row, (_, words) in zip(found_rows, refusals[reply], strict=True)]
+        return result
 
     def _give_up(self, why: str, kind: type[NatsError] = PublishError) -> NoReturn:
         message = f"{why}; {self._account()}"
@@ -184,7 +223,7 @@ class Publisher:
 
     def _account(self) -> str:
         """Say what became of the rows that were sent."""
-        unanswered = self._sent - self._stored - len(self._refusals)
+        unanswered = self._sent - self._stored - self._refused
         text = f"of this task's rows {self._stored} were stored"
         if unanswered:
             text += f" and {unanswered} were sent and not answered (they may be stored)"
@@ -195,3 +234,18 @@ class Publisher:
             if part.first_row <= row < part.first_row + len(part.subjects):
                 return str(part.subjects[row - part.first_row])
         return "?"
+
+
+def _read_answer(messages: Messages, i: int) -> int | str:
+    """Return the sequence that a row was stored with, or why it was refused."""
+    status = parse_status(messages.header_at(i))
+    if status is not None:
+        return "no stream listens on it" if status.code == 503 else f"{status.description} ({status.code})"
+    try:
+        return int(parse_answer(messages.payload_at(i), "publishing").get("seq", 0))
+    except JetStreamError as error:
+        if error.err_code == WRONG_STREAM:
+            return f"another stream listens on it ({error.description}, {error.err_code})"
+        return f"{error.description} ({error.code}, {error.err_code})"
+    except NatsError as error:
+        return str(error)

@@ -365,6 +365,35 @@ def test_a_subject_that_no_stream_listens_on_is_refused(connection, nats_py, uni
         publisher.drain()
 
 
+@pytest.mark.parametrize("bad", [[0], [7000], [4095, 4607, 9999], [100, 612, 1124, 8000]])
+@pytest.mark.parametrize("listens", [False, True])
+def test_refused_rows_among_many_in_flight_are_found(connection, nats_py, unique, bad, listens):
+    """Refusals of nobody, and of another stream, come on other ways than acknowledgements, so not in their order."""
+    nats_py.create_stream(unique)
+    if listens:
+        nats_py.create_stream(f"{unique}_other")
+    headers = pa.array([b"NATS/1.0\r\nNats-Expected-Stream: %s\r\n\r\n" % unique.encode()] * 10_000)
+    subjects = [f"{unique}.x"] * 10_000
+    for row in bad:
+        subjects[row] = f"{unique}_other.{row}"
+    publisher = Publisher(connection, unique)
+    with pytest.raises(PublishError) as raised:
+        publisher.publish(pa.array(subjects), pa.array([b"x" * 100] * 10_000), headers)
+        publisher.drain()
+    why = "another stream listens on it" if listens else "no stream listens on it"
+    assert f"refused row {bad[0]} (subject '{unique}_other.{bad[0]}'): {why}" in str(raised.value)
+    stored = nats_py.stream_info(unique)["state"]["messages"]
+    assert f"{stored} were stored, any other was not sent" in str(raised.value)
+
+
+def test_when_every_row_is_refused_the_first_is_named(connection, nats_py, unique):
+    nats_py.create_stream(unique, max_msg_size=10)
+    publisher = Publisher(connection, unique)
+    with pytest.raises(PublishError, match=r"refused row 0 .*; [0-9]+ rows were refused in all; .* 0 were stored, any"):
+        publisher.publish(pa.array([f"{unique}.x"] * 10_000), pa.array([b"x" * 100] * 10_000))
+        publisher.drain()
+
+
 def test_a_server_that_dies_is_an_error_that_counts_what_is_safe(server_factory):
     server = server_factory()
     with connect(ConnectionOptions(servers=parse_servers(server.url))) as connection:

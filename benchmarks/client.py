@@ -91,6 +91,7 @@ def _read_stream(settings: Settings, server: Server, c: NatsC, skipped: list[str
 def _subscribe(settings: Settings, server: Server, c: NatsC, skipped: list[str]) -> Comparison:
     count = settings.messages
     few = count // _FEW // raw.PART_MESSAGES * raw.PART_MESSAGES or raw.PART_MESSAGES
+    one = raw.PART_MESSAGES
     protocol = (raw.GO, raw.CREDIT, raw.PART_MESSAGES)
     with raw.Feeder(server.url, _SIZE) as feeder:
 
@@ -125,8 +126,8 @@ def _subscribe(settings: Settings, server: Server, c: NatsC, skipped: list[str])
             contenders.append(
                 Contender(
                     "natsrpy",
-                    lambda: sample(few, partial(natsrpy.subscribe, server.url, subject, few, *protocol)),
-                    "async for",
+                    lambda: sample(one, partial(natsrpy.subscribe, server.url, subject, one, *protocol)),
+                    f"async for; {one} messages, since it loses some of more",
                 )
             )
         remarks = [

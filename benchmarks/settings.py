@@ -27,12 +27,12 @@ class Settings:
     @property
     def messages(self) -> int:
         """Messages of a read or a core publish; peers that are slower by far handle a fraction."""
-        return 131_072 if self.quick else 1_966_080  # a multiple of the feeder's parts
+        return 131_072 if self.quick else 983_040  # a multiple of the feeder's parts
 
     @property
     def published(self) -> int:
         """Messages of an acknowledged publish."""
-        return 50_000 if self.quick else 500_000
+        return 50_000 if self.quick else 300_000
 
     @property
     def long_read(self) -> int:

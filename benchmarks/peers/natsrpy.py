@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable
 from typing import Any
 
 try:
@@ -15,6 +16,7 @@ except ImportError:
     MISSING = "natsrpy is left out: it is not installed (it is in the dependency group 'bench')"
 
 _AT_ONCE = 1000
+_SECONDS = 60.0
 
 
 async def _connect(url: str) -> Any:
@@ -42,7 +44,11 @@ async def _read_stream(url: str, stream: str, count: int, batch: int) -> float:
 
 def read_stream(url: str, stream: str, count: int, batch: int = 1000) -> float:
     """Fetch the first ``count`` messages through a pull consumer and return the seconds."""
-    return asyncio.run(_read_stream(url, stream, count, batch))
+    return asyncio.run(_in_time(_read_stream(url, stream, count, batch)))
+
+
+async def _in_time(work: Awaitable[float]) -> float:
+    return await asyncio.wait_for(work, _SECONDS)
 
 
 async def _subscribe(url: str, subject: str, count: int, go: str, credit: str, part: int) -> float:
@@ -65,7 +71,7 @@ async def _subscribe(url: str, subject: str, count: int, go: str, credit: str, p
 
 def subscribe(url: str, subject: str, count: int, go: str, credit: str, part: int) -> float:
     """Receive ``count`` messages of the feeder and return the seconds."""
-    return asyncio.run(_subscribe(url, subject, count, go, credit, part))
+    return asyncio.run(_in_time(_subscribe(url, subject, count, go, credit, part)))
 
 
 async def _publish(url: str, subjects: list[str], payloads: list[bytes]) -> float:
@@ -82,7 +88,7 @@ async def _publish(url: str, subjects: list[str], payloads: list[bytes]) -> floa
 
 def publish(url: str, subjects: list[str], payloads: list[bytes]) -> float:
     """Publish to core NATS, flush, and return the seconds."""
-    return asyncio.run(_publish(url, subjects, payloads))
+    return asyncio.run(_in_time(_publish(url, subjects, payloads)))
 
 
 async def _publish_stream(url: str, subjects: list[str], payloads: list[bytes]) -> float:
@@ -101,4 +107,4 @@ async def _publish_stream(url: str, subjects: list[str], payloads: list[bytes]) 
 
 def publish_stream(url: str, subjects: list[str], payloads: list[bytes]) -> float:
     """Publish to a stream, a thousand at a time, wait for all acknowledgements, and return the seconds."""
-    return asyncio.run(_publish_stream(url, subjects, payloads))
+    return asyncio.run(_in_time(_publish_stream(url, subjects, payloads)))

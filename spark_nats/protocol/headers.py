@@ -22,6 +22,7 @@ from spark_nats.protocol.subjects import Violation
 VERSION = b"NATS/1.0"
 HEADERS_TYPE = pa.map_(pa.string(), pa.list_(pa.field("element", pa.string())))
 
+_NO_ENTRIES = pa.array([], pa.struct([HEADERS_TYPE.key_field, HEADERS_TYPE.item_field]))
 _STATUS_LINE = re.compile(rb"%b[ \t]+([0-9]{3})(?:[ \t]+(.*))?" % re.escape(VERSION), re.DOTALL)
 _MANY_HEADERS = 16  # of one message
 _CR, _LF, _COLON, _SPACE, _TAB = b"\r\n: \t"
@@ -81,7 +82,7 @@ def split_blocks(blocks: pa.BinaryArray) -> HeaderColumn:
     rows = len(blocks)
     data, offsets = packed(blocks)
     if len(data) == 0:
-        return HeaderColumn(_maps(np.zeros(rows + 1, np.int64), _no_text(), _no_lists()), 0)
+        return HeaderColumn(no_headers(rows), 0)
 
     # Lines: each ends at a CRLF. The first of a block is its version, the last is empty.
     lines = split(data == _LF, offsets)
@@ -107,7 +108,23 @@ def split_blocks(blocks: pa.BinaryArray) -> HeaderColumn:
 
     names = to_text(gather(data, start, colon))
     values = to_text(gather(data, *_strip(data, colon + 1, end)))
-    return HeaderColumn(_group(rows, row, names, values), int(malformed + endless))
+    if _any_repeats(row, _looks(names), rows):
+        return HeaderColumn(_group(rows, row, names, values), int(malformed + endless))
+    lists = pa.ListArray.from_arrays(pa.array(np.arange(len(row) + 1), pa.int32()), values)
+    return HeaderColumn(_maps(offsets_of(row, rows), names, lists), int(malformed + endless))
+
+
+def _looks(names: pa.StringArray) -> Positions:
+    """Return numbers that differ only where names differ: their length and both their ends, which is cheap to see."""
+    data, offsets = packed(names)
+    first, last = data[offsets[:-1]].astype(np.int64), data[offsets[1:] - 1]
+    return np.diff(offsets) << 16 | first << 8 | last
+
+
+def no_headers(rows: int) -> pa.MapArray:
+    """Return a column of empty maps."""
+    offsets = pa.py_buffer(np.zeros(rows + 1, np.int32))
+    return pa.Array.from_buffers(HEADERS_TYPE, rows, [None, offsets], children=[_NO_ENTRIES])
 
 
 def _first_in_each(position: Positions, start: Positions, end: Positions) -> Positions:
@@ -138,9 +155,6 @@ def _strip(data: Bytes, start: Positions, end: Positions) -> tuple[Positions, Po
 def _group(rows: int, row: Positions, names: pa.StringArray, values: pa.StringArray) -> pa.MapArray:
     """Put header lines into one map per row, and values of the same name into one list."""
     code = np.asarray(names.dictionary_encode().indices, dtype=np.int64)
-    if not _any_repeats(row, code, rows):
-        lists = pa.ListArray.from_arrays(pa.array(np.arange(len(row) + 1), pa.int32()), values)
-        return _maps(offsets_of(row, rows), names, lists)
     key = row * (int(code.max()) + 1) + code
     order = np.argsort(key, kind="stable")
     is_first = np.ones(len(key), np.bool_)
@@ -166,14 +180,6 @@ def _any_repeats(row: Positions, code: Positions, rows: int) -> bool:
 
 def _maps(offsets: Positions, names: pa.StringArray, lists: pa.ListArray) -> pa.MapArray:
     return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), names, lists).cast(HEADERS_TYPE)
-
-
-def _no_text() -> pa.StringArray:
-    return pa.array([], pa.string())
-
-
-def _no_lists() -> pa.ListArray:
-    return pa.array([], pa.list_(pa.string()))
 
 
 # Writing

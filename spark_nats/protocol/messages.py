@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_nats.protocol.bytecolumns import Bytes, Mask, Positions, decimals, gather, to_text
-from spark_nats.protocol.headers import HeaderColumn, Status, parse_status, split_blocks
+from spark_nats.protocol.headers import HeaderColumn, Status, no_headers, parse_status, split_blocks
 
 
 class Span(NamedTuple):
@@ -94,6 +94,8 @@ class Messages:
 
     def headers(self) -> HeaderColumn:
         """Return the headers as one map per message, empty where a message has none."""
+        if (self.header.start == self.header.end).all():
+            return HeaderColumn(no_headers(len(self)), 0)
         return split_blocks(self.gather(self.header))
 
     def payload_at(self, i: int) -> bytes:

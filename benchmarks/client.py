@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from benchmarks import data, paths, raw, targets
-from benchmarks.environment import Server, start_server
+from benchmarks.environment import CpuMeter, Server, start_server
 from benchmarks.measure import Comparison, Contender, Sample, compare, timed
 from benchmarks.peers import nats_py, natsrpy
 from benchmarks.peers.nats_c import NatsC
@@ -31,9 +31,10 @@ def run(settings: Settings) -> Iterator[Comparison]:
         yield _publish_stream(settings, server, c, skipped)
 
 
-def sample(count: int, run: Callable[[], float]) -> Sample:
+def sample(server: Server, count: int, run: Callable[[], float]) -> Sample:
     """Make a sample of something that returns its own seconds."""
-    return Sample(count, run())
+    meter = CpuMeter(server)
+    return Sample(count, run(), extra=meter.per_message(count))
 
 
 def _read_stream(settings: Settings, server: Server, c: NatsC, skipped: list[str]) -> Comparison:
@@ -54,26 +55,32 @@ def _read_stream(settings: Settings, server: Server, c: NatsC, skipped: list[str
             return ended - began
 
         contenders = [
-            Contender(OURS, lambda: sample(count, ours), "with connecting, making the consumer and deleting it"),
-            Contender("raw drain", lambda: sample(count, drained), "same consumer, same requests, nothing decoded"),
+            Contender(
+                OURS, lambda: sample(server, count, ours), "with connecting, making the consumer and deleting it"
+            ),
+            Contender(
+                "raw drain", lambda: sample(server, count, drained), "same consumer, same requests, nothing decoded"
+            ),
         ]
         if not c.missing:
             contenders += [
                 Contender(
                     "nats.c, ordered consumer",
-                    lambda: Sample(*c.run("ordered", server.url, stream, "read.>", count)),
+                    lambda: sample(server, count, lambda: c.run("ordered", server.url, stream, "read.>", count)[1]),
                     "push with flow control, js_Subscribe with a callback",
                 ),
                 Contender(
                     "nats.c, pull fetch",
-                    lambda: Sample(*c.run("fetch", server.url, stream, "read.>", count, _FETCH)),
+                    lambda: sample(
+                        server, count, lambda: c.run("fetch", server.url, stream, "read.>", count, _FETCH)[1]
+                    ),
                     f"natsSubscription_Fetch of {_FETCH}",
                 ),
             ]
         contenders.append(
             Contender(
                 "nats-py",
-                lambda: sample(few, partial(nats_py.read_stream, server.url, stream, few, _FETCH)),
+                lambda: sample(server, few, partial(nats_py.read_stream, server.url, stream, few, _FETCH)),
                 f"pull subscription, fetch of {_FETCH}",
             )
         )
@@ -81,7 +88,7 @@ def _read_stream(settings: Settings, server: Server, c: NatsC, skipped: list[str
             contenders.append(
                 Contender(
                     "natsrpy",
-                    lambda: sample(few, partial(natsrpy.read_stream, server.url, stream, few, _FETCH)),
+                    lambda: sample(server, few, partial(natsrpy.read_stream, server.url, stream, few, _FETCH)),
                     f"pull consumer, fetch of {_FETCH}",
                 )
             )
@@ -96,8 +103,10 @@ def _subscribe(settings: Settings, server: Server, c: NatsC, skipped: list[str])
     with raw.Feeder(server.url, _SIZE) as feeder:
 
         def sample(messages: int, run: Callable[[], float]) -> Sample:
+            meter = CpuMeter(server, feeder.pid)
             seconds = run()
-            return Sample(messages, seconds, extra={"feeder waited %": 100 * feeder.waited / seconds})
+            spent = meter.per_message(messages)
+            return Sample(messages, seconds, extra={"feeder waited %": 100 * feeder.waited / seconds, **spent})
 
         size = feeder.wire_size * (count // raw.PART_MESSAGES)
         subject = feeder.subject
@@ -148,17 +157,19 @@ def _publish(settings: Settings, server: Server, c: NatsC, skipped: list[str]) -
     contenders = [
         Contender(
             OURS,
-            lambda: sample(len(subjects), partial(paths.publish, server.url, subjects, payloads, _BATCH)),
+            lambda: sample(server, len(subjects), partial(paths.publish, server.url, subjects, payloads, _BATCH)),
             f"{_BATCH} rows at a time",
         ),
         Contender(
             "spark-nats, rows checked",
-            lambda: sample(len(subjects), partial(paths.write_checked, {"servers": server.url}, columns, _BATCH)),
+            lambda: sample(
+                server, len(subjects), partial(paths.write_checked, {"servers": server.url}, columns, _BATCH)
+            ),
             "as a task of Spark's writes",
         ),
         Contender(
             "raw send",
-            lambda: sample(settings.messages, partial(raw.send_all, server.url, wire, times)),
+            lambda: sample(server, settings.messages, partial(raw.send_all, server.url, wire, times)),
             "encoded before",
         ),
     ]
@@ -166,16 +177,24 @@ def _publish(settings: Settings, server: Server, c: NatsC, skipped: list[str]) -
         contenders.append(
             Contender(
                 "nats.c",
-                lambda: Sample(*c.run("pub", server.url, "drop.", settings.messages, _SIZE)),
+                lambda: sample(
+                    server,
+                    settings.messages,
+                    lambda: c.run("pub", server.url, "drop.", settings.messages, _SIZE)[1],
+                ),
                 "natsConnection_Publish",
             )
         )
     contenders.append(
-        Contender("nats-py", lambda: sample(few, partial(nats_py.publish, server.url, few_subjects, few_payloads)))
+        Contender(
+            "nats-py", lambda: sample(server, few, partial(nats_py.publish, server.url, few_subjects, few_payloads))
+        )
     )
     if not natsrpy.MISSING:
         contenders.append(
-            Contender("natsrpy", lambda: sample(few, partial(natsrpy.publish, server.url, few_subjects, few_payloads)))
+            Contender(
+                "natsrpy", lambda: sample(server, few, partial(natsrpy.publish, server.url, few_subjects, few_payloads))
+            )
         )
     return compare(targets.PUBLISH, "nats.c" if not c.missing else "raw send", contenders, settings.rounds, skipped)
 
@@ -188,13 +207,13 @@ def _publish_stream(settings: Settings, server: Server, c: NatsC, skipped: list[
 
     def sample(messages: int, publish: Callable[[str], float]) -> Sample:
         with server.stream("keep.>") as stream:
-            before = server.memory()
+            before, meter = server.memory(), CpuMeter(server)
             seconds = publish(stream)
-            after = server.memory()
+            spent, after = meter.per_message(messages), server.memory()
             server.check(stream, messages)
         if before is None or after is None:
             return Sample(messages, seconds)
-        return Sample(messages, seconds, extra={"server MB before": before, "server MB after": after})
+        return Sample(messages, seconds, extra={**spent, "server MB before": before, "server MB after": after})
 
     def ours(prefix: str | None, stream: str) -> float:
         return paths.publish_stream(server.url, stream, subjects, payloads, _BATCH, prefix)

@@ -88,10 +88,12 @@ class Server:
     Attributes:
         url: where it listens.
         version: what it says it is.
+        pid: its process; None where it is not ours.
     """
 
-    def __init__(self, url: str, monitoring_url: str | None) -> None:
+    def __init__(self, url: str, monitoring_url: str | None, pid: int | None = None) -> None:
         self.url = url
+        self.pid = pid
         self._monitoring_url = monitoring_url
         with connect(url) as connection:
             self.version = connection.info.version
@@ -134,6 +136,44 @@ class Server:
             publisher.drain()
 
 
+class CpuMeter:
+    """Tells what a message cost whom: the seconds of all cores that each side took, which no other load changes much.
+
+    Args:
+        server: its process is told apart.
+        feeder: a process that feeds the contender, told apart as well.
+    """
+
+    def __init__(self, server: Server, feeder: int | None = None) -> None:
+        self._names = {server.pid: "server", feeder: "feeder"}
+        self._known = server.pid is not None
+        self._before = self._seconds()
+
+    def per_message(self, messages: int) -> dict[str, float]:
+        """Return microseconds a message since the meter was made, by side; nothing where the server is not ours."""
+        if not self._known:
+            return {}
+        after = self._seconds()
+        sides = {side: after[side] - self._before.get(side, 0.0) for side in after}
+        return {f"{side} \u00b5s": seconds / messages * 1e6 for side, seconds in sides.items()}
+
+    def _seconds(self) -> dict[str, float]:
+        seconds = {"client": 0.0}
+        own = psutil.Process()
+        for process in [own, *own.children(recursive=True)]:
+            try:
+                with process.oneshot():
+                    times, name = process.cpu_times(), process.name()
+            except psutil.Error:
+                continue  # it has ended, and its parent has its times
+            side = self._names.get(process.pid, "JVM" if name == "java" else "client")
+            spent = times.user + times.system
+            if side == "client":
+                spent += times.children_user + times.children_system  # of those that have ended
+            seconds[side] = seconds.get(side, 0.0) + spent
+        return seconds
+
+
 @contextmanager
 def start_server(settings: Settings) -> Iterator[Server]:
     """Give the server that the settings name, or an embedded one for the time being."""
@@ -141,4 +181,4 @@ def start_server(settings: Settings) -> Iterator[Server]:
         yield Server(settings.servers, None)
         return
     with NatsServer() as embedded:
-        yield Server(embedded.url, embedded.monitoring_url)
+        yield Server(embedded.url, embedded.monitoring_url, embedded.pid)

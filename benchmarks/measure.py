@@ -82,7 +82,8 @@ class Row:
 
     @property
     def extra(self) -> Extra:
-        return {name: statistics.median(s.extra[name] for s in self.samples) for name in self.samples[0].extra}
+        names = dict.fromkeys(name for s in self.samples for name in s.extra)
+        return {name: statistics.median(s.extra.get(name, 0.0) for s in self.samples) for name in names}
 
 
 @dataclass

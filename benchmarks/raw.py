@@ -222,6 +222,11 @@ class Feeder:
         self._process.join(_SECONDS)
 
     @property
+    def pid(self) -> int | None:
+        """Its process."""
+        return self._process.pid
+
+    @property
     def waited(self) -> float:
         """Seconds that the feeder waited for credits in its last run: where it is not the limit."""
         return float(self._waited.value)

@@ -22,7 +22,7 @@ class Settings:
     @property
     def megabytes(self) -> int:
         """MiB of wire that a codec handles in one run."""
-        return 4 if self.quick else 32
+        return 8 if self.quick else 32
 
     @property
     def messages(self) -> int:

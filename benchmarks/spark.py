@@ -6,6 +6,7 @@ import multiprocessing
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from benchmarks import data, paths, raw, sources, targets
-from benchmarks.environment import Server, connect, start_server
+from benchmarks.environment import CpuMeter, Server, connect, start_server
 from benchmarks.measure import Comparison, Contender, Facts, Sample, Table, compare, progress, timed
 from benchmarks.session import Session, start_spark
 from benchmarks.settings import Settings
@@ -27,6 +28,8 @@ _PHASES = ("latestOffset", "getBatch", "queryPlanning", "walCommit", "addBatch",
 
 def run(settings: Settings) -> Iterator[Table]:
     """Measure everything."""
+    if settings.quick:
+        settings = replace(settings, rounds=1)
     context = multiprocessing.get_context("spawn")
     with start_server(settings) as server, start_spark() as session, context.Pool(2) as pool:
         yield _read(settings, server, session, pool)
@@ -36,11 +39,12 @@ def run(settings: Settings) -> Iterator[Table]:
         yield _trigger(settings, server, session)
 
 
-def sample(count: int, run: Callable[[], object]) -> Sample:
-    """Time a run."""
+def sample(server: Server, count: int, run: Callable[[], float | None]) -> Sample:
+    """Time a run, which may know its seconds better."""
+    meter = CpuMeter(server)
     with timed() as seconds:
-        run()
-    return Sample(count, seconds())
+        own = run()
+    return Sample(count, own or seconds(), extra=meter.per_message(count))
 
 
 def _together(pool: Any, function: Callable[..., tuple[float, float]], arguments: list[tuple[Any, ...]]) -> float:
@@ -72,7 +76,8 @@ def _read(settings: Settings, server: Server, session: Session, pool: Any) -> Co
             _noop(spark.read.format("nats").options(**options).load())
 
         def drained(ranges: list[tuple[int, int]]) -> Sample:
-            return Sample(count, _together(pool, raw.drain_range, [(server.url, stream, *r) for r in ranges]))
+            arguments = [(server.url, stream, *r) for r in ranges]
+            return sample(server, count, lambda: _together(pool, raw.drain_range, arguments))
 
         def ready(partitions: int) -> None:
             options = {"rows": count // partitions, "partitions": partitions}
@@ -82,18 +87,18 @@ def _read(settings: Settings, server: Server, session: Session, pool: Any) -> Co
         if found != count:
             raise AssertionError(f"{found} rows were read instead of {count}")
         contenders = [
-            Contender("spark-nats, 2 partitions", lambda: sample(count, partial(ours, 2)), "planning included"),
-            Contender("spark-nats, 1 partition", lambda: sample(count, partial(ours, 1))),
+            Contender("spark-nats, 2 partitions", lambda: sample(server, count, partial(ours, 2)), "planning included"),
+            Contender("spark-nats, 1 partition", lambda: sample(server, count, partial(ours, 1))),
             Contender("raw drain, 2 connections", lambda: drained(_halves(count)), "a process each; nothing decoded"),
             Contender("raw drain, 1 connection", lambda: drained([(1, count + 1)])),
             Contender(
                 "ready Arrow batches, 2 partitions",
-                lambda: sample(count, partial(ready, 2)),
+                lambda: sample(server, count, partial(ready, 2)),
                 "a Python source that gives the same 3 columns over and over: what Spark takes from Python workers",
             ),
             Contender(
                 "spark.range, 2 partitions",
-                lambda: sample(count, lambda: _noop(_frame(session, count, "any.", 2))),
+                lambda: sample(server, count, lambda: _noop(_frame(session, count, "any.", 2))),
                 "subject and payload made by Spark itself",
             ),
         ]
@@ -116,10 +121,9 @@ def _write(settings: Settings, server: Server, session: Session, pool: Any) -> C
 
     def to_stream(work: Callable[[str], float | None]) -> Sample:
         with server.stream("keep.>") as stream:
-            with timed() as seconds:
-                own = work(stream)
+            taken = sample(server, count, lambda: work(stream))
             server.check(stream, count)
-        return Sample(count, own or seconds())
+        return taken
 
     def ours(partitions: int, stream: str) -> None:
         options = {"servers": server.url, "stream": stream}
@@ -138,7 +142,7 @@ def _write(settings: Settings, server: Server, session: Session, pool: Any) -> C
         Contender("Arrow to JetStream, 2 connections", lambda: to_stream(in_processes), "two processes, no Spark"),
         Contender(
             "rows thrown away, 2 partitions",
-            lambda: sample(count, lambda: frames[2].write.format("bench_drop").mode("append").save()),
+            lambda: sample(server, count, lambda: frames[2].write.format("bench_drop").mode("append").save()),
             "a Python Arrow writer that drops them: what Spark gives to Python workers",
         ),
     ]
@@ -167,7 +171,7 @@ def _stream_to_stream(settings: Settings, server: Server, session: Session) -> C
             with server.stream("to.>") as stream:
                 moved = messages.selectExpr("concat('to.', subject) AS subject", "payload")
                 options = {"servers": server.url, "stream": stream, "deduplicate": deduplicate}
-                taken = sample(count, lambda: query(moved, "nats", options))
+                taken = sample(server, count, lambda: query(moved, "nats", options))
                 server.check(stream, count)
             return taken
 
@@ -175,16 +179,15 @@ def _stream_to_stream(settings: Settings, server: Server, session: Session) -> C
         contenders = [
             Contender("spark-nats, stream to stream", lambda: to_stream("false"), "2 partitions, without message ids"),
             Contender("spark-nats, stream to stream, message ids", lambda: to_stream("true"), "as by default"),
-            Contender("spark-nats, stream to noop", lambda: sample(count, lambda: query(messages, "noop", {}))),
+            Contender("spark-nats, stream to noop", lambda: sample(server, count, lambda: query(messages, "noop", {}))),
             Contender(
                 "Spark's rate source to noop",
-                lambda: sample(count, lambda: query(ticks.load(), "noop", {})),
+                lambda: sample(server, count, lambda: query(ticks.load(), "noop", {})),
                 "rate-micro-batch, 2 numbers a row: the time of a query that has nothing to do",
             ),
         ]
         remarks = ["whole queries with trigger availableNow, from start to end: about two seconds are Spark's"]
-        rounds = 1 if settings.quick else settings.rounds
-        return compare("spark: stream to stream", "spark-nats, stream to stream", contenders, rounds, remarks)
+        return compare("spark: stream to stream", "spark-nats, stream to stream", contenders, settings.rounds, remarks)
 
 
 def percentile(values: list[float], share: float) -> float:

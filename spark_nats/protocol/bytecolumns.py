@@ -193,6 +193,9 @@ def offsets_of(row: Positions, rows: int) -> Positions:
 
 def to_text(array: pa.BinaryArray) -> pa.StringArray:
     """Make strings of bytes. What is not UTF-8 becomes U+FFFD, so one odd message cannot stop a query."""
+    data, _ = packed(array)
+    if not (data & 0x80).any():
+        return array.view(pa.string())  # ASCII needs no further look
     try:
         return array.cast(pa.string())
     except pa.ArrowInvalid:

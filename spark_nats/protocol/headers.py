@@ -83,21 +83,25 @@ def split_blocks(blocks: pa.BinaryArray) -> HeaderColumn:
     data, offsets = packed(blocks)
     if len(data) == 0:
         return HeaderColumn(no_headers(rows), 0)
+    length, last = offsets[1:] - offsets[:-1], offsets[1:] - 1
+    endless = np.count_nonzero(
+        (length > 0) & ((length < 2) | (data[last] != _LF) | (data[np.maximum(last - 1, 0)] != _CR))
+    )
 
     # Lines: each ends at a CRLF. The first of a block is its version, the last is empty.
     lines = split(data == _LF, offsets)
     feeds, row = lines.position, lines.rows()
-    is_end = (data[feeds - 1] == _CR) & (feeds > offsets[row])
-    feeds, row = feeds[is_end], row[is_end]
-    endless = np.count_nonzero(np.diff(offsets)) - np.count_nonzero(feeds + 1 == offsets[row + 1])
+    block = offsets[row]  # where the line's block begins
+    is_end = (data[feeds - 1] == _CR) & (feeds > block)
+    if not is_end.all():
+        feeds, row, block = feeds[is_end], row[is_end], block[is_end]
     end = feeds - 1
     start = np.empty_like(end)
     if len(end):
         start[0] = 0
         start[1:] = feeds[:-1] + 1
-        start = np.maximum(start, offsets[row])
-    is_version = start == offsets[row]
-    wanted = ~is_version & (end > start)
+        start = np.maximum(start, block)
+    wanted = (start > block) & (end > start)
     start, end, row = start[wanted], end[wanted], row[wanted]
 
     colon = _first_in_each(np.flatnonzero(data == _COLON), start, end)

@@ -32,7 +32,7 @@ class Settings:
     @property
     def published(self) -> int:
         """Messages of an acknowledged publish."""
-        return 50_000 if self.quick else 300_000
+        return 50_000 if self.quick else 600_000
 
     @property
     def long_read(self) -> int:

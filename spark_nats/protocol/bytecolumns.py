@@ -11,11 +11,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 Bytes = npt.NDArray[np.uint8]
 Positions = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
+# Arrow's own pool keeps tens of megabytes of freed pages, which a worker of Spark's would be seen to grow by.
+_POOL = pa.system_memory_pool()
 _NO_POSITIONS: Positions = np.empty(0, np.int64)
 # _KEEP[n] keeps the n highest bytes of a little-endian word: the last n characters that were loaded.
 _KEEP = np.array([0] + [((1 << 64) - 1) ^ ((1 << (64 - 8 * n)) - 1) for n in range(1, 9)], np.uint64)
@@ -37,7 +40,7 @@ def gather(buffer: Bytes, start: Positions, end: Positions) -> pa.BinaryArray:
     offsets[0::2] = start
     offsets[1::2] = end
     interleaved = pa.Array.from_buffers(pa.binary(), 2 * n - 1, [None, pa.py_buffer(offsets), pa.py_buffer(buffer)])
-    return interleaved.take(pa.array(np.arange(0, 2 * n - 1, 2)))
+    return pc.take(interleaved, pa.array(np.arange(0, 2 * n - 1, 2)), boundscheck=False, memory_pool=_POOL)
 
 
 def packed(array: pa.Array) -> tuple[Bytes, Positions]:

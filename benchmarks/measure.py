@@ -127,6 +127,8 @@ class Comparison:
             for row in self.rows
         ]
         remarks = [*self.remarks, *(f"{row.name}: {row.note}" for row in self.rows if row.note)]
+        if any(name.endswith("\u00b5s") for name in extra):
+            remarks.append("\u00b5s: CPU time a message costs each side; client: all Python, or the peer's program")
         return _render(self.title, [*titles, "at least", ""], cells, remarks)
 
     def to_json(self) -> dict[str, Any]:

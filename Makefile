@@ -29,9 +29,13 @@ bench:  ## Run the benchmarks
 	@scripts/setup dev java
 	.venv/bin/python -m benchmarks $(ARGS)
 
+fuzz:  ## Search for bytes that break the decoder and its kin; ARGS="--seconds 600"
+	@scripts/setup fuzz
+	.venv/bin/python -m tests.fuzz $(ARGS)
+
 clean:  ## Remove what tools and tests left behind; .venv and .tools stay
 	rm -rf dist build artifacts spark-warehouse metastore_db derby.log
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -not -path './.*' -prune -exec rm -rf {} +
 
-.PHONY: help demo test check format bench clean
+.PHONY: help demo test check format bench fuzz clean

@@ -63,15 +63,17 @@ def parse_answer(payload: bytes, operation: str) -> dict[str, Any]:
 
     Raises:
         JetStreamError: it is an error object.
-        ProtocolError: it is no JSON object.
+        ProtocolError: it is no JSON object, or its error is none of the API's.
     """
     try:
         answer = json.loads(payload)
-    except ValueError:
+    except (ValueError, RecursionError):
         answer = None
     if not isinstance(answer, dict):
         raise ProtocolError(f"the answer to {operation} is no JSON object: {payload[:80]!r}")
     if error := answer.get("error"):
+        if not isinstance(error, dict) or not all(isinstance(error.get(code, 0), int) for code in ("code", "err_code")):
+            raise ProtocolError(f"the answer to {operation} has a malformed error: {payload[:80]!r}")
         raise api_error(error, operation)
     return answer
 

@@ -1,0 +1,1 @@
+"""Bytes that a hostile server might send: ``make fuzz``, see :mod:`tests.fuzz.__main__`."""

@@ -1,0 +1,107 @@
+"""What may become of arbitrary bytes: the right values, or a :class:`ProtocolError`; never anything else.
+
+Each target takes one input and fails with whatever is not allowed to happen. Where there is a reference that reads the
+same bytes slowly, the two have to agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+from spark_nats.errors import NatsError, ProtocolError
+from spark_nats.jetstream.api import parse_answer
+from spark_nats.protocol.acks import Deliveries
+from spark_nats.protocol.control import parse_info
+from spark_nats.protocol.headers import parse_status, split_blocks
+from tests.unit.readers import decode
+from tests.unit.reference import headers_of, read_server_stream
+
+FOLDER = Path(__file__).parent
+_LIMITS = {"max_line": 512, "max_message": 4096}  # small, so that they are met
+
+
+def decoder(data: bytes) -> None:
+    """The first byte says in which chunks the rest arrives."""
+    if not data:
+        return
+    size, wire = data[0] or len(data), data[1:]
+    chunks = [wire[i : i + size] for i in range(0, len(wire), size)]
+    expected, found = read_server_stream(wire, **_LIMITS), decode(chunks, **_LIMITS)
+    assert (expected.error is None) == (found.error is None), (expected.error, found.error)
+    if expected.error is None:
+        assert found.messages == expected.messages
+        assert found.controls == expected.controls
+    else:
+        assert found.messages == expected.messages[: len(found.messages)]
+        assert found.controls == expected.controls[: len(found.controls)]
+
+
+def info(data: bytes) -> None:
+    """What stands behind INFO."""
+    try:
+        parsed = parse_info(data)
+    except ProtocolError:
+        return
+    assert isinstance(parsed.max_payload, int)
+    assert all(isinstance(url, str) for url in parsed.connect_urls)
+
+
+def headers(data: bytes) -> None:
+    """Header blocks of a batch, divided by NUL bytes."""
+    blocks = data.split(b"\x00")
+    column = split_blocks(pa.array(blocks, pa.binary()))
+    column.values.validate(full=True)
+    expected = [headers_of(block) for block in blocks]
+    assert column.values.to_pylist() == [list(headers.items()) for headers, _ in expected]
+    assert column.malformed == sum(malformed for _, malformed in expected)
+    for block in blocks:
+        status = parse_status(block)
+        assert status is None or 0 <= status.code <= 999
+
+
+def acknowledgements(data: bytes) -> None:
+    """Reply subjects of a batch, divided by line feeds."""
+    subjects = data.split(b"\n")
+    expected = [_numbers_of(subject) for subject in subjects]
+    try:
+        deliveries = Deliveries(pa.array(subjects, pa.binary()))
+        sequences, timestamps = deliveries.stream_sequences().tolist(), deliveries.timestamps().tolist()
+    except ProtocolError:
+        assert None in expected
+        return
+    assert None not in expected
+    assert list(zip(sequences, timestamps, strict=True)) == expected
+
+
+def _numbers_of(subject: bytes) -> tuple[int, int] | None:
+    """Return stream sequence and time as ADR-15 has them, None where the subject is none of its forms."""
+    tokens = subject.split(b".")
+    if tokens[:2] != [b"$JS", b"ACK"] or len(tokens) not in (9, 11, 12):
+        return None
+    numbers = tokens[4 if len(tokens) == 9 else 6 :]
+    sequence, time = numbers[1], numbers[3]
+    for number in (sequence, time):
+        if not (number.isdigit() and len(number) <= 19 and int(number) < 2**63):
+            return None
+    return int(sequence), int(time)
+
+
+def answers(data: bytes) -> None:
+    """An answer of the JetStream API."""
+    try:
+        assert isinstance(parse_answer(data, "STREAM.INFO.S"), dict)
+    except NatsError as error:
+        assert str(error)
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    target.__name__: target for target in (decoder, info, headers, acknowledgements, answers)
+}
+
+
+def inputs(name: str) -> Iterator[Path]:
+    """Give the inputs that are kept for a target: real exchanges, and what was once found."""
+    yield from sorted((FOLDER / "corpus" / name).iterdir())

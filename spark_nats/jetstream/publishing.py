@@ -242,7 +242,8 @@ def _read_answer(messages: Messages, i: int) -> int | str:
     if status is not None:
         return "no stream listens on it" if status.code == 503 else f"{status.description} ({status.code})"
     try:
-        return int(parse_answer(messages.payload_at(i), "publishing").get("seq", 0))
+        sequence = parse_answer(messages.payload_at(i), "publishing").get("seq")
+        return sequence if isinstance(sequence, int) else 0
     except JetStreamError as error:
         if error.err_code == WRONG_STREAM:
             return f"another stream listens on it ({error.description}, {error.err_code})"

@@ -93,8 +93,8 @@ def answers(data: bytes) -> None:
     """An answer of the JetStream API."""
     try:
         assert isinstance(parse_answer(data, "STREAM.INFO.S"), dict)
-    except NatsError as error:
-        assert str(error)
+    except NatsError:
+        return
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {

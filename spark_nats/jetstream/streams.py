@@ -56,8 +56,8 @@ def _stream_info(answer: dict[str, Any], name: str) -> StreamInfo:
             subjects=tuple(config.get("subjects") or ()),
             config=config,
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise ProtocolError(f"the server's description of stream {name!r} lacks {error}") from None
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ProtocolError(f"the server's description of stream {name!r} is wrong: {error!r}") from None
 
 
 def stream_info(js: JetStream, name: str) -> StreamInfo:
@@ -130,11 +130,19 @@ def first_sequence_at(js: JetStream, stream: str, time: datetime) -> int:
     start_time = time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     answer = create_consumer(js, stream, {"deliver_policy": "by_start_time", "opt_start_time": start_time})
     delete_consumer(js, stream, answer["name"])
-    return int(answer["delivered"]["stream_seq"]) + 1
+    try:
+        return int(answer["delivered"]["stream_seq"]) + 1
+    except (KeyError, TypeError, ValueError):
+        raise ProtocolError(f"the server's description of a consumer of {stream!r} has no sequence") from None
 
 
 def create_consumer(js: JetStream, stream: str, config: dict[str, Any]) -> dict[str, Any]:
-    """Make an ephemeral pull consumer without acknowledgements and return its description."""
+    """Make an ephemeral pull consumer without acknowledgements and return its description, which has its name.
+
+    Raises:
+        ProtocolError: the server describes another consumer.
+        NatsError: the server refuses it.
+    """
     name = f"spark-nats-{secrets.token_hex(6)}"
     full = {
         "name": name,
@@ -144,7 +152,10 @@ def create_consumer(js: JetStream, stream: str, config: dict[str, Any]) -> dict[
         "inactive_threshold": INACTIVE_THRESHOLD,
         **config,
     }
-    return js.request(f"CONSUMER.CREATE.{stream}.{name}", {"stream_name": stream, "config": full})
+    description = js.request(f"CONSUMER.CREATE.{stream}.{name}", {"stream_name": stream, "config": full})
+    if description.get("name") != name:  # it becomes part of subjects
+        raise ProtocolError(f"the server's answer about consumer {name!r} is about another one or none")
+    return description
 
 
 def delete_consumer(js: JetStream, stream: str, name: str) -> None:

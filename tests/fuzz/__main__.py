@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
+_TURN = 60  # seconds
 NAMES = sorted(path.name for path in (FOLDER / "corpus").iterdir())
 
 
@@ -37,25 +38,30 @@ def _search(name: str, seconds: int) -> bool:
     """Run one target for a time and tell whether it held."""
     found = FOLDER / "found" / name
     found.mkdir(parents=True, exist_ok=True)
+    executions = 0
     with tempfile.TemporaryDirectory() as learnt:
         command = [sys.executable, "-m", "tests.fuzz", "--run", name, learnt, str(FOLDER / "corpus" / name)]
-        limits = [f"-max_total_time={seconds}", "-max_len=8192", "-timeout=10", "-rss_limit_mb=2048"]
-        try:
-            done = subprocess.run(
-                [*command, *limits, f"-artifact_prefix={found}/"],
-                stderr=subprocess.PIPE,
-                text=True,
-                timeout=seconds + 120,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            print(f"{name}: did not end in time")
-            return False
-    runs = re.search(r"Done (\d+) runs", done.stderr)
-    if done.returncode or not runs:
-        print(f"{name}: broken\n{done.stderr[-4000:]}")
-        return False
-    print(f"{name}: held, {int(runs[1]):,} executions in {seconds} s", flush=True)
+        command += ["-max_len=8192", "-timeout=10", "-rss_limit_mb=8192", "-malloc_limit_mb=512"]
+        for start in range(0, seconds, _TURN):  # atheris keeps about a kilobyte an execution
+            turn = min(_TURN, seconds - start)
+            try:
+                done = subprocess.run(
+                    [*command, f"-max_total_time={turn}", f"-artifact_prefix={found}/"],
+                    stderr=subprocess.PIPE,
+                    text=True,
+                    errors="replace",
+                    timeout=turn + 120,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired:
+                print(f"{name}: did not end in time")
+                return False
+            runs = re.search(r"Done (\d+) runs", done.stderr)
+            if done.returncode or not runs:
+                print(f"{name}: broken\n{done.stderr[-4000:]}")
+                return False
+            executions += int(runs[1])
+    print(f"{name}: held, {executions:,} executions in {seconds} s", flush=True)
     return True
 
 

@@ -1,0 +1,209 @@
+"""A server that means harm, or is broken, gets an error, and neither much time nor much memory."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+
+from spark_nats.client import ConnectionOptions, connect, parse_servers
+from spark_nats.errors import NatsConnectionError, NatsError, ProtocolError
+from spark_nats.jetstream import JetStream, Publisher, read_range
+from spark_nats.jetstream.streams import first_sequence_at, stream_info
+from tests.scripted_server import INFO, Peer, scripted_server
+
+TIMEOUT = 0.5
+
+
+def options(url: str) -> ConnectionOptions:
+    return ConnectionOptions(servers=parse_servers(url), connect_timeout=TIMEOUT, request_timeout=TIMEOUT)
+
+
+def for_ever(data: bytes) -> Callable[[Peer], None]:
+    """Send the same over and over, until the client hangs up."""
+
+    def script(peer: Peer) -> None:
+        while True:
+            peer.send(data)
+
+    return script
+
+
+def trickle(data: bytes) -> Callable[[Peer], None]:
+    """Send a byte now and then, until the client hangs up."""
+
+    def script(peer: Peer) -> None:
+        for i in range(len(data)):
+            peer.send(data[i : i + 1])
+            time.sleep(0.05)
+
+    return script
+
+
+def megabytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        for_ever(b"x" * 65536),
+        for_ever(b"\x00" * 65536),
+        for_ever(b"\r\n" * 30000),
+        for_ever(b"+OK\r\n" * 10000),
+        for_ever(b"PING\r\n" * 10000),
+        for_ever(INFO * 200),
+        trickle(INFO * 100),
+        trickle(b"\x00" * 10_000),
+        lambda peer: peer.send(b"INFO []\r\n"),
+        lambda peer: peer.send(b"INFO {\r\n"),
+        lambda peer: peer.send(b'INFO {"max_payload":"many"}\r\n'),
+        lambda peer: peer.send(b"INFO " + b"[" * 60_000 + b"\r\n"),
+        lambda peer: peer.send(b"INFO \xff\xfe\r\n"),
+        lambda peer: peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n"),
+    ],
+    ids=[
+        "a line without end",
+        "gigabytes of nothing",
+        "empty lines",
+        "+OK for ever",
+        "PING for ever",
+        "INFO for ever",
+        "a byte now and then",
+        "nothing, a byte now and then",
+        "INFO that is a list",
+        "INFO cut off",
+        "INFO with a wrong type",
+        "INFO nested without end",
+        "INFO that is not UTF-8",
+        "another protocol",
+    ],
+)
+def test_a_handshake_that_goes_wrong_ends_in_time_and_takes_little_memory(script: Callable[[Peer], None]) -> None:
+    before = megabytes()
+    with scripted_server(script) as url, pytest.raises(NatsConnectionError, match="no NATS server could be reached"):
+        connect(options(url))
+    assert megabytes() - before < 100
+
+
+@pytest.mark.parametrize(
+    ("sent", "why"),
+    [
+        (b"MSG a 1 -1\r\n\r\n", "not a line"),
+        (b"MSG a 1 1e3\r\n\r\n", "not a line"),
+        (b"MSG a 1 99999999999999999999999999\r\n", "larger than"),
+        (b"MSG a 1 67108865\r\n", "larger than"),
+        (b"MSG a 1 " + b"9" * 5000 + b"\r\n", "larger than"),
+        (b"MSG a 1 5\r\nhelloXX", "no CRLF"),
+        (b"HMSG a 1 10 5\r\nhello\r\n", "a header of 10 bytes in a message of 5"),
+        (b"HMSG a 1 -3 5\r\nhello\r\n", "not a line"),
+        (b"MSG " + b"a" * 70_000, "longer than"),
+        (b"MSG a\r\n", "not a line"),
+        (b"INFO 7\r\n", "INFO"),
+    ],
+)
+def test_nonsense_after_the_handshake_is_a_protocol_error_and_closes(sent: bytes, why: str) -> None:
+    def script(peer: Peer) -> None:
+        peer.let_in()
+        peer.expect(b"SUB")
+        peer.send(sent)
+        peer.wait_for_close()
+
+    with scripted_server(script) as url, connect(options(url)) as connection:
+        subscription = connection.subscribe("a")
+        with pytest.raises(ProtocolError, match=why):
+            connection.next(subscription, 5.0)
+        assert connection.closed
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        for_ever(b"+OK\r\n" * 10000),
+        for_ever(b"PING\r\n" * 1000),
+        trickle(b"MSG _INBOX.x.1 1 1000000\r\n" + b"x" * 10_000),
+        for_ever(b"MSG other 99 5\r\nhello\r\n" * 1000),
+    ],
+    ids=["+OK", "PING", "a message byte by byte", "messages of nobody"],
+)
+def test_a_request_ends_in_time_whatever_comes_instead_of_an_answer(script: Callable[[Peer], None]) -> None:
+    def serve(peer: Peer) -> None:
+        peer.let_in()
+        peer.expect(b"SUB")
+        script(peer)
+
+    before = megabytes()
+    with scripted_server(serve) as url, connect(options(url)) as connection:
+        began = time.monotonic()
+        with pytest.raises(NatsError):
+            connection.request("a", b"")
+        assert time.monotonic() - began < 20 * TIMEOUT  # it ends: a bound and not a measurement
+    assert megabytes() - before < 100
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"null",
+        b"[1]",
+        b"{}",
+        b'{"error":"no"}',
+        b'{"error":{"code":"x"}}',
+        b'{"name":7,"num_pending":"many"}',
+        b'{"name":"a b"}',
+        b'{"config":7,"state":[]}',
+        b'{"config":{"subjects":7},"state":{"last_seq":"x"}}',
+        b"\xff\xfe",
+        b"[" * 100_000,
+    ],
+)
+def test_an_answer_of_the_api_that_is_none_is_an_error_of_ours(answer: bytes) -> None:
+    def script(peer: Peer) -> None:
+        peer.let_in()
+        while True:
+            line = peer.expect(b"\r\n")
+            if line.startswith(b"PUB $JS.API."):
+                inbox = line.split(b" ")[2]
+                peer.send(b"MSG %b 1 %d\r\n%b\r\n" % (inbox, len(answer), answer))
+
+    with scripted_server(script) as url, connect(options(url)) as connection:
+        js = JetStream(connection)
+        for ask in (
+            lambda: next(read_range(js, "S", 1, 10)),
+            lambda: stream_info(js, "S"),
+            lambda: first_sequence_at(js, "S", datetime.now(UTC)),
+        ):
+            with pytest.raises(NatsError):
+                ask()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b'MSG %b.99999 1 23\r\n{"stream":"S","seq":1}\r\n',
+        b'MSG %b.x 1 22\r\n{"stream":"S","seq":1}\r\n',
+        b'MSG %b.-1 1 22\r\n{"stream":"S","seq":1}\r\n',
+        b'MSG %b.0 1 22\r\n{"stream":"S","seq":1}\r\n' * 3,
+        b"MSG %b.0 1 4\r\nnull\r\n",
+        b'MSG %b.0 1 18\r\n{"error":{"code":1}}\r\n',
+    ],
+)
+def test_acknowledgements_that_belong_to_nothing_are_refused(answer: bytes) -> None:
+    def script(peer: Peer) -> None:
+        peer.let_in()
+        line = peer.expect(b".* 1\r\n")
+        inbox = line.split(b" ")[1][:-2]
+        peer.expect(b"PUB")
+        peer.send(answer.replace(b"%b", inbox))
+        peer.wait_for_close()
+
+    with scripted_server(script) as url, connect(options(url)) as connection:
+        publisher = Publisher(connection, "S", ack_timeout=TIMEOUT)
+        with pytest.raises(NatsError):
+            publisher.publish(pa.array(["a"]), pa.array([b""]))
+            publisher.drain()

@@ -76,7 +76,7 @@ def _offsets(text: str) -> Offsets:
         return text.lower()
     try:
         parsed = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         parsed = None
     if not isinstance(parsed, dict) or not all(_is_offset(value) for value in parsed.values()):
         raise ValueError(
@@ -144,7 +144,7 @@ def _create_stream(text: str) -> bool | dict[str, Any]:
         return text.lower() == "true"
     try:
         config = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         config = None
     if not isinstance(config, dict):
         raise ValueError(

@@ -51,6 +51,7 @@ from spark_nats.protocol.decoder import Decoder
 from spark_nats.protocol.encoder import encode_message
 from spark_nats.protocol.headers import parse_status
 from spark_nats.protocol.messages import Messages
+from spark_nats.protocol.subjects import subject_violation
 
 logger = logging.getLogger(__name__)
 
@@ -232,10 +233,13 @@ class Connection:
             header: header block, if any.
 
         Raises:
+            ValueError: it is no subject that can be published to.
             NoRespondersError: nobody listens there.
             NatsTimeoutError: no answer in time.
             NatsError: the connection failed, or the server reported an error.
         """
+        if violation := subject_violation(subject):
+            raise ValueError(f"subject {subject!r} {violation}")
         if self._requests is None:
             self._requests = self.subscribe(f"{self.new_inbox()}.*")
         self._request_count += 1

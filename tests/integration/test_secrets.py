@@ -29,7 +29,7 @@ spark = (
     .config("spark.eventLog.logStageExecutorMetrics", True)
     .getOrCreate()
 )
-spark.sparkContext.setLogLevel("DEBUG" if "--debug" in sys.argv else "INFO")
+spark.sparkContext.setLogLevel("DEBUG")
 nats = lambda io: io.format("nats").options(**options)
 rows = spark.range(100).selectExpr("concat('secrets.', id) AS subject", "string(id) AS payload")
 nats(rows.write).option("stream", "S").mode("append").save()
@@ -68,7 +68,7 @@ SECRET = "hUsh-" + "Qz7" * 5
 ALSO_WRONG = "wR0ng-" + "Qz7" * 5
 
 
-def run(tmp_path, options, wrong, secrets, *arguments):
+def run(tmp_path, options, wrong, secrets):
     """Run the script with these options and search all that it left for the secrets, byte for byte."""
     (tmp_path / "events").mkdir()
     script = tmp_path / "script.py"
@@ -81,7 +81,7 @@ def run(tmp_path, options, wrong, secrets, *arguments):
         "SPARK_LOCAL_HOSTNAME": "localhost",
     }
     done = subprocess.run(
-        [sys.executable, str(script), *arguments],
+        [sys.executable, str(script)],
         env=environment,
         cwd=tmp_path,
         input=json.dumps([options, wrong]).encode(),

@@ -6,6 +6,7 @@
 :mod:`.servers`        server URLs
 :mod:`.auth`           credentials, and what they add to CONNECT
 :mod:`.pool`           connections kept for the next task of the same process
+:mod:`.receiver`       a thread that keeps receiving while its user does other things
 =====================  ======================================================================
 
 It knows no Spark::

@@ -70,6 +70,7 @@ class ConnectionOptions:
         request_timeout: seconds to wait for an answer, or for the server to take what is sent.
         ping_interval: seconds of silence after which the server is pinged; after two unanswered pings it is lost.
         inbox_prefix: first tokens of the subjects on which answers are awaited.
+        echo: whether the server delivers to a connection what it has itself published.
     """
 
     servers: tuple[Server, ...] = (Server("localhost"),)
@@ -79,6 +80,7 @@ class ConnectionOptions:
     request_timeout: float = 5.0
     ping_interval: float = 120.0
     inbox_prefix: str = "_INBOX"
+    echo: bool = True
 
 
 class Reply(NamedTuple):
@@ -89,10 +91,10 @@ class Reply(NamedTuple):
 
 
 class Subscription:
-    """A subscription, and the messages that have arrived for it and were not taken yet."""
+    """One or more subjects, and the messages that have arrived for them and were not taken yet."""
 
-    def __init__(self, sid: int, subject: str) -> None:
-        self.sid = sid
+    def __init__(self, sids: range, subject: str) -> None:
+        self.sids = sids
         self.subject = subject
         self.pending: deque[Messages] = deque()
 
@@ -142,6 +144,8 @@ class Connection:
         self._request_count = 0
         self._pings_sent = 0
         self._pongs_received = 0
+        self._passed = 0
+        self._error_reported = False
         self._in_frame = False  # something is sent only in part, and nothing may come between
         self._pongs_owed = 0
         self._transport = Transport.open(server, options.connect_timeout)
@@ -179,7 +183,7 @@ class Connection:
         from spark_nats import __version__
 
         credentials = self.server.credentials or self.options.credentials
-        hello = credentials.apply(ConnectOptions(name=self.options.name, version=__version__))
+        hello = credentials.apply(ConnectOptions(name=self.options.name, version=__version__, echo=self.options.echo))
         self._send(hello.encode(), deadline)
         self._ping(deadline)
         if not self._wait_for_pong(deadline):
@@ -191,23 +195,49 @@ class Connection:
         """Return a subject that nobody else uses, on which to await answers."""
         return f"{self.options.inbox_prefix}.{secrets.token_hex(8)}"
 
-    def subscribe(self, subject: str, queue: str | None = None) -> Subscription:
-        """Subscribe to a subject or wildcard, in a queue group if one is named.
+    def subscribe(self, *subjects: str, queue: str | None = None) -> Subscription:
+        """Subscribe to subjects or wildcards, in a queue group if one is named.
+
+        Their messages arrive together, in the order of the wire. A message that several of the subjects match
+        arrives once for each.
 
         Raises:
-            ValueError: the subject or the queue group is not valid.
+            ValueError: a subject or the queue group is not valid.
             NatsError: the connection failed.
         """
-        subscription = Subscription(self._next_sid, subject)
-        self.send(encode_sub(subject, subscription.sid, queue))
-        self._next_sid += 1
-        self._subscriptions[subscription.sid] = subscription
+        sids = range(self._next_sid, self._next_sid + len(subjects))
+        subscription = Subscription(sids, ",".join(subjects))
+        self.send(b"".join(encode_sub(subject, sid, queue) for subject, sid in zip(subjects, sids, strict=True)))
+        self._next_sid += len(subjects)
+        self._subscriptions.update(dict.fromkeys(sids, subscription))
         return subscription
+
+    def limit(self, subscription: Subscription, messages: int) -> None:
+        """Have the server end a subscription by itself after so many messages, counted for each of its subjects.
+
+        This is UNSUB with ``max_msgs``; messages that were delivered before count too.
+        """
+        self.send(b"".join(encode_unsub(sid, messages) for sid in subscription.sids))
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """End a subscription. What is still on its way is dropped."""
-        if self._subscriptions.pop(subscription.sid, None) is not None and not self.closed:
-            self.send(encode_unsub(subscription.sid))
+        known = [sid for sid in subscription.sids if self._subscriptions.pop(sid, None) is not None]
+        if known and not self.closed:
+            self.send(b"".join(map(encode_unsub, known)))
+
+    def drain(self, subscription: Subscription) -> list[Messages]:
+        """End a subscription and return all that has arrived or was on its way.
+
+        Raises:
+            NatsError: the connection failed, or the server reported an error.
+        """
+        self.send(b"".join(map(encode_unsub, subscription.sids)))
+        self.flush()  # behind the PONG nothing of it can come
+        for sid in subscription.sids:
+            self._subscriptions.pop(sid, None)
+        arrived = list(subscription.pending)
+        subscription.pending.clear()
+        return arrived
 
     def next(self, subscription: Subscription, timeout: float) -> Messages | None:
         """Return the messages that have arrived; waits up to ``timeout`` seconds for the first.
@@ -284,6 +314,23 @@ class Connection:
         self._ping(deadline)
         if not self._wait_for_pong(deadline):
             raise NatsTimeoutError(f"{self.server} did not answer PING in {limit:g} s")
+
+    def mark(self) -> int:
+        """Mark what was sent so far, without waiting: a PING.
+
+        Returns:
+            The number of the mark. When :attr:`passed` has reached it, the server has processed what was sent before.
+
+        Raises:
+            NatsError: the connection failed, or the server reported an error.
+        """
+        self._ping(time.monotonic() + self.options.request_timeout)
+        return self._pings_sent
+
+    @property
+    def passed(self) -> int:
+        """The last mark that the server is known to have reached before it reported any error."""
+        return self._passed
 
     def close(self) -> None:
         """Close the connection; harmless when it is closed already."""
@@ -404,13 +451,15 @@ class Connection:
 
     def _put_aside(self, messages: Messages) -> None:
         sids = messages.sids()
-        if (sids == sids[0]).all():
-            groups = [(int(sids[0]), messages)]
+        first = self._subscriptions.get(int(sids[0]))
+        if (sids == sids[0]).all() or (first and np.isin(sids, first.sids).all()):
+            groups = [(first, messages)]
         else:
-            groups = [(int(sid), messages.take(sids == sid)) for sid in np.unique(sids)]
-        for sid, group in groups:
-            if subscription := self._subscriptions.get(sid):
-                subscription.pending.append(group)
+            owners = {self._subscriptions.get(int(sid)) for sid in np.unique(sids)}
+            groups = [(owner, messages.take(np.isin(sids, owner.sids))) for owner in owners if owner]
+        for owner, group in groups:
+            if owner:
+                owner.pending.append(group)
 
     def _obey(self, control: Control) -> NatsError | None:
         """Act on a control line; the error that it reports, if it does."""
@@ -421,11 +470,14 @@ class Connection:
                 self._send(PONG, time.monotonic() + self.options.request_timeout)
         elif control.op is Op.PONG:
             self._pongs_received += 1
+            if not self._error_reported:
+                self._passed = self._pongs_received
         elif control.op is Op.INFO:
             self.info = parse_info(control.argument)
             if self.info.ldm:
                 logger.warning("%s is shutting down (lame duck mode)", self.server)
         elif control.op is Op.ERR:
+            self._error_reported = True
             return self._server_error(error_text(control.argument))
         return None
 

@@ -102,6 +102,15 @@ class Decoder:
         return Decoded(scan.messages(), scan.controls)
 
 
+def frame_ends(wire: bytes) -> Positions:
+    """Return where each message's frame ends in bytes that are whole frames, control lines between them included.
+
+    Raises:
+        ProtocolError: the bytes are not the protocol.
+    """
+    return Decoder().feed(wire).messages.payload.end + 2
+
+
 class _Frames:
     """A table of frames, one array per column; positions are those in the chunk.
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from spark_nats import options as nats_options
 from spark_nats.errors import OptionError
+from spark_nats.options import CoreReadOptions
 from spark_nats.sink.columns import check_schema as check_sink_schema
 from spark_nats.sink.writers import NatsStreamWriter, NatsWriter
 from spark_nats.source.columns import SCHEMA
 from spark_nats.source.columns import check_schema as check_source_schema
+from spark_nats.source.core import NatsCoreReader, NatsCoreStreamReader
 from spark_nats.source.pushdown import NatsPushdownReader
 from spark_nats.source.readers import NatsReader, NatsStreamReader
 
@@ -44,12 +46,17 @@ class NatsDataSource(DataSource):
         """Return the reader of a batch query."""
         check_source_schema(schema)
         parsed = nats_options.parse_read(self.options, streaming=False)
+        if isinstance(parsed, CoreReadOptions):
+            return NatsCoreReader(parsed, schema)
         return NatsPushdownReader(parsed, schema) if parsed.filter_pushdown else NatsReader(parsed, schema)
 
-    def streamReader(self, schema: StructType) -> NatsStreamReader:
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a streaming query."""
         check_source_schema(schema)
-        return NatsStreamReader(nats_options.parse_read(self.options, streaming=True), schema)
+        parsed = nats_options.parse_read(self.options, streaming=True)
+        if isinstance(parsed, CoreReadOptions):
+            return NatsCoreStreamReader(parsed, schema)
+        return NatsStreamReader(parsed, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> NatsWriter:
         """Return the writer of a batch query."""

@@ -21,7 +21,13 @@ from spark_nats.client.connection import ConnectionOptions
 from spark_nats.client.servers import parse_servers
 from spark_nats.errors import OptionError
 from spark_nats.jetstream.api import api_prefix
-from spark_nats.protocol.subjects import filter_violation, name_violation, overlap, subject_violation
+from spark_nats.protocol.subjects import (
+    filter_violation,
+    name_violation,
+    overlap,
+    queue_violation,
+    subject_violation,
+)
 
 EARLIEST = "earliest"
 LATEST = "latest"
@@ -115,6 +121,16 @@ def _filters(text: str) -> tuple[str, ...]:
     return filters
 
 
+def _queue(text: str) -> str:
+    if violation := queue_violation(text):
+        raise ValueError(f"is {text!r}; it {violation}")
+    return text
+
+
+def _subjects(text: str) -> tuple[str, ...]:
+    return _each(text, filter_violation)
+
+
 def _each(text: str, violation_of: Callable[[str], str | None]) -> tuple[str, ...]:
     parts = tuple(part.strip() for part in text.split(","))
     for part in parts:
@@ -188,7 +204,13 @@ OPTIONS: tuple[Option, ...] = (
     Option("inboxPrefix", "both", _tokens, "_INBOX", "first tokens of the subjects for answers to us"),
     Option("domain", "both", _domain, "", "JetStream domain"),
     Option("apiPrefix", "both", _tokens, "$JS.API", "subject prefix of the JetStream API, instead of `domain`"),
-    Option("stream", "both", _names, "", "stream to read (several: comma-separated) or to write to"),
+    Option(
+        "stream",
+        "both",
+        _names,
+        "",
+        "stream to read (several: comma-separated) or to write to; without it, core NATS is read or written",
+    ),
     Option(
         "createStream",
         "both",
@@ -219,7 +241,13 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option("startingTimestamp", "read", _timestamp, "", "begin with the first message stored at or after this time"),
     Option("endingTimestamp", "read", _timestamp, "", "batch: end before the first message stored at or after it"),
-    Option("maxOffsetsPerTrigger", "read", _whole_number, "", "most sequences in one micro-batch"),
+    Option(
+        "maxOffsetsPerTrigger",
+        "read",
+        _whole_number,
+        "",
+        "most sequences, or messages of core NATS, in one micro-batch",
+    ),
     Option("minPartitions", "read", _whole_number, "1", "least number of partitions, if there is enough to read"),
     Option("maxRecordsPerPartition", "read", _whole_number, "500000", "most sequences in one partition"),
     Option("failOnDataLoss", "read", _boolean, "true", "fail when messages to be read are gone, else warn and go on"),
@@ -231,6 +259,24 @@ OPTIONS: tuple[Option, ...] = (
         "batch: let filters on subject, sequence and timestamp narrow what is read; "
         "needs `spark.sql.python.filterPushdown.enabled`",
     ),
+    Option("queueGroup", "read", _queue, "", "core NATS: share the messages with all that subscribe in this group"),
+    Option("readTimeout", "read", _duration, "10s", "core NATS, batch: time for which to read"),
+    Option("maxMessages", "read", _whole_number, "", "core NATS, batch: end after so many messages"),
+    Option(
+        "maxBufferedBytes",
+        "read",
+        _whole_number,
+        "268435456",
+        "core NATS, streaming: most bytes that wait for a micro-batch; beyond it the newest messages are dropped",
+    ),
+    Option("receivers", "read", _whole_number, "1", "core NATS, streaming: connections that share the messages"),
+    Option(
+        "spoolLocation",
+        "read",
+        _text,
+        "",
+        "core NATS, streaming: directory or URI where micro-batches are kept until they are processed",
+    ),
     Option("maxInFlight", "write", _whole_number, "8192", "most rows sent and not yet acknowledged, per task"),
     Option("ackTimeout", "write", _duration, "10s", "time without any acknowledgement after which a task fails"),
     Option(
@@ -239,6 +285,9 @@ OPTIONS: tuple[Option, ...] = (
         _boolean,
         "true in streaming, false in batch",
         "give every row a message id, so that a replay is not stored twice",
+    ),
+    Option(
+        "echo", "write", _boolean, "true", "core NATS: whether a connection may be sent what it has itself published"
     ),
 )
 
@@ -271,6 +320,23 @@ class ReadOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class CoreReadOptions:
+    """What to read of core NATS and how. See :data:`OPTIONS` for the meaning of each."""
+
+    connection: ConnectionOptions
+    subjects: tuple[str, ...]
+    queue_group: str | None = None
+    min_partitions: int = 1
+    read_timeout: float = 10.0
+    max_messages: int | None = None
+    max_offsets_per_trigger: int | None = None
+    max_buffered_bytes: int = 256 << 20
+    receivers: int = 1
+    spool_location: str | None = None
+    fail_on_data_loss: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class WriteOptions:
     """Where to write and how. See :data:`OPTIONS` for the meaning of each."""
 
@@ -293,8 +359,24 @@ def check(options: Mapping[str, str]) -> None:
     _parse(options, None)
 
 
-def parse_read(options: Mapping[str, str], streaming: bool) -> ReadOptions:
-    """Return the options of a read.
+_STREAM_ONLY = (
+    "createStream",
+    "domain",
+    "apiPrefix",
+    "startingOffsets",
+    "endingOffsets",
+    "startingTimestamp",
+    "endingTimestamp",
+    "maxRecordsPerPartition",
+    "filterPushdown",
+)
+_CORE_BATCH_ONLY = ("readTimeout", "maxMessages")
+_CORE_STREAMING_ONLY = ("maxBufferedBytes", "receivers", "spoolLocation", "maxOffsetsPerTrigger", "failOnDataLoss")
+_CORE_ONLY = ("queueGroup", *_CORE_BATCH_ONLY, "maxBufferedBytes", "receivers", "spoolLocation")
+
+
+def parse_read(options: Mapping[str, str], streaming: bool) -> ReadOptions | CoreReadOptions:
+    """Return the options of a read: of streams when the option ``stream`` is set, else of core NATS.
 
     Raises:
         OptionError: one of them is wrong, or two contradict each other.
@@ -303,11 +385,13 @@ def parse_read(options: Mapping[str, str], streaming: bool) -> ReadOptions:
     streams = given.get("stream", ())
     if not streams:
         if "subject" in given:
-            raise OptionError(
-                f"reading the subject {given['subject']!r} without a stream (core NATS) is not possible yet; "
-                "name the stream that stores it with the option 'stream'"
-            )
-        raise OptionError("nothing to read is named: set the option 'stream'")
+            return _core_read(given, streaming)
+        raise OptionError(
+            "nothing to read is named: set the option 'stream', or 'subject' alone to read core NATS as it is published"
+        )
+    for name in _CORE_ONLY:
+        if name in given:
+            raise OptionError(f"option '{name}' is for reading core NATS, and contradicts the option 'stream'")
     starting = given.get("startingTimestamp", given.get("startingOffsets", LATEST if streaming else EARLIEST))
     ending = given.get("endingTimestamp", given.get("endingOffsets", LATEST))
     if streaming:
@@ -342,6 +426,35 @@ def parse_read(options: Mapping[str, str], streaming: bool) -> ReadOptions:
     )
 
 
+def _core_read(given: Mapping[str, Any], streaming: bool) -> CoreReadOptions:
+    for name in _STREAM_ONLY:
+        if name in given:
+            raise OptionError(
+                f"option '{name}' needs the option 'stream'; without it the subjects of core NATS are read"
+            )
+    for name in _CORE_BATCH_ONLY if streaming else _CORE_STREAMING_ONLY:
+        if name in given:
+            mine, other = "streaming (spark.readStream)", "batch reads (spark.read)"
+            raise OptionError(
+                f"option '{name}' is for {other if streaming else mine} of core NATS, "
+                f"not for {mine if streaming else other}"
+            )
+    defaults = CoreReadOptions(_connection(given), _value("subject", given["subject"], _subjects))
+    return CoreReadOptions(
+        connection=defaults.connection,
+        subjects=defaults.subjects,
+        queue_group=given.get("queueGroup"),
+        min_partitions=given.get("minPartitions", defaults.min_partitions),
+        read_timeout=given.get("readTimeout", defaults.read_timeout),
+        max_messages=given.get("maxMessages"),
+        max_offsets_per_trigger=given.get("maxOffsetsPerTrigger"),
+        max_buffered_bytes=given.get("maxBufferedBytes", defaults.max_buffered_bytes),
+        receivers=given.get("receivers", defaults.receivers),
+        spool_location=given.get("spoolLocation"),
+        fail_on_data_loss=given.get("failOnDataLoss", defaults.fail_on_data_loss),
+    )
+
+
 def parse_write(options: Mapping[str, str], streaming: bool) -> WriteOptions:
     """Return the options of a write.
 
@@ -359,6 +472,8 @@ def parse_write(options: Mapping[str, str], streaming: bool) -> WriteOptions:
         for name in ("maxInFlight", "ackTimeout", "deduplicate", "createStream", "domain", "apiPrefix"):
             if name in given:
                 raise OptionError(f"option '{name}' needs the option 'stream'; without it rows go to core NATS")
+    elif "echo" in given:
+        raise OptionError("option 'echo' is for writing to core NATS, and contradicts the option 'stream'")
     return WriteOptions(
         connection=_connection(given),
         api_prefix=_api_prefix(given),
@@ -427,6 +542,7 @@ def _connection(given: Mapping[str, Any]) -> ConnectionOptions:
         request_timeout=given.get("requestTimeout", defaults.request_timeout),
         ping_interval=given.get("pingInterval", defaults.ping_interval),
         inbox_prefix=given.get("inboxPrefix", defaults.inbox_prefix),
+        echo=given.get("echo", defaults.echo),
     )
 
 

@@ -108,30 +108,31 @@ class Backlog:
     def take(self, start: int, end: int) -> list[Piece]:
         """Return messages ``start`` to ``end`` (exclusive). They can be taken again until they are released."""
         with self._lock:
-            first, last = self._piece_at(start), self._piece_at(end)
+            self._split(start)
+            self._split(end)
+            first, last = bisect_left(self._starts, start), bisect_left(self._starts, end)
             if end > self._taken:
-                self._waiting -= sum(piece.size for piece in self._pieces[self._piece_at(self._taken) : last])
+                fresh = self._pieces[bisect_left(self._starts, self._taken) : last]
+                self._waiting -= sum(piece.size for piece in fresh)
                 self._taken = end
             return self._pieces[first:last]
 
     def release(self, before: int) -> None:
-        """Forget the messages before a number. They must have been taken."""
+        """Forget the messages before a number that :meth:`take` was given as an end."""
         with self._lock:
-            count = self._piece_at(before)
+            count = bisect_left(self._starts, before)
             del self._pieces[:count], self._starts[:count]
 
-    def _piece_at(self, number: int) -> int:
-        """Return the index of the piece that begins with a message, after splitting one if need be."""
+    def _split(self, number: int) -> None:
+        """See to it that a piece begins with this message."""
         index = bisect_left(self._starts, number)
-        if number >= self._end or (index < len(self._starts) and self._starts[index] == number) or index == 0:
-            return index
-        whole = self._pieces[index - 1]
-        parts = whole.split([number - self._starts[index - 1]])
-        self._pieces[index - 1 : index] = parts
+        if index == 0 or number >= self._end or (index < len(self._starts) and self._starts[index] == number):
+            return
+        start = self._starts[index - 1]
+        self._pieces[index - 1 : index] = self._pieces[index - 1].split([number - start])
         self._starts.insert(index, number)
-        if self._starts[index - 1] >= self._taken:
+        if start >= self._taken:
             self._waiting += PIECE_OVERHEAD
-        return index
 
     def note_gap(self, sentence: str) -> None:
         """Note that messages may have been missed."""
@@ -165,7 +166,9 @@ class Receiver:
         NatsError: the server cannot be reached or refuses the subscription.
     """
 
-    def __init__(self, options: ConnectionOptions, subjects: Sequence[str], queue: str | None, backlog: Backlog) -> None:
+    def __init__(
+        self, options: ConnectionOptions, subjects: Sequence[str], queue: str | None, backlog: Backlog
+    ) -> None:
         self._options = options
         self._subjects = subjects
         self._queue = queue
@@ -239,7 +242,9 @@ class Receiver:
         """
         lost = time.time()
         self._connection.close()
-        logger.warning("%s; what is published to %s until it is made again is missed", error, self._subscription.subject)
+        logger.warning(
+            "%s; what is published to %s until it is made again is missed", error, self._subscription.subject
+        )
         wait = 0.0
         while not self._stop.wait(wait):
             try:

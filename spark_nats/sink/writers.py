@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
@@ -15,12 +18,16 @@ from spark_nats.client.pool import borrow
 from spark_nats.errors import InvalidRowError, NatsError, ServerError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.publishing import Publisher
-from spark_nats.jetstream.streams import create_stream, stream_info
+from spark_nats.jetstream.streams import create_stream, stream_info, streams_of_subject
 from spark_nats.options import WriteOptions
 from spark_nats.protocol.encoder import cut_into_parts, encode_messages
+from spark_nats.protocol.subjects import subject_violation
 from spark_nats.sink.columns import RowChecker, Rows
 
+logger = logging.getLogger(__name__)
+
 _ROWS_AT_ONCE = 65536
+_SUBJECTS_LOOKED_AT = 8
 
 
 @dataclass(frozen=True)
@@ -34,13 +41,16 @@ class Written(WriterCommitMessage):
     rows: int
 
 
-def write_partition(options: WriteOptions, id_prefix: str | None, batches: Iterator[pa.RecordBatch]) -> Written:
+def write_partition(
+    options: WriteOptions, id_prefix: str | None, batches: Iterator[pa.RecordBatch], write_id: str = ""
+) -> Written:
     """Write one partition, on an executor.
 
     Args:
         options: where and how.
         id_prefix: what generated message ids begin with; None when none are to be generated.
         batches: the rows.
+        write_id: tells this write, or this query, from others: what is to be warned about once is so for each.
 
     Raises:
         InvalidRowError: a row cannot be sent.
@@ -49,7 +59,7 @@ def write_partition(options: WriteOptions, id_prefix: str | None, batches: Itera
     with borrow(options.connection) as connection:
         checker = RowChecker(options, connection.info.max_payload, id_prefix)
         if options.stream is None:
-            return Written(_write_core(connection, checker, batches))
+            return Written(_write_core(connection, checker, _looked_at(options, write_id, batches)))
         return Written(_write_stream(connection, options, options.stream, checker, batches))
 
 
@@ -83,21 +93,61 @@ def _write_stream(
 def _write_core(connection: Connection, checker: RowChecker, batches: Iterator[pa.RecordBatch]) -> int:
     count = 0
     sent = 0  # at most: a part that is being sent counts as a whole
+    marks: list[tuple[int, int]] = []  # PINGs, and how many rows were sent before each
     try:
         for batch in batches:
             rows = checker.check(batch, count)
             for part in cut_into_parts(rows.payloads, rows.headers, _ROWS_AT_ONCE):
                 sent = count + part.stop
                 connection.send(_encode(rows, part))
+                marks.append((connection.mark(), sent))
             count += batch.num_rows
         connection.flush()
     except InvalidRowError:
         connection.flush()
         raise
     except NatsError as error:
-        message = f"{error}; up to {sent} rows of this task were sent, without acknowledgement"
+        flushed = max((rows for mark, rows in marks if mark <= connection.passed), default=0)
+        message = (
+            f"{error}; {flushed} rows of this task were flushed before, "
+            f"up to {sent} rows of this task were sent, without acknowledgement"
+        )
         raise _same_kind(error, message) from None
     return count
+
+
+_looked: set[str] = set()
+"""The writes of this process of which the subjects were looked at."""
+
+
+def _looked_at(options: WriteOptions, write_id: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Pass batches on. Of the first one in this process warn about subjects that a stream captures."""
+    for batch in batches:
+        if write_id not in _looked and batch.num_rows:
+            _looked.add(write_id)
+            _warn_of_streams(options, batch)
+        yield batch
+
+
+def _warn_of_streams(options: WriteOptions, batch: pa.RecordBatch) -> None:
+    """Warn when a stream listens on what is written without acknowledgement, since it may then drop messages unseen."""
+    if options.subject is not None:
+        subjects = [options.subject]
+    else:
+        subjects = pc.unique(batch.column("subject"))[:_SUBJECTS_LOOKED_AT].to_pylist()
+    # On a connection of its own: a user who may not ask, or a server without JetStream, is no fault of the write.
+    with contextlib.suppress(NatsError), borrow(options.connection) as connection:
+        js = JetStream(connection, options.api_prefix)
+        for subject in subjects:
+            if subject and not subject_violation(subject) and (streams := streams_of_subject(js, subject)):
+                logger.warning(
+                    "the subject %r belongs to the stream %s, but is written without the option 'stream': nothing is "
+                    "acknowledged, and the stream may drop messages without an error; set the option 'stream' to %r",
+                    subject,
+                    ", ".join(map(repr, streams)),
+                    streams[0],
+                )
+                return
 
 
 def _encode(rows: Rows, part: slice) -> pa.Buffer:
@@ -127,7 +177,7 @@ class NatsWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write one partition."""
-        return write_partition(self._options, _id_prefix(self._options, self._id, None), iterator)
+        return write_partition(self._options, _id_prefix(self._options, self._id, None), iterator, self._id)
 
 
 class NatsStreamWriter(DataSourceStreamArrowWriter):
@@ -151,7 +201,8 @@ class NatsStreamWriter(DataSourceStreamArrowWriter):
                 "replay repeats; set the option 'deduplicate' to false, or add the column 'msg_id'"
             )
         # The first group of the query's id: short, since the server keeps every id of the duplicate window.
-        return write_partition(self._options, _id_prefix(self._options, (query or "").split("-")[0], batch), iterator)
+        id_prefix = _id_prefix(self._options, (query or "").split("-")[0], batch)
+        return write_partition(self._options, id_prefix, iterator, query or "")
 
 
 def _id_prefix(options: WriteOptions, query: str, batch: str | None) -> str | None:

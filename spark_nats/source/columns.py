@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -10,6 +11,8 @@ from pyspark.sql.types import StructType
 
 from spark_nats.errors import SchemaError
 from spark_nats.jetstream.reading import Delivered
+from spark_nats.protocol.bytecolumns import Positions
+from spark_nats.protocol.messages import Messages
 
 logger = logging.getLogger(__name__)
 
@@ -48,20 +51,54 @@ def check_schema(schema: StructType) -> None:
 
 
 class RowBuilder:
-    """Builds Arrow batches with the columns of a schema from delivered messages; other columns cost nothing."""
+    """Builds Arrow batches with the columns of a schema from messages; other columns cost nothing."""
 
     def __init__(self, schema: StructType) -> None:
         self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
         self._warned = False
 
     def build(self, delivered: Delivered, stream: str) -> pa.RecordBatch:
-        """Return one row for each message."""
-        columns = [self._column(field, delivered, stream) for field in self._schema]
+        """Return one row for each message of a stream."""
+        messages, deliveries = delivered
+
+        def own(name: str) -> pa.Array:
+            match name:
+                case "sequence":
+                    return pa.array(deliveries.stream_sequences())
+                case "timestamp":
+                    # Spark's timestamps are microseconds; the server's are nanoseconds.
+                    return pa.array(deliveries.timestamps() // 1000)
+                case "stream":
+                    return pa.repeat(pa.scalar(stream, pa.string()), len(messages))
+            # The wire's reply is the acknowledgement subject, which nobody may publish to.
+            return pa.nulls(len(messages))
+
+        return self._build(messages, f"stream {stream}", own)
+
+    def build_core(self, messages: Messages, received: Positions) -> pa.RecordBatch:
+        """Return one row for each message of core NATS.
+
+        Args:
+            messages: the messages.
+            received: when each was received, in microseconds since 1970.
+        """
+
+        def own(name: str) -> pa.Array:
+            match name:
+                case "timestamp":
+                    return pa.array(received)
+                case "reply":
+                    return messages.replies()
+            return pa.nulls(len(messages))
+
+        return self._build(messages, "core NATS", own)
+
+    def _build(self, messages: Messages, source: str, own: Callable[[str], pa.Array]) -> pa.RecordBatch:
+        columns = [self._column(field.name, messages, source, own).cast(field.type) for field in self._schema]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
-    def _column(self, field: pa.Field, delivered: Delivered, stream: str) -> pa.Array:
-        messages, deliveries = delivered
-        match field.name:
+    def _column(self, name: str, messages: Messages, source: str, own: Callable[[str], pa.Array]) -> pa.Array:
+        match name:
             case "subject":
                 return messages.subjects()
             case "payload":
@@ -71,17 +108,7 @@ class RowBuilder:
                 if headers.malformed and not self._warned:
                     self._warned = True
                     logger.warning(
-                        "stream %s: %d header lines are not 'Name: value' and are left out", stream, headers.malformed
+                        "%s: %d header lines are not 'Name: value' and are left out", source, headers.malformed
                     )
-                return headers.values.cast(field.type)
-            case "sequence":
-                return pa.array(deliveries.stream_sequences())
-            case "timestamp":
-                # Spark's timestamps are microseconds; the server's are nanoseconds.
-                return pa.array(deliveries.timestamps() // 1000).cast(field.type)
-            case "stream":
-                return pa.repeat(pa.scalar(stream, pa.string()), len(messages))
-            case "reply":
-                # The wire's reply is the acknowledgement subject, which nobody may publish to.
-                return pa.nulls(len(messages), pa.string())
-        raise SchemaError(f"a message has no column '{field.name}'")
+                return headers.values
+        return own(name)

@@ -1,0 +1,281 @@
+"""The readers of core NATS: what is published while they listen.
+
+In a batch every task has a subscription of its own for a limited time. In streaming the subscription outlives the
+micro-batches: the driver's reader holds it, and hands the bytes that were received to the executors, which decode them.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from spark_nats.client.pool import borrow
+from spark_nats.client.receiver import Backlog, Piece, Receiver
+from spark_nats.errors import DataLossError, NatsError
+from spark_nats.options import CoreReadOptions
+from spark_nats.protocol.messages import Messages
+from spark_nats.source.columns import RowBuilder
+from spark_nats.source.slices import WireSlice, cut
+from spark_nats.source.spool import Spool
+
+logger = logging.getLogger(__name__)
+
+
+def _queue_group(options: CoreReadOptions, subscribers: int) -> str | None:
+    """Return the queue group: several subscribers must share the messages, so one is made up if none is named."""
+    return options.queue_group or (f"spark-nats-{secrets.token_hex(8)}" if subscribers > 1 else None)
+
+
+@dataclass(frozen=True)
+class Listening(InputPartition):
+    """What one task of a batch does.
+
+    Attributes:
+        queue_group: shared by all tasks.
+        messages: after how many messages to end, None for no limit.
+    """
+
+    queue_group: str | None
+    messages: int | None
+
+
+class NatsCoreReader(DataSourceReader):
+    """Reads for a time what is published.
+
+    Args:
+        options: what to read.
+        schema: which columns.
+    """
+
+    def __init__(self, options: CoreReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        """Plan the read: tasks that share the messages and, in equal parts, the limit of their number."""
+        limit = self._options.max_messages
+        tasks = min(self._options.min_partitions, limit or self._options.min_partitions)
+        queue = _queue_group(self._options, tasks)
+        if limit is None:
+            return [Listening(queue, None) for _ in range(tasks)]
+        return [Listening(queue, limit * (i + 1) // tasks - limit * i // tasks) for i in range(tasks)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Listen, on an executor.
+
+        Raises:
+            NatsError: the connection failed, or the server refused the subscription.
+        """
+        if not isinstance(partition, Listening):
+            return  # Spark's stand-in for a plan without partitions
+        rows = RowBuilder(self._schema)
+        left = partition.messages
+        for messages in self._listen(partition):
+            if left is not None:
+                messages = messages.take(slice(left))  # each of several subjects has the limit to itself
+                left -= len(messages)
+            yield rows.build_core(messages, np.full(len(messages), time.time_ns() // 1000))
+            if left == 0:
+                return
+
+    def _listen(self, partition: Listening) -> Iterator[Messages]:
+        with borrow(self._options.connection) as connection:
+            deadline = time.monotonic() + self._options.read_timeout
+            subscription = connection.subscribe(*self._options.subjects, queue=partition.queue_group)
+            if partition.messages is not None:
+                connection.limit(subscription, partition.messages)
+            connection.flush()  # so that a refusal is said at once
+            while (remaining := deadline - time.monotonic()) > 0:
+                messages = connection.next(subscription, remaining)
+                if messages is not None:
+                    yield messages
+            yield from connection.drain(subscription)
+
+
+class CoreOffset(NamedTuple):
+    """How far a query has come.
+
+    Attributes:
+        epoch: tells the process that received the messages from others: each start of the query is another.
+        messages: how many messages it had received.
+    """
+
+    epoch: str
+    messages: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the offset as Spark keeps it."""
+        return {"epoch": self.epoch, "messages": self.messages}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> CoreOffset:
+        """Return an offset that Spark kept.
+
+        Raises:
+            NatsError: it was not written by this source.
+        """
+        try:
+            return cls(str(document["epoch"]), int(document["messages"]))
+        except (KeyError, TypeError, ValueError):
+            raise NatsError(
+                f"the checkpoint's offset {document!r} is not one of core NATS; was the checkpoint another query's?"
+            ) from None
+
+
+class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads what is published, for as long as the query runs.
+
+    Spark makes several of these: it connects when it is first asked for an offset, and only that one does.
+
+    Args:
+        options: what to read.
+        schema: which columns.
+    """
+
+    def __init__(self, options: CoreReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._backlog: Backlog | None = None
+        self._receivers: list[Receiver] = []
+        self._spool: Spool | None = None
+        self._epoch = ""
+        self._earlier: set[str] = set()  # epochs before this one that the checkpoint mentions
+        self._target: int | None = None  # of a query that ends when it has read what there was at its start
+        self._seen: int | None = None
+
+    def _receiving(self) -> Backlog:
+        """Return what was received; begin to receive if that has not begun.
+
+        Raises:
+            NatsError: the server cannot be reached at the start, or refuses the subscription or the credentials.
+        """
+        if self._backlog is None:
+            options = self._options
+            if options.spool_location:
+                self._spool = Spool(options.spool_location)
+            backlog = Backlog(options.max_buffered_bytes)
+            queue = _queue_group(options, options.receivers)
+            while len(self._receivers) < options.receivers:
+                self._receivers.append(Receiver(options.connection, options.subjects, queue, backlog))
+            self._epoch = secrets.token_hex(8)
+            self._backlog = backlog
+        for receiver in self._receivers:
+            receiver.check()
+        return self._backlog
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Return where a new query begins: now."""
+        self._receiving()
+        return CoreOffset(self._epoch, 0).to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return the limit that the option ``maxOffsetsPerTrigger`` sets."""
+        limit = self._options.max_offsets_per_trigger
+        return ReadMaxRows(limit) if limit else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Note what has been received: the query ends there."""
+        self._target = self._receiving().end
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Return how far the next micro-batch goes, and keep the micro-batch in the spool if there is one."""
+        backlog = self._receiving()
+        self._report(backlog)
+        begin = self._number(CoreOffset.from_json(start))
+        self._seen = end = backlog.end
+        if self._target is not None:
+            end = min(end, self._target)
+        if isinstance(limit, ReadMaxRows):
+            end = min(end, begin + limit.max_rows)
+        if end <= begin:
+            return start  # in the words of before, since Spark compares offsets as text
+        if self._spool:
+            self._spool.write(self._epoch, end, backlog.take(begin, end))
+        return CoreOffset(self._epoch, end).to_json()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Return how much was received, which the query's progress shows beside how far it has come."""
+        return None if self._seen is None else CoreOffset(self._epoch, self._seen).to_json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Plan a micro-batch: slices of the bytes that were received.
+
+        Raises:
+            DataLossError: it was planned by an earlier process, which has lost it.
+        """
+        backlog = self._receiving()
+        first, last = CoreOffset.from_json(start), CoreOffset.from_json(end)
+        begin = self._number(first)
+        if last.epoch == self._epoch:
+            pieces = backlog.take(begin, last.messages)
+        elif first == last:
+            pieces = []
+        else:
+            self._earlier.add(last.epoch)
+            pieces = self._received_before(last, last.messages - (first.messages if first.epoch == last.epoch else 0))
+        return list(cut(pieces, self._options.min_partitions))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Decode one partition, on an executor."""
+        if isinstance(partition, WireSlice):  # else it is Spark's stand-in for a plan without partitions
+            yield RowBuilder(self._schema).build_core(*partition.decode())
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Forget what was processed."""
+        done = CoreOffset.from_json(end)
+        if self._backlog and done.epoch == self._epoch:
+            self._backlog.release(done.messages)
+        if self._spool:
+            self._spool.remove(done.epoch, done.messages)
+            if done.epoch == self._epoch:
+                for epoch in self._earlier:
+                    self._spool.remove(epoch)
+                self._earlier.clear()
+
+    def stop(self) -> None:
+        """Unsubscribe, take in what is on its way, and close the connections."""
+        for receiver in self._receivers:
+            receiver.close()
+
+    def _number(self, offset: CoreOffset) -> int:
+        """Return the number of the message at an offset; this epoch begins where an earlier one ends."""
+        if offset.epoch == self._epoch:
+            return offset.messages
+        self._earlier.add(offset.epoch)
+        return 0
+
+    def _received_before(self, last: CoreOffset, count: int) -> list[Piece]:
+        """Return a micro-batch that was planned before the query was started again."""
+        kept = self._spool.read(last.epoch, last.messages) if self._spool else None
+        if kept is not None:
+            return kept
+        what = (
+            f"{count} messages of {','.join(self._options.subjects)}, which a micro-batch was about to process when "
+            "the query ended, are gone with the process that had received them"
+        )
+        if self._options.fail_on_data_loss:
+            raise DataLossError(
+                f"{what}; set the option 'failOnDataLoss' to false to go on with what is published now, and the option "
+                "'spoolLocation' to keep such messages in future"
+            )
+        logger.warning("%s; the query goes on with what is published now", what)
+        return []
+
+    def _report(self, backlog: Backlog) -> None:
+        if losses := backlog.losses():
+            logger.warning("core NATS, %s: %s", ",".join(self._options.subjects), losses)

@@ -72,3 +72,14 @@ def wait_for_requests(server: Server, count: int) -> None:
     """Wait until the server has been asked so many things more."""
     before = monitoring(server, "varz")["in_msgs"]
     wait_until(lambda: monitoring(server, "varz")["in_msgs"] >= before + count, timeout=20)
+
+
+def wait_for_subscriptions(server: Server, *subjects: str, count: int = 1) -> None:
+    """Wait until there are so many subscriptions to each of these subjects or wildcards."""
+
+    def known() -> bool:
+        page = monitoring(server, "subsz?subs=1&limit=10000")
+        listed = [entry["subject"] for entry in page.get("subscriptions_list") or []]
+        return all(listed.count(subject) >= count for subject in subjects)
+
+    wait_until(known, timeout=120)

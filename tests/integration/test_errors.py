@@ -146,12 +146,12 @@ def test_options_of_a_write_are_checked(spark: SparkSession, nats_server: Server
     assert sentence in error
 
 
-def test_core_nats_cannot_be_read_yet(spark: SparkSession, nats_server: Server) -> None:
-    batch = nats(spark.read, nats_server, subject="telemetry.>").load()
-    assert "without a stream (core NATS) is not possible yet" in error_of(batch.collect)
-    streaming = nats(spark.readStream, nats_server, subject="telemetry.>").load()
+def test_options_of_a_stream_are_not_for_core_nats(spark: SparkSession, nats_server: Server) -> None:
+    batch = nats(spark.read, nats_server, subject="telemetry.>", startingOffsets="earliest").load()
+    assert "option 'startingOffsets' needs the option 'stream'" in error_of(batch.collect)
+    streaming = nats(spark.readStream, nats_server, subject="telemetry.>", readTimeout="5s").load()
     error = error_of(lambda: finish(streaming.writeStream.format("noop").start()))
-    assert "without a stream (core NATS) is not possible yet" in error
+    assert "option 'readTimeout' is for batch reads (spark.read) of core NATS" in error
     assert "nothing to read is named" in error_of(nats(spark.read, nats_server).load().collect)
 
 

@@ -135,11 +135,65 @@ def test_batch_options_are_refused_in_streaming(name):
         read(streaming=True, **{name: value})
 
 
-def test_reading_needs_a_stream():
-    with pytest.raises(OptionError, match="set the option 'stream'"):
+def test_reading_needs_a_stream_or_a_subject():
+    with pytest.raises(OptionError, match="set the option 'stream', or 'subject' alone"):
         parse_read({}, streaming=False)
-    with pytest.raises(OptionError, match="without a stream .core NATS. is not possible yet"):
-        parse_read({"subject": "a.>"}, streaming=True)
+
+
+def core(streaming=False, **options):
+    return parse_read({"subject": "a.>", **options}, streaming)
+
+
+def test_a_subject_without_a_stream_is_core_nats():
+    parsed = core(subject="a.>, b.*", queueGroup="g", readTimeout="2s", maxMessages="7", minPartitions="3")
+    assert parsed.subjects == ("a.>", "b.*")
+    assert (parsed.queue_group, parsed.read_timeout, parsed.max_messages, parsed.min_partitions) == ("g", 2, 7, 3)
+    parsed = core(streaming=True, maxBufferedBytes="1000", receivers="2", spoolLocation="/x", failOnDataLoss="false")
+    assert (parsed.max_buffered_bytes, parsed.receivers, parsed.spool_location) == (1000, 2, "/x")
+    assert not parsed.fail_on_data_loss
+    assert core().read_timeout == 10
+    assert core(streaming=True).max_buffered_bytes == 256 * 1024 * 1024
+
+
+def test_subjects_of_core_nats_may_overlap():
+    assert core(subject="a.>,a.*").subjects == ("a.>", "a.*")
+
+
+CORE_MISTAKES = [
+    ({"subject": "a b"}, False, "option 'subject' is 'a b'; 'a b' contains white space"),
+    ({"subject": "a,a"}, False, "names the same thing twice"),
+    ({"queueGroup": "a b"}, False, "option 'queueGroup' is 'a b'; it contains white space"),
+    ({"readTimeout": "0s"}, False, "option 'readTimeout' is '0s'; it must be a time above zero"),
+    ({"maxMessages": "0"}, False, "option 'maxMessages' is '0'"),
+    ({"startingOffsets": "earliest"}, False, "option 'startingOffsets' needs the option 'stream'"),
+    ({"createStream": "true"}, True, "option 'createStream' needs the option 'stream'"),
+    ({"domain": "hub"}, True, "option 'domain' needs the option 'stream'"),
+    ({"maxOffsetsPerTrigger": "5"}, False, "'maxOffsetsPerTrigger' is for streaming (spark.readStream) of core NATS"),
+    ({"maxBufferedBytes": "5"}, False, "option 'maxBufferedBytes' is for streaming"),
+    ({"receivers": "2"}, False, "option 'receivers' is for streaming"),
+    ({"spoolLocation": "/x"}, False, "option 'spoolLocation' is for streaming"),
+    ({"failOnDataLoss": "false"}, False, "option 'failOnDataLoss' is for streaming"),
+    ({"readTimeout": "5s"}, True, "option 'readTimeout' is for batch reads (spark.read) of core NATS"),
+    ({"maxMessages": "5"}, True, "option 'maxMessages' is for batch reads"),
+    ({"echo": "false"}, True, "option 'echo' is only for writing"),
+    ({"stream": "S", "queueGroup": "g"}, True, "option 'queueGroup' is for reading core NATS, and contradicts"),
+    ({"stream": "S", "readTimeout": "5s"}, False, "option 'readTimeout' is for reading core NATS, and contradicts"),
+    ({"stream": "S", "receivers": "5"}, True, "option 'receivers' is for reading core NATS, and contradicts"),
+]
+
+
+@pytest.mark.parametrize(("options", "streaming", "words"), CORE_MISTAKES)
+def test_a_mistake_in_reading_core_nats_is_named(options, streaming, words):
+    with pytest.raises(OptionError) as raised:
+        core(streaming, **options)
+    assert words in str(raised.value)
+
+
+def test_echo_is_on_unless_told_otherwise():
+    assert write(subject="s").connection.echo
+    assert not write(subject="s", echo="false").connection.echo
+    with pytest.raises(OptionError, match="option 'echo' is for writing to core NATS"):
+        write(stream="S", echo="false")
 
 
 WRITE_MISTAKES = [

@@ -193,7 +193,7 @@ def test_a_server_that_says_ok_to_everything_is_understood() -> None:
 def read_here(url: str, **options: str) -> list[bytes]:
     """The payloads that the one task of a read gets, run in this process."""
     reader = NatsCoreReader(
-        parse_read({"servers": url, **options}, streaming=False), StructType.fromDDL("payload BINARY")
+        parse_read({"servers": url, **options}, streaming=False), StructType().add("payload", "binary")
     )
     (partition,) = reader.partitions()
     return [payload for batch in reader.read(partition) for payload in batch.column("payload").to_pylist()]

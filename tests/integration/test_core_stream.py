@@ -1,0 +1,607 @@
+"""Streaming queries of core NATS: nothing that was received is lost, and what is lost is said."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import pickle
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
+
+from spark_nats.embedded import NatsServer
+from spark_nats.errors import AuthorizationError, DataLossError, NatsConnectionError, NatsError
+from spark_nats.options import parse_read
+from spark_nats.source.core import NatsCoreStreamReader
+from tests.integration.support import error_of, finish, monitoring, nats, running, wait_for_subscriptions
+from tests.nats_py import NatsPy, send_raw, wait_until
+from tests.scripted_server import Peer, scripted_server
+from tests.servers import Server, ServerFactory
+
+
+@contextmanager
+def collecting(
+    frame: DataFrame, name: str, server: Server, subject: str
+) -> Iterator[tuple[StreamingQuery, Callable[[], list[Row]]]]:
+    """Run a query while the block runs, which begins when it listens; also what returns the rows that it has read."""
+    spark = frame.sparkSession
+    query = frame.writeStream.format("memory").queryName(name).start()
+    try:
+        with running(query):
+            wait_for_subscriptions(server, subject)
+            yield query, lambda: spark.table(name).collect()
+    finally:
+        spark.catalog.dropTempView(name)
+
+
+def payloads(rows: list[Row]) -> list[int]:
+    return [int(row.payload) for row in rows]
+
+
+def publish(client: NatsPy, subject: str, first: int, end: int) -> None:
+    client.publish_many([(subject, b"%d" % i) for i in range(first, end)])
+
+
+@pytest.mark.docker
+def test_a_query_reads_what_is_published_while_it_runs(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    head = b"NATS/1.0\r\nBREAKFAST: donut\r\nbreakfast: eggs\r\nBREAKFAST: more\r\n\r\n"
+    wire = b"".join(
+        [
+            b"PUB %b.FRONT.DOOR JOKE.22 11\r\nKnock Knock\r\n",
+            "PUB %b.ü.日本 0\r\n\r\n".encode(),
+            b"HPUB %%b.ONLY %d %d\r\n%b\r\n" % (len(head), len(head), head),
+            b"HPUB %%b.BOTH reply.to %d %d\r\n%b\r\nMSG x 1 1\r\n\r\n" % (len(head), len(head) + 13, head),
+        ]
+    ).replace(b"%b", unique.encode())
+    publish(nats_py, f"{unique}.early", 0, 1)
+    frame = nats(spark.readStream, nats_server, subject=f"{unique}.>").load()
+    with collecting(frame, unique, nats_server, f"{unique}.>") as (query, read):
+        assert send_raw(nats_server.url, wire) == b""
+        rows = wait_until(lambda: found if len(found := read()) >= 4 else None, timeout=60)
+        publish(nats_py, f"{unique}.later", 0, 2)
+        wait_until(lambda: len(read()) == 6, timeout=60)
+        stamps = [row.timestamp for row in read()]
+        assert query.recentProgress[-1]["sources"][0]["endOffset"]
+    many = {"BREAKFAST": ["donut", "more"], "breakfast": ["eggs"]}
+    assert [(r.subject.partition(".")[2], r.reply, r.headers, bytes(r.payload)) for r in rows] == [
+        ("FRONT.DOOR", "JOKE.22", {}, b"Knock Knock"),
+        ("ü.日本", None, {}, b""),
+        ("ONLY", None, many, b""),
+        ("BOTH", "reply.to", many, b"\r\nMSG x 1 1\r\n"),
+    ]
+    assert {(row.stream, row.sequence) for row in rows} == {(None, None)}
+    assert stamps == sorted(stamps)
+    assert stamps[3] < stamps[4]
+    wait_until(lambda: not subscribed(nats_server, f"{unique}.>"))  # the query has ended
+
+
+def subscribed(server: Server, subject: str) -> int:
+    page = monitoring(server, "subsz?subs=1&limit=10000")
+    return [entry["subject"] for entry in page.get("subscriptions_list") or []].count(subject)
+
+
+def test_a_burst_at_full_speed_arrives_completely(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    frame = nats(spark.readStream, nats_server, subject=unique, minPartitions=2).load()
+    with collecting(frame.selectExpr("string(payload) AS payload"), unique, nats_server, unique) as (query, _):
+        publish(nats_py, unique, 0, 200_000)
+        wait_until(lambda: sum(p["numInputRows"] for p in query.recentProgress) >= 200_000, timeout=60)
+        counted = spark.table(unique).selectExpr(
+            "count(*)", "count(DISTINCT payload)", "min(int(payload))", "max(int(payload))"
+        )
+        assert tuple(counted.first() or ()) == (200_000, 200_000, 0, 199_999)
+
+
+def test_queries_of_one_queue_group_share_and_others_see_all(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    shared = nats(spark.readStream, nats_server, subject=f"{unique}.>", queueGroup="g").load()
+    alone = nats(spark.readStream, nats_server, subject=f"{unique}.*").load()
+    with (
+        collecting(shared, f"{unique}_1", nats_server, f"{unique}.>") as (_, first),
+        collecting(shared, f"{unique}_2", nats_server, f"{unique}.>") as (_, second),
+        collecting(alone, f"{unique}_3", nats_server, f"{unique}.*") as (_, third),
+        collecting(alone, f"{unique}_4", nats_server, f"{unique}.*") as (_, fourth),
+    ):
+        wait_until(lambda: (subscribed(nats_server, f"{unique}.>"), subscribed(nats_server, f"{unique}.*")) == (2, 2))
+        publish(nats_py, f"{unique}.x", 0, 1000)
+        wait_until(lambda: len(first()) + len(second()) == len(third()) == len(fourth()) == 1000, timeout=60)
+        assert sorted(payloads(first()) + payloads(second())) == list(range(1000))
+        assert first()
+        assert second()
+        assert payloads(third()) == payloads(fourth()) == list(range(1000))
+
+
+def test_several_receivers_share_the_messages(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    frame = nats(spark.readStream, nats_server, subject=unique, receivers=3, connectionName=unique).load()
+    with collecting(frame, unique, nats_server, unique) as (_, read):
+        wait_until(lambda: subscribed(nats_server, unique) == 3)
+        publish(nats_py, unique, 0, 20_000)
+        wait_until(lambda: len(read()) >= 20_000, timeout=60)
+        assert sorted(payloads(read())) == list(range(20_000))
+        stamps = [row.timestamp for row in read()]
+        assert len(set(stamps)) > 1
+        carried = [c["out_msgs"] for c in monitoring(nats_server, "connz")["connections"] if c["name"] == unique]
+        assert len(carried) == 3
+        assert all(carried)
+
+
+def test_a_micro_batch_is_no_larger_than_allowed_and_progress_shows_the_rest(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    gate, begun = threading.Event(), threading.Event()
+    batches: list[list[int]] = []
+
+    def process(frame: DataFrame, _: int) -> None:
+        rows = payloads(frame.collect())
+        if rows:
+            begun.set()
+            assert gate.wait(60)
+            batches.append(rows)
+
+    frame = nats(spark.readStream, nats_server, subject=unique, maxOffsetsPerTrigger=30, minPartitions=4).load()
+    with running(frame.writeStream.foreachBatch(process).start()) as query:
+        wait_for_subscriptions(nats_server, unique)
+        publish(nats_py, unique, 0, 1)
+        assert begun.wait(60)
+        publish(nats_py, unique, 1, 96)
+        gate.set()
+        wait_until(lambda: sum(map(len, batches)) == 96, timeout=60)
+        wait_until(lambda: sum(p["numInputRows"] for p in query.recentProgress) == 96, timeout=20)
+        progress = [p["sources"][0] for p in query.recentProgress if p["numInputRows"]]
+    assert [len(batch) for batch in batches] == [1, 30, 30, 30, 5]
+    assert [row for batch in batches for row in batch] == list(range(96))
+    assert '"messages": 31' in progress[1]["endOffset"]
+    assert '"messages": 96' in progress[1]["latestOffset"]
+
+
+def test_an_idle_query_runs_no_micro_batches(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    frame = nats(spark.readStream, nats_server, subject=unique).load()
+    with collecting(frame, unique, nats_server, unique) as (query, read):
+        publish(nats_py, unique, 0, 1)
+        wait_until(lambda: len(read()) == 1, timeout=60)
+        wait_until(lambda: query.status["message"] == "Waiting for data to arrive", timeout=20)
+        batches = query.lastProgress["batchId"]
+        publish(nats_py, f"other.{unique}", 0, 10)
+        publish(nats_py, unique, 1, 2)
+        wait_until(lambda: len(read()) == 2, timeout=60)
+        wait_until(lambda: query.lastProgress["batchId"] > batches, timeout=20)
+        assert query.lastProgress["batchId"] == batches + 1
+
+
+def test_a_query_for_what_there_is_ends_at_once(
+    spark: SparkSession, nats_server: Server, unique: str, tmp_path: Path
+) -> None:
+    frame = nats(spark.readStream, nats_server, subject=unique).load()
+    writer = frame.writeStream.format("noop").trigger(availableNow=True).option("checkpointLocation", str(tmp_path))
+    for _ in range(2):
+        query = finish(writer.start())
+        assert sum(p["numInputRows"] for p in query.recentProgress) == 0
+
+
+def test_pings_are_answered_while_a_micro_batch_runs(spark: SparkSession) -> None:
+    answered = threading.Event()
+
+    def script(peer: Peer) -> None:
+        peer.send(b'INFO {"server_id":"S","headers":true,"max_payload":1048576}\r\n')
+        peer.expect(b"PING\r\n")
+        peer.send(b"+OK\r\nPONG\r\n")  # a verbose server
+        peer.expect(b"PING\r\n")
+        peer.send(b"+OK\r\nPONG\r\n")
+        peer.send(b"MSG a 1 1\r\n0\r\n+OK\r\n")
+        assert begun.wait(100)
+        peer.send(b"".join(b"MSG a 1 1\r\n%d\r\n%b" % (i, b"PING\r\n" * (i == 5)) for i in range(1, 10)))
+        peer.expect(b"PONG\r\n")
+        answered.set()
+        peer.wait_for_close()
+
+    begun = threading.Event()
+    read: list[int] = []
+
+    def process(frame: DataFrame, _: int) -> None:
+        rows = payloads(frame.collect())
+        if rows:
+            begun.set()
+            assert answered.wait(60)  # the micro-batch lasts until the PONG is there
+            read.extend(rows)
+
+    with scripted_server(script) as url:
+        frame = spark.readStream.format("nats").options(servers=url, subject="a").load()
+        with running(frame.writeStream.foreachBatch(process).start()):
+            wait_until(lambda: len(read) == 10, timeout=120)
+    assert read == list(range(10))
+
+
+def test_a_query_outlives_its_server(spark: SparkSession, server_factory: ServerFactory, unique: str) -> None:
+    server = server_factory()
+    frame = nats(spark.readStream, server, subject="a.>").load()
+    with collecting(frame, unique, server, "a.>") as (_, read):
+        for turn in range(3):
+            with NatsPy(server.url) as client:
+                publish(client, "a.x", 100 * turn, 100 * turn + 100)
+            wait_until(lambda: len(read()) == 100 * turn + 100, timeout=60)  # noqa: B023 - used in its own turn
+            server.kill()
+            server.start()
+            wait_for_subscriptions(server, "a.>")
+        assert payloads(read()) == list(range(300))
+
+
+# A micro-batch that was not finished
+
+
+def crashing(
+    spark: SparkSession, server: Server, checkpoint: Path, **options: Any
+) -> tuple[Callable[[bool], StreamingQuery], list[list[Row]]]:
+    """What starts a query that fails in its first micro-batch with rows, if so asked; and the rows of the others."""
+    batches: list[list[Row]] = []
+
+    def start(fails: bool) -> StreamingQuery:
+        def process(frame: DataFrame, _: int) -> None:
+            rows = frame.collect()
+            if rows and fails:
+                raise RuntimeError("crash")
+            if rows:
+                batches.append(rows)
+
+        frame = nats(spark.readStream, server, **options).load()
+        return frame.writeStream.foreachBatch(process).option("checkpointLocation", str(checkpoint)).start()
+
+    return start, batches
+
+
+def crash(query: StreamingQuery, client: NatsPy, server: Server, subject: str, count: int) -> None:
+    wait_for_subscriptions(server, subject)
+    publish(client, subject, 0, count)
+    with pytest.raises(Exception, match="crash"):
+        query.awaitTermination(60)
+    wait_until(lambda: not subscribed(server, subject))
+
+
+def test_an_unfinished_micro_batch_is_reported_as_lost(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
+) -> None:
+    start, _ = crashing(spark, nats_server, tmp_path, subject=unique)
+    crash(start(True), nats_py, nats_server, unique, 10)
+    query = start(False)
+    error = error_of(lambda: query.awaitTermination(60))
+    said = re.fullmatch(r"DataLossError: (\d+) messages of (\w+), which a micro-batch was about to process .*", error)
+    assert said, error
+    assert 1 <= int(said[1]) <= 10  # a part may have come too late for the micro-batch
+    assert said[2] == unique
+    assert "set the option 'failOnDataLoss' to false" in error
+    assert "'spoolLocation'" in error
+    start, batches = crashing(spark, nats_server, tmp_path, subject=unique, failOnDataLoss=False)
+    with running(start(False)):
+        wait_for_subscriptions(nats_server, unique)
+        publish(nats_py, unique, 100, 103)
+        wait_until(lambda: sum(map(len, batches)) == 3, timeout=60)
+    assert [row for batch in batches for row in payloads(batch)] == [100, 101, 102]
+
+
+def test_an_unfinished_micro_batch_is_read_from_the_spool(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
+) -> None:
+    spool = tmp_path / "the spool"
+    options = {"subject": unique, "spoolLocation": spool.as_uri(), "minPartitions": 3}
+    start, batches = crashing(spark, nats_server, tmp_path / "checkpoint", **options)
+    crash(start(True), nats_py, nats_server, unique, 1)
+    crash(start(True), nats_py, nats_server, unique, 50)  # the same micro-batch again, of another process
+    (kept,) = spool.glob("*/*.arrow")
+    with running(start(False)):
+        wait_until(lambda: batches, timeout=60)
+        assert payloads(batches[0]) == [0]
+        wait_for_subscriptions(nats_server, unique)
+        publish(nats_py, unique, 100, 103)
+        wait_until(lambda: sum(map(len, batches)) == 4, timeout=60)
+        publish(nats_py, unique, 103, 104)
+        wait_until(lambda: sum(map(len, batches)) == 5, timeout=60)
+        wait_until(lambda: not kept.exists())
+    assert [row for batch in batches[1:] for row in payloads(batch)] == [100, 101, 102, 103]
+    assert len(list(spool.glob("*/*.arrow"))) == 1  # Spark commits a micro-batch when it plans the next one
+
+
+def test_a_spool_that_cannot_be_used_is_said(
+    spark: SparkSession, nats_server: Server, unique: str, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    for location in (str(tmp_path / "file" / "spool"), "nosuchscheme://host/x"):
+        frame = nats(spark.readStream, nats_server, subject=unique, spoolLocation=location).load()
+        error = error_of(lambda: finish(frame.writeStream.format("noop").start()))  # noqa: B023
+        assert f"NatsError: the spool of the option 'spoolLocation' ({location!r}) cannot be opened: " in error
+
+
+def test_a_checkpoint_of_a_stream_is_refused(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
+) -> None:
+    nats_py.create_stream(unique)
+
+    def run(**options: Any) -> None:
+        frame = nats(spark.readStream, nats_server, **options).load()
+        writer = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
+        finish(writer.trigger(availableNow=True).start())
+
+    run(stream=unique)
+    assert "is not one of core NATS; was the checkpoint another query's?" in error_of(lambda: run(subject=unique))
+
+
+# Requests
+
+
+def test_every_request_is_answered_once(spark: SparkSession, nats_server: Server, unique: str, tmp_path: Path) -> None:
+    requests = nats(spark.readStream, nats_server, subject=f"{unique}.sum", minPartitions=2).load()
+    answers = requests.where("reply IS NOT NULL").selectExpr(
+        "reply AS subject",
+        "string(aggregate(from_json(string(payload), 'array<bigint>'), 0L, (a, b) -> a + b)) AS payload",
+        "map('Computed-By', array('spark'), 'Asked', headers['Number']) AS headers",
+    )
+    query = nats(answers.writeStream, nats_server, checkpointLocation=str(tmp_path)).start()
+    prefix = f"_INBOX_{unique}"
+    with (
+        running(query),
+        NatsPy(nats_server.url, inbox_prefix=prefix.encode()) as client,
+        client.collect(f"{prefix}.>") as collected,
+    ):
+        wait_for_subscriptions(nats_server, f"{unique}.sum")
+        for i in range(50):  # nobody waits for these
+            client.publish(f"{unique}.sum", b"[1]", reply=f"gone.{unique}.{i}")
+
+        async def ask(i: int) -> tuple[bytes, dict[str, Any]]:
+            headers = {"Number": str(i)}
+            message = await client.nats.request(f"{unique}.sum", b"[%d, 1000]" % i, timeout=60, headers=headers)
+            return message.data, message.headers or {}
+
+        async def ask_all() -> list[tuple[bytes, dict[str, Any]]]:
+            return await asyncio.gather(*map(ask, range(1000)))
+
+        found = client.run(ask_all(), 90)
+        publish(client, f"{unique}.sum", 0, 1)  # no request, and the last of all
+        wait_until(lambda: sum(p["numInputRows"] for p in query.recentProgress) == 1051, timeout=60)
+        assert len(collected.messages) == 1000
+    assert [payload for payload, _ in found] == [b"%d" % (1000 + i) for i in range(1000)]
+    assert [headers for _, headers in found] == [{"Computed-By": ["spark"], "Asked": [str(i)]} for i in range(1000)]
+
+
+# The log of the driver's Python process cannot be seen from here, so for what is logged the reader runs in this one.
+
+
+class Here:
+    """A reader that is asked for micro-batches as Spark does it."""
+
+    def __init__(self, url: str, **options: str) -> None:
+        schema = StructType().add("payload", "binary").add("timestamp", "timestamp")
+        self.reader = NatsCoreStreamReader(parse_read({"servers": url, "subject": "a", **options}, True), schema)
+        self._executors = pickle.dumps(self.reader)
+        self.offset: dict[str, Any] = self.reader.initialOffset()
+
+    @property
+    def received(self) -> int:
+        self.reader.latestOffset(self.offset, ReadAllAvailable())
+        latest = self.reader.reportLatestOffset()
+        return int(latest["messages"]) if latest else 0
+
+    def micro_batch(self) -> list[int]:
+        start, self.offset = self.offset, self.reader.latestOffset(self.offset, self.reader.getDefaultReadLimit())
+        rows = self.read(start, self.offset)
+        self.reader.commit(self.offset)
+        return [int(payload) for payload, _ in rows]
+
+    def read(self, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[bytes, datetime]]:
+        executor = pickle.loads(self._executors)
+        partitions = [pickle.loads(pickle.dumps(partition)) for partition in self.reader.partitions(start, end)]
+        batches = [batch for partition in partitions for batch in executor.read(partition)]
+        return [(row["payload"], row["timestamp"]) for batch in batches for row in batch.to_pylist()]
+
+
+@contextmanager
+def here(url: str, **options: str) -> Iterator[Here]:
+    reader = Here(url, **options)
+    try:
+        yield reader
+    finally:
+        reader.reader.stop()
+
+
+def test_the_newest_messages_are_dropped_and_counted_when_too_many_wait(
+    nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with here(nats_server.url, subject=unique, maxBufferedBytes="20000") as reader:
+        publish(nats_py, unique, 0, 10_000)
+        reader.reader.stop()  # all has been received then
+        with caplog.at_level(logging.WARNING):
+            rows = reader.micro_batch()
+            assert reader.micro_batch() == []
+    assert 10 < len(rows) < 10_000
+    assert rows == list(range(len(rows)))
+    (record,) = caplog.records
+    assert re.fullmatch(
+        rf"core NATS, {unique}: {10_000 - len(rows)} messages since \S+ were dropped, because 20000 bytes were waiting "
+        "already",
+        record.getMessage(),
+    )
+
+
+def test_what_a_micro_batch_has_taken_waits_no_longer(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    with here(nats_server.url, subject=unique, maxBufferedBytes="100000") as reader:
+        start = reader.offset
+        nats_py.publish(unique, b"x" * 99_000)
+        wait_until(lambda: reader.received == 1)
+        end = reader.reader.latestOffset(start, ReadAllAvailable())
+        first = reader.read(start, end)
+        nats_py.publish(unique, b"y" * 99_000)
+        wait_until(lambda: reader.received == 2)
+        assert reader.read(start, end) == first  # as often as it is asked for
+        reader.reader.commit(end)
+        assert reader.read(end, reader.reader.latestOffset(end, ReadAllAvailable()))[0][0] == b"y" * 99_000
+
+
+def test_a_gap_is_said(server_factory: ServerFactory, caplog: pytest.LogCaptureFixture) -> None:
+    server = server_factory()
+    with here(server.url) as reader, caplog.at_level(logging.WARNING):
+        server.kill()
+        wait_until(lambda: caplog.records)
+        assert re.fullmatch(
+            rf".*{server.url}.*; what is published to a until it is made again is missed",
+            caplog.records[0].getMessage(),
+        )
+        caplog.clear()
+        server.start()
+        wait_for_subscriptions(server, "a")
+        with NatsPy(server.url) as client:
+            publish(client, "a", 0, 5)
+        wait_until(lambda: reader.received == 5)
+        assert reader.micro_batch() == [0, 1, 2, 3, 4]
+        (record,) = caplog.records
+        at = r"\d{4}-\d\d-\d\dT[\d:.]+\+00:00"
+        assert re.fullmatch(
+            rf"core NATS, a: what was published from {at} to {at} was missed, because there was no connection \(.+\)",
+            record.getMessage(),
+        )
+
+
+def test_a_slow_consumer_is_connected_again(caplog: pytest.LogCaptureFixture) -> None:
+    turns = iter(range(3))
+
+    def script(peer: Peer) -> None:
+        turn = next(turns)
+        peer.let_in()
+        peer.expect(b"PING\r\n")
+        peer.send(b"PONG\r\nMSG a 1 1\r\n%d\r\n" % turn)
+        if turn < 2:
+            peer.send(b"PING\r\n")
+            peer.expect(b"PONG\r\n")  # the subscription stands
+            peer.send(b"MSG a 1 2\r\n1%d\r\n-ERR 'Slow Consumer'\r\n" % turn)
+        else:
+            peer.wait_for_close()
+
+    with scripted_server(script) as url, here(url, requestTimeout="1s") as reader, caplog.at_level(logging.WARNING):
+        wait_until(lambda: reader.reader._backlog and reader.reader._backlog.end == 5)
+        caplog.clear()
+        assert reader.micro_batch() == [0, 10, 1, 11, 2]
+        (record,) = caplog.records
+    assert record.getMessage().count("was missed, because there was no connection") == 2
+    assert record.getMessage().count("Slow Consumer") == 2
+
+
+def test_a_server_that_does_not_let_us_in_again_ends_the_query(server_factory: ServerFactory) -> None:
+    server = server_factory()
+    with here(server.url) as reader:
+        server.kill()
+        with NatsServer("authorization { token: other }", port=server.port):
+
+            def failed() -> bool:
+                try:
+                    reader.reader.latestOffset(reader.offset, ReadAllAvailable())
+                except AuthorizationError:
+                    return True
+                return False
+
+            wait_until(failed)
+
+
+def test_a_server_that_is_not_there_at_the_start_is_said(server_factory: ServerFactory) -> None:
+    server = server_factory()
+    server.kill()
+    with pytest.raises(NatsConnectionError, match="no NATS server could be reached"):
+        Here(server.url)
+
+
+def test_stopping_unsubscribes_and_keeps_what_was_on_its_way() -> None:
+    def script(peer: Peer) -> None:
+        peer.let_in()
+        peer.expect(b"PING\r\n")
+        peer.send(b"PONG\r\n")
+        peer.expect(b"UNSUB 1\r\n")
+        peer.send(b"MSG a 1 1\r\n1\r\n")
+        peer.expect(b"PING\r\n")
+        peer.send(b"MSG a 1 1\r\n2\r\nPONG\r\n")
+        peer.wait_for_close()
+
+    with scripted_server(script) as url:
+        reader = Here(url)
+        reader.reader.stop()
+        assert not [thread for thread in threading.enumerate() if thread.name == "nats-receiver"]
+        assert reader.micro_batch() == [1, 2]
+
+
+def test_a_stopped_reader_leaves_no_connection(nats_server: Server, unique: str) -> None:
+    reader = Here(nats_server.url, subject=unique, connectionName=unique, receivers="2")
+    names = [each["name"] for each in monitoring(nats_server, "connz")["connections"]]
+    assert names.count(unique) == 2
+    reader.reader.stop()
+    wait_until(lambda: unique not in [each["name"] for each in monitoring(nats_server, "connz")["connections"]])
+
+
+def test_a_query_for_what_there_is_reads_what_had_been_received_at_its_start(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    with here(nats_server.url, subject=unique) as reader:
+        publish(nats_py, unique, 0, 10)
+        wait_until(lambda: reader.received == 10)
+        reader.reader.prepareForTriggerAvailableNow()
+        publish(nats_py, unique, 10, 20)
+        wait_until(lambda: reader.received == 20)
+        assert reader.micro_batch() == list(range(10))
+        assert reader.micro_batch() == []
+
+
+def test_going_on_without_an_unfinished_micro_batch_is_warned_about(
+    nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    lost = {"epoch": "0123456789abcdef", "messages": 7}
+    before = {"epoch": "0123456789abcdef", "messages": 4}
+    with (
+        here(nats_server.url, subject=unique) as reader,
+        pytest.raises(DataLossError, match=f"^3 messages of {unique},"),
+    ):
+        reader.read(before, lost)
+    with here(nats_server.url, subject=unique, failOnDataLoss="false") as reader:
+        with caplog.at_level(logging.WARNING):
+            assert reader.read(before, lost) == []
+        (record,) = caplog.records
+        assert record.getMessage() == (
+            f"3 messages of {unique}, which a micro-batch was about to process when the query ended, are gone with the "
+            "process that had received them; the query goes on with what is published now"
+        )
+        assert reader.read(lost, lost) == []
+        reader.offset = lost
+        publish(nats_py, unique, 0, 2)
+        wait_until(lambda: reader.received == 2)
+        assert reader.micro_batch() == [0, 1]
+    with here(nats_server.url, subject=unique) as reader, pytest.raises(NatsError, match="is not one of core NATS"):
+        reader.reader.latestOffset({"ORDERS": {"created": "then", "next": 5}}, ReadAllAvailable())
+
+
+def test_the_spool_holds_a_micro_batch_before_spark_knows_of_it(
+    nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
+) -> None:
+    options = {"subject": unique, "spoolLocation": str(tmp_path)}
+    with here(nats_server.url, **options) as reader:
+        publish(nats_py, unique, 0, 5)
+        wait_until(lambda: reader.received == 5)
+        start, end = reader.offset, reader.reader.latestOffset(reader.offset, ReadAllAvailable())
+        rows = reader.read(start, end)
+    with here(nats_server.url, **options) as another:
+        assert another.read(start, end) == rows  # their times too
+        another.reader.commit(end)
+        another.offset = end
+        publish(nats_py, unique, 5, 6)
+        wait_until(lambda: another.received == 1)
+        assert another.micro_batch() == [5]
+    assert not list(tmp_path.glob("*/*"))

@@ -136,7 +136,7 @@ def test_several_receivers_share_the_messages(
         assert sorted(payloads(read())) == list(range(20_000))
         stamps = [row.timestamp for row in read()]
         assert len(set(stamps)) > 1
-        carried = [c["out_msgs"] for c in monitoring(nats_server, "connz")["connections"] if c["name"] == unique]
+        carried = [c["out_msgs"] for c in monitoring(nats_server, "connz")["connections"] if c.get("name") == unique]
         assert len(carried) == 3
         assert all(carried)
 
@@ -542,10 +542,10 @@ def test_stopping_unsubscribes_and_keeps_what_was_on_its_way() -> None:
 
 def test_a_stopped_reader_leaves_no_connection(nats_server: Server, unique: str) -> None:
     reader = Here(nats_server.url, subject=unique, connectionName=unique, receivers="2")
-    names = [each["name"] for each in monitoring(nats_server, "connz")["connections"]]
+    names = [each.get("name") for each in monitoring(nats_server, "connz")["connections"]]
     assert names.count(unique) == 2
     reader.reader.stop()
-    wait_until(lambda: unique not in [each["name"] for each in monitoring(nats_server, "connz")["connections"]])
+    wait_until(lambda: unique not in [each.get("name") for each in monitoring(nats_server, "connz")["connections"]])
 
 
 def test_a_query_for_what_there_is_reads_what_had_been_received_at_its_start(

@@ -286,10 +286,15 @@ def test_an_uncaptured_or_acknowledged_write_is_not_warned_about(
 ) -> None:
     nats_py.create_stream(unique)
     without = server_factory(jetstream=False)
+    permissions = 'publish: { deny: ["$JS.>"] }, subscribe: { deny: ["_INBOX.>"] }'
+    strict = server_factory(
+        f"authorization {{ users: [ {{ user: ann, password: pw, permissions: {{ {permissions} }} }} ] }}"
+    )
     for server, options in (
         (nats_server, {"subject": f"other.{unique}"}),
         (nats_server, {"subject": f"{unique}.x", "stream": unique}),
         (without, {"subject": f"{unique}.x"}),
+        (strict, {"subject": f"{unique}.x", "user": "ann", "password": "pw"}),
     ):
         write_here(server, **options)
     assert not caplog.records

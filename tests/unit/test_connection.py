@@ -295,6 +295,65 @@ def test_a_permissions_error_leaves_the_connection_open():
         assert not connection.closed
 
 
+def test_subjects_of_one_subscription_arrive_together_and_in_order():
+    def script(peer):
+        peer.let_in()
+        assert peer.expect(b"SUB c 3\r\n") == b"SUB a 1\r\nSUB b 2\r\nSUB c 3\r\n"
+        peer.send(b"".join(b"MSG x %d 1\r\n%d\r\n" % (sid, i) for i, sid in enumerate((2, 1, 3, 2, 7, 1))))
+        peer.wait_for_close()
+
+    with scripted_server(script) as url, connect(options(url)) as connection:
+        both, other = connection.subscribe("a", "b"), connection.subscribe("c")
+        assert payloads(connection.next(both, 5)) == [b"0", b"1", b"3", b"5"]
+        assert payloads(connection.next(other, 5)) == [b"2"]
+
+
+def test_draining_ends_a_subscription_behind_all_that_was_on_its_way():
+    def script(peer):
+        peer.let_in()
+        peer.expect(b"SUB b g 2\r\n")
+        assert peer.expect(b"UNSUB 2 5\r\n") == b"UNSUB 1 5\r\nUNSUB 2 5\r\n"
+        peer.send(b"MSG a 1 1\r\n1\r\n")
+        peer.expect(b"UNSUB 1\r\nUNSUB 2\r\nPING\r\n")
+        peer.send(b"MSG b 2 1\r\n2\r\nPONG\r\nMSG a 1 1\r\n3\r\n")
+        peer.wait_for_close()
+
+    with scripted_server(script) as url, connect(options(url)) as connection:
+        subscription = connection.subscribe("a", "b", queue="g")
+        connection.limit(subscription, 5)
+        assert [p for messages in connection.drain(subscription) for p in payloads(messages)] in (
+            [b"1", b"2"],
+            [b"1", b"2", b"3"],  # when it came in the same bytes as the PONG
+        )
+        assert not subscription.pending
+
+
+def test_a_mark_is_passed_when_the_server_answers_and_has_reported_no_error():
+    def script(peer):
+        peer.let_in()
+        peer.expect(b"PING\r\n")
+        peer.send(b"PONG\r\n")
+        peer.expect(b"PING\r\n")
+        peer.send(b"-ERR 'Permissions Violation for Publish to \"a\"'\r\nPONG\r\n")
+        peer.wait_for_close()
+
+    with scripted_server(script) as url, connect(options(url)) as connection:
+        subscription = connection.subscribe("x")
+        first = connection.mark()
+        assert connection.passed < first
+        while connection.passed < first:
+            connection.next(subscription, 0.05)
+        second = connection.mark()
+        with pytest.raises(PermissionsError):
+            connection.next(subscription, 5)
+        connection.next(subscription, 0.05)
+        assert first == connection.passed < second
+
+
+def payloads(messages):
+    return [messages.payload_at(i) for i in range(len(messages))]
+
+
 def test_an_error_that_ends_the_connection_closes_it():
     def script(peer):
         peer.let_in()

@@ -35,7 +35,7 @@ def fail_at_first(batches):
     context = TaskContext.get()
     for batch in batches:
         yield batch
-        if failing == "failing" and context.attemptNumber() == 0 and context.partitionId() % 2 == 0:
+        if failing == "failing" and context.attemptNumber() == 0 and context.partitionId() == 0:
             open(folder + "/failed", "a").write("once")
             raise RuntimeError("injected")
 
@@ -47,7 +47,7 @@ query = (
 )
 
 def wait_until(condition):
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 180
     while not condition():
         assert query.exception() is None, query.exception()
         assert time.monotonic() < deadline

@@ -225,9 +225,7 @@ class Receiver:
             self._connection.close()
 
     def _keep(self, messages: Messages) -> None:
-        # The decoder's buffer begins where a frame or a control line does.
-        wire = messages.buffer[: int(messages.payload.end[-1]) + 2].tobytes()
-        self._backlog.add(Piece(wire, len(messages), time.time_ns() // 1000))
+        self._backlog.add(Piece(messages.wire(), len(messages), time.time_ns() // 1000))
 
     def _keep_pending(self) -> None:
         while self._subscription.pending:

@@ -98,6 +98,11 @@ class Messages:
             return HeaderColumn(no_headers(len(self)), 0)
         return split_blocks(self.gather(self.header))
 
+    def wire(self) -> bytes:
+        """Return what was received up to the end of the last message: whole frames, and control lines between them."""
+        # The buffer begins where a frame or a control line does; a frame ends in CRLF.
+        return self.buffer[: int(self.payload.end[-1]) + 2].tobytes()
+
     def payload_at(self, i: int) -> bytes:
         """Return the payload of message ``i``."""
         return self.buffer[self.payload.start[i] : self.payload.end[i]].tobytes()

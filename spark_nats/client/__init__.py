@@ -3,6 +3,7 @@
 =====================  ======================================================================
 :mod:`.connection`     one connection: handshake, requests, subscriptions, flush, keep-alive
 :mod:`.transport`      its socket, with a time limit on every wait
+:mod:`.tls`            what is asked of TLS
 :mod:`.servers`        server URLs
 :mod:`.auth`           credentials, and what they add to CONNECT
 :mod:`.pool`           connections kept for the next task of the same process
@@ -20,6 +21,7 @@ from spark_nats.client.auth import Credentials
 from spark_nats.client.connection import Connection, ConnectionOptions, Subscription, connect
 from spark_nats.client.pool import borrow
 from spark_nats.client.servers import Server, parse_servers
+from spark_nats.client.tls import TlsOptions
 
 __all__ = [
     "Connection",
@@ -27,6 +29,7 @@ __all__ = [
     "Credentials",
     "Server",
     "Subscription",
+    "TlsOptions",
     "borrow",
     "connect",
     "parse_servers",

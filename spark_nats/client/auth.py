@@ -2,22 +2,109 @@
 
 from __future__ import annotations
 
+import base64
+import re
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from spark_nats.protocol.control import ConnectOptions
+from spark_nats.errors import AuthorizationError
+from spark_nats.protocol.control import ConnectOptions, ServerInfo
+
+# Both blocks of a .creds file, as the server and its clients find them: dashes around a title, the text, dashes.
+_BLOCK = re.compile(r"-{3,}BEGIN ([A-Z ]+)-{3,}\s+([\w\-.=]+)\s+-{3,}END [A-Z ]+-{3,}")
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a client proves itself with. At most one of user and token is set."""
+    """What a client proves itself with: a user with a password, a token, an nkey, or an nkey with a JWT.
+
+    Attributes:
+        user: user name.
+        password: its password.
+        token: authentication token.
+        nkey_seed: private key of an nkey (``SU…``), which signs what the server asks to sign and is never sent.
+        jwt: what an account says of the user, beside ``nkey_seed``.
+    """
 
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     token: str | None = field(default=None, repr=False)
+    nkey_seed: str | None = field(default=None, repr=False)
+    jwt: str | None = field(default=None, repr=False)
 
     def __bool__(self) -> bool:
-        return self.user is not None or self.token is not None
+        return self.user is not None or self.token is not None or self.nkey_seed is not None
 
-    def apply(self, options: ConnectOptions) -> ConnectOptions:
-        """Return ``options`` with these credentials in them."""
-        return replace(options, user=self.user, password=self.password, auth_token=self.token)
+    def apply(self, options: ConnectOptions, info: ServerInfo) -> ConnectOptions:
+        """Return ``options`` with these credentials in them.
+
+        Args:
+            options: what CONNECT says besides.
+            info: what the server said of itself; its nonce is what is signed.
+
+        Raises:
+            AuthorizationError: the server asks for credentials of another kind, or the package ``nkeys`` is missing.
+            ValueError: the seed is none.
+        """
+        if self.nkey_seed is None:
+            return replace(options, user=self.user, password=self.password, auth_token=self.token)
+        if not info.nonce:
+            if info.auth_required:
+                raise AuthorizationError(
+                    "the server sent nothing to sign, so it lets nobody in with an nkey or a JWT; check the options "
+                    "'nkeySeedFile', 'credentialsFile' or 'context', or log in with another way"
+                )
+            return options  # it lets everybody in
+        key = key_pair(self.nkey_seed)
+        signature = base64.urlsafe_b64encode(key.sign(info.nonce.encode())).decode().rstrip("=")
+        if self.jwt is not None:
+            return replace(options, jwt=self.jwt, sig=signature)
+        return replace(options, nkey=key.public_key.decode(), sig=signature)
+
+
+def key_pair(seed: str) -> Any:
+    """Return the key pair of a user's nkey, of the package ``nkeys``.
+
+    Raises:
+        AuthorizationError: the package is not installed.
+        ValueError: this is no seed of a user. The message does not carry it.
+    """
+    try:
+        import nkeys
+    except ImportError:
+        raise AuthorizationError(
+            "to log in with an nkey or a JWT the package 'nkeys' is needed, on the driver and on every executor: "
+            'install it with: pip install "spark-nats[nkeys]"'
+        ) from None
+    try:
+        key = nkeys.from_seed(seed.encode())
+        is_users = key.public_key.startswith(b"U")
+    except Exception:  # nkeys lets errors of several libraries through
+        is_users = False
+    if not is_users:
+        raise ValueError("is not an nkey seed of a user, which begins with SU")
+    return key
+
+
+def parse_creds(text: str) -> Credentials:
+    """Read a ``.creds`` file: a user's JWT and nkey seed, each between lines of dashes.
+
+    Raises:
+        ValueError: one of them is missing. The message carries neither.
+    """
+    blocks = dict(_BLOCK.findall(text))
+    if "NATS USER JWT" not in blocks or "USER NKEY SEED" not in blocks:
+        raise ValueError("holds no NATS USER JWT and USER NKEY SEED, as a .creds file does")
+    return Credentials(jwt=blocks["NATS USER JWT"], nkey_seed=blocks["USER NKEY SEED"])
+
+
+def parse_seed(text: str) -> Credentials:
+    """Read an nkey seed: alone, or among comments or the other lines of an nkey file.
+
+    Raises:
+        ValueError: there is none.
+    """
+    found = re.search(r"^\s*(SU[A-Z2-7]{56})\s*$", text, re.MULTILINE)
+    if not found:
+        raise ValueError("is not an nkey seed of a user, which begins with SU")
+    return Credentials(nkey_seed=found[1])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import ssl
 import time
 from collections import deque
 from collections.abc import Callable
@@ -21,6 +22,7 @@ import pyarrow as pa
 
 from spark_nats.client.auth import Credentials
 from spark_nats.client.servers import Server
+from spark_nats.client.tls import TlsOptions
 from spark_nats.client.transport import Transport
 from spark_nats.errors import (
     AuthorizationError,
@@ -65,8 +67,9 @@ class ConnectionOptions:
     Attributes:
         servers: tried in this order until one lets us in.
         credentials: used where a server's URL has none of its own.
+        tls: asks for TLS; when None it is used where a server's URL asks for it or the server requires it.
         name: how the server's monitoring calls this connection.
-        connect_timeout: seconds for connection and handshake, for each server.
+        connect_timeout: seconds for connection, TLS and login, for each server.
         request_timeout: seconds to wait for an answer, or for the server to take what is sent.
         ping_interval: seconds of silence after which the server is pinged; after two unanswered pings it is lost.
         inbox_prefix: first tokens of the subjects on which answers are awaited.
@@ -75,6 +78,7 @@ class ConnectionOptions:
 
     servers: tuple[Server, ...] = (Server("localhost"),)
     credentials: Credentials = field(default=Credentials(), repr=False)
+    tls: TlsOptions | None = None
     name: str = "spark-nats"
     connect_timeout: float = 5.0
     request_timeout: float = 5.0
@@ -148,10 +152,11 @@ class Connection:
         self._error_reported = False
         self._in_frame = False  # something is sent only in part, and nothing may come between
         self._pongs_owed = 0
+        deadline = time.monotonic() + options.connect_timeout
         self._transport = Transport.open(server, options.connect_timeout)
         self._last_heard = time.monotonic()  # or last pinged
         try:
-            self._handshake(time.monotonic() + options.connect_timeout)
+            self._handshake(deadline)
         except BaseException:
             self.close()
             raise
@@ -173,21 +178,53 @@ class Connection:
     # Handshake
 
     def _handshake(self, deadline: float) -> None:
+        tls = self.options.tls
+        if tls and tls.handshake_first:
+            self._start_tls(tls, deadline)
         if not self._receive_until(lambda: self.info != ServerInfo(), deadline):
             raise NatsTimeoutError(
-                f"accepted the connection but sent no INFO in {self.options.connect_timeout:g} s; is it a NATS server?"
+                f"accepted the connection but sent no INFO in {self.options.connect_timeout:g} s; is it a NATS server, "
+                "and if it expects TLS first, is the option 'tlsHandshakeFirst' set?"
             )
-        if self.info.tls_required:
-            raise NatsConnectionError("requires TLS, which this version does not speak yet")
+        if not self._transport.encrypted:
+            asked = tls is not None or self.server.tls
+            if asked and not (self.info.tls_required or self.info.tls_available):
+                raise NatsConnectionError("does not offer TLS, which is asked for; no credentials were sent")
+            if asked or self.info.tls_required:
+                self._start_tls(tls or TlsOptions(), deadline)
         # The package's version belongs to the package, so it is looked up late.
         from spark_nats import __version__
 
+        hello = ConnectOptions(
+            name=self.options.name,
+            version=__version__,
+            echo=self.options.echo,
+            tls_required=self._transport.encrypted,
+        )
         credentials = self.server.credentials or self.options.credentials
-        hello = credentials.apply(ConnectOptions(name=self.options.name, version=__version__, echo=self.options.echo))
+        hello = credentials.apply(hello, self.info)
         self._send(hello.encode(), deadline)
         self._ping(deadline)
         if not self._wait_for_pong(deadline):
             raise NatsTimeoutError(f"did not answer CONNECT in {self.options.connect_timeout:g} s")
+
+    def _start_tls(self, tls: TlsOptions, deadline: float) -> None:
+        if self.info.tls_verify and tls.certificate is None:
+            raise NatsConnectionError("requires a client certificate; set the options 'tlsCertFile' and 'tlsKeyFile'")
+        self._decoder = Decoder()  # whatever came in the clear behind INFO is not the server's word
+        name = tls.server_name or self.server.host
+        try:
+            self._transport.start_tls(tls.context(), name, deadline)
+        except TimeoutError:
+            raise NatsTimeoutError(f"the TLS handshake was not done in {self.options.connect_timeout:g} s") from None
+        except ssl.SSLCertVerificationError as error:
+            raise NatsConnectionError(
+                f"the server's certificate cannot be verified for the name {name!r}: {error.verify_message}; "
+                "check the options 'tlsCaFile' and 'tlsServerName'"
+            ) from None
+        except OSError as error:
+            hint = "; does the server do TLS first ('tlsHandshakeFirst')?" if tls.handshake_first else ""
+            raise NatsConnectionError(f"the TLS handshake failed: {_reason(error)}{hint}") from None
 
     # Subscriptions and messages
 
@@ -488,7 +525,8 @@ class Connection:
             self.close()
         if is_authorization_error(text):
             return AuthorizationError(
-                f"{self.server} refused the credentials: {text}; check the options 'user', 'password' and 'token'"
+                f"{self.server} refused the credentials: {text}; check the options 'user' and 'password', 'token', "
+                "'nkeySeedFile', 'credentialsFile' or 'context', or the client certificate"
             )
         return ServerError(f"{self.server} reported: {text}", text)
 

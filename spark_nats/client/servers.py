@@ -1,8 +1,12 @@
-"""Server URLs: ``nats://[user:password@|token@]host[:port]``."""
+"""Server URLs: ``nats://[user:password@|token@]host[:port]``, or ``tls://`` to ask for TLS.
+
+Only servers that were named are ever connected to. What a server says of others (``connect_urls`` in INFO) is not used,
+so nobody can lead a client, and its credentials, to a place that its user did not choose.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from urllib.parse import unquote, urlsplit
 
 from spark_nats.client.auth import Credentials
@@ -12,19 +16,22 @@ DEFAULT_PORT = 4222
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where a server listens, and the credentials that its URL carries."""
+    """Where a server listens, whether its URL asks for TLS, and the credentials that the URL carries."""
 
     host: str
     port: int = DEFAULT_PORT
     credentials: Credentials = field(default=Credentials(), repr=False)
+    tls: bool = False
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"nats://{host}:{self.port}"
+        return f"{'tls' if self.tls else 'nats'}://{host}:{self.port}"
 
 
 def parse_servers(text: str) -> tuple[Server, ...]:
     """Parse a comma-separated list of server URLs; the scheme ``nats://`` may be left out.
+
+    If one of them asks for TLS, all do, since a client must not fall back to less.
 
     Raises:
         ValueError: a URL is not one. The message carries no userinfo.
@@ -32,7 +39,8 @@ def parse_servers(text: str) -> tuple[Server, ...]:
     urls = [url.strip() for url in text.split(",") if url.strip()]
     if not urls:
         raise ValueError("names no server")
-    return tuple(_parse(url) for url in urls)
+    servers = tuple(_parse(url) for url in urls)
+    return tuple(replace(server, tls=True) for server in servers) if any(s.tls for s in servers) else servers
 
 
 def _parse(url: str) -> Server:
@@ -44,8 +52,8 @@ def _parse(url: str) -> Server:
         host, port = parts.hostname, parts.port
     except ValueError:
         raise ValueError(f"is not a server URL such as nats://localhost:4222: {shown!r}") from None
-    if parts.scheme != "nats":
-        raise ValueError(f"has the scheme {parts.scheme!r}, of which nothing is known here; use nats://")
+    if parts.scheme not in ("nats", "tls"):
+        raise ValueError(f"has the scheme {parts.scheme!r}, of which nothing is known here; use nats:// or tls://")
     if not host or parts.path.strip("/") or parts.query or parts.fragment:
         raise ValueError(f"is not a server URL such as nats://localhost:4222: {shown!r}")
     user = unquote(parts.username) if parts.username else None
@@ -56,4 +64,4 @@ def _parse(url: str) -> Server:
         credentials = Credentials(token=user)
     else:
         credentials = Credentials(user=user, password=password)
-    return Server(host, DEFAULT_PORT if port is None else port, credentials)
+    return Server(host, DEFAULT_PORT if port is None else port, credentials, tls=parts.scheme == "tls")

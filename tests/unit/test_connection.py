@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from spark_nats.client import ConnectionOptions, Credentials, connect, parse_servers
+from spark_nats.client import ConnectionOptions, Credentials, TlsOptions, connect, parse_servers
 from spark_nats.errors import (
     AuthorizationError,
     NatsConnectionError,
@@ -105,16 +105,69 @@ def test_a_server_that_never_answers_connect_is_given_up():
         connect(options(url, connect_timeout=0.2))
 
 
-def test_a_server_that_requires_tls_is_refused_before_credentials_are_sent():
+def test_a_server_that_requires_tls_is_sent_nothing_in_the_clear():
     seen = []
 
     def script(peer):
         peer.send(INFO.replace(b'"proto"', b'"tls_required":true,"proto"'))
-        seen.append(peer.connection.recv(100))
+        seen.append(peer.connection.recv(10000))
 
-    with scripted_server(script) as url, pytest.raises(NatsConnectionError, match="requires TLS"):
-        connect(options(url, credentials=Credentials(token="t")))
-    assert seen in ([], [b""])
+    with scripted_server(script) as url, pytest.raises(NatsConnectionError, match="the TLS handshake failed"):
+        connect(options(url, credentials=Credentials(token="t0ken")))
+    assert seen[0].startswith(b"\x16\x03")  # a handshake record
+    assert b"t0ken" not in seen[0]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "tls"),
+    [("tls", None), ("nats", TlsOptions(server_name="localhost")), ("nats", TlsOptions(ca="irrelevant"))],
+)
+def test_a_server_without_the_tls_that_was_asked_for_is_sent_nothing_at_all(scheme, tls):
+    seen = []
+
+    def script(peer):
+        peer.send(INFO)
+        seen.append(peer.connection.recv(10000))
+
+    with scripted_server(script) as url, pytest.raises(NatsConnectionError, match="does not offer TLS, which is asked"):
+        connect(options(url.replace("nats", scheme), tls=tls, credentials=Credentials(token="t0ken")))
+    assert seen == [b""]
+
+
+def test_a_tls_handshake_without_end_is_given_up():
+    def script(peer):
+        peer.send(INFO.replace(b'"proto"', b'"tls_required":true,"proto"'))
+        peer.wait_for_close()
+
+    with (
+        scripted_server(script) as url,
+        pytest.raises(NatsConnectionError, match=r"the TLS handshake was not done in 0\.3 s"),
+    ):
+        connect(options(url, connect_timeout=0.3))
+
+
+def test_one_tls_url_asks_for_tls_at_every_server():
+    servers = parse_servers("nats://one:1,tls://two,three")
+    assert [str(server) for server in servers] == ["tls://one:1", "tls://two:4222", "tls://three:4222"]
+
+
+def test_a_server_that_names_others_leads_nobody_to_them():
+    visitors = []
+
+    def stranger(peer):
+        visitors.append(peer.let_in())
+
+    def script(peer):
+        other = f'"connect_urls":["{stranger_url.removeprefix("nats://")}"],"proto"'.encode()
+        peer.send(INFO.replace(b'"proto"', other))
+        peer.expect(b"PING\r\n")
+
+    with scripted_server(stranger) as stranger_url, scripted_server(script) as url:
+        with pytest.raises(NatsConnectionError, match="closed the connection"):
+            connect(options(url, credentials=Credentials(token="t0ken")))
+        with pytest.raises(NatsConnectionError):
+            connect(options(url, credentials=Credentials(token="t0ken")))
+    assert visitors == []
 
 
 def test_something_that_is_not_nats_is_a_protocol_error():

@@ -1,0 +1,64 @@
+"""TLS: what the user asks for, and the context that a connection makes of it."""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class TlsOptions:
+    """How to encrypt, and whom to trust. To have one is to ask for TLS.
+
+    Contents and not names of files, because a connection is made on any executor.
+
+    Attributes:
+        ca: certificates in PEM, the only ones that are trusted; the system's when None.
+        certificate: the client's certificate in PEM, with those that lead to its authority.
+        key: its private key in PEM, unencrypted; None when ``certificate`` holds it too.
+        server_name: the name that the server's certificate must have; the host of the server's URL when None.
+        handshake_first: whether the handshake comes before INFO (ADR-40).
+    """
+
+    ca: str | None = None
+    certificate: str | None = field(default=None, repr=False)
+    key: str | None = field(default=None, repr=False)
+    server_name: str | None = None
+    handshake_first: bool = False
+
+    def context(self) -> ssl.SSLContext:
+        """Return a context that verifies certificate and name of a server, in TLS 1.2 or newer.
+
+        Raises:
+            ValueError: a certificate or key cannot be used. The message carries no part of it.
+        """
+        if self.ca == "":
+            raise ValueError("the certificates to trust are none")  # to OpenSSL this means the system's
+        try:
+            ca = None if self.ca is None else self.ca.encode("ascii", "ignore").decode()  # comments may have any letter
+            context = ssl.create_default_context(cadata=ca)
+        except ssl.SSLError:
+            raise ValueError("the certificates to trust are not in PEM") from None
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if self.certificate is not None:
+            try:
+                with _file(self.certificate) as certificate, _file(self.key or self.certificate) as key:
+                    # Without a password OpenSSL would ask for one on the terminal.
+                    context.load_cert_chain(certificate, key, password="")
+            except (ssl.SSLError, ValueError) as error:
+                raise ValueError(
+                    f"the client's certificate and key are not a pair of PEM files, or the key is encrypted: {error}"
+                ) from None
+        return context
+
+
+@contextlib.contextmanager
+def _file(text: str) -> Iterator[str]:
+    """Give a text a path, since ``ssl`` takes client certificates from nothing else; it never has a name on a disk."""
+    with tempfile.TemporaryFile() as file:
+        file.write(text.encode())
+        file.seek(0)  # flushes too; where /dev/fd shares the position, reading begins here
+        yield f"/dev/fd/{file.fileno()}"

@@ -223,6 +223,8 @@ class Connection:
                 "check the options 'tlsCaFile' and 'tlsServerName'"
             ) from None
         except OSError as error:
+            if _is_alert(error):
+                raise AuthorizationError(f"{self.server} {_refusal(error)}") from None
             hint = "; does the server do TLS first ('tlsHandshakeFirst')?" if tls.handshake_first else ""
             raise NatsConnectionError(f"the TLS handshake failed: {_reason(error)}{hint}") from None
 
@@ -468,6 +470,8 @@ class Connection:
             data = self._transport.receive()
         except OSError as error:
             self.close()
+            if _is_alert(error):  # in TLS 1.3 a client learns only now what became of its certificate
+                raise AuthorizationError(f"{self.server} {_refusal(error)}") from None
             raise NatsConnectionError(f"the connection to {self.server} broke: {_reason(error)}") from None
         if data is None:
             self.close()
@@ -549,3 +553,12 @@ class Connection:
 def _reason(error: Exception) -> str:
     """Say in a few words what an exception means; an OSError's text without its number."""
     return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+
+
+def _is_alert(error: OSError) -> bool:
+    """Tell whether the peer has ended TLS with an alert, which says that it does not want what it was shown."""
+    return isinstance(error, ssl.SSLError) and "_ALERT_" in (error.reason or "")
+
+
+def _refusal(error: OSError) -> str:
+    return f"refused the TLS connection: {_reason(error)}; check the options 'tlsCertFile' and 'tlsKeyFile'"

@@ -31,7 +31,8 @@ class NatsDataSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        nats_options.check(options)  # here, so that load() and start() fail and not the first action
+        # Here, so that load() and start() fail and not the first action; and so that files are read now, on the driver.
+        self._settings = nats_options.parse(options)
 
     @classmethod
     def name(cls) -> str:
@@ -45,7 +46,7 @@ class NatsDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query."""
         check_source_schema(schema)
-        parsed = nats_options.parse_read(self.options, streaming=False)
+        parsed = nats_options.parse_read(self._settings, streaming=False)
         if isinstance(parsed, CoreReadOptions):
             return NatsCoreReader(parsed, schema)
         return NatsPushdownReader(parsed, schema) if parsed.filter_pushdown else NatsReader(parsed, schema)
@@ -53,7 +54,7 @@ class NatsDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a streaming query."""
         check_source_schema(schema)
-        parsed = nats_options.parse_read(self.options, streaming=True)
+        parsed = nats_options.parse_read(self._settings, streaming=True)
         if isinstance(parsed, CoreReadOptions):
             return NatsCoreStreamReader(parsed, schema)
         return NatsStreamReader(parsed, schema)
@@ -65,12 +66,12 @@ class NatsDataSource(DataSource):
                 "mode 'overwrite' is not possible: messages that were published cannot be taken back; "
                 "use mode('append'), and purge the stream yourself if that is what you want"
             )
-        parsed = nats_options.parse_write(self.options, streaming=False)
+        parsed = nats_options.parse_write(self._settings, streaming=False)
         check_sink_schema(schema, parsed)
         return NatsWriter(parsed)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> NatsStreamWriter:
         """Return the writer of a streaming query. Output mode ``complete`` publishes the whole result each time."""
-        parsed = nats_options.parse_write(self.options, streaming=True)
+        parsed = nats_options.parse_write(self._settings, streaming=True)
         check_sink_schema(schema, parsed)
         return NatsStreamWriter(parsed)

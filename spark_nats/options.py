@@ -11,15 +11,18 @@ import difflib
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import combinations
+from pathlib import Path
 from typing import Any, Literal
 
-from spark_nats.client.auth import Credentials
+from spark_nats.client.auth import Credentials, key_pair, parse_creds, parse_seed
 from spark_nats.client.connection import ConnectionOptions
-from spark_nats.client.servers import parse_servers
-from spark_nats.errors import OptionError
+from spark_nats.client.servers import Server, parse_servers
+from spark_nats.client.tls import TlsOptions
+from spark_nats.contexts import read_context
+from spark_nats.errors import AuthorizationError, OptionError
 from spark_nats.jetstream.api import api_prefix
 from spark_nats.protocol.subjects import (
     filter_violation,
@@ -109,6 +112,62 @@ def _secret(text: str) -> str:
     return text
 
 
+def _servers(text: str) -> tuple[Server, ...]:
+    servers = parse_servers(text)
+    if any(server.credentials for server in servers):
+        raise ValueError(
+            "has a user, password or token in a URL, where Spark's plans would show it; "
+            "use the options 'user' and 'password', or 'token'"
+        )
+    return servers
+
+
+def _file(text: str) -> str:
+    """Return what a file holds. Files are read here, on the driver, and nowhere else."""
+    path = Path(text).expanduser()
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"is {text!r}, which cannot be read: {error.strerror}") from None
+    except ValueError:
+        raise ValueError(f"is {text!r}, which is no text file") from None
+
+
+def _certificates(text: str) -> str:
+    content = _file(text)
+    if "-----BEGIN " not in content:
+        raise ValueError(f"is {text!r}, which is no file in PEM format")
+    return content
+
+
+def _seed(text: str) -> Credentials:
+    return _usable(parse_seed(text))
+
+
+def _seed_file(text: str) -> Credentials:
+    return _from_file(text, parse_seed)
+
+
+def _credentials_file(text: str) -> Credentials:
+    return _from_file(text, parse_creds)
+
+
+def _from_file(text: str, parse: Callable[[str], Credentials]) -> Credentials:
+    content = _file(text)
+    try:
+        return _usable(parse(content))
+    except ValueError as error:
+        raise ValueError(f"is {text!r}, which {error}") from None
+
+
+def _usable(credentials: Credentials) -> Credentials:
+    try:
+        key_pair(credentials.nkey_seed or "")
+    except AuthorizationError as error:
+        raise ValueError(f"cannot be used: {error}") from None
+    return credentials
+
+
 def _names(text: str) -> tuple[str, ...]:
     return _each(text, name_violation)
 
@@ -193,12 +252,39 @@ class Option:
 
 
 OPTIONS: tuple[Option, ...] = (
-    Option("servers", "both", parse_servers, "nats://localhost:4222", "servers to try in turn, comma-separated URLs"),
+    Option(
+        "servers",
+        "both",
+        _servers,
+        "nats://localhost:4222",
+        "servers to try in turn, comma-separated URLs; `tls://` asks for TLS",
+    ),
+    Option("context", "both", read_context, "", "context of the `nats` command line, by name or path; options win"),
     Option("user", "both", _text, "", "user name"),
     Option("password", "both", _secret, "", "password of `user`"),
     Option("token", "both", _secret, "", "authentication token, instead of `user`"),
+    Option("nkeySeedFile", "both", _seed_file, "", "file with the seed of an nkey (`SU…`) to log in with"),
+    Option("nkeySeedSecret", "both", _seed, "", "the seed itself, under a name that Spark's plans hide"),
+    Option("credentialsFile", "both", _credentials_file, "", "`.creds` file, with JWT and seed, to log in with"),
+    Option("tlsCaFile", "both", _certificates, "", "certificates (PEM) to trust instead of the system's; asks for TLS"),
+    Option("tlsCertFile", "both", _certificates, "", "the client's certificate (PEM) for mutual TLS; asks for TLS"),
+    Option("tlsKeyFile", "both", _certificates, "", "key of `tlsCertFile` (PEM, not encrypted), unless that holds it"),
+    Option(
+        "tlsServerName",
+        "both",
+        _text,
+        "",
+        "name that the server's certificate must have, instead of the URL's host; asks for TLS",
+    ),
+    Option(
+        "tlsHandshakeFirst",
+        "both",
+        _boolean,
+        "false",
+        "do TLS before anything else, as the server's `handshake_first` demands; asks for TLS",
+    ),
     Option("connectionName", "both", _text, "spark-nats", "name of our connections in the server's monitoring"),
-    Option("connectTimeout", "both", _duration, "5s", "time for connecting to one server"),
+    Option("connectTimeout", "both", _duration, "5s", "time for connecting and logging in to one server"),
     Option("requestTimeout", "both", _duration, "5s", "time for an answer of the server"),
     Option("pingInterval", "both", _duration, "2m", "silence after which the server is pinged"),
     Option("inboxPrefix", "both", _tokens, "_INBOX", "first tokens of the subjects for answers to us"),
@@ -293,8 +379,10 @@ OPTIONS: tuple[Option, ...] = (
 
 _BY_NAME = {option.name.lower(): option for option in OPTIONS}
 
+_LOGINS = ("user", "token", "nkeySeedFile", "nkeySeedSecret", "credentialsFile")
+
 _CONTRADICTIONS = (
-    ("user", "token"),
+    *combinations(_LOGINS, 2),
     ("domain", "apiPrefix"),
     ("startingOffsets", "startingTimestamp"),
     ("endingOffsets", "endingTimestamp"),
@@ -350,13 +438,73 @@ class WriteOptions:
     create_stream: dict[str, Any] | None = None
 
 
-def check(options: Mapping[str, str]) -> None:
-    """Check what can be checked before it is known whether the options are for reading or writing.
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Options with their values read, before it is known whether they are for reading or writing.
+
+    Attributes:
+        given: values by name, of the options that were given.
+        connection: how to connect. All files that options name were read for it.
+        api_prefix: subject prefix of the JetStream API.
+    """
+
+    given: Mapping[str, Any] = field(repr=False)
+    connection: ConnectionOptions
+    api_prefix: str
+
+
+def parse(options: Mapping[str, str]) -> Settings:
+    """Read the values, and the files that they name.
 
     Raises:
         OptionError: one is unknown, has a bad value, or contradicts another in any case.
     """
-    _parse(options, None)
+    given = {}
+    for name, value in options.items():
+        option = _BY_NAME.get(name.lower())
+        if option is not None:
+            given[option.name] = _value(option.name, value, option.read)
+        elif name.lower() not in _SPARKS_OWN:
+            raise _unknown(name)
+    _contradict(given)
+    everything = given
+    if "context" in given:
+        everything = {**_of_context(given), **given}
+        _contradict(everything)
+    if "password" in everything and "user" not in everything:
+        raise OptionError("option 'password' needs the option 'user'")
+    if "tlsKeyFile" in everything and "tlsCertFile" not in everything:
+        raise OptionError("option 'tlsKeyFile' needs the option 'tlsCertFile'")
+    return Settings(given, _connection(everything), api_prefix(everything.get("domain"), everything.get("apiPrefix")))
+
+
+def _contradict(given: Mapping[str, Any]) -> None:
+    for one, other in _CONTRADICTIONS:
+        if one in given and other in given:
+            raise OptionError(f"options '{one}' and '{other}' contradict each other; set one of them")
+
+
+# What is taken from a context together or not at all.
+_TOGETHER = ((*_LOGINS, "password"), ("tlsCertFile", "tlsKeyFile"), ("domain", "apiPrefix"))
+
+
+def _of_context(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a context's fields by the names of options, without those that options stand above."""
+    found = dict(given["context"])
+    for group in _TOGETHER:
+        if any(name in given for name in group):
+            found = {name: text for name, text in found.items() if name not in group}
+    values = {}
+    for name, text in found.items():
+        if name not in given:
+            read = parse_servers if name == "servers" else _BY_NAME[name.lower()].read  # no plan shows this URL
+            try:
+                values[name] = read(text)
+            except ValueError as error:
+                raise OptionError(f"option 'context' sets '{name}', which {error}") from None
+    if "servers" in values and any(name in given for name in _LOGINS):
+        values["servers"] = tuple(replace(server, credentials=Credentials()) for server in values["servers"])
+    return values
 
 
 _STREAM_ONLY = (
@@ -375,17 +523,18 @@ _CORE_STREAMING_ONLY = ("maxBufferedBytes", "receivers", "spoolLocation", "maxOf
 _CORE_ONLY = ("queueGroup", *_CORE_BATCH_ONLY, "maxBufferedBytes", "receivers", "spoolLocation")
 
 
-def parse_read(options: Mapping[str, str], streaming: bool) -> ReadOptions | CoreReadOptions:
+def parse_read(options: Mapping[str, str] | Settings, streaming: bool) -> ReadOptions | CoreReadOptions:
     """Return the options of a read: of streams when the option ``stream`` is set, else of core NATS.
 
     Raises:
         OptionError: one of them is wrong, or two contradict each other.
     """
-    given = _parse(options, "read")
+    settings = _settings(options, "read")
+    given = settings.given
     streams = given.get("stream", ())
     if not streams:
         if "subject" in given:
-            return _core_read(given, streaming)
+            return _core_read(settings, streaming)
         raise OptionError(
             "nothing to read is named: set the option 'stream', or 'subject' alone to read core NATS as it is published"
         )
@@ -411,8 +560,8 @@ def parse_read(options: Mapping[str, str], streaming: bool) -> ReadOptions | Cor
     _check_streams("endingOffsets", ending, streams)
     filters = _value("subject", given["subject"], _filters) if "subject" in given else ()
     return ReadOptions(
-        connection=_connection(given),
-        api_prefix=_api_prefix(given),
+        connection=settings.connection,
+        api_prefix=settings.api_prefix,
         streams=streams,
         filters=filters,
         starting=starting,
@@ -426,7 +575,8 @@ def parse_read(options: Mapping[str, str], streaming: bool) -> ReadOptions | Cor
     )
 
 
-def _core_read(given: Mapping[str, Any], streaming: bool) -> CoreReadOptions:
+def _core_read(settings: Settings, streaming: bool) -> CoreReadOptions:
+    given = settings.given
     for name in _STREAM_ONLY:
         if name in given:
             raise OptionError(
@@ -439,7 +589,7 @@ def _core_read(given: Mapping[str, Any], streaming: bool) -> CoreReadOptions:
                 f"option '{name}' is for {other if streaming else mine} of core NATS, "
                 f"not for {mine if streaming else other}"
             )
-    defaults = CoreReadOptions(_connection(given), _value("subject", given["subject"], _subjects))
+    defaults = CoreReadOptions(settings.connection, _value("subject", given["subject"], _subjects))
     return CoreReadOptions(
         connection=defaults.connection,
         subjects=defaults.subjects,
@@ -455,13 +605,14 @@ def _core_read(given: Mapping[str, Any], streaming: bool) -> CoreReadOptions:
     )
 
 
-def parse_write(options: Mapping[str, str], streaming: bool) -> WriteOptions:
+def parse_write(options: Mapping[str, str] | Settings, streaming: bool) -> WriteOptions:
     """Return the options of a write.
 
     Raises:
         OptionError: one of them is wrong, or two contradict each other.
     """
-    given = _parse(options, "write")
+    settings = _settings(options, "write")
+    given = settings.given
     streams = given.get("stream", ())
     if len(streams) > 1:
         raise OptionError(f"option 'stream' names {len(streams)} streams; a query writes to one")
@@ -475,8 +626,8 @@ def parse_write(options: Mapping[str, str], streaming: bool) -> WriteOptions:
     elif "echo" in given:
         raise OptionError("option 'echo' is for writing to core NATS, and contradicts the option 'stream'")
     return WriteOptions(
-        connection=_connection(given),
-        api_prefix=_api_prefix(given),
+        connection=settings.connection,
+        api_prefix=settings.api_prefix,
         stream=streams[0] if streams else None,
         subject=subject,
         max_in_flight=given.get("maxInFlight", 8192),
@@ -486,25 +637,12 @@ def parse_write(options: Mapping[str, str], streaming: bool) -> WriteOptions:
     )
 
 
-def _parse(options: Mapping[str, str], scope: Scope | None) -> dict[str, Any]:
-    given = {}
-    for name, value in options.items():
-        option = _BY_NAME.get(name.lower())
-        if option is None:
-            if name.lower() not in _SPARKS_OWN:
-                raise _unknown(name)
-            continue
-        if scope and option.scope not in ("both", scope):
-            raise OptionError(
-                f"option '{option.name}' is only for {'reading' if option.scope == 'read' else 'writing'}"
-            )
-        given[option.name] = _value(option.name, value, option.read)
-    for one, other in _CONTRADICTIONS:
-        if one in given and other in given:
-            raise OptionError(f"options '{one}' and '{other}' contradict each other; set one of them")
-    if "password" in given and "user" not in given:
-        raise OptionError("option 'password' needs the option 'user'")
-    return given
+def _settings(options: Mapping[str, str] | Settings, scope: Scope) -> Settings:
+    settings = options if isinstance(options, Settings) else parse(options)
+    for name in settings.given:
+        if _BY_NAME[name.lower()].scope not in ("both", scope):
+            raise OptionError(f"option '{name}' is only for {'reading' if scope == 'write' else 'writing'}")
+    return settings
 
 
 def _value(name: str, text: str, read: Callable[[str], Any]) -> Any:
@@ -515,6 +653,11 @@ def _value(name: str, text: str, read: Callable[[str], Any]) -> Any:
 
 
 def _unknown(name: str) -> OptionError:
+    if name.lower() == "nkeyseed":
+        return OptionError(
+            f"option '{name}' is not taken, because Spark's plans would show its value; use 'nkeySeedFile', or "
+            "'nkeySeedSecret', which they hide"
+        )
     near = difflib.get_close_matches(name.lower(), _BY_NAME, n=1, cutoff=0.5)
     hint = f"did you mean '{_BY_NAME[near[0]].name}'?" if near else "see the table of options in the README"
     return OptionError(f"unknown option '{name}'; {hint}")
@@ -534,9 +677,11 @@ def _check_streams(name: str, offsets: Offsets | datetime, streams: tuple[str, .
 
 def _connection(given: Mapping[str, Any]) -> ConnectionOptions:
     defaults = ConnectionOptions()
+    keys = [given[name] for name in _LOGINS if isinstance(given.get(name), Credentials)]
     return ConnectionOptions(
         servers=given.get("servers", defaults.servers),
-        credentials=Credentials(given.get("user"), given.get("password"), given.get("token")),
+        credentials=keys[0] if keys else Credentials(given.get("user"), given.get("password"), given.get("token")),
+        tls=_tls(given),
         name=given.get("connectionName", defaults.name),
         connect_timeout=given.get("connectTimeout", defaults.connect_timeout),
         request_timeout=given.get("requestTimeout", defaults.request_timeout),
@@ -546,8 +691,22 @@ def _connection(given: Mapping[str, Any]) -> ConnectionOptions:
     )
 
 
-def _api_prefix(given: Mapping[str, Any]) -> str:
-    return api_prefix(given.get("domain"), given.get("apiPrefix"))
+def _tls(given: Mapping[str, Any]) -> TlsOptions | None:
+    """Return what is asked of TLS; None when no option asks for it."""
+    tls = TlsOptions(
+        ca=given.get("tlsCaFile"),
+        certificate=given.get("tlsCertFile"),
+        key=given.get("tlsKeyFile"),
+        server_name=given.get("tlsServerName"),
+        handshake_first=given.get("tlsHandshakeFirst", False),
+    )
+    if tls == TlsOptions():
+        return None
+    try:
+        tls.context()
+    except ValueError as error:
+        raise OptionError(f"options 'tlsCaFile', 'tlsCertFile' and 'tlsKeyFile' do not fit: {error}") from None
+    return tls
 
 
 def _stream_config(

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from spark_nats.errors import OptionError
-from spark_nats.options import check, parse_read, parse_write
+from spark_nats.options import parse, parse_read, parse_write
 
 
 def read(streaming=False, **options):
@@ -73,14 +73,20 @@ def test_a_missing_stream_is_made_with_the_subject_or_a_configuration():
 
 
 def test_sparks_own_options_pass():
-    check({"path": "x", "checkpointLocation": "/tmp/x", "queryName": "q", "stream": "S"})
+    parse({"path": "x", "checkpointLocation": "/tmp/x", "queryName": "q", "stream": "S"})
 
 
 def test_secrets_are_in_no_representation():
-    parsed = read(user="me", password="s3cret", servers="nats://other:t0ken@host")
-    assert "s3cret" not in repr(parsed)
-    assert "t0ken" not in repr(parsed)
+    assert "s3cret" not in repr(read(user="me", password="s3cret"))
     assert "t0ken" not in repr(read(token="t0ken"))
+    assert "t0ken" not in repr(parse({"token": "t0ken"}))
+
+
+@pytest.mark.parametrize("url", ["nats://me:s3cret@host", "s3cret@host", "nats://one,tls://me:s3cret@host:4222"])
+def test_a_url_with_a_secret_is_refused_because_spark_would_print_it(url):
+    with pytest.raises(OptionError, match="use the options 'user' and 'password', or 'token'") as raised:
+        read(servers=url)
+    assert "s3cret" not in str(raised.value)
 
 
 READ_MISTAKES = [
@@ -218,5 +224,5 @@ def test_a_mistake_in_writing_is_named(options, words):
 
 def test_a_misspelt_secret_is_not_shown():
     with pytest.raises(OptionError, match="did you mean 'password'") as raised:
-        check({"passwrd": "s3cret"})
+        parse({"passwrd": "s3cret"})
     assert "s3cret" not in str(raised.value)

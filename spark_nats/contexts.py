@@ -1,0 +1,68 @@
+"""The contexts of the ``nats`` command line (ADR-21): JSON files with what is needed to connect."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+
+# What each field of a context is as one of our options.
+FIELDS = {
+    "url": "servers",
+    "token": "token",
+    "user": "user",
+    "password": "password",
+    "creds": "credentialsFile",
+    "nkey": "nkeySeedFile",
+    "cert": "tlsCertFile",
+    "key": "tlsKeyFile",
+    "ca": "tlsCaFile",
+    "tls_first": "tlsHandshakeFirst",
+    "inbox_prefix": "inboxPrefix",
+    "jetstream_domain": "domain",
+    "jetstream_api_prefix": "apiPrefix",
+}
+# Fields that mean nothing for reading and writing.
+_WITHOUT_EFFECT = {"name", "description", "color_scheme", "jetstream_event_prefix"}
+
+
+def read_context(where: str) -> dict[str, str]:
+    """Return what a context says, as options.
+
+    Args:
+        where: the name of a context in the user's configuration directory, or the path of its file, which has a slash
+            in it or ends in ``.json``.
+
+    Raises:
+        ValueError: it cannot be read, or has a field that would change how to connect and is not supported. No field's
+            value is in the message.
+    """
+    path = _path(where)
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"is {where!r}, but {str(path)!r} cannot be read: {error.strerror}") from None
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        raise ValueError(f"is {where!r}, but {str(path)!r} holds no JSON object")
+    found = {}
+    for name, value in document.items():
+        if not value or name in _WITHOUT_EFFECT:
+            continue
+        if name not in FIELDS:
+            raise ValueError(f"is {where!r}, which has the field {name!r}, of which nothing is known here; remove it")
+        if not isinstance(value, bool if name == "tls_first" else str):
+            raise ValueError(f"is {where!r}, of which the field {name!r} is a {type(value).__name__}")
+        found[FIELDS[name]] = str(value)
+    return found
+
+
+def _path(where: str) -> Path:
+    if "/" in where or where.endswith(".json"):
+        return Path(where).expanduser()
+    if not re.fullmatch(r"[^\s.]+(\.[^\s.]+)*", where):
+        raise ValueError(f"is {where!r}, which is neither the name of a context nor a path")
+    home = os.environ.get("XDG_CONFIG_HOME")
+    return (Path(home) if home else Path.home() / ".config") / "nats" / "context" / f"{where}.json"

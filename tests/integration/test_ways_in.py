@@ -1,0 +1,300 @@
+"""Every way a server lets a client in: right credentials read and write, wrong ones are refused once and for all."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import trustme
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_nats.client.auth import parse_creds
+from spark_nats.embedded import NatsServer
+from tests.integration.support import error_of, finish
+from tests.operator_mode import Key, OperatorMode
+from tests.servers import ServerFactory
+
+pytestmark = pytest.mark.timeout(150)  # most of it is for the first test, which starts Spark
+
+BCRYPT = "$2a$05$CCCCCCCCCCCCCCCCCCCCC.E5YPO9kmyuRGyh0XouQYb4YMJKvyOeW"  # of U*U, from crypt_blowfish's own tests
+
+
+class Certificates:
+    """Files of an authority, and of certificates that it has issued."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(exist_ok=True)
+        self._directory = directory
+        self._authority = trustme.CA()
+        self.ca = directory / "ca.pem"
+        self._authority.cert_pem.write_to_path(self.ca)
+
+    def issue(self, *names: str) -> tuple[Path, Path]:
+        """The files of a certificate for these names, and of its key."""
+        issued = self._authority.issue_cert(*names)
+        certificate, key = self._directory / f"{names[0]}.pem", self._directory / f"{names[0]}.key"
+        certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+        issued.private_key_pem.write_to_path(key)
+        return certificate, key
+
+    def config(self, name: str = "127.0.0.1", *lines: str) -> str:
+        """The server's configuration of TLS."""
+        certificate, key = self.issue(name)
+        return f'tls {{ cert_file: "{certificate}", key_file: "{key}", ca_file: "{self.ca}"\n{chr(10).join(lines)} }}\n'
+
+    def client(self, name: str) -> dict[str, str]:
+        """The options of a client with a certificate."""
+        certificate, key = self.issue(name)
+        return {"tlsCertFile": str(certificate), "tlsKeyFile": str(key)}
+
+
+@dataclass
+class Way:
+    """A server's configuration, the options that it lets in, and some that it does not, with the reason for that."""
+
+    config: str
+    right: dict[str, str]
+    wrong: dict[str, str]
+    reason: str
+    scheme: str = "nats"
+    secrets: list[str] = field(default_factory=list)
+
+    def server(self, server_factory: ServerFactory) -> NatsServer:
+        server = server_factory(self.config)
+        servers = server.url.replace("nats", self.scheme)
+        self.right = {"servers": servers, **self.right}
+        self.wrong = {"servers": servers, "connectTimeout": "700ms", **self.wrong}
+        return server
+
+
+VIOLATION = "refused the credentials: Authorization Violation; check the options"
+USERS = 'authorization { users: [ {user: ann, password: "annsOwn"}, {user: bob, password: "bobsOwn"} ] }'
+
+
+def with_token(directory: Path) -> Way:
+    return Way('authorization { token: "t0ps3cret" }', {"token": "t0ps3cret"}, {"token": "wr0ngone"}, VIOLATION)
+
+
+def with_a_password(directory: Path) -> Way:
+    return Way(USERS, {"user": "ann", "password": "annsOwn"}, {"user": "ann", "password": "bobsOwn"}, VIOLATION)
+
+
+def with_a_password_that_the_server_keeps_hashed(directory: Path) -> Way:
+    config = f'authorization {{ user: ann, password: "{BCRYPT}" }}'
+    return Way(config, {"user": "ann", "password": "U*U"}, {"user": "ann", "password": BCRYPT}, VIOLATION)
+
+
+def with_tls(directory: Path) -> Way:
+    ours, other = Certificates(directory), Certificates(directory / "other")
+    reason = (
+        "certificate cannot be verified for the name '127.0.0.1': unable to get local issuer certificate; check the"
+    )
+    return Way(ours.config(), {"tlsCaFile": str(ours.ca)}, {"tlsCaFile": str(other.ca)}, reason)
+
+
+def with_a_tls_url(directory: Path) -> Way:
+    way = with_tls(directory)
+    way.scheme = "tls"
+    way.wrong = {}
+    return way
+
+
+def with_another_server_name(directory: Path) -> Way:
+    ours = Certificates(directory)
+    trust = {"tlsCaFile": str(ours.ca)}
+    reason = "certificate cannot be verified for the name '127.0.0.1': IP address mismatch"
+    return Way(ours.config("nats.example.com"), {**trust, "tlsServerName": "nats.example.com"}, trust, reason)
+
+
+def with_mutual_tls(directory: Path) -> Way:
+    ours, other = Certificates(directory), Certificates(directory / "other")
+    trust = {"tlsCaFile": str(ours.ca)}
+    right, wrong = {**trust, **ours.client("ann@example.com")}, {**trust, **other.client("ann@example.com")}
+    reason = "refused the TLS connection: [SSL: TLSV1_ALERT_UNKNOWN_CA] tlsv1 alert unknown ca"
+    return Way(ours.config("127.0.0.1", "verify: true"), right, wrong, reason)
+
+
+def with_mutual_tls_but_no_certificate(directory: Path) -> Way:
+    way = with_mutual_tls(directory)
+    way.wrong = {"tlsCaFile": way.right["tlsCaFile"]}
+    way.reason = "requires a client certificate; set the options 'tlsCertFile' and 'tlsKeyFile'"
+    return way
+
+
+def with_a_certificate_that_names_the_user(directory: Path) -> Way:
+    ours = Certificates(directory)
+    users = 'authorization { users: [ {user: "ann@example.com"} ] }'
+    trust = {"tlsCaFile": str(ours.ca)}
+    right, wrong = {**trust, **ours.client("ann@example.com")}, {**trust, **ours.client("eve@example.com")}
+    return Way(ours.config("127.0.0.1", "verify_and_map: true") + users, right, wrong, VIOLATION)
+
+
+def with_tls_first(directory: Path) -> Way:
+    ours = Certificates(directory)
+    trust = {"tlsCaFile": str(ours.ca)}
+    reason = (
+        "sent no INFO in 0.7 s; is it a NATS server, and if it expects TLS first, is the option 'tlsHandshakeFirst'"
+    )
+    config = ours.config("127.0.0.1", "handshake_first: true")
+    return Way(config, {**trust, "tlsHandshakeFirst": "true"}, trust, reason)
+
+
+def with_tls_first_that_the_server_does_not_do(directory: Path) -> Way:
+    way = with_tls(directory)
+    way.wrong = {**way.right, "tlsHandshakeFirst": "true"}
+    way.reason = "the TLS handshake failed: "
+    return way
+
+
+def with_tls_that_the_server_does_not_offer(directory: Path) -> Way:
+    way = with_a_password(directory)
+    way.wrong = {**way.right, "tlsServerName": "127.0.0.1"}
+    way.reason = "does not offer TLS, which is asked for; no credentials were sent"
+    return way
+
+
+def with_an_nkey(directory: Path) -> Way:
+    key, other = Key(), Key()
+    return Way(
+        f"authorization {{ users: [ {{nkey: {key.public}}} ] }}",
+        {"nkeySeedSecret": key.seed},
+        {"nkeySeedSecret": other.seed},
+        VIOLATION,
+    )
+
+
+def with_an_nkey_file(directory: Path) -> Way:
+    key, other = Key(), Key()
+    return Way(
+        f"authorization {{ users: [ {{nkey: {key.public}}} ] }}",
+        {"nkeySeedFile": str(key.write(directory / "right.nk"))},
+        {"nkeySeedFile": str(other.write(directory / "wrong.nk"))},
+        VIOLATION,
+        secrets=[key.seed, other.seed],
+    )
+
+
+def with_an_nkey_where_passwords_are_asked_for(directory: Path) -> Way:
+    way = with_a_password(directory)
+    way.wrong = {"nkeySeedSecret": Key().seed}
+    way.reason = "the server sent nothing to sign, so it lets nobody in with an nkey or a JWT"
+    return way
+
+
+def with_credentials_of_an_account(directory: Path) -> Way:
+    ours, other = OperatorMode(), OperatorMode()
+    right, wrong = ours.creds(directory / "right.creds"), other.creds(directory / "wrong.creds")
+    secrets = [secret for path in (right, wrong) for secret in vars_of(path)]
+    return Way(
+        ours.config, {"credentialsFile": str(right)}, {"credentialsFile": str(wrong)}, VIOLATION, "nats", secrets
+    )
+
+
+def with_a_context(directory: Path) -> Way:
+    ours, mode = Certificates(directory), OperatorMode()
+    fields = {"creds": str(mode.creds(directory / "right.creds")), "ca": str(ours.ca), "description": "ours"}
+    right, wrong = directory / "right.json", directory / "wrong.json"
+    right.write_text(json.dumps(fields))
+    wrong.write_text(json.dumps({**fields, "creds": str(OperatorMode().creds(directory / "wrong.creds"))}))
+    return Way(ours.config() + mode.config, {"context": str(right)}, {"context": str(wrong)}, VIOLATION)
+
+
+def vars_of(creds: Path) -> tuple[str, str]:
+    """The secrets in a `.creds` file."""
+    found = parse_creds(creds.read_text())
+    assert found.jwt
+    assert found.nkey_seed
+    return found.jwt, found.nkey_seed
+
+
+WAYS: list[Callable[[Path], Way]] = [
+    with_token,
+    with_a_password,
+    with_a_password_that_the_server_keeps_hashed,
+    with_tls,
+    with_a_tls_url,
+    with_another_server_name,
+    with_mutual_tls,
+    with_a_certificate_that_names_the_user,
+    with_tls_first,
+    with_an_nkey,
+    with_an_nkey_file,
+    with_credentials_of_an_account,
+    with_a_context,
+]
+WRONG_WAYS = [
+    *WAYS,
+    with_mutual_tls_but_no_certificate,
+    with_tls_first_that_the_server_does_not_do,
+    with_tls_that_the_server_does_not_offer,
+    with_an_nkey_where_passwords_are_asked_for,
+]
+LISTEN = '{"subjects": ["S.*"]}'
+
+
+def numbers(spark: SparkSession, count: int) -> DataFrame:
+    return spark.range(count).coalesce(1).selectExpr("concat('S.', id) AS subject", "string(id) AS payload")
+
+
+@pytest.mark.parametrize("build", WAYS, ids=lambda build: build.__name__)
+def test_right_credentials_read_and_write_in_batch_and_in_streaming(
+    spark: SparkSession, server_factory: ServerFactory, build: Callable[[Path], Way], tmp_path: Path
+) -> None:
+    way = build(tmp_path)
+    way.server(server_factory)
+    stream = {**way.right, "stream": "S"}
+    numbers(spark, 10).write.format("nats").options(createStream=LISTEN, **stream).mode("append").save()
+    assert spark.read.format("nats").options(**stream).load().count() == 10
+
+    copied = (
+        spark.readStream.format("nats").options(startingOffsets="earliest", **stream).load()
+        .selectExpr("concat('COPY.', sequence) AS subject", "payload")
+        .writeStream.format("nats").trigger(availableNow=True)
+        .options(**way.right, stream="COPY", createStream='{"subjects": ["COPY.*"]}')
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+    )  # fmt: skip
+    finish(copied.start())
+    assert spark.read.format("nats").options(**way.right, stream="COPY").load().count() == 10
+
+
+@pytest.mark.parametrize("build", WRONG_WAYS, ids=lambda build: build.__name__)
+def test_wrong_credentials_are_refused_with_the_reason_and_not_repeated(
+    spark: SparkSession, server_factory: ServerFactory, build: Callable[[Path], Way], tmp_path: Path
+) -> None:
+    way = build(tmp_path)
+    server = way.server(server_factory)
+    stream = {**way.wrong, "stream": "S"}
+    from_nats = spark.readStream.format("nats").options(**stream).load().writeStream.format("noop")
+    for action in (
+        numbers(spark, 1).write.format("nats").options(**stream).mode("append").save,  # logs in on an executor
+        lambda: finish(from_nats.start()),  # and this on the driver
+    ):
+        before = refusals(server)
+        error = error_of(action)
+        assert way.reason in error
+        assert refusals(server) - before <= 1
+        for secret in [*way.secrets, *(way.wrong.get(name) for name in ("password", "token", "nkeySeedSecret"))]:
+            assert not secret or secret not in error
+
+
+def test_batch_reads_and_streaming_writes_are_refused_too(
+    spark: SparkSession, server_factory: ServerFactory, tmp_path: Path
+) -> None:
+    way = with_a_password(tmp_path)
+    way.server(server_factory)
+    right, wrong = {**way.right, "stream": "S"}, {**way.wrong, "stream": "S"}
+    numbers(spark, 3).write.format("nats").options(createStream=LISTEN, **right).mode("append").save()
+    assert VIOLATION in error_of(spark.read.format("nats").options(**wrong).load().collect)
+    source = spark.readStream.format("nats").options(startingOffsets="earliest", **right).load()
+    writer = source.select("subject", "payload").writeStream.format("nats").options(**wrong)
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    assert VIOLATION in error_of(lambda: finish(writer.start()))
+
+
+def refusals(server: NatsServer) -> int:
+    """How many clients the server has not let in."""
+    return len(re.findall(r"authentication error|TLS handshake error", server.log_path.read_text()))

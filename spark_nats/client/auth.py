@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import re
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -76,14 +77,12 @@ def key_pair(seed: str) -> Any:
             "to log in with an nkey or a JWT the package 'nkeys' is needed, on the driver and on every executor: "
             'install it with: pip install "spark-nats[nkeys]"'
         ) from None
-    try:
-        key = nkeys.from_seed(seed.encode())
-        is_users = key.public_key.startswith(b"U")
-    except Exception:  # nkeys lets errors of several libraries through
-        is_users = False
-    if not is_users:
-        raise ValueError("is not an nkey seed of a user, which begins with SU")
-    return key
+    with contextlib.suppress(Exception):  # nkeys lets errors of several libraries through
+        kind, raw = nkeys.decode_seed(seed.encode())
+        # Encoded again, for the checksum that nkeys does not look at.
+        if kind == nkeys.PREFIX_BYTE_USER and nkeys.encode_seed(raw, kind) == seed.encode():
+            return nkeys.from_seed(seed.encode())
+    raise ValueError("is not an nkey seed of a user, which begins with SU")
 
 
 def parse_creds(text: str) -> Credentials:

@@ -1,0 +1,148 @@
+"""Contexts of the nats command line, as they become options."""
+
+import json
+
+import pytest
+
+from spark_nats.client import Credentials
+from spark_nats.errors import OptionError
+from spark_nats.options import Settings, parse, parse_read
+from tests.operator_mode import Key, OperatorMode
+
+
+@pytest.fixture
+def context(tmp_path, monkeypatch):
+    """Write a context named `work`."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    path = tmp_path / "nats" / "context" / "work.json"
+    path.parent.mkdir(parents=True)
+
+    def write(**fields):
+        path.write_text(json.dumps(fields))
+        return path
+
+    return write
+
+
+def of_work(**options) -> Settings:
+    return parse({"context": "work", **options})
+
+
+def test_a_context_says_where_and_as_whom_to_connect(context):
+    context(
+        name="work",
+        description="ours",
+        url="tls://one:1,tls://two",
+        user="ann",
+        password="s3cret",
+        tls_first=True,
+        inbox_prefix="_INBOX.ann",
+        jetstream_domain="hub",
+        token="",
+        nsc="",
+    )
+    settings = of_work()
+    assert [str(server) for server in settings.connection.servers] == ["tls://one:1", "tls://two:4222"]
+    assert settings.connection.credentials == Credentials("ann", "s3cret")
+    assert settings.connection.tls.handshake_first
+    assert settings.connection.inbox_prefix == "_INBOX.ann"
+    assert settings.api_prefix == "$JS.hub.API"
+    assert "s3cret" not in repr(settings)
+
+
+def test_a_context_may_have_its_password_in_the_url(context):
+    context(url="nats://ann:s3cret@one")
+    (server,) = of_work().connection.servers
+    assert server.credentials == Credentials("ann", "s3cret")
+    assert "s3cret" not in repr(of_work())
+
+
+def test_a_context_names_an_nkey_or_a_creds_file(context, tmp_path):
+    key = Key()
+    context(nkey=str(key.write(tmp_path / "user.nk")), jetstream_api_prefix="from.hub")
+    assert of_work().connection.credentials == Credentials(nkey_seed=key.seed)
+    assert of_work().api_prefix == "from.hub"
+    context(creds=str(OperatorMode().creds(tmp_path / "user.creds", key)))
+    credentials = of_work().connection.credentials
+    assert credentials.nkey_seed == key.seed
+    assert credentials.jwt
+
+
+def test_a_context_is_found_by_its_path_too(context):
+    path = context(token="t0ken")
+    assert parse({"context": str(path)}).connection.credentials == Credentials(token="t0ken")
+
+
+def test_without_a_configuration_directory_contexts_are_in_the_home_directory(context, monkeypatch, tmp_path):
+    path = context(token="t0ken")
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".config" / "nats").mkdir(parents=True)
+    path.parent.rename(tmp_path / ".config" / "nats" / "context")
+    assert of_work().connection.credentials == Credentials(token="t0ken")
+
+
+def test_options_stand_above_the_context(context):
+    context(url="nats://eve:hers@one", user="ann", password="s3cret", jetstream_domain="hub", inbox_prefix="_I")
+    settings = of_work(token="t0ken", apiPrefix="from.here")
+    assert settings.connection.credentials == Credentials(token="t0ken")
+    assert not settings.connection.servers[0].credentials
+    assert settings.connection.inbox_prefix == "_I"
+    assert settings.api_prefix == "from.here"
+    assert str(of_work(servers="nats://other").connection.servers[0]) == "nats://other:4222"
+    assert of_work(inboxPrefix="_MINE").connection.inbox_prefix == "_MINE"
+
+
+def test_what_a_context_says_of_jetstream_does_not_hinder_core_nats(context):
+    context(jetstream_domain="hub")
+    assert parse_read({"context": "work", "subject": "a.>"}, streaming=False).subjects == ("a.>",)
+
+
+@pytest.mark.parametrize("field", ["nsc", "user_jwt", "socks_proxy", "windows_cert_store", "unheard_of"])
+def test_a_field_that_is_not_supported_is_named(context, field):
+    context(url="nats://one", **{field: "s3cret"})
+    with pytest.raises(
+        OptionError, match=f"'work', which has the field '{field}', of which nothing is known"
+    ) as raised:
+        of_work()
+    assert "s3cret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"token": ["s3cret"]}, "of which the field 'token' is a list"),
+        ({"url": "http://u:s3cret@one"}, "option 'context' sets 'servers', which has the scheme 'http'"),
+        ({"creds": "/no/such.creds"}, "sets 'credentialsFile', which is '/no/such.creds', which cannot be read"),
+        ({"token": "s3cret", "user": "u"}, "options 'user' and 'token' contradict each other"),
+        ({"password": "s3cret"}, "option 'password' needs the option 'user'"),
+        ({"key": __file__}, "sets 'tlsKeyFile', which is .*, which is no file in PEM format"),
+    ],
+)
+def test_a_context_that_says_nonsense_is_refused(context, fields, words):
+    context(**fields)
+    with pytest.raises(OptionError, match=words) as raised:
+        of_work()
+    assert "s3cret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("play", r"is 'play', but '.*/nats/context/play\.json' cannot be read: No such file"),
+        ("../work", "cannot be read"),
+        ("..", "neither the name of a context nor a path"),
+        ("a b", "neither the name of a context nor a path"),
+    ],
+)
+def test_a_context_that_is_not_there_is_said(context, name, words):
+    with pytest.raises(OptionError, match=words):
+        parse({"context": name})
+
+
+def test_a_context_that_is_no_json_is_said_without_its_content(context):
+    path = context()
+    path.write_text("s3cret")
+    with pytest.raises(OptionError, match="holds no JSON object") as raised:
+        of_work()
+    assert "s3cret" not in str(raised.value)

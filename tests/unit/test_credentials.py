@@ -1,0 +1,173 @@
+"""Seeds, .creds files and certificates: what is taken, and that what is not is said without what it holds."""
+
+import pickle
+import ssl
+import subprocess
+import sys
+
+import pytest
+import trustme
+
+from spark_nats.client import Credentials, TlsOptions
+from spark_nats.client.auth import parse_creds, parse_seed
+from spark_nats.errors import AuthorizationError, OptionError
+from spark_nats.options import parse
+from spark_nats.protocol.control import ConnectOptions, ServerInfo
+from tests.operator_mode import ACCOUNT, Key, OperatorMode
+
+
+def test_the_nonce_is_signed_and_the_seed_not_sent():
+    key = Key()
+    hello = Credentials(nkey_seed=key.seed).apply(ConnectOptions(), ServerInfo(nonce="abc"))
+    assert (hello.nkey, bool(hello.sig), hello.jwt) == (key.public, True, None)
+    assert key.seed not in hello.encode().decode()
+
+
+def test_with_a_jwt_the_key_is_not_named(tmp_path):
+    credentials = parse_creds(OperatorMode().creds(tmp_path / "user.creds").read_text())
+    hello = credentials.apply(ConnectOptions(), ServerInfo(nonce="abc"))
+    assert (hello.nkey, bool(hello.sig), hello.jwt) == (None, True, credentials.jwt)
+    assert credentials.nkey_seed not in hello.encode().decode()
+
+
+def test_who_is_not_asked_to_sign_sends_nothing():
+    credentials = Credentials(nkey_seed=Key().seed, jwt="ey")
+    assert credentials.apply(ConnectOptions(), ServerInfo()) == ConnectOptions()
+    with pytest.raises(AuthorizationError, match="the server sent nothing to sign"):
+        credentials.apply(ConnectOptions(), ServerInfo(auth_required=True))
+
+
+def test_secrets_are_in_no_representation(tmp_path):
+    secret = Key().seed
+    kept = [
+        Credentials(nkey_seed=secret, jwt="s3cret"),
+        Credentials(nkey_seed=secret).apply(ConnectOptions(), ServerInfo(nonce="s3cret")),
+        TlsOptions(certificate="s3cret", key="s3cret"),
+        parse({"credentialsFile": str(OperatorMode().creds(tmp_path / "user.creds", user := Key()))}),
+    ]
+    for holder in kept:
+        assert "s3cret" not in repr(holder)
+        assert secret not in repr(holder)
+        assert user.seed not in repr(holder)
+
+
+def test_a_seed_may_stand_among_comments():
+    seed = Key().seed
+    text = f"# mine\n-----BEGIN USER NKEY SEED-----\n{seed}\r\n------END USER NKEY SEED------\n"
+    assert parse_seed(text) == parse_seed(seed) == Credentials(nkey_seed=seed)
+
+
+def damaged(seed):
+    return seed[:30] + ("A" if seed[30] != "A" else "B") + seed[31:]
+
+
+@pytest.mark.parametrize("name", ["nkeySeedSecret", "nkeySeedFile"])
+@pytest.mark.parametrize("seed", [Key(ACCOUNT).seed, damaged(Key().seed), Key().public, "s3cret"])
+def test_what_is_no_seed_of_a_user_is_refused_without_being_shown(tmp_path, name, seed):
+    (tmp_path / "seed").write_text(seed)
+    with pytest.raises(OptionError, match=f"option '{name}' .*is not an nkey seed of a user") as raised:
+        parse({name: seed if name == "nkeySeedSecret" else str(tmp_path / "seed")})
+    assert seed not in str(raised.value)
+
+
+def test_a_creds_file_without_a_jwt_is_refused_without_being_shown(tmp_path):
+    key = Key()
+    path = key.write(tmp_path / "user.creds")
+    with pytest.raises(OptionError, match="holds no NATS USER JWT and USER NKEY SEED") as raised:
+        parse({"credentialsFile": str(path)})
+    assert key.seed not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["credentialsFile", "nkeySeedFile", "tlsCaFile", "tlsCertFile"])
+def test_a_file_that_is_not_there_is_named(name):
+    with pytest.raises(OptionError, match=f"option '{name}' is '/no/file', which cannot be read: No such file"):
+        parse({name: "/no/file"})
+
+
+def test_without_the_package_the_extra_is_named():
+    script = """
+import sys
+sys.modules["nkeys"] = None
+from spark_nats.client import Credentials
+from spark_nats.client.connection import ConnectOptions, ServerInfo
+from spark_nats.options import parse
+for action in (
+    lambda: parse({"nkeySeedSecret": sys.argv[1]}),
+    lambda: Credentials(nkey_seed=sys.argv[1]).apply(ConnectOptions(), ServerInfo(nonce="n")),
+):
+    try:
+        action()
+    except Exception as error:
+        print(type(error).__name__, error)
+"""
+    done = subprocess.run([sys.executable, "-c", script, Key().seed], capture_output=True, text=True, timeout=60)
+    on_driver, on_executor = done.stdout.splitlines()
+    sentence = "the package 'nkeys' is needed, on the driver and on every executor: install it with: pip install"
+    assert on_driver.startswith("OptionError option 'nkeySeedSecret' ")
+    assert on_executor.startswith("AuthorizationError ")
+    for said in (on_driver, on_executor):
+        assert sentence in said
+        assert '"spark-nats[nkeys]"' in said
+
+
+@pytest.fixture(scope="module")
+def pem(tmp_path_factory):
+    """Files: `ca`, a client's `certificate` and `key`, both in `both`, an `other` key, and an `encrypted` one."""
+    directory = tmp_path_factory.mktemp("pem")
+    authority = trustme.CA()
+    issued, other = authority.issue_cert("ann@example.com"), authority.issue_cert("bob@example.com")
+    key = issued.private_key_pem.bytes()
+    from cryptography.hazmat.primitives import serialization
+
+    locked = serialization.load_pem_private_key(key, None).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(b"s3cret"),
+    )
+    contents = {
+        "ca": "# Türktrust\n".encode() + authority.cert_pem.bytes(),
+        "certificate": issued.cert_chain_pems[0].bytes(),
+        "key": key,
+        "both": issued.private_key_and_cert_chain_pem.bytes(),
+        "other": other.private_key_pem.bytes(),
+        "encrypted": locked,
+        "no": b"no certificate",
+        "empty": b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+    }
+    for name, content in contents.items():
+        (directory / name).write_bytes(content)
+    return {name: str(directory / name) for name in contents}
+
+
+@pytest.mark.parametrize(
+    "files",
+    [{"tlsCaFile": "ca"}, {"tlsCertFile": "certificate", "tlsKeyFile": "key"}, {"tlsCertFile": "both"}],
+)
+def test_certificates_travel_as_their_contents(pem, files):
+    tls = parse({name: pem[file] for name, file in files.items()}).connection.tls
+    context = pickle.loads(pickle.dumps(tls)).context()
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert context.check_hostname
+    assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({"tlsCertFile": "certificate", "tlsKeyFile": "other"}, "are not a pair of PEM files"),
+        ({"tlsCertFile": "certificate", "tlsKeyFile": "encrypted"}, "or the key is encrypted"),
+        ({"tlsCertFile": "certificate"}, "are not a pair of PEM files"),
+        ({"tlsKeyFile": "key"}, "option 'tlsKeyFile' needs the option 'tlsCertFile'"),
+        ({"tlsCaFile": "no"}, "which is no file in PEM format"),
+        ({"tlsCaFile": "empty"}, "the certificates to trust are not in PEM"),
+        ({"tlsCaFile": "key"}, "the certificates to trust are not in PEM"),
+    ],
+)
+def test_certificates_that_cannot_be_used_are_said(pem, files, words):
+    with pytest.raises(OptionError, match=words):
+        parse({name: pem[file] for name, file in files.items()})
+
+
+def test_no_certificates_are_not_the_systems_certificates():
+    with pytest.raises(ValueError, match="the certificates to trust are none"):
+        TlsOptions(ca="").context()

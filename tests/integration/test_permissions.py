@@ -1,0 +1,219 @@
+"""What a user must be allowed to do: the permissions that the README lists, all of them and no more."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from spark_nats.errors import PermissionsError, PublishError
+from spark_nats.options import parse_read, parse_write
+from spark_nats.sink.writers import NatsWriter
+from spark_nats.source.readers import NatsStreamReader
+from tests.integration.support import error_of, finish
+from tests.nats_py import NatsPy, wait_until
+from tests.servers import ServerFactory
+
+pytestmark = pytest.mark.timeout(150)  # most of it is for the first test, which starts Spark
+
+README = Path(__file__).parents[2] / "README.md"
+INBOX = "_INBOX_spark.>"
+READ = [
+    "$JS.API.STREAM.INFO.ORDERS",
+    "$JS.API.CONSUMER.CREATE.ORDERS.*",
+    "$JS.API.CONSUMER.MSG.NEXT.ORDERS.*",
+    "$JS.API.CONSUMER.DELETE.ORDERS.*",
+]
+READ_FILTERED = ["$JS.API.STREAM.MSG.GET.ORDERS"]
+WRITE = ["$JS.API.STREAM.INFO.ORDERS", "orders.>"]
+CREATE = ["$JS.API.STREAM.CREATE.ORDERS"]
+LISTEN = '{"subjects": ["orders.>"]}'
+
+
+def user(name: str, publish: list[str], subscribe: tuple[str, ...] = (INBOX,)) -> str:
+    """A user who may do this and nothing else."""
+    permissions = {"publish": {"allow": publish}, "subscribe": {"allow": list(subscribe)}}
+    return json.dumps({"user": name, "password": "pw", "permissions": permissions})
+
+
+def users(*given: str) -> str:
+    admin = '{"user": "admin", "password": "pw"}'
+    return f"authorization {{ users: [ {', '.join([admin, *given])} ] }}"
+
+
+def login(name: str) -> dict[str, str]:
+    return {"user": name, "password": "pw", "inboxPrefix": "_INBOX_spark"}
+
+
+def test_the_readme_lists_these_permissions() -> None:
+    section = README.read_text().split("## Permissions")[1].split("\n## ")[0]
+    listed = [cell for line in section.splitlines() if line.startswith("| ") for cell in line.split("`")[1::2]]
+    assert [subject for subject in listed if "ORDERS" in subject] == [*READ, *READ_FILTERED, WRITE[0], *CREATE]
+
+
+def test_streams_are_made_written_and_read_with_exactly_these_permissions(
+    spark: SparkSession, server_factory: ServerFactory, tmp_path: Path
+) -> None:
+    server = server_factory(
+        users(
+            user("creator", WRITE + CREATE),
+            user("writer", WRITE),
+            user("reader", READ),
+            user("filterer", READ + READ_FILTERED),
+        )
+    )
+
+    def options(name: str, **more: Any) -> dict[str, Any]:
+        return {"servers": server.url, "stream": "ORDERS", **login(name), **more}
+
+    rows = spark.range(10).selectExpr("concat('orders.', id % 2) AS subject", "string(id) AS payload")
+    rows.write.format("nats").options(**options("creator", createStream=LISTEN)).mode("append").save()
+    rows.write.format("nats").options(**options("writer")).mode("append").save()
+    assert spark.read.format("nats").options(**options("reader")).load().count() == 20
+    assert spark.read.format("nats").options(**options("filterer", subject="orders.1")).load().count() == 10
+
+    source = spark.readStream.format("nats").options(
+        **options("filterer", subject="orders.1", startingTimestamp="0", maxOffsetsPerTrigger=4)
+    )
+    sink = source.load().selectExpr("'orders.copy' AS subject", "payload").writeStream.format("nats")
+    sink = sink.options(**options("writer", checkpointLocation=str(tmp_path / "1"))).trigger(availableNow=True)
+    finish(sink.start())
+    assert spark.read.format("nats").options(**options("reader")).load().count() == 30
+
+
+def read_as(url: str, name: str) -> None:
+    """Everything that a streaming read does, in this process."""
+    beginning = {"subject": "orders.x", "startingTimestamp": "0", "maxOffsetsPerTrigger": "1"}
+    options = parse_read({"servers": url, "stream": "ORDERS", **login(name), **beginning}, streaming=True)
+    reader = NatsStreamReader(options, StructType.fromDDL("payload BINARY"))
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    rows = [batch for partition in reader.partitions(start, end) for batch in reader.read(partition)]
+    assert sum(batch.num_rows for batch in rows) == 1
+
+
+def write_as(url: str, name: str, create: str = "false") -> None:
+    """Everything that a task does to write."""
+    options = parse_write({"servers": url, "stream": "ORDERS", **login(name), "createStream": create}, streaming=False)
+    rows = pa.RecordBatch.from_pydict({"subject": ["orders.x"], "payload": [b"1"]})
+    NatsWriter(options).write(iter([rows]))
+
+
+@pytest.mark.parametrize(
+    ("needed", "act"),
+    [(READ + READ_FILTERED, read_as), (WRITE, write_as)],
+    ids=["reading", "writing"],
+)
+def test_each_of_these_permissions_is_needed_and_named_when_it_is_missing(
+    server_factory: ServerFactory, needed: list[str], act: Callable[[str, str], None]
+) -> None:
+    lacking = [user(f"u{i}", needed[:i] + needed[i + 1 :]) for i in range(len(needed))]
+    server = server_factory(users(user("all", needed), user("deaf", needed, ("nothing",)), *lacking))
+    with NatsPy(server.url, user="admin", password="pw") as client:
+        client.create_stream("ORDERS", ["orders.>"])
+        client.publish_acked([("orders.x", b"1")])
+    act(server.url, "all")
+    for i, missing in enumerate(needed):
+        with pytest.raises((PermissionsError, PublishError)) as raised:
+            act(server.url, f"u{i}")
+        subject = missing.rstrip("*>")
+        assert f'Permissions Violation for Publish to "{subject}' in str(raised.value)
+    with pytest.raises(PermissionsError, match='Permissions Violation for Subscription to "_INBOX_spark.'):
+        act(server.url, "deaf")
+
+
+def test_making_a_stream_needs_one_permission_more(server_factory: ServerFactory) -> None:
+    server = server_factory(users(user("writer", WRITE), user("creator", WRITE + CREATE)))
+    with pytest.raises(PermissionsError, match=r'Violation for Publish to "\$JS\.API\.STREAM\.CREATE\.ORDERS"'):
+        write_as(server.url, "writer", LISTEN)
+    write_as(server.url, "creator", LISTEN)
+
+
+def test_core_nats_needs_its_subjects_only(spark: SparkSession, server_factory: ServerFactory) -> None:
+    server = server_factory(users(user("reader", [], ("a.>",)), user("writer", ["a.x"], ())))
+    connection = {"servers": server.url, "password": "pw"}
+    rows = spark.range(3).selectExpr("string(id) AS payload")
+    with NatsPy(server.url, user="admin", password="pw") as client, client.collect("a.>") as collected:
+        write = rows.write.format("nats").options(user="writer", subject="a.x", **connection).mode("append")
+        write.save()
+        assert len(collected.wait(3)) == 3
+        forbidden = rows.write.format("nats").options(user="writer", subject="b.x", **connection).mode("append")
+        assert 'Permissions Violation for Publish to "b.x"' in error_of(forbidden.save)
+
+    read = spark.read.format("nats").options(user="reader", readTimeout="100ms", **connection)
+    assert read.option("subject", "a.x").load().count() == 0
+    assert 'Permissions Violation for Subscription to "b.x"' in error_of(read.option("subject", "b.x").load().count)
+
+
+ACCOUNTS = """
+    accounts {
+        OWNER: {
+            jetstream: enabled
+            users: [ {user: owner, password: pw} ]
+            exports: [ {service: "$JS.API.>", response_type: stream}, {service: "orders.>"} ]
+        }
+        APP: {
+            users: [ {user: app, password: pw} ]
+            imports: [
+                {service: {account: OWNER, subject: "$JS.API.>"}, to: "JS.owner.API.>"}
+                {service: {account: OWNER, subject: "orders.>"}}
+            ]
+        }
+    }
+"""
+
+
+def round_trip(spark: SparkSession, options: dict[str, str], checkpoint: Path) -> None:
+    """Make a stream, write it and read it, in batch and in streaming."""
+    rows = spark.range(1000).selectExpr("concat('orders.', id % 7) AS subject", "string(id) AS payload")
+    rows.write.format("nats").options(createStream=LISTEN, **options).mode("append").save()
+    back = spark.read.format("nats").options(**options, minPartitions="2").load()
+    assert back.selectExpr("count(DISTINCT sequence)", "sum(int(string(payload)))").first() == (1000, 499500)
+    source = spark.readStream.format("nats").options(**options, startingOffsets="earliest", subject="orders.3").load()
+    sink = source.selectExpr("'orders.copy' AS subject", "payload").writeStream.format("nats").options(**options)
+    finish(sink.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start())
+    assert back.where("subject = 'orders.3'").count() == 143
+    copied = spark.read.format("nats").options(**options, subject="orders.copy").load()
+    assert copied.count() == 143
+
+
+def test_an_account_reads_and_writes_a_stream_of_another(
+    spark: SparkSession, server_factory: ServerFactory, tmp_path: Path
+) -> None:
+    server = server_factory(ACCOUNTS)
+    connection = {"servers": server.url, "user": "app", "password": "pw", "stream": "ORDERS"}
+    round_trip(spark, {**connection, "apiPrefix": "JS.owner.API"}, tmp_path)
+    error = error_of(spark.read.format("nats").options(**connection).load().collect)
+    assert "JetStream" in error
+    assert "not enabled" in error
+
+
+def test_a_stream_of_the_hub_is_read_and_written_through_a_leaf(
+    spark: SparkSession, server_factory: ServerFactory, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    hub = server_factory(f'jetstream {{ domain: hub }}\nleafnodes {{ listen: "127.0.0.1:{port}" }}')
+    leaf = server_factory(
+        "server_name: leaf\njetstream { domain: leaf }\n"
+        f'leafnodes {{ remotes: [ {{url: "nats://127.0.0.1:{port}"}} ] }}'
+    )
+    with NatsPy(leaf.url) as client:
+
+        def the_hub_answers() -> bool:
+            try:
+                return bool(client.request("$JS.hub.API.INFO", timeout=1.0).payload)
+            except Exception:
+                return False
+
+        wait_until(the_hub_answers, timeout=20)
+    round_trip(spark, {"servers": leaf.url, "stream": "ORDERS", "domain": "hub"}, tmp_path)
+    with NatsPy(hub.url) as client:
+        assert client.stream_info("ORDERS")["state"]["messages"] == 1143

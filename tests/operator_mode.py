@@ -40,6 +40,11 @@ class OperatorMode:
         self._operator, self._system, self._account = Key(OPERATOR), Key(ACCOUNT), Key(ACCOUNT)
 
     @property
+    def account(self) -> str:
+        """The account's public key, which is its name to the server."""
+        return self._account.public
+
+    @property
     def config(self) -> str:
         operator = self._operator.sign_jwt(
             self._operator.public,

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BinaryType, StructType
 
 from spark_nats.errors import PermissionsError, PublishError
 from spark_nats.options import parse_read, parse_write
@@ -92,7 +92,7 @@ def read_as(url: str, name: str) -> None:
     """Everything that a streaming read does, in this process."""
     beginning = {"subject": "orders.x", "startingTimestamp": "0", "maxOffsetsPerTrigger": "1"}
     options = parse_read({"servers": url, "stream": "ORDERS", **login(name), **beginning}, streaming=True)
-    reader = NatsStreamReader(options, StructType.fromDDL("payload BINARY"))
+    reader = NatsStreamReader(options, StructType().add("payload", BinaryType()))
     start = reader.initialOffset()
     end = reader.latestOffset(start, reader.getDefaultReadLimit())
     rows = [batch for partition in reader.partitions(start, end) for batch in reader.read(partition)]

@@ -1,77 +1,85 @@
-"""Secrets are in nothing that outlives a query, and in nothing that it prints. Needs a Spark process to itself."""
+"""Secrets get to executors, and nowhere else. These queries run in a Spark of their own, which logs everything."""
 
 from __future__ import annotations
 
-import base64
 import json
 import os
+import pickle
+import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.types import BinaryType, StringType, StructType
 
-from spark_nats.client import ConnectionOptions, connect, parse_servers
-from spark_nats.client.auth import Credentials
+from spark_nats import NatsDataSource
+from spark_nats.client import connect
+from spark_nats.client.auth import parse_creds
+from spark_nats.embedded import NatsServer
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.streams import create_stream
+from spark_nats.options import parse
+from tests.certificates import Certificates
+from tests.operator_mode import Key, OperatorMode
+from tests.servers import ServerFactory
 
 SCRIPT = """
-import json, logging, sys
-logging.basicConfig(level=logging.DEBUG)
-logging.getLogger("py4j").setLevel(logging.INFO)  # at DEBUG it writes down every call into the JVM, arguments included
+import json, shutil, sys
 from pyspark.sql import SparkSession
+from spark_nats.client import connect
+from spark_nats.jetstream import JetStream
+from spark_nats.options import parse
 
-options, wrong = json.loads(sys.stdin.read())
-where = sys.path[0]
+master, directory, logins = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 spark = (
-    SparkSession.builder.master("local[2]").config("spark.ui.enabled", False)
-    .config("spark.eventLog.enabled", True).config("spark.eventLog.dir", "file://" + where + "/events")
-    .config("spark.eventLog.logStageExecutorMetrics", True)
-    .getOrCreate()
+    SparkSession.builder.master(master).config("spark.ui.enabled", False)
+    .config("spark.eventLog.enabled", True).config("spark.eventLog.dir", sys.path[0] + "/events")
+    .config("spark.eventLog.compress", False).getOrCreate()
 )
-spark.sparkContext.setLogLevel("DEBUG")
-nats = lambda io: io.format("nats").options(**options)
-rows = spark.range(100).selectExpr("concat('secrets.', id) AS subject", "string(id) AS payload")
-nats(rows.write).option("stream", "S").mode("append").save()
-back = nats(spark.read).option("stream", "S").load()
-back.explain(True)
-assert back.count() == 100
-copied = (
-    nats(spark.readStream).option("stream", "S").option("startingOffsets", "earliest").load()
-)
-copied.explain(True)
-query = (
-    nats(copied.selectExpr("concat('copies.', sequence) AS subject", "payload").writeStream)
-    .option("stream", "C").option("checkpointLocation", where + "/checkpoint").queryName("copied").start()
-)
-query.processAllAvailable()
-query.explain(True)
-print(query.lastProgress, query.status, query.recentProgress)
-query.stop()
-assert nats(spark.read).option("stream", "C").load().count() == 100
-for io, finish in ((spark.read, lambda frame: frame.count()), (spark.readStream, None)):
-    try:
-        frame = io.format("nats").options(**wrong).option("stream", "S").load()
-        if finish:
-            finish(frame)
-        else:
-            failing = frame.writeStream.format("noop").option("checkpointLocation", where + "/other").start()
-            failing.awaitTermination(60)
-        raise SystemExit("wrong credentials were let in")
-    except Exception as error:
-        print(repr(error), str(error))
+spark.sparkContext.setLogLevel("ALL" if master.startswith("local[") else "WARN")
+queries = []
+for i, (login, kept_login) in enumerate(logins):
+    batch = spark.read.format("nats").options(**login, stream="S", minPartitions=2).load()
+    source = spark.readStream.format("nats").options(**login, stream="S", startingOffsets="earliest").load()
+    source.explain(True)
+    sink = source.selectExpr("concat('COPY.', sequence) AS subject", "payload").writeStream.format("nats")
+    sink = sink.options(**kept_login, stream="COPY").option("checkpointLocation", sys.path[0] + f"/checkpoint{i}")
+    queries.append((kept_login, batch, sink.start()))
+shutil.rmtree(directory)  # from here on nobody can read what load() has read
+for kept_login, batch, query in queries:
+    with connect(parse(kept_login).connection) as connection:
+        connection.send(b"".join(b"PUB S.x 1\\r\\n%d\\r\\n" % i for i in range(10)))
+        connection.flush()
+        while JetStream(connection).request("STREAM.INFO.COPY")["state"]["messages"] < 10:
+            query.processAllAvailable()
+    query.explain(True)
+    print(query.lastProgress, query.recentProgress, query.status)
+    query.stop()
+    assert query.exception() is None, query.exception()
+    batch.explain(True)
+    batch.explain("formatted")
+    print(batch, repr(batch), batch.count(), "rows read")
+    elsewhere = batch.selectExpr("'elsewhere' AS subject", "payload")
+    elsewhere.write.format("nats").options(**kept_login).mode("append").save()
 spark.stop()
-print("done")
 """
 
-SECRET = "hUsh-" + "Qz7" * 5
-ALSO_WRONG = "wR0ng-" + "Qz7" * 5
 
+def run(master: str, logins: list[tuple[dict[str, str], dict[str, str]]], tmp_path: Path, files: Path) -> str:
+    """Make the streams, run the script, and return all that it and Spark have said.
 
-def run(tmp_path, options, wrong, secrets):
-    """Run the script with these options and search all that it left for the secrets, byte for byte."""
-    (tmp_path / "events").mkdir()
-    script = tmp_path / "script.py"
+    A login is two of them: the first one's files are gone after load(), the other is for what comes later.
+    """
+    for login, _ in logins:
+        with connect(parse(login).connection) as connection:
+            for stream in ("S", "COPY"):
+                create_stream(JetStream(connection), {"name": stream, "subjects": [f"{stream}.*"]})
+    home = tmp_path / "home"
+    (home / "events").mkdir(parents=True)
+    script = home / "script.py"
     script.write_text(SCRIPT)
     environment = {
         **os.environ,
@@ -81,40 +89,97 @@ def run(tmp_path, options, wrong, secrets):
         "SPARK_LOCAL_HOSTNAME": "localhost",
     }
     done = subprocess.run(
-        [sys.executable, str(script)],
+        [sys.executable, str(script), master, str(files), json.dumps(logins)],
         env=environment,
-        cwd=tmp_path,
-        input=json.dumps([options, wrong]).encode(),
+        cwd=home,
         capture_output=True,
+        text=True,
         timeout=280,
         check=False,
     )
-    assert done.returncode == 0, (done.stdout + done.stderr)[-5000:].decode("utf-8", "replace")
-    assert done.stdout.rstrip().endswith(b"done")
-    left = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    assert any("checkpoint" in path.parts for path in left)
-    assert any("events" in path.parts for path in left)
-    left |= {"stdout": done.stdout, "stderr": done.stderr}
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said[said.find("Traceback") :][:5000]
+    assert done.stdout.count("10 rows read") == len(logins)
+    return said
+
+
+def assert_nothing_leaks(secrets: list[str], said: str, home: Path) -> None:
+    """Look for secrets in what was said and in every file that was left, byte for byte."""
+    left = {str(path.relative_to(home)): path.read_bytes() for path in home.rglob("*") if path.is_file()}
+    kinds = {name.split("/")[0].rstrip("0123456789") for name in left}
+    assert {"checkpoint", "events"} <= kinds
+    assert any(b"SparkListenerSQLExecutionStart" in content for content in left.values())
+    left["what was said"] = said.encode()
     for secret in secrets:
-        for form in (secret.encode(), base64.b64encode(secret.encode()).rstrip(b"=")[:-1]):
-            places = [str(place) for place, content in left.items() if form in content]
-            lines = [line[:300] for content in left.values() for line in content.splitlines() if form in line]
-            assert not places, f"a secret is in {places}: {lines[:3]}"
+        assert not [name for name, content in left.items() if secret.encode() in content]
+
+
+@dataclass
+class Locked:
+    """A server that lets in who has a certificate and a JWT, and the options that name their files."""
+
+    server: NatsServer
+    login: dict[str, str]
+
+    def secrets(self) -> list[str]:
+        """What is in the files: the JWT, the seed, and a line of the certificate's key."""
+        credentials = parse_creds(Path(self.login["credentialsFile"]).read_text())
+        line = Path(self.login["tlsKeyFile"]).read_text().splitlines()[1]
+        return [str(credentials.jwt), str(credentials.nkey_seed), line]
+
+
+@pytest.fixture
+def locked(server_factory: ServerFactory, tmp_path: Path) -> Locked:
+    files = tmp_path / "files"
+    certificates, mode = Certificates(files), OperatorMode()
+    server = server_factory(certificates.config("127.0.0.1", "verify: true") + mode.config)
+    login = {
+        "servers": server.url.replace("nats", "tls"),
+        "credentialsFile": str(mode.creds(files / "user.creds")),
+        "tlsCaFile": str(certificates.ca),
+        **certificates.client("ann@example.com"),
+    }
+    return Locked(server, login)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["password", "token"])
-def test_a_secret_is_in_no_log_no_plan_no_event_and_no_checkpoint(way, server_factory, tmp_path):
-    if way == "password":
-        server = server_factory(f"authorization {{ user: ann, password: {SECRET} }}")
-        options, wrong = {"user": "ann", "password": SECRET}, {"user": "ann", "password": ALSO_WRONG}
-    else:
-        server = server_factory(f"authorization {{ token: {SECRET} }}")
-        options, wrong = {"token": SECRET}, {"token": ALSO_WRONG}
-    with connect(
-        ConnectionOptions(servers=parse_servers(server.url), credentials=Credentials(**options))
-    ) as connection:
-        create_stream(JetStream(connection), {"name": "S", "subjects": ["secrets.>"]})
-        create_stream(JetStream(connection), {"name": "C", "subjects": ["copies.>"]})
-    servers = {"servers": server.url}
-    run(tmp_path, options | servers, wrong | servers, [SECRET, ALSO_WRONG])
+def test_files_are_read_on_the_driver_and_reach_executors_as_their_contents(locked: Locked, tmp_path: Path) -> None:
+    files, kept = tmp_path / "files", tmp_path / "kept"
+    shutil.copytree(files, kept)
+    secrets = locked.secrets()
+    kept_login = {name: value.replace(str(files), str(kept)) for name, value in locked.login.items()}
+    said = run("local-cluster[2,1,1024]", [(locked.login, kept_login)], tmp_path, files)
+    assert not files.exists()
+    assert_nothing_leaks(secrets, said, tmp_path / "home")
+
+
+def test_a_task_that_writes_needs_no_files_either(locked: Locked, tmp_path: Path) -> None:
+    schema = StructType().add("subject", StringType()).add("payload", BinaryType())
+    options = {**locked.login, "stream": "S", "createStream": '{"subjects": ["S.*"]}'}
+    connection = parse(locked.login).connection
+    writer = NatsDataSource(options).writer(schema, overwrite=False)
+    shutil.rmtree(tmp_path / "files")
+    on_executor = pickle.loads(pickle.dumps(writer))
+    on_executor.write(iter([pa.RecordBatch.from_pydict({"subject": ["S.x"], "payload": [b"1"]})]))
+    with connect(connection) as client:
+        assert JetStream(client).request("STREAM.INFO.S")["state"]["messages"] == 1
+
+
+@pytest.mark.slow
+def test_secrets_in_options_are_in_no_log_no_plan_no_event_and_no_checkpoint(
+    server_factory: ServerFactory, tmp_path: Path
+) -> None:
+    key = Key()
+    (tmp_path / "files").mkdir()
+
+    def login(config: str, **options: str) -> tuple[dict[str, str], dict[str, str]]:
+        one = {"servers": server_factory(f"authorization {{ {config} }}").url, **options}
+        return one, one
+
+    logins = [
+        login('user: ann, password: "t0ps3cretPassword"', user="ann", password="t0ps3cretPassword"),
+        login('token: "t0ps3cretToken"', token="t0ps3cretToken"),
+        login(f"users: [ {{nkey: {key.public}}} ]", nkeySeedSecret=key.seed),
+    ]
+    said = run("local[2]", logins, tmp_path, tmp_path / "files")
+    assert_nothing_leaks(["t0ps3cretPassword", "t0ps3cretToken", key.seed], said, tmp_path / "home")

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-import trustme
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_nats.client.auth import parse_creds
 from spark_nats.embedded import NatsServer
+from tests.certificates import Certificates
 from tests.integration.support import error_of, finish
 from tests.operator_mode import Key, OperatorMode
 from tests.servers import ServerFactory
@@ -21,35 +21,6 @@ from tests.servers import ServerFactory
 pytestmark = pytest.mark.timeout(150)  # most of it is for the first test, which starts Spark
 
 BCRYPT = "$2a$05$CCCCCCCCCCCCCCCCCCCCC.E5YPO9kmyuRGyh0XouQYb4YMJKvyOeW"  # of U*U, from crypt_blowfish's own tests
-
-
-class Certificates:
-    """Files of an authority, and of certificates that it has issued."""
-
-    def __init__(self, directory: Path) -> None:
-        directory.mkdir(exist_ok=True)
-        self._directory = directory
-        self._authority = trustme.CA()
-        self.ca = directory / "ca.pem"
-        self._authority.cert_pem.write_to_path(self.ca)
-
-    def issue(self, *names: str) -> tuple[Path, Path]:
-        """The files of a certificate for these names, and of its key."""
-        issued = self._authority.issue_cert(*names)
-        certificate, key = self._directory / f"{names[0]}.pem", self._directory / f"{names[0]}.key"
-        certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
-        issued.private_key_pem.write_to_path(key)
-        return certificate, key
-
-    def config(self, name: str = "127.0.0.1", *lines: str) -> str:
-        """The server's configuration of TLS."""
-        certificate, key = self.issue(name)
-        return f'tls {{ cert_file: "{certificate}", key_file: "{key}", ca_file: "{self.ca}"\n{chr(10).join(lines)} }}\n'
-
-    def client(self, name: str) -> dict[str, str]:
-        """The options of a client with a certificate."""
-        certificate, key = self.issue(name)
-        return {"tlsCertFile": str(certificate), "tlsKeyFile": str(key)}
 
 
 @dataclass

@@ -1,0 +1,140 @@
+"""A connection with TLS, nkeys and JWTs: what passes through it, and how it ends."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from spark_nats.client import ConnectionOptions, Credentials, TlsOptions, connect, parse_servers
+from spark_nats.client.auth import parse_creds
+from spark_nats.embedded import NatsServer
+from spark_nats.errors import AuthorizationError, NatsConnectionError
+from spark_nats.jetstream import JetStream, read_range
+from spark_nats.jetstream.publishing import Publisher
+from spark_nats.jetstream.streams import create_stream
+from spark_nats.options import parse
+from tests.certificates import Certificates
+from tests.integration.support import monitoring
+from tests.nats_py import NatsPy
+from tests.operator_mode import Key, OperatorMode
+from tests.servers import ServerFactory
+
+CHUNK = 1 << 20
+
+
+@pytest.fixture
+def certificates(tmp_path: Path) -> Certificates:
+    return Certificates(tmp_path)
+
+
+def options(server: NatsServer, certificates: Certificates, **tls: bool) -> ConnectionOptions:
+    return ConnectionOptions(parse_servers(server.url), tls=TlsOptions(ca=certificates.ca.read_text(), **tls))
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["after INFO", "first"])
+def test_messages_of_all_sizes_pass_through_tls_unharmed(
+    server_factory: ServerFactory, certificates: Certificates, first: bool
+) -> None:
+    server = server_factory(certificates.config("127.0.0.1", f"handshake_first: {str(first).lower()}"))
+    sizes = [0, 1, 16383, 16384, 16385, 500_000, *random.Random(5).choices(range(60_000), k=1000)]
+    payloads = [random.Random(size).randbytes(size) for size in sizes]
+    with connect(options(server, certificates, handshake_first=first)) as connection:
+        js = JetStream(connection)
+        create_stream(js, {"name": "S", "subjects": ["S.*"]})
+        publisher = Publisher(connection, "S")
+        publisher.publish(pa.array(["S.x"] * len(payloads)), pa.array(payloads))
+        publisher.drain()
+        read = [
+            payload.as_py()
+            for messages, _ in read_range(js, "S", 1, len(payloads) + 1)
+            for payload in messages.payloads()
+        ]
+    assert read == payloads
+    (known,) = [one for one in monitoring(server, "connz?state=closed")["connections"] if one["name"] == "spark-nats"]
+    assert known["tls_version"] == "1.3"
+
+
+def test_a_server_that_sends_while_it_is_sent_to_gets_through_tls(
+    server_factory: ServerFactory, certificates: Certificates
+) -> None:
+    server = server_factory(certificates.config(), jetstream=False)
+    count = 64
+    wire = b"".join(b"PUB echo %d\r\n%b\r\n" % (CHUNK, bytes([i]) * CHUNK) for i in range(count))
+    with connect(options(server, certificates)) as connection:
+        subscription = connection.subscribe("echo")
+        connection.send(wire)
+        arrived = connection.drain(subscription)
+    payloads = [messages.payload_at(i) for messages in arrived for i in range(len(messages))]
+    assert [(len(payload), payload[0]) for payload in payloads] == [(CHUNK, i) for i in range(count)]
+
+
+def test_tls_that_a_server_requires_is_used_with_the_systems_trust(
+    server_factory: ServerFactory, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = server_factory(certificates.config(), jetstream=False)
+    unconfigured = ConnectionOptions(parse_servers(server.url), Credentials(token="unused"))
+    with pytest.raises(NatsConnectionError, match=r"cannot be verified for the name '127\.0\.0\.1': unable to get"):
+        connect(unconfigured)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificates.ca))  # where OpenSSL finds the system's
+    with connect(unconfigured) as connection:
+        connection.flush()
+        (known,) = monitoring(server, "connz")["connections"]
+        assert known["tls_version"] == "1.3"
+
+
+def test_tls_that_a_server_only_offers_is_used_when_it_is_asked_for(
+    server_factory: ServerFactory, certificates: Certificates
+) -> None:
+    server = server_factory(f"allow_non_tls: true\n{certificates.config()}", jetstream=False)
+    asking = options(server, certificates)
+    for asked, version in ((asking, "1.3"), (ConnectionOptions(asking.servers), None)):
+        with connect(asked):
+            (known,) = monitoring(server, "connz")["connections"]
+            assert known.get("tls_version") == version
+
+
+def test_another_server_of_the_cluster_that_is_named_is_verified_too(
+    server_factory: ServerFactory, certificates: Certificates
+) -> None:
+    impostor = server_factory(Certificates(certificates.ca.parent / "other").config(), jetstream=False)
+    server = server_factory(certificates.config(), jetstream=False)
+    asked = options(server, certificates)
+    with connect(ConnectionOptions(parse_servers(f"{impostor.url},{server.url}"), tls=asked.tls)) as connection:
+        assert str(connection.server) == server.url
+
+
+def test_an_expired_user_is_told_the_servers_reason(server_factory: ServerFactory, tmp_path: Path) -> None:
+    mode = OperatorMode()
+    server = server_factory(mode.config)
+
+    def login(expiry: float) -> ConnectionOptions:
+        creds = mode.creds(tmp_path / "user.creds", exp=int(expiry))
+        return parse({"servers": server.url, "credentialsFile": str(creds)}).connection
+
+    with connect(login(time.time() + 3)) as connection:
+        nothing = connection.subscribe("nothing")
+        with pytest.raises(AuthorizationError, match="refused the credentials: User Authentication Expired; check"):
+            connection.next(nothing, 20.0)
+    with pytest.raises(AuthorizationError, match="refused the credentials: Authorization Violation; check"):
+        connect(login(time.time() - 60))
+
+
+def test_a_revoked_user_is_told_the_servers_reason(server_factory: ServerFactory, tmp_path: Path) -> None:
+    mode, user = OperatorMode(), Key()
+    server = server_factory(mode.config)
+    creds = mode.creds(tmp_path / "user.creds", user)
+    login = parse({"servers": server.url, "credentialsFile": str(creds)}).connection
+    with connect(login) as connection:
+        nothing = connection.subscribe("nothing")
+        with NatsPy(server.url, user_credentials=str(mode.system_creds(tmp_path / "system.creds"))) as system:
+            system.publish(f"$SYS.ACCOUNT.{mode.account}.CLAIMS.UPDATE", mode.account_jwt(revoked=user).encode())
+        with pytest.raises(AuthorizationError, match="refused the credentials: User Authentication Revoked; check"):
+            connection.next(nothing, 20.0)
+    with pytest.raises(AuthorizationError, match="refused the credentials: Authorization Violation; check") as raised:
+        connect(login)
+    for secret in (user.seed, str(parse_creds(creds.read_text()).jwt)):
+        assert secret not in str(raised.value)

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from spark_nats.errors import AuthorizationError
+from spark_nats.errors import AuthorizationError, OptionError
 from spark_nats.protocol.control import ConnectOptions, ServerInfo
 
 # Both blocks of a .creds file, as the server and its clients find them: dashes around a title, the text, dashes.
@@ -45,7 +45,7 @@ class Credentials:
 
         Raises:
             AuthorizationError: the server asks for credentials of another kind, or the package ``nkeys`` is missing.
-            ValueError: the seed is none.
+            OptionError: the seed is none.
         """
         if self.nkey_seed is None:
             return replace(options, user=self.user, password=self.password, auth_token=self.token)
@@ -68,7 +68,7 @@ def key_pair(seed: str) -> Any:
 
     Raises:
         AuthorizationError: the package is not installed.
-        ValueError: this is no seed of a user. The message does not carry it.
+        OptionError: this is no seed of a user. The message does not carry it.
     """
     try:
         import nkeys
@@ -82,18 +82,18 @@ def key_pair(seed: str) -> Any:
         # Encoded again, for the checksum that nkeys does not look at.
         if kind == nkeys.PREFIX_BYTE_USER and nkeys.encode_seed(raw, kind) == seed.encode():
             return nkeys.from_seed(seed.encode())
-    raise ValueError("is not an nkey seed of a user, which begins with SU")
+    raise OptionError("is not an nkey seed of a user, which begins with SU")
 
 
 def parse_creds(text: str) -> Credentials:
     """Read a ``.creds`` file: a user's JWT and nkey seed, each between lines of dashes.
 
     Raises:
-        ValueError: one of them is missing. The message carries neither.
+        OptionError: one of them is missing. The message carries neither.
     """
     blocks = dict(_BLOCK.findall(text))
     if "NATS USER JWT" not in blocks or "USER NKEY SEED" not in blocks:
-        raise ValueError("holds no NATS USER JWT and USER NKEY SEED, as a .creds file does")
+        raise OptionError("holds no NATS USER JWT and USER NKEY SEED, as a .creds file does")
     return Credentials(jwt=blocks["NATS USER JWT"], nkey_seed=blocks["USER NKEY SEED"])
 
 
@@ -101,9 +101,9 @@ def parse_seed(text: str) -> Credentials:
     """Read an nkey seed: alone, or among comments or the other lines of an nkey file.
 
     Raises:
-        ValueError: there is none.
+        OptionError: there is none.
     """
     found = re.search(r"^\s*(SU[A-Z2-7]{56})\s*$", text, re.MULTILINE)
     if not found:
-        raise ValueError("is not an nkey seed of a user, which begins with SU")
+        raise OptionError("is not an nkey seed of a user, which begins with SU")
     return Credentials(nkey_seed=found[1])

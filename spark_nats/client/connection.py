@@ -223,10 +223,12 @@ class Connection:
                 "check the options 'tlsCaFile' and 'tlsServerName'"
             ) from None
         except OSError as error:
-            if _is_alert(error):
-                raise AuthorizationError(f"{self.server} {_refusal(error)}") from None
+            if _refuses_certificate(error):
+                raise self._certificate_refused(error) from None
             hint = "; does the server do TLS first ('tlsHandshakeFirst')?" if tls.handshake_first else ""
             raise NatsConnectionError(f"the TLS handshake failed: {_reason(error)}{hint}") from None
+        except ValueError as error:
+            raise NatsConnectionError(f"no certificate can be for the name {name!r}: {error}") from None
 
     # Subscriptions and messages
 
@@ -470,8 +472,8 @@ class Connection:
             data = self._transport.receive()
         except OSError as error:
             self.close()
-            if _is_alert(error):  # in TLS 1.3 a client learns only now what became of its certificate
-                raise AuthorizationError(f"{self.server} {_refusal(error)}") from None
+            if _refuses_certificate(error):  # in TLS 1.3 a client learns it only now
+                raise self._certificate_refused(error) from None
             raise NatsConnectionError(f"the connection to {self.server} broke: {_reason(error)}") from None
         if data is None:
             self.close()
@@ -534,6 +536,12 @@ class Connection:
             )
         return ServerError(f"{self.server} reported: {text}", text)
 
+    def _certificate_refused(self, error: OSError) -> AuthorizationError:
+        return AuthorizationError(
+            f"{self.server} refused the client's certificate: {_reason(error)}; "
+            "check the options 'tlsCertFile' and 'tlsKeyFile'"
+        )
+
     def _lost(self, error: OSError) -> NatsError:
         """Explain a failed send: the server often says why before it closes."""
         try:
@@ -555,10 +563,7 @@ def _reason(error: Exception) -> str:
     return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
 
 
-def _is_alert(error: OSError) -> bool:
-    """Tell whether the peer has ended TLS with an alert, which says that it does not want what it was shown."""
-    return isinstance(error, ssl.SSLError) and "_ALERT_" in (error.reason or "")
-
-
-def _refusal(error: OSError) -> str:
-    return f"refused the TLS connection: {_reason(error)}; check the options 'tlsCertFile' and 'tlsKeyFile'"
+def _refuses_certificate(error: OSError) -> bool:
+    """Tell whether the server has ended TLS because of our certificate (alerts 41 to 46, 48 and 116 of RFC 8446)."""
+    reason = (error.reason or "") if isinstance(error, ssl.SSLError) else ""
+    return "_ALERT_" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason)

@@ -8,6 +8,8 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from spark_nats.errors import OptionError
+
 
 @dataclass(frozen=True, slots=True)
 class TlsOptions:
@@ -23,7 +25,7 @@ class TlsOptions:
         handshake_first: whether the handshake comes before INFO (ADR-40).
     """
 
-    ca: str | None = None
+    ca: str | None = field(default=None, repr=False)
     certificate: str | None = field(default=None, repr=False)
     key: str | None = field(default=None, repr=False)
     server_name: str | None = None
@@ -33,15 +35,15 @@ class TlsOptions:
         """Return a context that verifies certificate and name of a server, in TLS 1.2 or newer.
 
         Raises:
-            ValueError: a certificate or key cannot be used. The message carries no part of it.
+            OptionError: a certificate or key cannot be used. The message carries no part of it.
         """
         if self.ca == "":
-            raise ValueError("the certificates to trust are none")  # to OpenSSL this means the system's
+            raise OptionError("the certificates to trust are none")  # to OpenSSL this means the system's
         try:
             ca = None if self.ca is None else self.ca.encode("ascii", "ignore").decode()  # comments may have any letter
             context = ssl.create_default_context(cadata=ca)
         except ssl.SSLError:
-            raise ValueError("the certificates to trust are not in PEM") from None
+            raise OptionError("the certificates to trust are not in PEM") from None
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         if self.certificate is not None:
             try:
@@ -49,7 +51,7 @@ class TlsOptions:
                     # Without a password OpenSSL would ask for one on the terminal.
                     context.load_cert_chain(certificate, key, password="")
             except (ssl.SSLError, ValueError) as error:
-                raise ValueError(
+                raise OptionError(
                     f"the client's certificate and key are not a pair of PEM files, or the key is encrypted: {error}"
                 ) from None
         return context

@@ -57,7 +57,7 @@ class Transport:
                 ready = self.wait(deadline)
             except ssl.SSLWantWriteError:
                 ready = self.wait(deadline, to_write=True)
-            if not ready:
+            if not ready or time.monotonic() >= deadline:
                 raise TimeoutError("the TLS handshake took too long")
 
     @property

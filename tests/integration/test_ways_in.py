@@ -85,7 +85,7 @@ def with_mutual_tls(directory: Path) -> Way:
     ours, other = Certificates(directory), Certificates(directory / "other")
     trust = {"tlsCaFile": str(ours.ca)}
     right, wrong = {**trust, **ours.client("ann@example.com")}, {**trust, **other.client("ann@example.com")}
-    reason = "refused the TLS connection: [SSL: TLSV1_ALERT_UNKNOWN_CA] tlsv1 alert unknown ca"
+    reason = "refused the client's certificate: [SSL: TLSV1_ALERT_UNKNOWN_CA] tlsv1 alert unknown ca"
     return Way(ours.config("127.0.0.1", "verify: true"), right, wrong, reason)
 
 

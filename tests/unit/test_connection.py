@@ -2,10 +2,12 @@
 
 import json
 import socket
+import ssl
 import threading
 import time
 
 import pytest
+import trustme
 
 from spark_nats.client import ConnectionOptions, Credentials, TlsOptions, connect, parse_servers
 from spark_nats.errors import (
@@ -144,6 +146,38 @@ def test_a_tls_handshake_without_end_is_given_up():
         pytest.raises(NatsConnectionError, match=r"the TLS handshake was not done in 0\.3 s"),
     ):
         connect(options(url, connect_timeout=0.3))
+
+
+def test_a_name_that_no_certificate_can_have_is_said():
+    def script(peer):
+        peer.send(INFO.replace(b'"proto"', b'"tls_required":true,"proto"'))
+        peer.wait_for_close()
+
+    tls = TlsOptions(server_name=".example.com")
+    with scripted_server(script) as url, pytest.raises(NatsConnectionError, match="be for the name '.example.com'"):
+        connect(options(url, tls=tls))
+
+
+def test_what_comes_in_the_clear_before_tls_is_not_believed(tmp_path):
+    authority = trustme.CA()
+    certificate = tmp_path / "server.pem"
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(certificate)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate)
+
+    def script(peer):
+        peer.send(INFO.replace(b'"proto"', b'"tls_required":true,"proto"') + b"MSG a 1 9\r\ninjec")
+        peer.connection = context.wrap_socket(peer.connection, server_side=True)
+        peer.expect(b"PING\r\n")
+        peer.send(b"PONG\r\n")
+        peer.expect(b"SUB a 1\r\n")
+        peer.send(b"MSG a 1 4\r\ntrue\r\n")
+        peer.wait_for_close()
+
+    tls = TlsOptions(ca=authority.cert_pem.bytes().decode())
+    with scripted_server(script) as url, connect(options(url, tls=tls)) as connection:
+        messages = connection.next(connection.subscribe("a"), 2.0)
+        assert messages.payload_at(0) == b"true"
 
 
 def test_one_tls_url_asks_for_tls_at_every_server():

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from spark_nats.client import ConnectionOptions, connect, parse_servers
 from spark_nats.errors import InvalidRowError, OptionError
-from spark_nats.options import check, parse_read, parse_write
-from spark_nats.protocol.control import ConnectOptions, encode_sub, encode_unsub
+from spark_nats.options import parse, parse_read, parse_write
+from spark_nats.protocol.control import ConnectOptions, ServerInfo, encode_sub, encode_unsub
 from spark_nats.protocol.encoder import encode_message, encode_messages
 from spark_nats.protocol.headers import HEADERS_TYPE
 from spark_nats.sink.columns import RowChecker
@@ -130,7 +130,7 @@ def test_options_become_the_lines_that_were_meant_or_are_refused(given_options: 
         assert read_client_stream(encode_message(subject, b"{}", inbox)) == [
             Publication(subject.encode(), inbox.encode(), None, b"{}")
         ]
-    hello = read.connection.credentials.apply(ConnectOptions(name=read.connection.name)).encode()
+    hello = read.connection.credentials.apply(ConnectOptions(name=read.connection.name), ServerInfo()).encode()
     ((operation, document),) = read_client_stream(hello)
     assert operation == b"CONNECT"
     assert json.loads(document)["name"] == given_options.get("connectionName", "spark-nats")
@@ -144,7 +144,7 @@ def test_options_become_the_lines_that_were_meant_or_are_refused(given_options: 
 @example("[" * 100_000)
 def test_a_stream_that_options_describe_has_the_name_that_they_give(config: str) -> None:
     try:
-        check({"createStream": config})
+        parse({"createStream": config})
         write = parse_write({"stream": "S", "subject": "s", "createStream": config}, streaming=False)
     except OptionError:
         return

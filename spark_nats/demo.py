@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -176,7 +176,7 @@ class Place:
         revenue: stream of the results, likewise.
     """
 
-    servers: str
+    servers: str = field(repr=False)
     orders: str = "ORDERS"
     revenue: str = "REVENUE"
 
@@ -184,6 +184,15 @@ class Place:
     def connection(self) -> ConnectionOptions:
         """How to reach the server."""
         return ConnectionOptions(servers=parse_servers(self.servers), name="spark-nats demo")
+
+    @property
+    def options(self) -> dict[str, str]:
+        """How Spark reaches the server: with what the first URL logs in with as options, which plans do not show."""
+        servers = parse_servers(self.servers)
+        login = servers[0].credentials
+        named = {"user": login.user, "password": login.password, "token": login.token}
+        given = {name: value for name, value in named.items() if value is not None}
+        return {"servers": ",".join(map(str, servers)), **given}
 
     def create(self) -> str:
         """Make both streams and return what server they are on."""
@@ -207,7 +216,7 @@ class Place:
     def load(self, reader: Any, stream: str, **options: Any) -> DataFrame:
         """Load a stream with ``spark.read`` or ``spark.readStream``."""
         frame: DataFrame = (
-            reader.format("nats").option("servers", self.servers).option("stream", stream).options(**options).load()
+            reader.format("nats").options(**self.options).option("stream", stream).options(**options).load()
         )
         return frame
 
@@ -495,7 +504,7 @@ def _query_and_check(
     query = (
         revenue_of(orders, place.revenue.lower())
         .writeStream.format("nats")
-        .option("servers", place.servers)
+        .options(**place.options)
         .option("stream", place.revenue)
         .option("checkpointLocation", str(directory / "checkpoint"))
         .outputMode("complete")

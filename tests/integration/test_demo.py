@@ -129,6 +129,13 @@ def test_an_interrupted_demonstration_leaves_no_server(number: signal.Signals, s
         assert is_gone(url)
 
 
+def test_a_password_in_the_servers_url_reaches_spark_as_an_option() -> None:
+    place = demo.Place("tls://ann:t0ps3cret@one,two:5")
+    assert place.options == {"servers": "tls://one:4222,tls://two:5", "user": "ann", "password": "t0ps3cret"}
+    assert demo.Place("nats://t0ken@one").options == {"servers": "nats://one:4222", "token": "t0ken"}
+    assert "t0ps3cret" not in repr(place)
+
+
 # What can be missing
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from spark_nats.client import ConnectionOptions, Credentials, TlsOptions, connect, parse_servers
 from spark_nats.client.auth import parse_creds
+from spark_nats.client.receiver import Backlog, Receiver
 from spark_nats.embedded import NatsServer
 from spark_nats.errors import AuthorizationError, NatsConnectionError
 from spark_nats.jetstream import JetStream, read_range
@@ -19,7 +20,7 @@ from spark_nats.jetstream.streams import create_stream
 from spark_nats.options import parse
 from tests.certificates import Certificates
 from tests.integration.support import monitoring
-from tests.nats_py import NatsPy
+from tests.nats_py import NatsPy, wait_until
 from tests.operator_mode import Key, OperatorMode
 from tests.servers import ServerFactory
 
@@ -138,3 +139,35 @@ def test_a_revoked_user_is_told_the_servers_reason(server_factory: ServerFactory
         connect(login)
     for secret in (user.seed, str(parse_creds(creds.read_text()).jwt)):
         assert secret not in str(raised.value)
+
+
+def test_core_nats_is_received_through_tls(server_factory: ServerFactory, certificates: Certificates) -> None:
+    server = server_factory(certificates.config(), jetstream=False)
+    asked = options(server, certificates)
+    backlog = Backlog(64 * CHUNK)
+    receiver = Receiver(asked, ["a.>"], None, backlog)
+    with connect(asked) as connection:
+        connection.send(b"PUB a.x 5\r\nhello\r\n" * 100_000)
+        connection.flush()
+    wait_until(lambda: backlog.end == 100_000)
+    receiver.close()
+    receiver.check()
+    assert sum(piece.wire.count(b"\r\nhello\r\n") for piece in backlog.take(0, 100_000)) == 100_000
+
+
+def test_who_is_not_let_in_any_more_ends_the_receiver(server_factory: ServerFactory, tmp_path: Path) -> None:
+    mode = OperatorMode()
+    server = server_factory(mode.config)
+    creds = mode.creds(tmp_path / "user.creds", exp=int(time.time()) + 3)
+    login = parse({"servers": server.url, "credentialsFile": str(creds)}).connection
+    receiver = Receiver(login, ["a.>"], None, Backlog(CHUNK))
+
+    def refusal() -> str:
+        try:
+            receiver.check()
+        except AuthorizationError as error:
+            return str(error)
+        return ""
+
+    assert "refused the credentials: " in wait_until(refusal, timeout=20)
+    receiver.close()

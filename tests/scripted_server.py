@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 INFO = b'INFO {"server_id":"S","version":"2.10.0","headers":true,"max_payload":1048576,"proto":1}\r\n'
 
@@ -46,7 +46,7 @@ class Peer:
 def scripted_server(script: Callable[[Peer], None]) -> Iterator[str]:
     """Run `script` once for each connection; yields the URL. An error of the script fails the test."""
     errors: list[BaseException] = []
-    connections: list[socket.socket] = []
+    served: list[tuple[socket.socket, threading.Thread]] = []
 
     def serve(connection: socket.socket) -> None:
         connection.settimeout(10)
@@ -67,14 +67,17 @@ def scripted_server(script: Callable[[Peer], None]) -> Iterator[str]:
                     connection, _ = listener.accept()
                 except OSError:
                     return
-                connections.append(connection)
-                threading.Thread(target=serve, args=(connection,), daemon=True).start()
+                server = threading.Thread(target=serve, args=(connection,), daemon=True)
+                served.append((connection, server))
+                server.start()
 
         thread = threading.Thread(target=accept, daemon=True)
         thread.start()
         yield f"nats://127.0.0.1:{listener.getsockname()[1]}"
         listener.shutdown(socket.SHUT_RDWR)
         thread.join(5)
-    for connection in connections:
-        connection.close()
+    for connection, server in served:
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)  # a script that still receives gets what came, and then the end
+        server.join(5)
     assert not errors, errors

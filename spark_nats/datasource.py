@@ -8,6 +8,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from spark_nats import options as nats_options
+from spark_nats.client import ConnectionOptions, connect
 from spark_nats.errors import OptionError
 from spark_nats.options import CoreReadOptions
 from spark_nats.sink.columns import check_schema as check_sink_schema
@@ -27,6 +28,7 @@ class NatsDataSource(DataSource):
     Raises:
         OptionError: an option is unknown, has a bad value, or contradicts another.
         SchemaError: the schema has a column or a type that a message does not have.
+        NatsError: for writing, the server cannot be reached or refuses the credentials.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
@@ -68,10 +70,17 @@ class NatsDataSource(DataSource):
             )
         parsed = nats_options.parse_write(self._settings, streaming=False)
         check_sink_schema(schema, parsed)
+        _log_in_once(parsed.connection)
         return NatsWriter(parsed)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> NatsStreamWriter:
         """Return the writer of a streaming query. Output mode ``complete`` publishes the whole result each time."""
         parsed = nats_options.parse_write(self._settings, streaming=True)
         check_sink_schema(schema, parsed)
+        _log_in_once(parsed.connection)
         return NatsStreamWriter(parsed)
+
+
+def _log_in_once(options: ConnectionOptions) -> None:
+    """Log in on the driver: what is refused is then refused once, and not to every task and each of its attempts."""
+    connect(options).close()

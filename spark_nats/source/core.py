@@ -24,6 +24,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from spark_nats.client.connection import connect
 from spark_nats.client.pool import borrow
 from spark_nats.client.receiver import Backlog, Piece, Receiver
 from spark_nats.errors import DataLossError, NatsError
@@ -67,7 +68,12 @@ class NatsCoreReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        """Plan the read: tasks that share the messages and, in equal parts, the limit of their number."""
+        """Plan the read: tasks that share the messages and, in equal parts, the limit of their number.
+
+        Raises:
+            NatsError: the server cannot be reached, or refuses the credentials.
+        """
+        connect(self._options.connection).close()  # what is refused is refused once, and not to every task
         limit = self._options.max_messages
         tasks = min(self._options.min_partitions, limit or self._options.min_partitions)
         queue = _queue_group(self._options, tasks)

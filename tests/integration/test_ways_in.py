@@ -241,8 +241,8 @@ def test_wrong_credentials_are_refused_with_the_reason_and_not_repeated(
     stream = {**way.wrong, "stream": "S"}
     from_nats = spark.readStream.format("nats").options(**stream).load().writeStream.format("noop")
     for action in (
-        numbers(spark, 1).write.format("nats").options(**stream).mode("append").save,  # logs in on an executor
-        lambda: finish(from_nats.start()),  # and this on the driver
+        numbers(spark, 8).repartition(8).write.format("nats").options(**stream).mode("append").save,
+        lambda: finish(from_nats.start()),
     ):
         before = refusals(server)
         error = error_of(action)
@@ -256,14 +256,20 @@ def test_batch_reads_and_streaming_writes_are_refused_too(
     spark: SparkSession, server_factory: ServerFactory, tmp_path: Path
 ) -> None:
     way = with_a_password(tmp_path)
-    way.server(server_factory)
+    server = way.server(server_factory)
     right, wrong = {**way.right, "stream": "S"}, {**way.wrong, "stream": "S"}
     numbers(spark, 3).write.format("nats").options(createStream=LISTEN, **right).mode("append").save()
     assert VIOLATION in error_of(spark.read.format("nats").options(**wrong).load().collect)
+    core = spark.read.format("nats").options(**way.wrong, subject="elsewhere", minPartitions=8)
+    before = refusals(server)
+    assert VIOLATION in error_of(core.load().collect)
+    assert refusals(server) - before == 1
     source = spark.readStream.format("nats").options(startingOffsets="earliest", **right).load()
     writer = source.select("subject", "payload").writeStream.format("nats").options(**wrong)
     writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    before = refusals(server)
     assert VIOLATION in error_of(lambda: finish(writer.start()))
+    assert refusals(server) - before == 1
 
 
 def refusals(server: NatsServer) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
+import pyspark
 import pytest
 from pyspark.sql.types import BinaryType, StringType, StructType
 
@@ -27,7 +28,7 @@ from tests.operator_mode import Key, OperatorMode
 from tests.servers import ServerFactory
 
 SCRIPT = """
-import json, shutil, sys
+import json, os, shutil, sys
 from pyspark.sql import SparkSession
 from spark_nats.client import connect
 from spark_nats.jetstream import JetStream
@@ -37,9 +38,9 @@ master, directory, logins = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 spark = (
     SparkSession.builder.master(master).config("spark.ui.enabled", False)
     .config("spark.eventLog.enabled", True).config("spark.eventLog.dir", sys.path[0] + "/events")
-    .config("spark.eventLog.compress", False).getOrCreate()
+    .config("spark.eventLog.compress", False).config("spark.executor.syncLogLevel.enabled", True).getOrCreate()
 )
-spark.sparkContext.setLogLevel("ALL" if master.startswith("local[") else "WARN")
+spark.sparkContext.setLogLevel("ALL")
 queries = []
 for i, (login, kept_login) in enumerate(logins):
     batch = spark.read.format("nats").options(**login, stream="S", minPartitions=2).load()
@@ -64,7 +65,10 @@ for kept_login, batch, query in queries:
     print(batch, repr(batch), batch.count(), "rows read")
     elsewhere = batch.selectExpr("'elsewhere' AS subject", "payload")
     elsewhere.write.format("nats").options(**kept_login).mode("append").save()
+executors = os.environ["SPARK_HOME"] + "/work/" + spark.sparkContext.applicationId  # what they have said
 spark.stop()
+if master.startswith("local-cluster"):
+    shutil.move(executors, sys.path[0] + "/executors")
 """
 
 
@@ -83,6 +87,7 @@ def run(master: str, logins: list[tuple[dict[str, str], dict[str, str]]], tmp_pa
     script.write_text(SCRIPT)
     environment = {
         **os.environ,
+        "SPARK_HOME": str(Path(pyspark.__file__).parent),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
@@ -98,16 +103,20 @@ def run(master: str, logins: list[tuple[dict[str, str], dict[str, str]]], tmp_pa
         check=False,
     )
     said = done.stdout + done.stderr
-    assert done.returncode == 0, said[said.find("Traceback") :][:5000]
+    failed = done.returncode != 0  # in a variable, or pytest prints all that was said
+    assert not failed, said[said.find("Traceback") :][:5000]
     assert done.stdout.count("10 rows read") == len(logins)
     return said
 
 
-def assert_nothing_leaks(secrets: list[str], said: str, home: Path) -> None:
-    """Look for secrets in what was said and in every file that was left, byte for byte."""
+def assert_nothing_leaks(secrets: list[str], said: str, home: Path, *others: str) -> None:
+    """Look for secrets in what was said and in every file that was left, byte for byte.
+
+    Files of the checkpoint and of the event log must be among them, and those of `others`.
+    """
     left = {str(path.relative_to(home)): path.read_bytes() for path in home.rglob("*") if path.is_file()}
     kinds = {name.split("/")[0].rstrip("0123456789") for name in left}
-    assert {"checkpoint", "events"} <= kinds
+    assert {"checkpoint", "events", *others} <= kinds
     assert any(b"SparkListenerSQLExecutionStart" in content for content in left.values())
     left["what was said"] = said.encode()
     for secret in secrets:
@@ -150,7 +159,8 @@ def test_files_are_read_on_the_driver_and_reach_executors_as_their_contents(lock
     kept_login = {name: value.replace(str(files), str(kept)) for name, value in locked.login.items()}
     said = run("local-cluster[2,1,1024]", [(locked.login, kept_login)], tmp_path, files)
     assert not files.exists()
-    assert_nothing_leaks(secrets, said, tmp_path / "home")
+    assert_nothing_leaks(secrets, said, tmp_path / "home", "executors")
+    assert "DEBUG" in (tmp_path / "home/executors/0/stderr").read_text()
 
 
 def test_a_task_that_writes_needs_no_files_either(locked: Locked, tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from tests.spark_session import SPARK_ENVIRONMENT
+
 SCRIPT = """
 import sys
 from pyspark.sql import SparkSession
@@ -42,16 +44,9 @@ def test_streams_are_read_and_written(kind, nats_server, nats_py, unique, tmp_pa
     nats_py.create_stream(unique)
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    environment = {
-        **os.environ,
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_LOCAL_HOSTNAME": "localhost",
-    }
     done = subprocess.run(
         [sys.executable, str(script), kind, nats_server.url, unique],
-        env=environment,
+        env={**os.environ, **SPARK_ENVIRONMENT},
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -17,6 +17,7 @@ import pytest
 from tests.integration.support import wait_for_subscriptions
 from tests.nats_py import NatsPy
 from tests.servers import Server
+from tests.spark_session import SPARK_ENVIRONMENT
 
 PER_SECOND = 20_000
 MICRO_BATCHES = 30
@@ -111,17 +112,10 @@ def script(text: str, folder: Path, *arguments: str) -> Iterator[tuple[IO[str], 
     """Run a script; its standard input and output. It must end well."""
     path = folder / "script.py"
     path.write_text(text)
-    environment = {
-        **os.environ,
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_LOCAL_HOSTNAME": "localhost",
-    }
     with (folder / "errors").open("w+") as errors:
         process = subprocess.Popen(
             [sys.executable, str(path), *arguments],
-            env=environment,
+            env={**os.environ, **SPARK_ENVIRONMENT},
             cwd=folder,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -26,6 +26,7 @@ from spark_nats.options import parse
 from tests.certificates import Certificates
 from tests.operator_mode import Key, OperatorMode
 from tests.servers import ServerFactory
+from tests.spark_session import SPARK_ENVIRONMENT
 
 SCRIPT = """
 import json, os, shutil, sys
@@ -85,17 +86,9 @@ def run(master: str, logins: list[tuple[dict[str, str], dict[str, str]]], tmp_pa
     (home / "events").mkdir(parents=True)
     script = home / "script.py"
     script.write_text(SCRIPT)
-    environment = {
-        **os.environ,
-        "SPARK_HOME": str(Path(pyspark.__file__).parent),
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_LOCAL_HOSTNAME": "localhost",
-    }
     done = subprocess.run(
         [sys.executable, str(script), master, str(files), json.dumps(logins)],
-        env=environment,
+        env={**os.environ, **SPARK_ENVIRONMENT, "SPARK_HOME": str(Path(pyspark.__file__).parent)},
         cwd=home,
         capture_output=True,
         text=True,

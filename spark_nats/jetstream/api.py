@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from spark_nats.client.connection import Connection
 from spark_nats.errors import JetStreamError, NoRespondersError, ProtocolError, StreamNotFoundError
+from spark_nats.protocol.documents import number, parse_document, text
 
 # err_code of the errors that are told apart (the server's errors.json).
 STREAM_NOT_FOUND = 10059
@@ -65,23 +68,31 @@ def parse_answer(payload: bytes, operation: str) -> dict[str, Any]:
         JetStreamError: it is an error object.
         ProtocolError: it is no JSON object, or its error is none of the API's.
     """
+    with interpreting(operation):
+        answer = parse_document(payload)
+        if answer.get("error") is not None:
+            raise api_error(answer["error"], operation)
+        return answer
+
+
+@contextlib.contextmanager
+def interpreting(operation: str) -> Iterator[None]:
+    """Take an answer apart; that it is not what the API's documentation says is a :class:`ProtocolError`."""
     try:
-        answer = json.loads(payload)
-    except (ValueError, RecursionError):
-        answer = None
-    if not isinstance(answer, dict):
-        raise ProtocolError(f"the answer to {operation} is no JSON object: {payload[:80]!r}")
-    if error := answer.get("error"):
-        if not isinstance(error, dict) or not all(isinstance(error.get(code, 0), int) for code in ("code", "err_code")):
-            raise ProtocolError(f"the answer to {operation} has a malformed error: {payload[:80]!r}")
-        raise api_error(error, operation)
-    return answer
+        yield
+    except ValueError as error:
+        raise ProtocolError(f"the server's answer to {operation} is wrong: {error}") from None
 
 
-def api_error(error: dict[str, Any], operation: str) -> JetStreamError:
-    """Make an exception of an error object (``code``, ``err_code``, ``description``)."""
-    code, err_code = int(error.get("code", 0)), int(error.get("err_code", 0))
-    description = str(error.get("description", ""))
+def api_error(error: Any, operation: str) -> JetStreamError:
+    """Make an exception of an error object (``code``, and where it is known ``err_code`` and ``description``).
+
+    Raises:
+        ValueError: it is none.
+    """
+    code = number(error, "code")
+    err_code = number(error, "err_code") if "err_code" in error else 0
+    description = text(error, "description") if "description" in error else ""
     if err_code == STREAM_NOT_FOUND:
         stream = operation.split(".")[-1]
         return StreamNotFoundError(

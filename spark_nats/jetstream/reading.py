@@ -236,7 +236,7 @@ class _ConsumerReader:
             raise ProtocolError(f"a message without reply came from consumer {self._name!r}: {header[:80]!r}")
         if status.code == 100:
             self._last_heartbeat = time.monotonic()
-            delivered = _number(status, "Nats-Last-Consumer")
+            delivered = status.number("Nats-Last-Consumer")
             if delivered is not None and delivered >= self._sequence:
                 raise _Restart(f"deliveries {self._sequence} to {delivered} are missing")
             return
@@ -245,7 +245,7 @@ class _ConsumerReader:
                 self._ended -= 1
             elif self._requests:
                 self._requests.popleft()
-            if _number(status, "Nats-Pending-Bytes") == self._max_bytes:
+            if status.number("Nats-Pending-Bytes") == self._max_bytes:
                 self._allow_larger_message(status)
         elif status.code in (404, 408, 409, 503):  # the consumer was deleted, or its leader has changed
             raise _Restart(status.description or f"status {status.code}")
@@ -264,8 +264,3 @@ class _ConsumerReader:
                     status.code,
                 )
             self._max_bytes *= 2
-
-
-def _number(status: Status, header: str) -> int | None:
-    value = status.headers.get(header, "")
-    return int(value) if value.isdigit() else None

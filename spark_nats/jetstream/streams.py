@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from spark_nats.errors import JetStreamError, ProtocolError, StreamNotFoundError
-from spark_nats.jetstream.api import NO_MESSAGE_FOUND, STREAM_NAME_IN_USE, JetStream
+from spark_nats.jetstream.api import NO_MESSAGE_FOUND, STREAM_NAME_IN_USE, JetStream, interpreting
+from spark_nats.protocol.documents import number, text, texts
 
 _SECOND = 1_000_000_000  # JetStream's durations are nanoseconds
 INACTIVE_THRESHOLD = 60 * _SECOND
@@ -42,22 +43,21 @@ class StreamInfo:
 
 
 def _stream_info(answer: dict[str, Any], name: str) -> StreamInfo:
-    try:
-        config, state = answer["config"], answer["state"]
-        last = int(state["last_seq"])
+    with interpreting(f"STREAM.INFO.{name}"):
+        if text(answer, "config", "name") != name:  # it becomes part of subjects
+            raise ValueError("it is about another stream")
+        last, messages = number(answer, "state", "last_seq"), number(answer, "state", "messages")
         return StreamInfo(
-            name=config["name"],
-            created=answer["created"],
+            name=name,
+            created=text(answer, "created"),
             # A stream that never held a message says 0; the next one will be 1.
-            first_sequence=int(state["first_seq"]) if state["messages"] else last + 1,
+            first_sequence=number(answer, "state", "first_seq") if messages else last + 1,
             last_sequence=last,
-            messages=int(state["messages"]),
-            retention=config["retention"],
-            subjects=tuple(config.get("subjects") or ()),
-            config=config,
+            messages=messages,
+            retention=text(answer, "config", "retention"),
+            subjects=texts(answer, "config", "subjects"),
+            config=answer["config"],
         )
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ProtocolError(f"the server's description of stream {name!r} is wrong: {error!r}") from None
 
 
 def stream_info(js: JetStream, name: str) -> StreamInfo:
@@ -95,7 +95,8 @@ def create_stream(js: JetStream, config: dict[str, Any]) -> StreamInfo:
 
 def streams_of_subject(js: JetStream, subject: str) -> list[str]:
     """Return the names of the streams that listen on a subject or filter."""
-    return list(js.request("STREAM.NAMES", {"subject": subject}).get("streams") or ())
+    with interpreting("STREAM.NAMES"):
+        return list(texts(js.request("STREAM.NAMES", {"subject": subject}), "streams"))
 
 
 def last_sequence(js: JetStream, stream: str, filters: Sequence[str]) -> int:
@@ -110,16 +111,14 @@ def next_sequence(js: JetStream, stream: str, start: int, filters: Sequence[str]
 
 
 def _find(js: JetStream, stream: str, what: dict[str, Any]) -> int | None:
+    operation = f"STREAM.MSG.GET.{stream}"
     try:
-        answer = js.request(f"STREAM.MSG.GET.{stream}", {**what, "no_hdr": True})
+        with interpreting(operation):
+            return number(js.request(operation, {**what, "no_hdr": True}), "message", "seq")
     except JetStreamError as error:
         if error.err_code == NO_MESSAGE_FOUND:
             return None
         raise
-    try:
-        return int(answer["message"]["seq"])
-    except (KeyError, TypeError, ValueError):
-        raise ProtocolError(f"the server's answer about a message of stream {stream!r} has no sequence") from None
 
 
 def first_sequence_at(js: JetStream, stream: str, time: datetime) -> int:
@@ -130,10 +129,8 @@ def first_sequence_at(js: JetStream, stream: str, time: datetime) -> int:
     start_time = time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     answer = create_consumer(js, stream, {"deliver_policy": "by_start_time", "opt_start_time": start_time})
     delete_consumer(js, stream, answer["name"])
-    try:
-        return int(answer["delivered"]["stream_seq"]) + 1
-    except (KeyError, TypeError, ValueError):
-        raise ProtocolError(f"the server's description of a consumer of {stream!r} has no sequence") from None
+    with interpreting(f"CONSUMER.CREATE.{stream}"):
+        return number(answer, "delivered", "stream_seq") + 1
 
 
 def create_consumer(js: JetStream, stream: str, config: dict[str, Any]) -> dict[str, Any]:
@@ -152,9 +149,10 @@ def create_consumer(js: JetStream, stream: str, config: dict[str, Any]) -> dict[
         "inactive_threshold": INACTIVE_THRESHOLD,
         **config,
     }
-    description = js.request(f"CONSUMER.CREATE.{stream}.{name}", {"stream_name": stream, "config": full})
+    operation = f"CONSUMER.CREATE.{stream}.{name}"
+    description = js.request(operation, {"stream_name": stream, "config": full})
     if description.get("name") != name:  # it becomes part of subjects
-        raise ProtocolError(f"the server's answer about consumer {name!r} is about another one or none")
+        raise ProtocolError(f"the server's answer to {operation} is about another consumer or none")
     return description
 
 

@@ -8,6 +8,7 @@ bytes in, values out.
 :mod:`.messages`       those columns, and the Arrow arrays they become
 :mod:`.encoder`        Arrow columns -> PUB and HPUB for a whole batch
 :mod:`.control`        the one-line operations, INFO and CONNECT, what an -ERR means
+:mod:`.documents`      JSON that a server has sent
 :mod:`.headers`        header blocks, one by one and as columns
 :mod:`.subjects`       what a subject, a filter, a stream name may be
 :mod:`.acks`           the subject that JetStream puts into a delivery's reply

@@ -7,11 +7,13 @@ is ignored, as the protocol asks.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from spark_nats.errors import ProtocolError
+from spark_nats.protocol.documents import boolean, number, parse_document, text, texts
 from spark_nats.protocol.subjects import filter_violation, queue_violation
 
 PING = b"PING\r\n"
@@ -69,6 +71,7 @@ class ServerInfo:
 
 
 _INFO_TYPES = {f.name: type(f.default) for f in fields(ServerInfo)}
+_READERS: dict[type, Callable[..., Any]] = {bool: boolean, int: number, str: text, tuple: texts}
 
 
 def parse_info(argument: bytes) -> ServerInfo:
@@ -78,25 +81,14 @@ def parse_info(argument: bytes) -> ServerInfo:
         ProtocolError: it is not a JSON object, or a field has another type than the protocol gives it.
     """
     try:
-        document = json.loads(argument)
-    except (ValueError, RecursionError) as error:
-        raise ProtocolError(f"INFO carries no valid JSON ({len(argument)} bytes): {error}") from None
-    if not isinstance(document, dict):
-        raise ProtocolError(f"INFO carries {type(document).__name__} instead of a JSON object")
-    if "ssl_required" in document:  # the name of tls_required before 2016
-        document.setdefault("tls_required", document["ssl_required"])
-    known: dict[str, Any] = {}
-    for name, expected in _INFO_TYPES.items():
-        value = document.get(name)
-        if value is None:
-            continue
-        if expected is tuple:
-            if not isinstance(value, list) or not all(isinstance(url, str) for url in value):
-                raise ProtocolError(f"INFO field {name!r} is not a list of strings")
-            value = tuple(value)
-        elif not isinstance(value, expected) or (expected is int and isinstance(value, bool)):
-            raise ProtocolError(f"INFO field {name!r} is {type(value).__name__}, not {expected.__name__}")
-        known[name] = value
+        document = parse_document(argument)
+        if "ssl_required" in document:  # the name of tls_required before 2016
+            document.setdefault("tls_required", document["ssl_required"])
+        known = {
+            name: _READERS[kind](document, name) for name, kind in _INFO_TYPES.items() if document.get(name) is not None
+        }
+    except ValueError as error:
+        raise ProtocolError(f"the JSON of INFO ({len(argument)} bytes) is wrong: {error}") from None
     return ServerInfo(**known)
 
 

@@ -44,6 +44,11 @@ class Status(NamedTuple):
     description: str
     headers: dict[str, str]
 
+    def number(self, name: str) -> int | None:
+        """Return the number that a header holds; None when there is none."""
+        value = self.headers.get(name, "")
+        return int(value) if re.fullmatch("[0-9]{1,19}", value) else None
+
 
 class HeaderColumn(NamedTuple):
     """The headers of a batch.

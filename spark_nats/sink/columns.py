@@ -90,7 +90,7 @@ class RowChecker:
 
     def __init__(self, options: WriteOptions, max_payload: int, id_prefix: str | None) -> None:
         self._options = options
-        self._max_payload = max_payload
+        self._max_payload = min(max_payload, 2**63 - 1)  # whatever a server says, Arrow can compare with it
         self._id_prefix = id_prefix
 
     def check(self, batch: pa.RecordBatch, first_row: int) -> Rows:

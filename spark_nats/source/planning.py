@@ -8,6 +8,11 @@ from itertools import pairwise
 
 from pyspark.sql.datasource import InputPartition
 
+from spark_nats.errors import NatsError
+
+MOST_PARTITIONS = 100_000
+"""Most partitions of a micro-batch or a batch: beyond it Spark's driver would be busy with nothing else."""
+
 
 @dataclass(frozen=True)
 class StreamRange(InputPartition):
@@ -39,11 +44,19 @@ def cut(ranges: Sequence[StreamRange], min_partitions: int, max_size: int) -> li
     Each range is cut into equal pieces (to within one sequence) of at most ``max_size``. When that gives fewer than
     ``min_partitions``, the pieces that are largest are cut further, so that all are about the same size. A piece has
     at least one sequence.
+
+    Raises:
+        NatsError: that would be more than :data:`MOST_PARTITIONS`.
     """
     ranges = [r for r in ranges if r.size > 0]
     pieces = [-(-r.size // max_size) for r in ranges]
     total = sum(r.size for r in ranges)
     wanted = min(min_partitions, total)
+    if (count := max(sum(pieces), wanted)) > MOST_PARTITIONS:
+        raise NatsError(
+            f"{total} sequences would be read in {count} partitions, which is too many for Spark (at most "
+            f"{MOST_PARTITIONS}); raise the option 'maxRecordsPerPartition', or read less at once"
+        )
     if sum(pieces) < wanted:
         pieces = [max(n, r.size * wanted // total) for n, r in zip(pieces, ranges, strict=True)]
         while sum(pieces) < wanted:

@@ -7,19 +7,34 @@ same bytes slowly, the two have to agree.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, cast
 
 import pyarrow as pa
 
+from spark_nats.client import Connection, Credentials
 from spark_nats.errors import NatsError, ProtocolError
-from spark_nats.jetstream.api import parse_answer
+from spark_nats.jetstream.api import JetStream, parse_answer
+from spark_nats.jetstream.streams import (
+    create_stream,
+    first_sequence_at,
+    last_sequence,
+    next_sequence,
+    stream_info,
+    streams_of_subject,
+)
 from spark_nats.protocol.acks import Deliveries
-from spark_nats.protocol.control import parse_info
+from spark_nats.protocol.control import ConnectOptions, parse_info
+from spark_nats.protocol.documents import LARGEST_NUMBER
 from spark_nats.protocol.headers import parse_status, split_blocks
+from tests.operator_mode import Key
 from tests.unit.readers import decode
 from tests.unit.reference import headers_of, read_server_stream
 
 FOLDER = Path(__file__).parent
+SIGNER = Credentials(nkey_seed=Key().seed)
 _LIMITS = {"max_line": 512, "max_message": 4096}  # small, so that they are met
 
 
@@ -45,8 +60,10 @@ def info(data: bytes) -> None:
         parsed = parse_info(data)
     except ProtocolError:
         return
-    assert isinstance(parsed.max_payload, int)
+    assert 0 <= parsed.max_payload <= LARGEST_NUMBER
     assert all(isinstance(url, str) for url in parsed.connect_urls)
+    with suppress(NatsError):
+        assert SIGNER.apply(ConnectOptions(), parsed).encode().endswith(b"}\r\n")
 
 
 def headers(data: bytes) -> None:
@@ -59,7 +76,9 @@ def headers(data: bytes) -> None:
     assert column.malformed == sum(malformed for _, malformed in expected)
     for block in blocks:
         status = parse_status(block)
-        assert status is None or 0 <= status.code <= 999
+        if status is not None:
+            assert 0 <= status.code <= 999
+            assert all((status.number(name) or 0) >= 0 for name in status.headers)
 
 
 def acknowledgements(data: bytes) -> None:
@@ -89,12 +108,40 @@ def _numbers_of(subject: bytes) -> tuple[int, int] | None:
     return int(sequence), int(time)
 
 
+class _Repeating(JetStream):
+    """Gives the same answer to every question."""
+
+    def __init__(self, answer: bytes) -> None:
+        super().__init__(cast(Connection, None))
+        object.__setattr__(self, "_answer", answer)
+
+    def request(self, operation: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        answer = parse_answer(self._answer, operation)
+        # As if the server had read our request: else the random name of a consumer is never right.
+        return {**answer, "name": operation.rpartition(".")[2]} if "name" in answer else answer
+
+
 def answers(data: bytes) -> None:
-    """An answer of the JetStream API."""
+    """An answer of the JetStream API, to each of our questions."""
+    js = _Repeating(data)
+    with suppress(NatsError):
+        found = stream_info(js, "S")
+        assert found.name == "S"
+        assert 0 <= found.first_sequence <= LARGEST_NUMBER + 1
+        assert 0 <= found.last_sequence <= LARGEST_NUMBER
+        found.created.encode()
+    with suppress(NatsError):
+        assert 0 <= last_sequence(js, "S", ["a"]) <= LARGEST_NUMBER
+    with suppress(NatsError):
+        assert 0 <= (next_sequence(js, "S", 1, ["a"]) or 0) <= LARGEST_NUMBER
+    with suppress(NatsError):
+        assert 0 < first_sequence_at(js, "S", datetime.now(UTC)) <= LARGEST_NUMBER + 1
+    with suppress(NatsError):
+        assert all(name.encode() is not None for name in streams_of_subject(js, "a"))
     try:
-        assert isinstance(parse_answer(data, "STREAM.INFO.S"), dict)
-    except NatsError:
-        return
+        create_stream(js, {"name": "S"})
+    except NatsError as error:
+        str(error).encode()
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {

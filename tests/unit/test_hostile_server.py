@@ -13,7 +13,7 @@ import pytest
 from spark_nats.client import ConnectionOptions, connect, parse_servers
 from spark_nats.errors import NatsConnectionError, NatsError, ProtocolError
 from spark_nats.jetstream import JetStream, Publisher, read_range
-from spark_nats.jetstream.streams import first_sequence_at, stream_info
+from spark_nats.jetstream.streams import first_sequence_at, last_sequence, stream_info
 from tests.scripted_server import INFO, Peer, scripted_server
 
 TIMEOUT = 0.5
@@ -155,6 +155,7 @@ def test_a_request_ends_in_time_whatever_comes_instead_of_an_answer(script: Call
         b'{"name":"a b"}',
         b'{"config":7,"state":[]}',
         b'{"config":{"subjects":7},"state":{"last_seq":"x"}}',
+        b'{"config":{"name":"a b"},"created":"","state":{"last_seq":1,"messages":0}}',
         b"\xff\xfe",
         b"[" * 100_000,
     ],
@@ -174,6 +175,7 @@ def test_an_answer_of_the_api_that_is_none_is_an_error_of_ours(answer: bytes) ->
             lambda: next(read_range(js, "S", 1, 10)),
             lambda: stream_info(js, "S"),
             lambda: first_sequence_at(js, "S", datetime.now(UTC)),
+            lambda: last_sequence(js, "S", ["a"]),
         ):
             with pytest.raises(NatsError):
                 ask()

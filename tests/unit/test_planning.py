@@ -2,9 +2,11 @@
 
 import itertools
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_nats.errors import NatsError
 from spark_nats.source.planning import StreamRange, cut, share
 
 
@@ -31,6 +33,14 @@ def test_there_are_at_least_as_many_partitions_as_asked_for():
 
 def test_there_are_never_more_partitions_than_sequences():
     assert sizes(cut(ranges(3), 7, 500)) == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("ranges_", "least"), [(ranges(2**63), 1), (ranges(10**6), 10**6), (ranges(60_001, 40_000), 1)]
+)
+def test_more_partitions_than_spark_can_plan_are_refused_at_once(ranges_, least):
+    with pytest.raises(NatsError, match="which is too many for Spark .* raise the option 'maxRecordsPerPartition'"):
+        cut(ranges_, least, 1)
 
 
 def test_the_larger_stream_gets_the_more_partitions():

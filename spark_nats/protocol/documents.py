@@ -1,0 +1,89 @@
+"""The JSON objects of servers: taken apart without believing them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn
+
+LARGEST_NUMBER = 2**64 - 1
+"""Largest number that is taken from a server: it counts in 64 bits."""
+
+
+def parse_document(data: bytes) -> dict[str, Any]:
+    """Return a JSON object.
+
+    Raises:
+        ValueError: it is none, or its text cannot be written in UTF-8 again.
+    """
+    try:
+        document = json.loads(data, parse_constant=_refuse)
+        json.dumps(document, ensure_ascii=False).encode()  # half a surrogate pair would break whatever prints it
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if not isinstance(document, dict):
+        raise ValueError(f"it is a {type(document).__name__} instead of an object")
+    return document
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def number(document: Any, *path: str) -> int:
+    """Return a number that counts something: from 0 to :data:`LARGEST_NUMBER`.
+
+    Args:
+        document: an object.
+        path: names that lead to the number, each in the object of the one before.
+
+    Raises:
+        ValueError: there is none.
+    """
+    value = _at(document, path)
+    if type(value) is not int or not 0 <= value <= LARGEST_NUMBER:
+        raise ValueError(f"{'.'.join(path)!r} is not a number that counts")
+    return value
+
+
+def boolean(document: Any, *path: str) -> bool:
+    """Return true or false; see :func:`number`.
+
+    Raises:
+        ValueError: there is something else.
+    """
+    value = _at(document, path)
+    if not isinstance(value, bool):
+        raise ValueError(f"{'.'.join(path)!r} is neither true nor false")
+    return value
+
+
+def text(document: Any, *path: str) -> str:
+    """Return a text; see :func:`number`.
+
+    Raises:
+        ValueError: there is none.
+    """
+    value = _at(document, path)
+    if not isinstance(value, str):
+        raise ValueError(f"{'.'.join(path)!r} is not a text")
+    return value
+
+
+def texts(document: Any, *path: str) -> tuple[str, ...]:
+    """Return a list of texts, which may be null; see :func:`number`.
+
+    Raises:
+        ValueError: there is something else.
+    """
+    value = _at(document, path)
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise ValueError(f"{'.'.join(path)!r} is not a list of texts")
+    return tuple(value)
+
+
+def _at(document: Any, path: tuple[str, ...]) -> Any:
+    for name in path:
+        document = document.get(name) if isinstance(document, dict) else None
+    return document

@@ -13,6 +13,7 @@ from pathlib import Path
 from benchmarks import environment
 from benchmarks.measure import progress
 from benchmarks.settings import Settings
+from spark_nats.options import options_of_urls
 
 SUITES = ("codec", "client", "spark", "cost")
 RESULTS = Path(__file__).parent / "results"
@@ -28,7 +29,7 @@ def main() -> int:
         "started": started.isoformat(timespec="seconds"),
         "quick": settings.quick,
         "rounds": rounds,
-        "servers": settings.servers or "embedded",
+        "servers": options_of_urls(settings.servers)["servers"] if settings.servers else "embedded",
         "machine": environment.machine(),
         "versions": environment.versions(settings),
         "suites": {},

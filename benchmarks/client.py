@@ -162,9 +162,7 @@ def _publish(settings: Settings, server: Server, c: NatsC, skipped: list[str]) -
         ),
         Contender(
             "spark-nats, rows checked",
-            lambda: sample(
-                server, len(subjects), partial(paths.write_checked, {"servers": server.url}, columns, _BATCH)
-            ),
+            lambda: sample(server, len(subjects), partial(paths.write_checked, server.options, columns, _BATCH)),
             "as a task of Spark's writes",
         ),
         Contender(

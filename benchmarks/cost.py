@@ -105,7 +105,7 @@ def _spark(settings: Settings, server: Server, stream: str, session: Session) ->
     ending = json.dumps({stream: count + 1})
 
     def read() -> None:
-        options = {"servers": server.url, "stream": stream, "endingOffsets": ending, "minPartitions": 2}
+        options = {**server.options, "stream": stream, "endingOffsets": ending, "minPartitions": 2}
         spark.read.format("nats").options(**options).load().write.format("noop").mode("overwrite").save()
 
     def write() -> None:
@@ -113,7 +113,7 @@ def _spark(settings: Settings, server: Server, stream: str, session: Session) ->
             "'kept.now' AS subject", "cast(rpad(id, 128, 'x') AS BINARY) AS payload"
         )
         with server.stream("kept.>") as target:
-            rows.write.format("nats").options(servers=server.url, stream=target).mode("append").save()
+            rows.write.format("nats").options(**server.options, stream=target).mode("append").save()
 
     for name, messages, job in (("stream to DataFrame", count, read), ("DataFrame to stream", published, write)):
         runs = []
@@ -171,7 +171,7 @@ def _memory(settings: Settings, server: Server, stream: str, session: Session) -
     facts = Facts(targets.MEMORY)
     count = settings.long_read
     progress(facts.title)
-    options = {"servers": server.url, "stream": stream, "maxRecordsPerPartition": count, "minPartitions": 1}
+    options = {**server.options, "stream": stream, "maxRecordsPerPartition": count, "minPartitions": 1}
     frame = session.spark.read.format("bench_nats").options(**options).load()
     frame.write.format("noop").mode("overwrite").save()
     (probe,) = [p for p in sources.read_probes(session.probes) if p["what"] == "memory"]

@@ -24,6 +24,7 @@ from spark_nats.client import connect as client_connect
 from spark_nats.embedded import EmbeddedServerError, NatsServer, find_binary
 from spark_nats.jetstream import JetStream, Publisher
 from spark_nats.jetstream.streams import create_stream, stream_info
+from spark_nats.options import options_of_urls
 
 _PACKAGES = ("spark-nats", "numpy", "pyarrow", "pyspark", "nats-py", "natsrpy")
 
@@ -87,12 +88,14 @@ class Server:
 
     Attributes:
         url: where it listens.
+        options: the same for Spark.
         version: what it says it is.
         pid: its process; None where it is not ours.
     """
 
     def __init__(self, url: str, monitoring_url: str | None, pid: int | None = None) -> None:
         self.url = url
+        self.options = options_of_urls(url)
         self.pid = pid
         self._monitoring_url = monitoring_url
         with connect(url) as connection:

@@ -68,7 +68,7 @@ def _read(settings: Settings, server: Server, session: Session, pool: Any) -> Co
 
         def ours(partitions: int) -> None:
             options = {
-                "servers": server.url,
+                **server.options,
                 "stream": stream,
                 "minPartitions": partitions,
                 "maxRecordsPerPartition": count // partitions,
@@ -83,7 +83,7 @@ def _read(settings: Settings, server: Server, session: Session, pool: Any) -> Co
             options = {"rows": count // partitions, "partitions": partitions}
             _noop(spark.read.format("bench_rows").options(**options).load())
 
-        found = spark.read.format("nats").option("servers", server.url).option("stream", stream).load().count()
+        found = spark.read.format("nats").options(**server.options).option("stream", stream).load().count()
         if found != count:
             raise AssertionError(f"{found} rows were read instead of {count}")
         contenders = [
@@ -126,7 +126,7 @@ def _write(settings: Settings, server: Server, session: Session, pool: Any) -> C
         return taken
 
     def ours(partitions: int, stream: str) -> None:
-        options = {"servers": server.url, "stream": stream}
+        options = {**server.options, "stream": stream}
         frames[partitions].write.format("nats").options(**options).mode("append").save()
 
     def in_process(stream: str) -> float:
@@ -164,13 +164,13 @@ def _stream_to_stream(settings: Settings, server: Server, session: Session) -> C
 
     with server.stream("from.>") as source:
         server.fill(source, "from.", count, _SIZE)
-        reading = {"servers": server.url, "stream": source, "startingOffsets": "earliest", "minPartitions": "2"}
+        reading = {**server.options, "stream": source, "startingOffsets": "earliest", "minPartitions": "2"}
         messages = spark.readStream.format("nats").options(**reading).load()
 
         def to_stream(deduplicate: str) -> Sample:
             with server.stream("to.>") as stream:
                 moved = messages.selectExpr("concat('to.', subject) AS subject", "payload")
-                options = {"servers": server.url, "stream": stream, "deduplicate": deduplicate}
+                options = {**server.options, "stream": stream, "deduplicate": deduplicate}
                 taken = sample(server, count, lambda: query(moved, "nats", options))
                 server.check(stream, count)
             return taken
@@ -208,7 +208,7 @@ def _latency(settings: Settings, server: Server, session: Session) -> Facts:
 
     with server.stream("late.>") as stream, connect(server.url) as connection:
         publisher = Publisher(connection, stream)
-        options = {"servers": server.url, "stream": stream, "startingOffsets": "earliest"}
+        options = {**server.options, "stream": stream, "startingOffsets": "earliest"}
         frame = session.spark.readStream.format("nats").options(**options).load()
         writer = frame.writeStream.foreachBatch(take).option("checkpointLocation", f"{session.directory}/latency")
         query = writer.start()
@@ -251,7 +251,7 @@ def _trigger(settings: Settings, server: Server, session: Session) -> Facts:
 
         frame = (
             session.spark.readStream.format("bench_nats")
-            .option("servers", server.url)
+            .options(**server.options)
             .option("stream", stream)
             .option("startingOffsets", "earliest")
             .load()

@@ -39,6 +39,7 @@ from spark_nats.errors import NatsError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.publishing import Publisher
 from spark_nats.jetstream.streams import create_stream, stream_info
+from spark_nats.options import options_of_urls
 from spark_nats.protocol.headers import HeaderLines, encode_blocks
 
 if TYPE_CHECKING:
@@ -187,12 +188,8 @@ class Place:
 
     @property
     def options(self) -> dict[str, str]:
-        """How Spark reaches the server: with what the first URL logs in with as options, which plans do not show."""
-        servers = parse_servers(self.servers)
-        login = servers[0].credentials
-        named = {"user": login.user, "password": login.password, "token": login.token}
-        given = {name: value for name, value in named.items() if value is not None}
-        return {"servers": ",".join(map(str, servers)), **given}
+        """How Spark reaches the server."""
+        return options_of_urls(self.servers)
 
     def create(self) -> str:
         """Make both streams and return what server they are on."""

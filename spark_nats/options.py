@@ -478,6 +478,18 @@ def parse(options: Mapping[str, str]) -> Settings:
     return Settings(given, _connection(everything), api_prefix(everything.get("domain"), everything.get("apiPrefix")))
 
 
+def options_of_urls(urls: str) -> dict[str, str]:
+    """Return server URLs as options: with the credentials of the first URL in options that Spark's plans do not show.
+
+    Raises:
+        ValueError: a URL is not one.
+    """
+    servers = parse_servers(urls)
+    login = servers[0].credentials
+    named = {"user": login.user, "password": login.password, "token": login.token}
+    return {"servers": ",".join(map(str, servers)), **{name: value for name, value in named.items() if value}}
+
+
 def _contradict(given: Mapping[str, Any]) -> None:
     for one, other in _CONTRADICTIONS:
         if one in given and other in given:

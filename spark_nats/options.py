@@ -667,7 +667,7 @@ def _value(name: str, text: str, read: Callable[[str], Any]) -> Any:
 def _unknown(name: str) -> OptionError:
     if name.lower() == "nkeyseed":
         return OptionError(
-            f"option '{name}' is not taken, because Spark's plans would show its value; use 'nkeySeedFile', or "
+            "option 'nkeySeed' is not taken, because Spark's plans would show its value; use 'nkeySeedFile', or "
             "'nkeySeedSecret', which they hide"
         )
     near = difflib.get_close_matches(name.lower(), _BY_NAME, n=1, cutoff=0.5)

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from spark_nats.client.auth import Credentials
 from spark_nats.client.servers import Server
-from spark_nats.client.tls import TlsOptions
+from spark_nats.client.tls import TlsLayer, TlsOptions
 from spark_nats.client.transport import Transport
 from spark_nats.errors import (
     AuthorizationError,
@@ -214,7 +214,7 @@ class Connection:
         self._decoder = Decoder()  # whatever came in the clear behind INFO is not the server's word
         name = tls.server_name or self.server.host
         try:
-            self._transport.start_tls(tls.context(), name, deadline)
+            self._transport.start_tls(TlsLayer(tls.context(), name), deadline)
         except TimeoutError:
             raise NatsTimeoutError(f"the TLS handshake was not done in {self.options.connect_timeout:g} s") from None
         except ssl.SSLCertVerificationError as error:

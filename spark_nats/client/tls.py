@@ -1,4 +1,4 @@
-"""TLS: what the user asks for, and the context that a connection makes of it."""
+"""TLS: what the user asks for, and the layer that a connection makes of it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from spark_nats.errors import OptionError
+
+_RECORD = 16384  # most bytes of a record
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class TlsOptions:
         except ssl.SSLError:
             raise OptionError("the certificates to trust are not in PEM") from None
         context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.options |= ssl.OP_NO_RENEGOTIATION  # or writing could wait for reading
         if self.certificate is not None:
             try:
                 with _file(self.certificate) as certificate, _file(self.key or self.certificate) as key:
@@ -55,6 +58,80 @@ class TlsOptions:
                     f"the client's certificate and key are not a pair of PEM files, or the key is encrypted: {error}"
                 ) from None
         return context
+
+
+class TlsLayer:
+    """TLS from bytes to bytes, without a socket.
+
+    A server may put each message into a record of its own. Python's TLS socket asks the system twice for every record;
+    here many are received at once.
+
+    Args:
+        context: whom to trust.
+        server_name: who the server must be.
+
+    Raises:
+        ValueError: there can be no certificate for this name.
+    """
+
+    def __init__(self, context: ssl.SSLContext, server_name: str) -> None:
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=server_name)
+        self._error: OSError | None = None
+        self._ended = False
+
+    def shake_hands(self) -> bool:
+        """Go on with the handshake; True when it is done.
+
+        Raises:
+            OSError: it failed.
+        """
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        return True
+
+    def receive(self, data: bytes | None) -> None:
+        """Take in what the server has sent; None when it has closed."""
+        if data is None:
+            self._incoming.write_eof()
+        else:
+            self._incoming.write(data)
+
+    def decrypt(self) -> bytes | None:
+        """Return all that can be read of what was taken in; None when the server has closed.
+
+        Raises:
+            OSError: what was taken in is not what the server has sent, or the server ends the connection with an alert.
+        """
+        parts: list[bytes] = []
+        while not (self._error or self._ended):
+            try:
+                part = self._tls.read(_RECORD)
+            except ssl.SSLWantReadError:
+                return b"".join(parts)
+            except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+                part = b""
+            except OSError as error:
+                self._error = error
+                break
+            self._ended = not part
+            parts.append(part)
+        if any(parts):  # a server that closes often says why just before; how it ended comes next time
+            return b"".join(parts)
+        if self._error:
+            raise self._error
+        return None
+
+    def encrypt(self, data: memoryview) -> None:
+        """Encrypt for the server."""
+        while data:
+            data = data[self._tls.write(data) :]  # a record at a time
+
+    def to_send(self) -> bytes:
+        """Return what has become due to be sent."""
+        return self._outgoing.read()
 
 
 @contextlib.contextmanager

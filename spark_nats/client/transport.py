@@ -5,15 +5,14 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
-import ssl
 import time
 
 from spark_nats.client.servers import Server
+from spark_nats.client.tls import TlsLayer
 
 CHUNK = 1 << 20
 """Most bytes taken from the socket at once. Large enough to spread the decoder's fixed cost over many messages."""
-_RECORD = 16384  # most bytes of a TLS record: what OpenSSL receives or sends at once
-_NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+_ENCRYPTED_AT_ONCE = 256 * 1024  # bytes
 
 
 class Transport:
@@ -24,9 +23,10 @@ class Transport:
         # Requests are small and wait for their answer, so they must not be held back to be sent together.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = sock
-        self._tls: ssl.SSLSocket | None = None
-        self._at_once = CHUNK
-        self._read_waits_to_write = False
+        self._tls: TlsLayer | None = None
+        self._in_layer = False  # the layer may hold bytes that nothing in the socket tells of
+        self._taken = 0  # how many of the caller's bytes are encrypted and not all sent
+        self._unsent = memoryview(b"")  # what the layer wants sent
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
 
@@ -39,26 +39,31 @@ class Transport:
         """
         return cls(socket.create_connection((server.host, server.port), timeout))
 
-    def start_tls(self, context: ssl.SSLContext, server_name: str, deadline: float) -> None:
-        """Encrypt everything from here on, after verifying that the server is ``server_name``.
+    def start_tls(self, layer: TlsLayer, deadline: float) -> None:
+        """Encrypt everything from here on, once it is known who the server is.
 
         Raises:
             TimeoutError: the handshake was not done by the deadline.
             OSError: the server speaks no TLS, or is not who it should be (:class:`ssl.SSLCertVerificationError`).
         """
-        tls = context.wrap_socket(self._socket, server_hostname=server_name, do_handshake_on_connect=False)
-        self._socket = self._tls = tls
-        self._at_once = _RECORD
-        while True:
+        self._tls = layer
+        done = False
+        while not done:
             try:
-                tls.do_handshake()
-                return
-            except ssl.SSLWantReadError:
-                ready = self.wait(deadline)
-            except ssl.SSLWantWriteError:
-                ready = self.wait(deadline, to_write=True)
-            if not ready or time.monotonic() >= deadline:
-                raise TimeoutError("the TLS handshake took too long")
+                done = layer.shake_hands()
+            finally:
+                sent = self._flush(layer)  # where we refuse the server, this says so
+            while not sent:
+                self._wait_in_handshake(deadline, to_write=True)
+                sent = self._flush(layer)
+            if not done:
+                self._wait_in_handshake(deadline)
+                layer.receive(self._receive())
+        self._in_layer = True
+
+    def _wait_in_handshake(self, deadline: float, to_write: bool = False) -> None:
+        if not self.wait(deadline, to_write) or time.monotonic() >= deadline:
+            raise TimeoutError("the TLS handshake took too long")
 
     @property
     def encrypted(self) -> bool:
@@ -67,9 +72,9 @@ class Transport:
 
     def wait(self, deadline: float, to_write: bool = False) -> bool:
         """Wait until the socket is readable (or writable, if asked for). False when the deadline passed."""
-        if self._tls is not None and self._tls.pending():  # received and decrypted, so poll does not know of it
+        if self._in_layer:
             return True
-        to_write = to_write or self._read_waits_to_write
+        to_write = to_write or bool(self._unsent)
         self._poll.modify(self._socket, select.POLLIN | (select.POLLOUT if to_write else 0))
         remaining = deadline - time.monotonic()
         return bool(self._poll.poll(max(0.0, remaining) * 1000))
@@ -80,14 +85,23 @@ class Transport:
         Raises:
             OSError: the connection is broken.
         """
+        arrived = self._receive()
+        if self._tls is None:
+            return arrived
+        self._in_layer = False
+        self._tls.receive(arrived)
+        data = self._tls.decrypt()
+        with contextlib.suppress(OSError):  # if it cannot be sent any more, receiving tells why
+            self._flush(self._tls)  # TLS has answers of its own
+        return data
+
+    def _receive(self) -> bytes | None:
         parts: list[bytes] = []
         size = 0
-        self._read_waits_to_write = False
         while size < CHUNK:
             try:
-                part = self._socket.recv(min(CHUNK - size, self._at_once))
-            except _NOT_NOW as error:
-                self._read_waits_to_write = isinstance(error, ssl.SSLWantWriteError)  # to answer a change of keys
+                part = self._socket.recv(CHUNK - size)
+            except BlockingIOError:
                 break
             except OSError:
                 if parts:  # a server that closes often says why just before; the error comes again
@@ -102,15 +116,37 @@ class Transport:
     def send(self, data: memoryview) -> int:
         """Send as much as the socket takes now and return how many bytes that was.
 
-        When that was none, the next call must come with the same bytes: TLS may have sent a part of their record.
+        When that was none, the next call must come with the same bytes: TLS may have sent a part of them.
 
         Raises:
             OSError: the connection is broken.
         """
-        try:
-            return self._socket.send(data if self._tls is None else data[:_RECORD])
-        except _NOT_NOW:
+        if self._tls is None:
+            return self._send(data)
+        if not self._taken:
+            self._tls.encrypt(data[:_ENCRYPTED_AT_ONCE])
+            self._taken = len(data[:_ENCRYPTED_AT_ONCE])
+        if not self._flush(self._tls):
             return 0
+        taken, self._taken = self._taken, 0
+        return taken
+
+    def _send(self, data: memoryview) -> int:
+        try:
+            return self._socket.send(data)
+        except BlockingIOError:
+            return 0
+
+    def _flush(self, layer: TlsLayer) -> bool:
+        """Send what TLS wants sent. False when the socket does not take all of it now."""
+        while True:
+            self._unsent = self._unsent or memoryview(layer.to_send())
+            if not self._unsent:
+                return True
+            sent = self._send(self._unsent)
+            if not sent:
+                return False
+            self._unsent = self._unsent[sent:]
 
     def close(self) -> None:
         """Close the socket; harmless when it is closed already."""

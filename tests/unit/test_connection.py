@@ -158,26 +158,90 @@ def test_a_name_that_no_certificate_can_have_is_said():
         connect(options(url, tls=tls))
 
 
-def test_what_comes_in_the_clear_before_tls_is_not_believed(tmp_path):
+@pytest.fixture
+def encrypt(tmp_path):
+    """Have a peer ask for TLS and begin it; `encrypt.options` are those of a client that trusts it."""
     authority = trustme.CA()
     certificate = tmp_path / "server.pem"
     authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(certificate)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate)
 
-    def script(peer):
-        peer.send(INFO.replace(b'"proto"', b'"tls_required":true,"proto"') + b"MSG a 1 9\r\ninjec")
+    def begin(peer, behind_info=b""):
+        """Returns the socket below, on which bytes go out as they are."""
+        peer.send(INFO.replace(b'"proto"', b'"tls_required":true,"proto"') + behind_info)
+        below = peer.connection.dup()
         peer.connection = context.wrap_socket(peer.connection, server_side=True)
         peer.expect(b"PING\r\n")
         peer.send(b"PONG\r\n")
+        return below
+
+    begin.options = TlsOptions(ca=authority.cert_pem.bytes().decode())
+    return begin
+
+
+def test_what_comes_in_the_clear_before_tls_is_not_believed(encrypt):
+    def script(peer):
+        encrypt(peer, b"MSG a 1 9\r\ninjec")
         peer.expect(b"SUB a 1\r\n")
         peer.send(b"MSG a 1 4\r\ntrue\r\n")
         peer.wait_for_close()
 
-    tls = TlsOptions(ca=authority.cert_pem.bytes().decode())
-    with scripted_server(script) as url, connect(options(url, tls=tls)) as connection:
+    with scripted_server(script) as url, connect(options(url, tls=encrypt.options)) as connection:
         messages = connection.next(connection.subscribe("a"), 2.0)
         assert messages.payload_at(0) == b"true"
+
+
+@pytest.mark.parametrize(
+    "altered", [b"MSG a 1 4\r\ntrue\r\n", b"\x17\x03\x03\x00\x20" + b"x" * 32, b"\x17\x03\x03\xff\xff"]
+)
+def test_bytes_that_the_server_did_not_encrypt_end_the_connection(encrypt, altered):
+    def script(peer):
+        with encrypt(peer) as below:
+            peer.expect(b"SUB a 1\r\n")
+            peer.send(b"MSG a 1 4\r\ntrue\r\n")
+            below.sendall(altered)
+            peer.wait_for_close()
+
+    with scripted_server(script) as url, connect(options(url, tls=encrypt.options)) as connection:
+        subscription = connection.subscribe("a")
+        assert connection.next(subscription, 2.0).payload_at(0) == b"true"
+        with pytest.raises(NatsConnectionError, match=r"the connection to .* broke: \[SSL"):
+            connection.next(subscription, 5.0)
+        assert connection.closed
+
+
+@pytest.mark.parametrize("properly", [True, False], ids=["with TLS's goodbye", "without"])
+def test_a_server_that_says_why_it_closes_is_heard_through_tls(encrypt, properly):
+    def script(peer):
+        with encrypt(peer) as below:
+            peer.expect(b"SUB a 1\r\n")
+            peer.send(b"-ERR 'Stale Connection'\r\n")
+            if properly:
+                peer.connection.unwrap()
+            else:
+                below.shutdown(socket.SHUT_RDWR)
+
+    with (
+        scripted_server(script) as url,
+        connect(options(url, tls=encrypt.options)) as connection,
+        pytest.raises(ServerError, match="Stale Connection"),
+    ):
+        connection.next(connection.subscribe("a"), 5.0)
+
+
+def test_a_server_that_closes_is_noticed_through_tls(encrypt):
+    def script(peer):
+        with encrypt(peer):
+            peer.expect(b"SUB a 1\r\n")
+            peer.connection.unwrap()  # the goodbye of TLS; the connection below stays open until the client leaves
+
+    with (
+        scripted_server(script) as url,
+        connect(options(url, tls=encrypt.options)) as connection,
+        pytest.raises(NatsConnectionError, match="closed the connection"),
+    ):
+        connection.next(connection.subscribe("a"), 2.0)
 
 
 def test_one_tls_url_asks_for_tls_at_every_server():

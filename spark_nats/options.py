@@ -59,13 +59,17 @@ def _boolean(text: str) -> bool:
 
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_LONGEST = 500 * 3600.0  # seconds; the system counts a wait in milliseconds of 31 bits
 
 
 def _duration(text: str) -> float:
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?(ms|s|m|h)", text)
-    if not found or float(found[1]) == 0:
-        raise ValueError(f"is {text!r}; it must be a time above zero with its unit, such as 500ms, 5s or 2m")
-    return float(found[1]) * _UNITS[found[2]]
+    seconds = float(found[1]) * _UNITS[found[2]] if found else 0.0
+    if not 0 < seconds <= _LONGEST:
+        raise ValueError(
+            f"is {text!r}; it must be a time above zero, of 500h at most, with its unit, such as 500ms, 5s or 2m"
+        )
+    return seconds
 
 
 def _timestamp(text: str) -> datetime:

@@ -57,6 +57,11 @@ from spark_nats.protocol.subjects import subject_violation
 
 logger = logging.getLogger(__name__)
 
+MOST_PENDING = 256 << 20
+"""Bytes of memory that a subscription's messages may take until they are taken. What is delivered is asked for in
+portions, or taken as it comes; so this is met by a server that sends what nobody has asked for."""
+_MESSAGE_OVERHEAD = 80  # bytes of memory that a message takes beside its own
+_MOST_PONGS = 1000  # owed for PINGs that came while something was being sent
 _MAX_PINGS_OUT = 2
 
 
@@ -100,7 +105,36 @@ class Subscription:
     def __init__(self, sids: range, subject: str) -> None:
         self.sids = sids
         self.subject = subject
-        self.pending: deque[Messages] = deque()
+        self._pending: deque[Messages] = deque()
+        self._size = 0
+
+    def put(self, messages: Messages) -> None:
+        """Keep messages that have arrived.
+
+        Raises:
+            ProtocolError: more than :data:`MOST_PENDING` bytes wait already.
+        """
+        if self._size > MOST_PENDING:
+            raise ProtocolError(f"it sent {MOST_PENDING >> 20} MiB to {self.subject} that nobody has asked for")
+        self._pending.append(messages)
+        self._size += _memory_of(messages)
+
+    def take(self) -> Messages | None:
+        """Return the messages that arrived first, None when there are none."""
+        if not self._pending:
+            return None
+        messages = self._pending.popleft()
+        self._size -= _memory_of(messages)
+        return messages
+
+    @property
+    def waits(self) -> bool:
+        """Whether there are messages to take."""
+        return bool(self._pending)
+
+
+def _memory_of(messages: Messages) -> int:
+    return len(messages.buffer) + _MESSAGE_OVERHEAD * len(messages)
 
 
 def connect(options: ConnectionOptions) -> Connection:
@@ -141,19 +175,14 @@ class Connection:
         self.options = options
         self.info = ServerInfo()
         self.closed = False
-        self._decoder = Decoder()
         self._subscriptions: dict[int, Subscription] = {}
         self._next_sid = 1
         self._requests: Subscription | None = None
         self._request_count = 0
-        self._pings_sent = 0
-        self._pongs_received = 0
-        self._passed = 0
-        self._error_reported = False
         self._in_frame = False  # something is sent only in part, and nothing may come between
-        self._pongs_owed = 0
+        self._listen_afresh()
         deadline = time.monotonic() + options.connect_timeout
-        self._transport = Transport.open(server, options.connect_timeout)
+        self._transport = Transport.open(server, deadline)
         self._last_heard = time.monotonic()  # or last pinged
         try:
             self._handshake(deadline)
@@ -176,6 +205,14 @@ class Connection:
         return f"<Connection to {self.server}{' (closed)' if self.closed else ''}>"
 
     # Handshake
+
+    def _listen_afresh(self) -> None:
+        self._decoder = Decoder()
+        self._pings_sent = 0
+        self._pongs_received = 0
+        self._passed = 0
+        self._error_reported = False
+        self._pongs_owed = 0
 
     def _handshake(self, deadline: float) -> None:
         tls = self.options.tls
@@ -211,7 +248,7 @@ class Connection:
     def _start_tls(self, tls: TlsOptions, deadline: float) -> None:
         if self.info.tls_verify and tls.certificate is None:
             raise NatsConnectionError("requires a client certificate; set the options 'tlsCertFile' and 'tlsKeyFile'")
-        self._decoder = Decoder()  # whatever came in the clear behind INFO is not the server's word
+        self._listen_afresh()  # whatever came in the clear behind INFO is not the server's word
         name = tls.server_name or self.server.host
         try:
             self._transport.start_tls(TlsLayer(tls.context(), name), deadline)
@@ -248,9 +285,10 @@ class Connection:
         """
         sids = range(self._next_sid, self._next_sid + len(subjects))
         subscription = Subscription(sids, ",".join(subjects))
-        self.send(b"".join(encode_sub(subject, sid, queue) for subject, sid in zip(subjects, sids, strict=True)))
+        lines = b"".join(encode_sub(subject, sid, queue) for subject, sid in zip(subjects, sids, strict=True))
         self._next_sid += len(subjects)
-        self._subscriptions.update(dict.fromkeys(sids, subscription))
+        self._subscriptions.update(dict.fromkeys(sids, subscription))  # first, since messages may come while it is sent
+        self.send(lines)
         return subscription
 
     def limit(self, subscription: Subscription, messages: int) -> None:
@@ -276,9 +314,7 @@ class Connection:
         self.flush()  # behind the PONG nothing of it can come
         for sid in subscription.sids:
             self._subscriptions.pop(sid, None)
-        arrived = list(subscription.pending)
-        subscription.pending.clear()
-        return arrived
+        return list(iter(subscription.take, None))
 
     def next(self, subscription: Subscription, timeout: float) -> Messages | None:
         """Return the messages that have arrived; waits up to ``timeout`` seconds for the first.
@@ -290,9 +326,8 @@ class Connection:
             NatsError: the connection failed, or the server reported an error.
         """
         deadline = time.monotonic() + timeout
-        if not self._receive_until(lambda: bool(subscription.pending), deadline):
-            return None
-        return subscription.pending.popleft()
+        self._receive_until(lambda: subscription.waits, deadline)
+        return subscription.take()
 
     def request(self, subject: str, payload: bytes, timeout: float | None = None, header: bytes | None = None) -> Reply:
         """Send a request and return its first answer.
@@ -320,15 +355,12 @@ class Connection:
         deadline = time.monotonic() + limit
         while True:
             messages = self.next(self._requests, deadline - time.monotonic())
-            if messages is None:
-                raise NatsTimeoutError(f"no answer from {self.server} to {subject} in {limit:g} s")
-            for i in range(len(messages)):
-                if messages.subject_at(i) != inbox:
-                    continue  # late answer to a request that was given up
-                reply = Reply(messages.payload_at(i), messages.header_at(i))
+            if messages is not None and (reply := _answer(messages, inbox)) is not None:
                 if not reply.payload and (status := parse_status(reply.header)) and status.code == 503:
                     raise NoRespondersError(f"nobody listens on {subject} at {self.server}")
                 return reply
+            if time.monotonic() >= deadline:  # whatever has come, it may go on coming
+                raise NatsTimeoutError(f"no answer from {self.server} to {subject} in {limit:g} s")
 
     # Sending
 
@@ -420,24 +452,33 @@ class Connection:
 
     def _send(self, data: bytes | pa.Buffer, deadline: float) -> None:
         self._check_open()
-        problem: NatsError | None = None
+        problem = self._send_whole(data, deadline)
+        deadline = time.monotonic() + self.options.request_timeout
+        while self._pongs_owed and not self.closed and time.monotonic() < deadline:
+            owed, self._pongs_owed = self._pongs_owed, 0
+            problem = problem or self._send_whole(PONG * owed, deadline)
+        if problem:
+            raise problem
+
+    def _send_whole(self, data: bytes | pa.Buffer, deadline: float) -> NatsError | None:
+        """Send frames that nothing may come between.
+
+        Returns:
+            The server's error that came meanwhile and left us connected, if one did.
+        """
         try:
             self._in_frame = True
             self._write(memoryview(data), deadline)
         except NatsError as error:
             if self.closed:
                 raise
-            problem = error
+            return error
         except BaseException:
             self.close()  # half a frame may have been sent, so nothing else can be
             raise
         finally:
             self._in_frame = False
-        while self._pongs_owed and not self.closed:
-            self._pongs_owed -= 1
-            self._send(PONG, deadline)
-        if problem:
-            raise problem
+        return None
 
     def _write(self, rest: memoryview, deadline: float) -> None:
         """Send all of ``rest``. An error of the server's that leaves the connection open is raised afterwards."""
@@ -450,7 +491,7 @@ class Connection:
             if sent:
                 rest = rest[sent:]
                 deadline = max(deadline, time.monotonic() + self.options.request_timeout)
-            elif not self._transport.wait(deadline, to_write=True):
+            elif time.monotonic() >= deadline or not self._transport.wait(deadline, to_write=True):
                 self.close()
                 raise NatsTimeoutError(
                     f"{self.server} took no data for {self.options.request_timeout:g} s; "
@@ -494,6 +535,8 @@ class Connection:
 
     def _put_aside(self, messages: Messages) -> None:
         sids = messages.sids()
+        if sids.min() < 1 or sids.max() >= self._next_sid:
+            raise ProtocolError("it delivers a message to a subscription that was never made")
         first = self._subscriptions.get(int(sids[0]))
         if (sids == sids[0]).all() or (first and np.isin(sids, first.sids).all()):
             groups = [(first, messages)]
@@ -502,13 +545,13 @@ class Connection:
             groups = [(owner, messages.take(np.isin(sids, owner.sids))) for owner in owners if owner]
         for owner, group in groups:
             if owner:
-                owner.pending.append(group)
+                owner.put(group)
 
     def _obey(self, control: Control) -> NatsError | None:
         """Act on a control line; the error that it reports, if it does."""
         if control.op is Op.PING:
             if self._in_frame:
-                self._pongs_owed += 1
+                self._pongs_owed = min(self._pongs_owed + 1, _MOST_PONGS)
             else:
                 self._send(PONG, time.monotonic() + self.options.request_timeout)
         elif control.op is Op.PONG:
@@ -556,6 +599,14 @@ class Connection:
     def _check_open(self) -> None:
         if self.closed:
             raise NatsConnectionError(f"the connection to {self.server} is closed")
+
+
+def _answer(messages: Messages, inbox: str) -> Reply | None:
+    """Return the first message to an inbox; others are late answers to requests that were given up."""
+    for i in range(len(messages)):
+        if messages.subject_at(i) == inbox:
+            return Reply(messages.payload_at(i), messages.header_at(i))
+    return None
 
 
 def _reason(error: Exception) -> str:

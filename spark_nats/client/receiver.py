@@ -228,8 +228,8 @@ class Receiver:
         self._backlog.add(Piece(messages.wire(), len(messages), time.time_ns() // 1000))
 
     def _keep_pending(self) -> None:
-        while self._subscription.pending:
-            self._keep(self._subscription.pending.popleft())
+        for messages in iter(self._subscription.take, None):
+            self._keep(messages)
 
     def _connect_again(self, error: NatsError) -> None:
         """Connect again, however long it takes.

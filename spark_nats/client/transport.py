@@ -31,13 +31,31 @@ class Transport:
         self._poll.register(sock, select.POLLIN)
 
     @classmethod
-    def open(cls, server: Server, timeout: float) -> Transport:
-        """Connect to a server.
+    def open(cls, server: Server, deadline: float) -> Transport:
+        """Connect to the first of a server's addresses that answers.
+
+        Args:
+            server: which server.
+            deadline: for all addresses together. How long the name is looked up is the system's to limit.
 
         Raises:
-            OSError: nothing listens there, the name is unknown, or it took longer than ``timeout`` seconds.
+            OSError: nothing listens there, the name is unknown, or it took too long.
         """
-        return cls(socket.create_connection((server.host, server.port), timeout))
+        problem: OSError = TimeoutError("timed out")
+        for family, kind, protocol, _, address in socket.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM):
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                break
+            sock = socket.socket(family, kind, protocol)
+            sock.settimeout(remaining)
+            try:
+                sock.connect(address)
+            except OSError as error:
+                sock.close()
+                problem = error
+            else:
+                return cls(sock)
+        raise problem
 
     def start_tls(self, layer: TlsLayer, deadline: float) -> None:
         """Encrypt everything from here on, once it is known who the server is.

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from spark_nats.client import ConnectionOptions, connect, parse_servers
-from spark_nats.errors import NatsConnectionError, NatsError, ProtocolError
+from spark_nats.errors import NatsConnectionError, NatsError, NatsTimeoutError, ProtocolError
 from spark_nats.jetstream import JetStream, Publisher, read_range
 from spark_nats.jetstream.streams import first_sequence_at, last_sequence, stream_info
 from tests.scripted_server import INFO, Peer, scripted_server
@@ -120,15 +120,77 @@ def test_nonsense_after_the_handshake_is_a_protocol_error_and_closes(sent: bytes
         assert connection.closed
 
 
+@pytest.mark.parametrize("sid", [b"2", b"0", b"-1", b"x", b"99999999999999999999999"])
+def test_a_message_for_a_subscription_that_was_never_made_is_a_protocol_error(sid: bytes) -> None:
+    def script(peer: Peer) -> None:
+        peer.let_in()
+        peer.expect(b"SUB")
+        peer.send(b"MSG a %b 0\r\n\r\nMSG a 1 0\r\n\r\n" % sid)
+        peer.wait_for_close()
+
+    with scripted_server(script) as url, connect(options(url)) as connection:
+        subscription = connection.subscribe("a")
+        with pytest.raises(ProtocolError, match="a subscription that was never made"):
+            connection.next(subscription, 5.0)
+        assert connection.closed
+
+
+def test_messages_that_nobody_asked_for_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spark_nats.client.connection.MOST_PENDING", 8 << 20)
+
+    def script(peer: Peer) -> None:
+        peer.let_in()
+        peer.expect(b"SUB")
+        for_ever(b"MSG a 1 0\r\n\r\n" * 1000)(peer)
+
+    with scripted_server(script) as url, connect(options(url)) as connection:
+        connection.subscribe("a")
+        with pytest.raises(ProtocolError, match="it sent 8 MiB to a that nobody has asked for"):
+            connection.flush(60.0)
+        assert connection.closed
+
+
+@pytest.mark.parametrize("flood", [b"+OK\r\n" * 1000, b"PING\r\n" * 1000, b"MSG a 1 0\r\n\r\n"])
+def test_sending_ends_in_time_when_the_server_only_talks(flood: bytes) -> None:
+    def script(peer: Peer) -> None:
+        peer.let_in()
+        peer.expect(b"SUB")
+        for_ever(flood)(peer)
+
+    with scripted_server(script) as url, connect(options(url)) as connection:
+        connection.subscribe("a")
+        with pytest.raises(NatsTimeoutError, match="took no data"):
+            connection.send(b"PUB b 1000000\r\n" + b"x" * 1_000_000 + b"\r\n" + b"x" * 30_000_000)
+
+
+def test_pings_that_come_while_something_is_sent_are_answered_behind_it() -> None:
+    received = []
+
+    def script(peer: Peer) -> None:
+        peer.let_in()
+        peer.send(b"PING\r\n" * 5000)
+        received.append(peer.expect(b"end\r\n"))
+        received.append(peer.expect(b"PING\r\n"))
+        peer.send(b"PONG\r\n")
+        peer.wait_for_close()
+
+    with scripted_server(script) as url, connect(options(url)) as connection:
+        connection.send(b"PUB b 8000000\r\n" + b"x" * 8_000_000 + b"\r\nPUB c 3\r\nend\r\n")
+        connection.flush(10.0)
+    assert b"PONG" not in received[0].partition(b"PUB b")[2]
+    assert received[1].startswith(b"PONG\r\n")
+
+
 @pytest.mark.parametrize(
     "script",
     [
         for_ever(b"+OK\r\n" * 10000),
         for_ever(b"PING\r\n" * 1000),
+        for_ever(b"MSG _INBOX.another.1 1 0\r\n\r\n"),
         trickle(b"MSG _INBOX.x.1 1 1000000\r\n" + b"x" * 10_000),
         for_ever(b"MSG other 99 5\r\nhello\r\n" * 1000),
     ],
-    ids=["+OK", "PING", "a message byte by byte", "messages of nobody"],
+    ids=["+OK", "PING", "answers to somebody else", "a message byte by byte", "messages of nobody"],
 )
 def test_a_request_ends_in_time_whatever_comes_instead_of_an_answer(script: Callable[[Peer], None]) -> None:
     def serve(peer: Peer) -> None:

@@ -108,7 +108,7 @@ READ_MISTAKES = [
     ({"startingTimestamp": "9" * 30}, "option 'startingTimestamp'"),
     ({"minPartitions": "0"}, "option 'minPartitions' is '0'; it must be a whole number of at least 1"),
     ({"minPartitions": "two"}, "option 'minPartitions' is 'two'"),
-    ({"requestTimeout": "5"}, "option 'requestTimeout' is '5'; it must be a time above zero with its unit"),
+    ({"requestTimeout": "5"}, "option 'requestTimeout' is '5'; it must be a time above zero"),
     ({"failOnDataLoss": "maybe"}, "option 'failOnDataLoss' is 'maybe'; it must be true or false"),
     ({"subject": "a b"}, "option 'subject' is 'a b'; 'a b' contains white space"),
     ({"subject": "a.>,a.b"}, "option 'subject' names 'a.>' and 'a.b', which overlap"),

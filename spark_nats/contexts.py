@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from pathlib import Path
+
+from spark_nats.protocol.documents import parse_document
 
 # What each field of a context is as one of our options.
 FIELDS = {
@@ -40,13 +41,15 @@ def read_context(where: str) -> dict[str, str]:
     """
     path = _path(where)
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ValueError(f"is {where!r}, but {str(path)!r} cannot be read: {error.strerror}") from None
+        content = read_file(path)
+    except ValueError as error:
+        raise ValueError(f"is {where!r}, but {path!r} {error}") from None
+    try:
+        document = parse_document(content)
     except ValueError:
-        document = None
-    if not isinstance(document, dict):
-        raise ValueError(f"is {where!r}, but {str(path)!r} holds no JSON object")
+        document = None  # the error would carry the content
+    if document is None:
+        raise ValueError(f"is {where!r}, but {path!r} holds no JSON object")
     found = {}
     for name, value in document.items():
         if not value or name in _WITHOUT_EFFECT:
@@ -59,10 +62,26 @@ def read_context(where: str) -> dict[str, str]:
     return found
 
 
-def _path(where: str) -> Path:
+def read_file(path: str) -> bytes:
+    """Return what a file holds; ``~`` is the home directory.
+
+    Raises:
+        ValueError: it cannot be read, and why.
+    """
+    try:
+        return Path(path).expanduser().read_bytes()
+    except OSError as error:
+        raise ValueError(f"cannot be read: {error.strerror}") from None
+    except (RuntimeError, ValueError) as error:  # a user without a home, a NUL
+        raise ValueError(f"cannot be read: {error}") from None
+
+
+def _path(where: str) -> str:
+    if where.lstrip().startswith("{"):
+        raise ValueError("must be the name of a context or a path, and looks like what such a file holds")
     if "/" in where or where.endswith(".json"):
-        return Path(where).expanduser()
+        return where
     if not re.fullmatch(r"[^\s.]+(\.[^\s.]+)*", where):
         raise ValueError(f"is {where!r}, which is neither the name of a context nor a path")
     home = os.environ.get("XDG_CONFIG_HOME")
-    return (Path(home) if home else Path.home() / ".config") / "nats" / "context" / f"{where}.json"
+    return f"{home or '~/.config'}/nats/context/{where}.json"

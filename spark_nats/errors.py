@@ -53,7 +53,7 @@ class ServerError(NatsError):
         text: the server's own words, without the quotes.
     """
 
-    def __init__(self, message: str, text: str) -> None:
+    def __init__(self, message: str, text: str = "") -> None:
         super().__init__(message)
         self.text = text
 

@@ -14,14 +14,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import combinations
-from pathlib import Path
 from typing import Any, Literal
 
 from spark_nats.client.auth import Credentials, key_pair, parse_creds, parse_seed
 from spark_nats.client.connection import ConnectionOptions
 from spark_nats.client.servers import Server, parse_servers
 from spark_nats.client.tls import TlsOptions
-from spark_nats.contexts import read_context
+from spark_nats.contexts import read_context, read_file
 from spark_nats.errors import AuthorizationError, OptionError
 from spark_nats.jetstream.api import api_prefix
 from spark_nats.protocol.subjects import (
@@ -77,11 +76,11 @@ def _timestamp(text: str) -> datetime:
         if text.isascii() and text.isdigit():
             return datetime.fromtimestamp(int(text) / 1000, UTC)
         parsed = datetime.fromisoformat(text)
+        return parsed.astimezone(UTC) if parsed.tzinfo else parsed.replace(tzinfo=UTC)
     except (ValueError, OverflowError, OSError):
         raise ValueError(
             f"is {text!r}; it must be ISO 8601, such as 2026-11-01T00:00:00Z, or milliseconds since 1970"
         ) from None
-    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
 
 
 def _offsets(text: str) -> Offsets:
@@ -117,24 +116,29 @@ def _secret(text: str) -> str:
 
 
 def _servers(text: str) -> tuple[Server, ...]:
-    servers = parse_servers(text)
-    if any(server.credentials for server in servers):
+    if "@" in text:
         raise ValueError(
             "has a user, password or token in a URL, where Spark's plans would show it; "
             "use the options 'user' and 'password', or 'token'"
         )
-    return servers
+    return parse_servers(text)
+
+
+# What a seed, a JWT and anything in PEM have in them, and the name of a file has not.
+_CONTENT = re.compile(r"\n|-----|\bS[A-Z2-7]{50,}|\beyJ")
 
 
 def _file(text: str) -> str:
     """Return what a file holds. Files are read here, on the driver, and nowhere else."""
-    path = Path(text).expanduser()
+    if _CONTENT.search(text):
+        raise ValueError("must be the name of a file, and looks like what such a file holds")
     try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ValueError(f"is {text!r}, which cannot be read: {error.strerror}") from None
-    except ValueError:
-        raise ValueError(f"is {text!r}, which is no text file") from None
+        content = read_file(text).decode("utf-8", "replace")
+    except ValueError as error:
+        raise ValueError(f"is {text!r}, which {error}") from None
+    if "\ufffd" in content:
+        raise ValueError(f"is {text!r}, which is no text file")
+    return content
 
 
 def _certificates(text: str) -> str:
@@ -170,6 +174,14 @@ def _usable(credentials: Credentials) -> Credentials:
     except AuthorizationError as error:
         raise ValueError(f"cannot be used: {error}") from None
     return credentials
+
+
+def _place(text: str) -> str:
+    if re.match(r"[^/]*://[^/]*@", text):
+        raise ValueError(
+            "has a user or a key in its URI, where Spark's plans would show it; leave it to the environment"
+        )
+    return _text(text)
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -363,7 +375,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "spoolLocation",
         "read",
-        _text,
+        _place,
         "",
         "core NATS, streaming: directory or URI where micro-batches are kept until they are processed",
     ),
@@ -473,7 +485,7 @@ def parse(options: Mapping[str, str]) -> Settings:
     _contradict(given)
     everything = given
     if "context" in given:
-        everything = {**_of_context(given), **given}
+        everything = {**given, **_of_context(given)}
         _contradict(everything)
     if "password" in everything and "user" not in everything:
         raise OptionError("option 'password' needs the option 'user'")
@@ -483,13 +495,15 @@ def parse(options: Mapping[str, str]) -> Settings:
 
 
 def options_of_urls(urls: str) -> dict[str, str]:
-    """Return server URLs as options: with the credentials of the first URL in options that Spark's plans do not show.
+    """Return server URLs as options: with their credentials in options that Spark's plans do not show.
 
     Raises:
-        ValueError: a URL is not one.
+        ValueError: a URL is not one, or they have different credentials.
     """
     servers = parse_servers(urls)
     login = servers[0].credentials
+    if any(server.credentials != login for server in servers):
+        raise ValueError("log in in different ways; give every server the same user and password, or the same token")
     named = {"user": login.user, "password": login.password, "token": login.token}
     return {"servers": ",".join(map(str, servers)), **{name: value for name, value in named.items() if value}}
 
@@ -512,15 +526,28 @@ def _of_context(given: Mapping[str, Any]) -> dict[str, Any]:
             found = {name: text for name, text in found.items() if name not in group}
     values = {}
     for name, text in found.items():
-        if name not in given:
-            read = parse_servers if name == "servers" else _BY_NAME[name.lower()].read  # no plan shows this URL
-            try:
-                values[name] = read(text)
-            except ValueError as error:
-                raise OptionError(f"option 'context' sets '{name}', which {error}") from None
-    if "servers" in values and any(name in given for name in _LOGINS):
-        values["servers"] = tuple(replace(server, credentials=Credentials()) for server in values["servers"])
+        try:
+            if name == "servers":
+                values[name] = _servers_of_context(text, given)
+            elif name not in given:
+                values[name] = _BY_NAME[name.lower()].read(text)
+        except ValueError as error:
+            raise OptionError(f"option 'context' sets '{name}', which {error}") from None
     return values
+
+
+def _servers_of_context(url: str, given: Mapping[str, Any]) -> tuple[Server, ...]:
+    """Return where a context connects; its URL may log in, since no plan shows it.
+
+    Servers of the option ``servers`` take its place, with the login and the wish for TLS that the URL has.
+    """
+    servers = parse_servers(url)
+    if any(name in given for name in _LOGINS):
+        servers = tuple(replace(server, credentials=Credentials()) for server in servers)
+    if "servers" not in given:
+        return servers
+    login, tls = servers[0].credentials, servers[0].tls  # which is the same for all of them
+    return tuple(replace(server, credentials=login, tls=server.tls or tls) for server in given["servers"])
 
 
 _STREAM_ONLY = (

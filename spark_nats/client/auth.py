@@ -36,6 +36,10 @@ class Credentials:
     def __bool__(self) -> bool:
         return self.user is not None or self.token is not None or self.nkey_seed is not None
 
+    def secrets(self) -> list[str]:
+        """Return what must not be shown."""
+        return [secret for secret in (self.password, self.token, self.nkey_seed, self.jwt) if secret]
+
     def apply(self, options: ConnectOptions, info: ServerInfo) -> ConnectOptions:
         """Return ``options`` with these credentials in them.
 

@@ -568,6 +568,8 @@ class Connection:
         return None
 
     def _server_error(self, text: str) -> NatsError:
+        for secret in (self.server.credentials or self.options.credentials).secrets():
+            text = text.replace(secret, "…")
         if is_permissions_error(text):
             return PermissionsError(f"{self.server} refused: {text}; the user lacks this permission", text)
         if closes_connection(text):

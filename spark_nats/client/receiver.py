@@ -30,6 +30,7 @@ PIECE_OVERHEAD = 256
 """Bytes of memory that a piece takes beside the bytes of its messages, so that very small pieces are bounded too."""
 _POLL = 0.25  # seconds after which a thread looks whether it is to end
 _LONGEST_WAIT = 2.0  # seconds between two attempts to connect again
+_SETTLED = 10.0  # seconds that a connection must have lived for the next one to be tried at once
 _CLOSE_TIMEOUT = 10.0  # seconds that a thread has to drain and end
 
 
@@ -176,6 +177,8 @@ class Receiver:
         self._stop = threading.Event()
         self._failure: BaseException | None = None
         self._connection, self._subscription = self._subscribe()
+        self._since = time.monotonic()
+        self._wait = 0.0
         self._thread = threading.Thread(target=self._run, name="nats-receiver", daemon=True)
         self._thread.start()
 
@@ -243,15 +246,18 @@ class Receiver:
         logger.warning(
             "%s; what is published to %s until it is made again is missed", error, self._subscription.subject
         )
-        wait = 0.0
-        while not self._stop.wait(wait):
+        if time.monotonic() - self._since > _SETTLED:
+            self._wait = 0.0
+        while not self._stop.wait(self._wait):
+            self._wait = min(max(0.1, 2 * self._wait), _LONGEST_WAIT)
             try:
                 self._connection, self._subscription = self._subscribe()
             except (AuthorizationError, PermissionsError):
                 raise
             except NatsError:
-                wait = min(max(0.1, 2 * wait), _LONGEST_WAIT)
+                continue
             else:
+                self._since = time.monotonic()
                 self._backlog.note_gap(
                     f"what was published from {_clock(lost)} to {_clock(time.time())} was missed, because there was no "
                     f"connection ({error})"

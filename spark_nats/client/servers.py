@@ -7,6 +7,7 @@ so nobody can lead a client, and its credentials, to a place that its user did n
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from urllib.parse import unquote, urlsplit
 
 from spark_nats.client.auth import Credentials
@@ -39,6 +40,9 @@ def parse_servers(text: str) -> tuple[Server, ...]:
     urls = [url.strip() for url in text.split(",") if url.strip()]
     if not urls:
         raise ValueError("names no server")
+    for url, following in pairwise(urls):
+        if "@" not in url and "@" in following and "://" not in following:
+            raise ValueError("has a comma before an @; write one in a password or token as %2C")
     servers = tuple(_parse(url) for url in urls)
     return tuple(replace(server, tls=True) for server in servers) if any(s.tls for s in servers) else servers
 
@@ -50,6 +54,7 @@ def _parse(url: str) -> Server:
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
+        (host or "").encode("idna")  # as the system will, to look it up
     except ValueError:
         raise ValueError(f"is not a server URL such as nats://localhost:4222: {shown!r}") from None
     if parts.scheme not in ("nats", "tls"):
@@ -58,7 +63,9 @@ def _parse(url: str) -> Server:
         raise ValueError(f"is not a server URL such as nats://localhost:4222: {shown!r}")
     user = unquote(parts.username) if parts.username else None
     password = unquote(parts.password) if parts.password is not None else None
-    if user is None:
+    if not user:
+        if password:
+            raise ValueError(f"has a password without a user for {shown!r}")
         credentials = Credentials()
     elif password is None:  # a single word before the @ is a token
         credentials = Credentials(token=user)

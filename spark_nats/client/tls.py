@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import ssl
 import tempfile
 from collections.abc import Iterator
@@ -136,8 +137,9 @@ class TlsLayer:
 
 @contextlib.contextmanager
 def _file(text: str) -> Iterator[str]:
-    """Give a text a path, since ``ssl`` takes client certificates from nothing else; it never has a name on a disk."""
-    with tempfile.TemporaryFile() as file:
+    """Give a text a path, since ``ssl`` takes client certificates from nothing else. On Linux it touches no disk."""
+    in_memory = hasattr(os, "memfd_create")  # on Linux
+    with os.fdopen(os.memfd_create("pem"), "w+b") if in_memory else tempfile.TemporaryFile() as file:
         file.write(text.encode())
         file.seek(0)  # flushes too; where /dev/fd shares the position, reading begins here
         yield f"/dev/fd/{file.fileno()}"

@@ -10,7 +10,7 @@ from typing import Any
 
 from spark_nats.client.connection import Connection
 from spark_nats.errors import JetStreamError, NoRespondersError, ProtocolError, StreamNotFoundError
-from spark_nats.protocol.documents import number, parse_document, text
+from spark_nats.protocol.documents import number, parse_document, text, words
 
 # err_code of the errors that are told apart (the server's errors.json).
 STREAM_NOT_FOUND = 10059
@@ -92,9 +92,10 @@ def api_error(error: Any, operation: str) -> JetStreamError:
     """
     code = number(error, "code")
     err_code = number(error, "err_code") if "err_code" in error else 0
-    description = text(error, "description") if "description" in error else ""
+    description = words(text(error, "description")) if "description" in error else ""
     if err_code == STREAM_NOT_FOUND:
-        stream = operation.split(".")[-1]
+        tokens = operation.split(".")
+        stream = tokens[2] if tokens[0] == "CONSUMER" else tokens[-1]
         return StreamNotFoundError(
             f"the stream {stream!r} does not exist; create it, or set the option 'createStream'",
             code,

@@ -22,14 +22,13 @@ from spark_nats.client.connection import Connection
 from spark_nats.errors import JetStreamError, NatsError, PublishError
 from spark_nats.jetstream.api import WRONG_STREAM, parse_answer
 from spark_nats.protocol.bytecolumns import Positions, decimals, load_words
+from spark_nats.protocol.documents import number, text
 from spark_nats.protocol.encoder import cut_into_parts, encode_messages
 from spark_nats.protocol.headers import parse_status
 from spark_nats.protocol.messages import Messages
 
 REPLIES = 512
 """Reply subjects of a publisher; as many as nats-server keeps in a client's cache of subscriptions."""
-
-_SUCCESS = np.uint64(int.from_bytes(b'{"stream', "little"))  # an error begins with {"error"
 
 
 class _Part(NamedTuple):
@@ -54,7 +53,7 @@ class Publisher:
 
     Args:
         connection: carries the messages.
-        stream: the stream's name, for messages of errors.
+        stream: the stream's name; an answer that does not name it is no acknowledgement.
         max_in_flight: most rows that are sent and not acknowledged.
         ack_timeout: seconds without any acknowledgement after which the server is given up.
     """
@@ -68,6 +67,10 @@ class Publisher:
         self._ack_timeout = ack_timeout
         inbox = connection.new_inbox()
         self._replies = pa.array([f"{inbox}.{i}" for i in range(REPLIES)])
+        # How an acknowledgement begins, as words of eight bytes, the last of which overlaps the one before.
+        success = f'{{"stream":"{stream}",'.encode()
+        places = [*range(0, len(success) - 8, 8), len(success) - 8]
+        self._success = [(place, int.from_bytes(success[place : place + 8], "little")) for place in places]
         self._acks = connection.subscribe(f"{inbox}.*")
         self._sent = 0
         self._answered = np.zeros(REPLIES, np.int64)  # on each reply subject
@@ -147,9 +150,10 @@ class Publisher:
 
     def _count(self, messages: Messages) -> None:
         start, end = messages.payload
-        long_enough = end - start >= 8
-        success = long_enough & (load_words(messages.buffer, np.where(long_enough, start, 0)) == _SUCCESS)
-        refused = sum(isinstance(_read_answer(messages, int(i)), str) for i in np.flatnonzero(~success))
+        success = end - start >= self._success[-1][0] + 8
+        for place, word in self._success:
+            success &= load_words(messages.buffer, np.where(success, start + place, 0)) == np.uint64(word)
+        refused = sum(isinstance(self._read_answer(messages, int(i)), str) for i in np.flatnonzero(~success))
         self._refused += refused
         self._stored += len(messages) - refused
 
@@ -187,7 +191,7 @@ class Publisher:
         refusals: list[list[tuple[int, str]]] = [[] for _ in range(REPLIES)]
         for messages, replies in self._recent:
             for i, reply in enumerate(replies):
-                found = _read_answer(messages, i)
+                found = self._read_answer(messages, i)
                 if isinstance(found, int):
                     sequences[reply].append(found)
                 else:
@@ -235,18 +239,20 @@ class Publisher:
                 return str(part.subjects[row - part.first_row])
         return "?"
 
-
-def _read_answer(messages: Messages, i: int) -> int | str:
-    """Return the sequence that a row was stored with, or why it was refused."""
-    status = parse_status(messages.header_at(i))
-    if status is not None:
-        return "no stream listens on it" if status.code == 503 else f"{status.description} ({status.code})"
-    try:
-        sequence = parse_answer(messages.payload_at(i), "publishing").get("seq")
-        return sequence if isinstance(sequence, int) else 0
-    except JetStreamError as error:
-        if error.err_code == WRONG_STREAM:
-            return f"another stream listens on it ({error.description}, {error.err_code})"
-        return f"{error.description} ({error.code}, {error.err_code})"
-    except NatsError as error:
-        return str(error)
+    def _read_answer(self, messages: Messages, i: int) -> int | str:
+        """Return the sequence that a row was stored with, or why it was refused."""
+        status = parse_status(messages.header_at(i))
+        if status is not None:
+            return "no stream listens on it" if status.code == 503 else f"{status.description} ({status.code})"
+        payload = messages.payload_at(i)
+        try:
+            answer = parse_answer(payload, "publishing")
+            if text(answer, "stream") == self._stream and (sequence := number(answer, "seq")):
+                return sequence
+        except JetStreamError as error:
+            if error.err_code == WRONG_STREAM:
+                return f"another stream listens on it ({error.description}, {error.err_code})"
+            return f"{error.description} ({error.code}, {error.err_code})"
+        except (NatsError, ValueError):
+            pass
+        return f"somebody else than the stream answers on it: {payload[:80]!r}"

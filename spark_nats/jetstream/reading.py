@@ -21,9 +21,10 @@ import numpy as np
 
 from spark_nats.client.connection import Subscription
 from spark_nats.errors import JetStreamError, NatsError, NatsTimeoutError, ProtocolError
-from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.api import JetStream, interpreting
 from spark_nats.jetstream.streams import create_consumer, delete_consumer
 from spark_nats.protocol.acks import Deliveries
+from spark_nats.protocol.documents import number
 from spark_nats.protocol.encoder import encode_message
 from spark_nats.protocol.headers import Status, parse_status
 from spark_nats.protocol.messages import Messages
@@ -126,7 +127,8 @@ class _ConsumerReader:
             config["filter_subjects"] = list(filters)
         description = create_consumer(js, stream, config)
         self._name: str = description["name"]
-        self._nothing_to_read = description.get("num_pending") == 0
+        with interpreting("CONSUMER.CREATE"):
+            self._nothing_to_read = number(description, "num_pending") == 0
         self._inbox: Subscription = js.connection.subscribe(js.connection.new_inbox())
 
     def close(self) -> None:
@@ -218,6 +220,11 @@ class _ConsumerReader:
             raise _Restart(
                 f"delivery {self._sequence} is missing (got {first.consumer_sequence} to "
                 f"{last.consumer_sequence} in {count} messages)"
+            )
+        if first.stream_sequence < self._position or last.stream_sequence < first.stream_sequence + count - 1:
+            raise ProtocolError(
+                f"stream {self._stream!r} was asked for what begins at sequence {self._position}, and sent {count} "
+                f"messages from {first.stream_sequence} to {last.stream_sequence}"
             )
         self._sequence += count
         self._count_off(messages)

@@ -107,7 +107,12 @@ def last_sequence(js: JetStream, stream: str, filters: Sequence[str]) -> int:
 def next_sequence(js: JetStream, stream: str, start: int, filters: Sequence[str]) -> int | None:
     """Return the first sequence from ``start`` on that matches one of ``filters``, None when there is none."""
     found = (_find(js, stream, {"seq": start, "next_by_subj": subject}) for subject in filters)
-    return min((sequence for sequence in found if sequence is not None), default=None)
+    first = min((sequence for sequence in found if sequence is not None), default=None)
+    if first is not None and first < start:
+        raise ProtocolError(
+            f"the server was asked for sequence {start} of stream {stream!r} or later, and found {first}"
+        )
+    return first
 
 
 def _find(js: JetStream, stream: str, what: dict[str, Any]) -> int | None:

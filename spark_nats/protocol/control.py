@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from spark_nats.errors import ProtocolError
-from spark_nats.protocol.documents import boolean, number, parse_document, text, texts
+from spark_nats.protocol.documents import boolean, number, parse_document, text, texts, words
 from spark_nats.protocol.subjects import filter_violation, queue_violation
 
 PING = b"PING\r\n"
@@ -157,8 +157,8 @@ _OPEN_AFTER = (
 
 
 def error_text(argument: bytes) -> str:
-    """Return the text of an -ERR line without its quotes."""
-    return argument.decode("utf-8", "replace").strip().strip("'")
+    """Return the text of an -ERR line without its quotes, fit to be shown."""
+    return words(argument.decode("utf-8", "replace").strip().strip("'"))
 
 
 def closes_connection(text: str) -> bool:

@@ -308,4 +308,5 @@ class _Guess:
 
 def _excerpt(data: bytes) -> str:
     """Show the beginning of what a server sent, safe to print."""
-    return repr(data[:80])[1:] + ("…" if len(data) > 80 else "")
+    # No further than to a password, should a peer send our own CONNECT back.
+    return repr(data[:60])[1:] + ("…" if len(data) > 60 else "")

@@ -1,4 +1,4 @@
-"""The JSON objects of servers: taken apart without believing them."""
+"""What servers say, in JSON and in words: taken apart without believing it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from typing import Any, NoReturn
 LARGEST_NUMBER = 2**64 - 1
 """Largest number that is taken from a server: it counts in 64 bits."""
 
+_MOST_WORDS = 500  # characters
+_SEPARATORS = (b",", b"[", b"{")
+_MOST_PARTS = 200_000
+
 
 def parse_document(data: bytes) -> dict[str, Any]:
     """Return a JSON object.
@@ -15,6 +19,8 @@ def parse_document(data: bytes) -> dict[str, Any]:
     Raises:
         ValueError: it is none, or its text cannot be written in UTF-8 again.
     """
+    if sum(map(data.count, _SEPARATORS)) > _MOST_PARTS:  # each takes a hundred times its bytes
+        raise ValueError(f"it has more than {_MOST_PARTS} parts")
     try:
         document = json.loads(data, parse_constant=_refuse)
         json.dumps(document, ensure_ascii=False).encode()  # half a surrogate pair would break whatever prints it
@@ -87,3 +93,9 @@ def _at(document: Any, path: tuple[str, ...]) -> Any:
     for name in path:
         document = document.get(name) if isinstance(document, dict) else None
     return document
+
+
+def words(said: str) -> str:
+    """Return what a server says to people, so that it can be part of a message: short, and on one line."""
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in said[:_MOST_WORDS])
+    return shown + "…" * (len(said) > _MOST_WORDS)

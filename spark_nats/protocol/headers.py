@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_nats.protocol.bytecolumns import Bytes, Mask, Positions, gather, offsets_of, packed, split, to_text
+from spark_nats.protocol.documents import words
 from spark_nats.protocol.subjects import Violation
 
 VERSION = b"NATS/1.0"
@@ -79,7 +80,7 @@ def parse_status(block: bytes) -> Status | None:
     if found is None:
         return None
     headers = {name: values[0] for name, values in parse_block(block).items()}
-    return Status(int(found[1]), (found[2] or b"").strip().decode("utf-8", "replace"), headers)
+    return Status(int(found[1]), words((found[2] or b"").strip().decode("utf-8", "replace")), headers)
 
 
 def split_blocks(blocks: pa.BinaryArray) -> HeaderColumn:

@@ -7,6 +7,7 @@ micro-batches: the driver's reader holds it, and hands the bytes that were recei
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 import time
 from collections.abc import Iterator, Mapping
@@ -29,6 +30,7 @@ from spark_nats.client.pool import borrow
 from spark_nats.client.receiver import Backlog, Piece, Receiver
 from spark_nats.errors import DataLossError, NatsError
 from spark_nats.options import CoreReadOptions
+from spark_nats.protocol.documents import number, text
 from spark_nats.protocol.messages import Messages
 from spark_nats.source.columns import RowBuilder
 from spark_nats.source.slices import WireSlice, cut
@@ -136,8 +138,11 @@ class CoreOffset(NamedTuple):
             NatsError: it was not written by this source.
         """
         try:
-            return cls(str(document["epoch"]), int(document["messages"]))
-        except (KeyError, TypeError, ValueError):
+            epoch, messages = text(document, "epoch"), number(document, "messages")
+            if not re.fullmatch("[0-9a-f]{16}", epoch):  # it becomes part of the spool's paths
+                raise ValueError
+            return cls(epoch, messages)
+        except ValueError:
             raise NatsError(
                 f"the checkpoint's offset {document!r} is not one of core NATS; was the checkpoint another query's?"
             ) from None

@@ -168,6 +168,8 @@ def test_a_missing_stream_is_an_error_that_names_it(js, unique):
     with pytest.raises(StreamNotFoundError, match=f"'{unique}' does not exist") as raised:
         stream_info(js, unique)
     assert (raised.value.code, raised.value.err_code) == (404, 10059)
+    with pytest.raises(StreamNotFoundError, match=f"'{unique}' does not exist"):
+        next(reading.read_range(js, unique, 1, 2))
 
 
 def test_an_error_of_the_api_carries_its_codes(js, unique):
@@ -384,6 +386,18 @@ def test_refused_rows_among_many_in_flight_are_found(connection, nats_py, unique
     assert f"refused row {bad[0]} (subject '{unique}_other.{bad[0]}'): {why}" in str(raised.value)
     stored = nats_py.stream_info(unique)["state"]["messages"]
     assert f"{stored} were stored, any other was not sent" in str(raised.value)
+
+
+def test_an_answer_of_somebody_else_is_no_acknowledgement(connection, nats_py, unique):
+    nats_py.create_stream(unique)
+    publisher = Publisher(connection, unique)
+    subjects = pa.array([f"{unique}.x", f"service.{unique}", f"{unique}.x"])
+    why = "somebody else than the stream answers on it: b'{\"ok\":true}'; of this task's rows 2 were stored"
+    with nats_py.respond(f"service.{unique}", lambda _: b'{"ok":true}'), pytest.raises(PublishError) as raised:
+        publisher.publish(subjects, pa.array([b""] * 3))
+        publisher.drain()
+    assert f"refused row 1 (subject 'service.{unique}'): {why}" in str(raised.value)
+    assert nats_py.stream_info(unique)["state"]["messages"] == 2
 
 
 def test_when_every_row_is_refused_the_first_is_named(connection, nats_py, unique):

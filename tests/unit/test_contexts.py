@@ -93,6 +93,16 @@ def test_options_stand_above_the_context(context):
     assert of_work(inboxPrefix="_MINE").connection.inbox_prefix == "_MINE"
 
 
+def test_other_servers_keep_the_contexts_login_and_its_wish_for_tls(context):
+    context(url="tls://ann:s3cret@one")
+    (server,) = of_work(servers="nats://other").connection.servers
+    assert (str(server), server.credentials) == ("tls://other:4222", Credentials("ann", "s3cret"))
+    (server,) = of_work(servers="nats://other", token="t0ken").connection.servers
+    assert (str(server), bool(server.credentials)) == ("tls://other:4222", False)
+    context(url="nats://one", token="t0ken")
+    assert str(of_work(servers="nats://other").connection.servers[0]) == "nats://other:4222"
+
+
 def test_what_a_context_says_of_jetstream_does_not_hinder_core_nats(context):
     context(jetstream_domain="hub")
     assert parse_read({"context": "work", "subject": "a.>"}, streaming=False).subjects == ("a.>",)
@@ -133,6 +143,8 @@ def test_a_context_that_says_nonsense_is_refused(context, fields, words):
         ("../work", "cannot be read"),
         ("..", "neither the name of a context nor a path"),
         ("a b", "neither the name of a context nor a path"),
+        ("~nobody-of-that-name/x.json", "cannot be read"),
+        ('{"token": "s3cret/"}', "looks like what such a file holds"),
     ],
 )
 def test_a_context_that_is_not_there_is_said(context, name, words):
@@ -140,9 +152,10 @@ def test_a_context_that_is_not_there_is_said(context, name, words):
         parse({"context": name})
 
 
-def test_a_context_that_is_no_json_is_said_without_its_content(context):
+@pytest.mark.parametrize("content", [b"s3cret", b"[" * 100_000, b'"s3cret"', b"s3cret\xff", b'{"token": "\\ud800"}'])
+def test_a_context_that_is_no_json_is_said_without_its_content(context, content):
     path = context()
-    path.write_text("s3cret")
+    path.write_bytes(content)
     with pytest.raises(OptionError, match="holds no JSON object") as raised:
         of_work()
     assert "s3cret" not in str(raised.value)

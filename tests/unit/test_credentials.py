@@ -78,6 +78,24 @@ def test_a_creds_file_without_a_jwt_is_refused_without_being_shown(tmp_path):
     assert key.seed not in str(raised.value)
 
 
+@pytest.mark.parametrize("name", ["credentialsFile", "nkeySeedFile", "tlsCaFile", "tlsCertFile", "tlsKeyFile"])
+@pytest.mark.parametrize("content", [Key().seed, "-----BEGIN USER NKEY SEED-----", "eyJ0eXAiOiJKV1Q", "a\nb"])
+def test_what_a_file_should_hold_is_not_shown_when_it_is_given_instead_of_the_file(name, content):
+    with pytest.raises(OptionError, match=f"option '{name}' must be the name of a file, and looks like") as raised:
+        parse({name: content})
+    assert content not in str(raised.value)
+
+
+def test_a_file_that_is_no_text_is_not_shown_by_any_exception(tmp_path):
+    (tmp_path / "seed").write_bytes(b"s3cret\xff")
+    with pytest.raises(OptionError, match="which is no text file") as raised:
+        parse({"nkeySeedFile": str(tmp_path / "seed")})
+    error = raised.value
+    while error:
+        assert b"s3cret" not in getattr(error, "object", b"")
+        error = error.__context__
+
+
 @pytest.mark.parametrize("name", ["credentialsFile", "nkeySeedFile", "tlsCaFile", "tlsCertFile"])
 def test_a_file_that_is_not_there_is_named(name):
     with pytest.raises(OptionError, match=f"option '{name}' is '/no/file', which cannot be read: No such file"):

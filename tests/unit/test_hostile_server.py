@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import resource
+import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -10,10 +12,12 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from spark_nats.client import ConnectionOptions, connect, parse_servers
-from spark_nats.errors import NatsConnectionError, NatsError, NatsTimeoutError, ProtocolError
+from spark_nats.client import ConnectionOptions, Credentials, connect, parse_servers
+from spark_nats.client.receiver import Backlog, Receiver
+from spark_nats.errors import NatsConnectionError, NatsError, NatsTimeoutError, ProtocolError, ServerError
 from spark_nats.jetstream import JetStream, Publisher, read_range
 from spark_nats.jetstream.streams import first_sequence_at, last_sequence, stream_info
+from tests.nats_py import wait_until
 from tests.scripted_server import INFO, Peer, scripted_server
 
 TIMEOUT = 0.5
@@ -252,9 +256,13 @@ def test_an_answer_of_the_api_that_is_none_is_an_error_of_ours(answer: bytes) ->
         b'MSG %b.0 1 22\r\n{"stream":"S","seq":1}\r\n' * 3,
         b"MSG %b.0 1 4\r\nnull\r\n",
         b'MSG %b.0 1 18\r\n{"error":{"code":1}}\r\n',
+        b"MSG %b.0 1 0\r\n\r\n",
+        b'MSG %b.0 1 11\r\n{"ok":true}\r\n',
+        b'MSG %b.0 1 23\r\n{"stream":"T", "seq":1}\r\n',
+        b'MSG %b.0 1 22\r\n{"seq":1,"stream":"T"}\r\n',
     ],
 )
-def test_acknowledgements_that_belong_to_nothing_are_refused(answer: bytes) -> None:
+def test_answers_that_are_no_acknowledgements_are_refused(answer: bytes) -> None:
     def script(peer: Peer) -> None:
         peer.let_in()
         line = peer.expect(b".* 1\r\n")
@@ -268,3 +276,81 @@ def test_acknowledgements_that_belong_to_nothing_are_refused(answer: bytes) -> N
         with pytest.raises(NatsError):
             publisher.publish(pa.array(["a"]), pa.array([b""]))
             publisher.drain()
+
+
+@pytest.mark.parametrize("sequences", [(3,), (5, 5), (5, 4, 6), (9, 9, 9, 10), (2**62, 6)])
+def test_deliveries_of_what_was_not_asked_for_are_a_protocol_error(sequences: tuple[int, ...]) -> None:
+    def script(peer: Peer) -> None:
+        peer.let_in()
+        while True:
+            line = peer.expect(b"\r\n")
+            if b".CONSUMER.CREATE." in line:
+                name, inbox = line.split(b" ")[1].rpartition(b".")[2], line.split(b" ")[2]
+                answer = b'{"name":"%b","num_pending":100}' % name
+                peer.send(b"MSG %b 1 %d\r\n%b\r\n" % (inbox, len(answer), answer))
+            elif b".CONSUMER.MSG.NEXT." in line:
+                inbox = line.split(b" ")[2]
+                replies = [b"$JS.ACK.S.C.1.%d.%d.1700000000000000000.9" % (s, i + 1) for i, s in enumerate(sequences)]
+                peer.send(b"".join(b"MSG %b 2 %b 0\r\n\r\n" % (inbox, reply) for reply in replies))
+                peer.wait_for_close()
+
+    with (
+        scripted_server(script) as url,
+        connect(options(url)) as connection,
+        pytest.raises(ProtocolError, match="was asked for what begins at sequence 5, and sent"),
+    ):
+        list(read_range(JetStream(connection), "S", 5, 15))
+
+
+def test_a_server_that_lets_us_in_and_closes_is_asked_ever_more_rarely() -> None:
+    waits: list[float] = []
+
+    class Told(threading.Event):
+        """Does not wait where there is a limit, and notes it."""
+
+        def wait(self, timeout: float | None = None) -> bool:
+            if timeout is None:
+                return super().wait()
+            waits.append(timeout)
+            return self.is_set()
+
+    def script(peer: Peer) -> None:
+        peer.let_in()
+        peer.expect(b"PING\r\n")
+        peer.send(b"PONG\r\n")
+
+    with scripted_server(script) as url, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("spark_nats.client.receiver.threading.Event", Told)
+        receiver = Receiver(options(url), ["a"], None, Backlog(1 << 20))
+        wait_until(lambda: len(waits) > 7)
+        receiver.close()
+    assert waits[:8] == [0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
+
+
+def test_what_a_server_says_is_shown_short_on_one_line_and_without_our_secrets() -> None:
+    def script(peer: Peer) -> None:
+        peer.let_in()
+        peer.expect(b"SUB")
+        peer.send(b"-ERR 'no\ttoken t0ken\x1b[31m" + b"x" * 1000 + b"'\r\n")
+        peer.wait_for_close()
+
+    with (
+        scripted_server(script) as url,
+        connect(dataclasses.replace(options(url), credentials=Credentials(token="t0ken"))) as connection,
+        pytest.raises(ServerError) as raised,
+    ):
+        connection.next(connection.subscribe("a"), 5.0)
+    assert "reported: no\\ttoken …\\x1b[31mxxx" in str(raised.value)
+    assert len(str(raised.value)) < 700
+
+
+def test_a_peer_that_sends_our_connect_back_does_not_have_our_secret_shown() -> None:
+    def script(peer: Peer) -> None:
+        peer.send(INFO)
+        peer.send(peer.expect(b"\r\n"))
+        peer.wait_for_close()
+
+    with scripted_server(script) as url, pytest.raises(NatsConnectionError, match="not a line of the NATS") as raised:
+        connect(dataclasses.replace(options(url), credentials=Credentials(token="t0ken")))
+    assert "CONNECT" in str(raised.value)
+    assert "t0" not in str(raised.value)

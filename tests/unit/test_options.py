@@ -4,8 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from spark_nats.client import parse_servers
 from spark_nats.errors import OptionError
-from spark_nats.options import parse, parse_read, parse_write
+from spark_nats.options import options_of_urls, parse, parse_read, parse_write
 
 
 def read(streaming=False, **options):
@@ -82,11 +83,47 @@ def test_secrets_are_in_no_representation():
     assert "t0ken" not in repr(parse({"token": "t0ken"}))
 
 
-@pytest.mark.parametrize("url", ["nats://me:s3cret@host", "s3cret@host", "nats://one,tls://me:s3cret@host:4222"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "nats://me:s3cret@host",
+        "s3cret@host",
+        "nats://one,tls://me:s3cret@host:4222",
+        "nats://:s3cret@host",
+        "a:s3cr,et@b",
+    ],
+)
 def test_a_url_with_a_secret_is_refused_because_spark_would_print_it(url):
     with pytest.raises(OptionError, match="use the options 'user' and 'password', or 'token'") as raised:
         read(servers=url)
     assert "s3cret" not in str(raised.value)
+
+
+def test_a_password_with_a_comma_is_not_taken_for_two_servers():
+    with pytest.raises(ValueError, match="write one in a password or token as %2C") as raised:
+        parse_servers("nats://one,nats://me:12,34@two")
+    assert "12" not in str(raised.value)
+    assert parse_servers("nats://one,nats://me:12%2C34@two")[1].credentials.password == "12,34"
+
+
+@pytest.mark.parametrize("url", ["nats://:s3cret@host", "nats://:s3cret@"])
+def test_a_password_without_a_user_is_refused(url):
+    with pytest.raises(ValueError, match="password without a user|is not a server URL") as raised:
+        parse_servers(url)
+    assert "s3cret" not in str(raised.value)
+
+
+def test_urls_with_different_logins_are_no_options():
+    assert options_of_urls("nats://t@a,nats://t@b:5") == {"servers": "nats://a:4222,nats://b:5", "token": "t"}
+    with pytest.raises(ValueError, match="log in in different ways"):
+        options_of_urls("nats://a,nats://t@b")
+
+
+def test_a_spool_with_a_key_in_its_uri_is_refused_without_it():
+    with pytest.raises(OptionError, match="option 'spoolLocation' has a user or a key in its URI") as raised:
+        parse({"subject": "a", "spoolLocation": "s3://AKIA:s3cret@bucket/path"})
+    assert "s3cret" not in str(raised.value)
+    assert parse({"subject": "a", "spoolLocation": "s3://bucket/a@b"}).given["spoolLocation"] == "s3://bucket/a@b"
 
 
 READ_MISTAKES = [
@@ -108,6 +145,11 @@ READ_MISTAKES = [
     ({"startingTimestamp": "9" * 30}, "option 'startingTimestamp'"),
     ({"minPartitions": "0"}, "option 'minPartitions' is '0'; it must be a whole number of at least 1"),
     ({"minPartitions": "two"}, "option 'minPartitions' is 'two'"),
+    ({"servers": f"nats://{'a' * 64}.com"}, "option 'servers' is not a server URL"),
+    ({"servers": "nats://a..b"}, "option 'servers' is not a server URL"),
+    ({"startingTimestamp": "0001-01-01T00:00:00+23:00"}, "option 'startingTimestamp' is '0001-"),
+    ({"requestTimeout": "501h"}, "option 'requestTimeout' is '501h'; it must be a time above zero, of 500h at most"),
+    ({"requestTimeout": "9" * 400 + "s"}, "it must be a time above zero, of 500h at most"),
     ({"requestTimeout": "5"}, "option 'requestTimeout' is '5'; it must be a time above zero"),
     ({"failOnDataLoss": "maybe"}, "option 'failOnDataLoss' is 'maybe'; it must be true or false"),
     ({"subject": "a b"}, "option 'subject' is 'a b'; 'a b' contains white space"),

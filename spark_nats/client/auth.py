@@ -15,6 +15,9 @@ from spark_nats.protocol.control import ConnectOptions, ServerInfo
 _BLOCK = re.compile(r"-{3,}BEGIN ([A-Z ]+)-{3,}\s+([\w\-.=]+)\s+-{3,}END [A-Z ]+-{3,}")
 
 
+_RECOGNISED = 8  # characters that a secret must have to be told from other words
+
+
 @dataclass(frozen=True, slots=True)
 class Credentials:
     """What a client proves itself with: a user with a password, a token, an nkey, or an nkey with a JWT.
@@ -36,9 +39,15 @@ class Credentials:
     def __bool__(self) -> bool:
         return self.user is not None or self.token is not None or self.nkey_seed is not None
 
-    def secrets(self) -> list[str]:
-        """Return what must not be shown."""
-        return [secret for secret in (self.password, self.token, self.nkey_seed, self.jwt) if secret]
+    def blank(self, text: str) -> str:
+        """Return a server's words without these secrets, should it repeat them.
+
+        Short ones stay, since they are found in any text by chance.
+        """
+        for secret in (self.password, self.token, self.nkey_seed, self.jwt):
+            if secret and len(secret) >= _RECOGNISED:
+                text = text.replace(secret, "…")
+        return text
 
     def apply(self, options: ConnectOptions, info: ServerInfo) -> ConnectOptions:
         """Return ``options`` with these credentials in them.

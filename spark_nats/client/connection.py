@@ -456,7 +456,8 @@ class Connection:
         deadline = time.monotonic() + self.options.request_timeout
         while self._pongs_owed and not self.closed and time.monotonic() < deadline:
             owed, self._pongs_owed = self._pongs_owed, 0
-            problem = problem or self._send_whole(PONG * owed, deadline)
+            later = self._send_whole(PONG * owed, deadline)
+            problem = problem or later
         if problem:
             raise problem
 
@@ -568,18 +569,17 @@ class Connection:
         return None
 
     def _server_error(self, text: str) -> NatsError:
-        for secret in (self.server.credentials or self.options.credentials).secrets():
-            text = text.replace(secret, "…")
+        shown = (self.server.credentials or self.options.credentials).blank(text)
         if is_permissions_error(text):
-            return PermissionsError(f"{self.server} refused: {text}; the user lacks this permission", text)
+            return PermissionsError(f"{self.server} refused: {shown}; the user lacks this permission", shown)
         if closes_connection(text):
             self.close()
         if is_authorization_error(text):
             return AuthorizationError(
-                f"{self.server} refused the credentials: {text}; check the options 'user' and 'password', 'token', "
+                f"{self.server} refused the credentials: {shown}; check the options 'user' and 'password', 'token', "
                 "'nkeySeedFile', 'credentialsFile' or 'context', or the client certificate"
             )
-        return ServerError(f"{self.server} reported: {text}", text)
+        return ServerError(f"{self.server} reported: {shown}", shown)
 
     def _certificate_refused(self, error: OSError) -> AuthorizationError:
         return AuthorizationError(

@@ -14,7 +14,14 @@ import pytest
 
 from spark_nats.client import ConnectionOptions, Credentials, connect, parse_servers
 from spark_nats.client.receiver import Backlog, Receiver
-from spark_nats.errors import NatsConnectionError, NatsError, NatsTimeoutError, ProtocolError, ServerError
+from spark_nats.errors import (
+    AuthorizationError,
+    NatsConnectionError,
+    NatsError,
+    NatsTimeoutError,
+    ProtocolError,
+    ServerError,
+)
 from spark_nats.jetstream import JetStream, Publisher, read_range
 from spark_nats.jetstream.streams import first_sequence_at, last_sequence, stream_info
 from tests.nats_py import wait_until
@@ -331,17 +338,31 @@ def test_what_a_server_says_is_shown_short_on_one_line_and_without_our_secrets()
     def script(peer: Peer) -> None:
         peer.let_in()
         peer.expect(b"SUB")
-        peer.send(b"-ERR 'no\ttoken t0ken\x1b[31m" + b"x" * 1000 + b"'\r\n")
+        peer.send(b"-ERR 'no\ttoken t0ps3cret\x1b[31m" + b"x" * 1000 + b"'\r\n")
         peer.wait_for_close()
 
     with (
         scripted_server(script) as url,
-        connect(dataclasses.replace(options(url), credentials=Credentials(token="t0ken"))) as connection,
+        connect(dataclasses.replace(options(url), credentials=Credentials(token="t0ps3cret"))) as connection,
         pytest.raises(ServerError) as raised,
     ):
         connection.next(connection.subscribe("a"), 5.0)
     assert "reported: no\\ttoken …\\x1b[31mxxx" in str(raised.value)
     assert len(str(raised.value)) < 700
+
+
+def test_a_short_password_does_not_change_what_a_servers_error_means() -> None:
+    def script(peer: Peer) -> None:
+        peer.send(INFO)
+        peer.expect(b"PING\r\n")
+        peer.send(b"-ERR 'Authorization Violation'\r\n")
+
+    login = Credentials(user="u", password="a")
+    with (
+        scripted_server(script) as url,
+        pytest.raises(AuthorizationError, match="credentials: Authorization Violation;"),
+    ):
+        connect(dataclasses.replace(options(url), credentials=login))
 
 
 def test_a_peer_that_sends_our_connect_back_does_not_have_our_secret_shown() -> None:

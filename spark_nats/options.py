@@ -495,14 +495,14 @@ def parse(options: Mapping[str, str]) -> Settings:
 
 
 def options_of_urls(urls: str) -> dict[str, str]:
-    """Return server URLs as options: with their credentials in options that Spark's plans do not show.
+    """Return server URLs as options: with the first one's credentials in options that Spark's plans do not show.
 
     Raises:
-        ValueError: a URL is not one, or they have different credentials.
+        ValueError: a URL is not one, or another one has other credentials.
     """
     servers = parse_servers(urls)
     login = servers[0].credentials
-    if any(server.credentials != login for server in servers):
+    if any(server.credentials and server.credentials != login for server in servers):
         raise ValueError("log in in different ways; give every server the same user and password, or the same token")
     named = {"user": login.user, "password": login.password, "token": login.token}
     return {"servers": ",".join(map(str, servers)), **{name: value for name, value in named.items() if value}}

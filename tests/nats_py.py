@@ -187,13 +187,21 @@ class NatsPy:
 
     async def _subscribe(self, subject: str, queue: str, callback: Callable[[Msg], Awaitable[None]]) -> Any:
         subscription = await self._client.subscribe(subject, queue, callback)
-        await self._client.flush()
+        await self._flush()
         return subscription
 
     async def _publish_core(self, messages: Iterable[Any], reply: str) -> None:
         for subject, payload, *headers in messages:
             await self._client.publish(subject, payload, reply=reply, headers=_repeatable(*headers))
-        await self._client.flush()
+        await self._flush()
+
+    async def _flush(self) -> None:
+        """Wait until the server has processed what was written: nats-py's own flush sends a PING ahead of it."""
+        inbox = self._client.new_inbox()
+        subscription = await self._client.subscribe(inbox)
+        await self._client.publish(inbox)
+        await subscription.next_msg(timeout=30)
+        await subscription.unsubscribe()
 
     def _stop_loop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)

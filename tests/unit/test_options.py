@@ -114,7 +114,8 @@ def test_a_password_without_a_user_is_refused(url):
 
 
 def test_urls_with_different_logins_are_no_options():
-    assert options_of_urls("nats://t@a,nats://t@b:5") == {"servers": "nats://a:4222,nats://b:5", "token": "t"}
+    for urls in ("nats://t@a,nats://t@b:5", "nats://t@a,b:5"):
+        assert options_of_urls(urls) == {"servers": "nats://a:4222,nats://b:5", "token": "t"}
     with pytest.raises(ValueError, match="log in in different ways"):
         options_of_urls("nats://a,nats://t@b")
 

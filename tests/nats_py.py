@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import socket
 import threading
 import time
@@ -197,9 +198,9 @@ class NatsPy:
 
     async def _flush(self) -> None:
         """Wait until the server has processed what was written: nats-py's own flush sends a PING ahead of it."""
-        inbox = self._client.new_inbox()
-        subscription = await self._client.subscribe(inbox)
-        await self._client.publish(inbox)
+        subject = f"_FLUSH.{secrets.token_hex(8)}"
+        subscription = await self._client.subscribe(subject)
+        await self._client.publish(subject)
         await subscription.next_msg(timeout=30)
         await subscription.unsubscribe()
 

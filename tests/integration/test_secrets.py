@@ -39,7 +39,9 @@ master, directory, logins = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 spark = (
     SparkSession.builder.master(master).config("spark.ui.enabled", False)
     .config("spark.eventLog.enabled", True).config("spark.eventLog.dir", sys.path[0] + "/events")
-    .config("spark.eventLog.compress", False).config("spark.executor.syncLogLevel.enabled", True).getOrCreate()
+    .config("spark.eventLog.compress", False)
+    .config("spark.executor.extraJavaOptions", f"-Dlog4j2.configurationFile=file:{sys.path[0]}/log4j2.properties")
+    .getOrCreate()
 )
 spark.sparkContext.setLogLevel("ALL")
 queries = []
@@ -72,6 +74,16 @@ if master.startswith("local-cluster"):
     shutil.move(executors, sys.path[0] + "/executors")
 """
 
+LOG_EVERYTHING = """
+rootLogger.level = all
+rootLogger.appenderRef.all.ref = all
+appender.all.type = Console
+appender.all.name = all
+appender.all.target = SYSTEM_ERR
+appender.all.layout.type = PatternLayout
+appender.all.layout.pattern = %d %p %c: %m%n%ex
+"""
+
 
 def run(master: str, logins: list[tuple[dict[str, str], dict[str, str]]], tmp_path: Path, files: Path) -> str:
     """Make the streams, run the script, and return all that it and Spark have said.
@@ -86,6 +98,7 @@ def run(master: str, logins: list[tuple[dict[str, str], dict[str, str]]], tmp_pa
     (home / "events").mkdir(parents=True)
     script = home / "script.py"
     script.write_text(SCRIPT)
+    (home / "log4j2.properties").write_text(LOG_EVERYTHING)
     done = subprocess.run(
         [sys.executable, str(script), master, str(files), json.dumps(logins)],
         env={**os.environ, **SPARK_ENVIRONMENT, "SPARK_HOME": str(Path(pyspark.__file__).parent)},

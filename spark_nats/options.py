@@ -341,7 +341,13 @@ OPTIONS: tuple[Option, ...] = (
         "latest",
         "batch: where to end: `latest` or the sequence before which to stop, of each stream in JSON",
     ),
-    Option("startingTimestamp", "read", _timestamp, "", "begin with the first message stored at or after this time"),
+    Option(
+        "startingTimestamp",
+        "read",
+        _timestamp,
+        "",
+        "begin with the first message stored at or after this time; in streaming, if there is none, with the next one",
+    ),
     Option("endingTimestamp", "read", _timestamp, "", "batch: end before the first message stored at or after it"),
     Option(
         "maxOffsetsPerTrigger",
@@ -615,6 +621,7 @@ def parse_read(options: Mapping[str, str] | Settings, streaming: bool) -> ReadOp
         fail_on_data_loss=given.get("failOnDataLoss", True),
         filter_pushdown=given.get("filterPushdown", False),
         create_stream=_stream_config(given, streams, filters),
+    _check_order(starting, ending)
     )
 
 
@@ -732,6 +739,22 @@ def _connection(given: Mapping[str, Any]) -> ConnectionOptions:
         inbox_prefix=given.get("inboxPrefix", defaults.inbox_prefix),
         echo=given.get("echo", defaults.echo),
     )
+
+def _check_order(starting: Offsets | datetime, ending: Offsets | datetime) -> None:
+    if isinstance(starting, datetime) and isinstance(ending, datetime) and ending < starting:
+        raise OptionError(
+            f"option 'endingTimestamp' is {ending.isoformat()}, which is before 'startingTimestamp', "
+            f"{starting.isoformat()}; nothing can be read, so exchange or correct them"
+        )
+    if isinstance(starting, dict) and isinstance(ending, dict):
+        for name, end in ending.items():
+            start = starting[name]
+            if isinstance(start, int) and isinstance(end, int) and end < start:
+                raise OptionError(
+                    f"option 'endingOffsets' has {end} for the stream {name!r}, which is below its {start} in "
+                    "'startingOffsets'; nothing can be read, so exchange or correct them"
+                )
+
 
 
 def _tls(given: Mapping[str, Any]) -> TlsOptions | None:

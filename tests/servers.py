@@ -9,8 +9,15 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import secrets
+import shutil
+import signal
+import socket
 import subprocess
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
@@ -91,6 +98,87 @@ def server_factory() -> Iterator[ServerFactory]:
     yield start
     for server in servers:
         server.stop()
+
+
+OLDER_BINARY = Path(__file__).parents[1] / ".tools" / "nats-server-2.11" / "bin" / "nats-server"
+"""A nats-server 2.11, which `scripts/setup dev` installs."""
+
+
+class Cluster:
+    """Three servers that form a cluster, started with `with`. A server keeps its port, and its store unless wiped."""
+
+    def __init__(self, directory: Path) -> None:
+        ports = _free_ports(3)
+        routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in ports)
+        self._stores = [directory / f"store{i}" for i in range(3)]
+        self.servers = [
+            NatsServer(
+                f'server_name: n{i}\ncluster {{ name: C, listen: "127.0.0.1:{port}", routes: [{routes}] }}',
+                store_dir=self._stores[i],
+                ready_timeout=30,
+            )
+            for i, port in enumerate(ports)
+        ]
+
+    def __enter__(self) -> Cluster:
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(NatsServer.start, self.servers))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for server in self.servers:
+            if server.pid:
+                os.kill(server.pid, signal.SIGCONT)
+            server.stop()
+
+    @property
+    def urls(self) -> str:
+        return ",".join(server.url for server in self.servers)
+
+    def of(self, name: str) -> NatsServer:
+        """The server that calls itself so, such as the leader that a stream's info names."""
+        return self.servers[int(name.removeprefix("n"))]
+
+    def restart(self, server: NatsServer, wipe: bool = False) -> None:
+        """Stop a server as an administrator does, and start it again."""
+        assert server.pid
+        os.kill(server.pid, signal.SIGTERM)
+        deadline = time.monotonic() + 30
+        while server.running:
+            assert time.monotonic() < deadline, "the server does not stop"
+            time.sleep(0.01)
+        server.kill()  # forgets the process
+        if wipe:
+            shutil.rmtree(self._stores[self.servers.index(server)])
+        server.start()
+
+    @contextmanager
+    def paused(self, server: NatsServer) -> Iterator[None]:
+        """Stop a server from running for the length of the block (SIGSTOP)."""
+        pid = server.pid
+        assert pid
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """The cluster that tests share; whoever stops a server starts it again."""
+    if IN_DOCKER:
+        pytest.skip("needs a cluster, which only embedded servers can be")
+    with Cluster(tmp_path_factory.mktemp("cluster")) as started:
+        yield started
 
 
 @pytest.fixture

@@ -3,8 +3,12 @@
 =====================  ======================================================================
 :mod:`.api`            requests to the JSON API, and its errors
 :mod:`.streams`        streams: their state, creating them, finding sequences
+:mod:`.consumers`      ephemeral consumers within the limits of streams and accounts
 :mod:`.reading`        a range of sequences, as columns
+:mod:`.pulling`        pull requests as the server counts them: arithmetic only
+:mod:`.searching`      whether the server or this side looks for what matches a filter
 :mod:`.publishing`     columns published with acknowledgements
+:mod:`.refusals`       telling refused rows from stored ones: arithmetic only
 =====================  ======================================================================
 
 Nothing here knows Spark.
@@ -12,7 +16,7 @@ Nothing here knows Spark.
 
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.publishing import Publisher
-from spark_nats.jetstream.reading import Delivered, read_range
+from spark_nats.jetstream.reading import Delivered, RangeReader, read_range
 from spark_nats.jetstream.streams import StreamInfo
 
-__all__ = ["Delivered", "JetStream", "Publisher", "StreamInfo", "read_range"]
+__all__ = ["Delivered", "JetStream", "Publisher", "RangeReader", "StreamInfo", "read_range"]

@@ -17,6 +17,10 @@ STREAM_NOT_FOUND = 10059
 NO_MESSAGE_FOUND = 10037
 STREAM_NAME_IN_USE = 10058
 WRONG_STREAM = 10060
+MAXIMUM_CONSUMERS = 10026
+INACTIVE_THRESHOLD_EXCESS = 10153
+TOO_MANY_REQUESTS = 429  # a code, not an err_code
+UNAVAILABLE = 503  # a code: no leader, or JetStream is not ready
 
 
 @dataclass(frozen=True, slots=True)

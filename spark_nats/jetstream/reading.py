@@ -1,33 +1,49 @@
-"""Reading a range of sequences through an ephemeral pull consumer.
+"""Reading a range of sequences through ephemeral pull consumers.
 
 The server sends what was asked for and no more: pull requests are bounded in messages and in bytes, and never more is
 in flight than the socket can hold, since the server closes connections that cannot keep up. The consumer counts its
 deliveries, so a missing one is noticed: then, and when it falls silent, a new consumer goes on behind the last message
 that arrived. Nothing is acknowledged and nothing is left behind: a range can be read again any number of times.
+
+What a consumer says of the end is not believed, because its one replica may lag behind: a range ends with its last
+message, or when the stream's leader says that nothing more of it exists. Where deliveries skip sequences, the stream's
+first sequence decides: behind it messages were deleted one by one, which is no loss; before it the stream's limits, or
+a purge, have passed the reader, and that is reported.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
+import re
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from spark_nats.client.connection import Subscription
-from spark_nats.errors import JetStreamError, NatsError, NatsTimeoutError, ProtocolError
-from spark_nats.jetstream.api import JetStream, interpreting
-from spark_nats.jetstream.streams import create_consumer, delete_consumer
+from spark_nats.errors import (
+    DataLossError,
+    JetStreamError,
+    NatsError,
+    NatsTimeoutError,
+    PermissionsError,
+    ProtocolError,
+    StreamNotFoundError,
+)
+from spark_nats.jetstream.api import UNAVAILABLE, JetStream
+from spark_nats.jetstream.consumers import create_consumer, delete_consumer
+from spark_nats.jetstream.pulling import PullRequests, sizes_of
+from spark_nats.jetstream.searching import Search
+from spark_nats.jetstream.streams import StreamInfo, next_sequence, stream_info
 from spark_nats.protocol.acks import Deliveries
-from spark_nats.protocol.documents import number
+from spark_nats.protocol.bytecolumns import Positions
 from spark_nats.protocol.encoder import encode_message
-from spark_nats.protocol.headers import Status, parse_status
+from spark_nats.protocol.headers import parse_status
 from spark_nats.protocol.messages import Messages
+from spark_nats.protocol.subjects import SubjectMatcher
 
 logger = logging.getLogger(__name__)
 
@@ -36,16 +52,29 @@ PULL_MESSAGES = 16384
 PULL_BYTES = 2 << 20
 """Bytes allowed to one pull request; raised for a stream with larger messages. Two requests are in flight, which is
 what the two socket buffers of a connection hold by Linux's defaults."""
+HEADROOM = 64 << 10
+"""Bytes of a pull request for what a message takes beside payload and headers, which are ``max_payload`` at most."""
 HEARTBEAT = 5.0
 """Seconds after which the server sends a sign of life when it has nothing to send."""
 PULL_EXPIRES = 30.0
 """Seconds that a pull request lives."""
 PATIENCE = 0.5
-"""Seconds without a message after which the server is asked again, in case it takes a request for fulfilled."""
+"""Seconds without a message after which the stream is looked at, and the server is asked again, in case it takes a
+request for fulfilled."""
 STALL_LIMIT = 60.0
-"""Seconds without a message, though some are pending, after which reading is given up."""
+"""Seconds without a message, though some exist, after which reading is given up."""
+SLOW = 2.0
+"""Seconds for which a batch of rows may be taken before nothing more is left in flight meanwhile: a server closes a
+connection that does not take its bytes for ten."""
+CALM = 30.0
+"""Seconds without such a slow batch after which the server works ahead again."""
+_CALM_EXPIRES = 1.0  # seconds that a pull request lives while rows are taken slowly
+_JUDGE_INTERVAL = 0.1  # seconds between two looks at the stream where skipped sequences are normal
+_LONGEST_PAUSE = 1.0  # seconds before the next consumer is tried
 _LARGEST_PULL_BYTES = 128 << 20
+_MOST_GAPS_SHOWN = 5
 _NANOSECONDS = 1_000_000_000
+_BATCH_LIMIT = re.compile(r"Exceeded MaxRequestBatch of ([0-9]{1,9})")
 
 
 class Delivered(NamedTuple):
@@ -59,8 +88,17 @@ class _Restart(Exception):  # noqa: N818 - it never leaves this module
     """The consumer is of no more use; another one has to go on."""
 
 
+def fail_on_loss(what: str) -> None:
+    """Report messages that are gone as an error.
+
+    Raises:
+        DataLossError: always.
+    """
+    raise DataLossError(what)
+
+
 def read_range(js: JetStream, stream: str, start: int, end: int, filters: Sequence[str] = ()) -> Iterator[Delivered]:
-    """Read the messages with ``start <= sequence < end``, each exactly once and in order.
+    """Read the messages with ``start <= sequence < end`` that there are, each exactly once and in order.
 
     Args:
         js: where.
@@ -70,190 +108,274 @@ def read_range(js: JetStream, stream: str, start: int, end: int, filters: Sequen
         filters: only subjects that match one of these; all when empty.
 
     Raises:
+        StreamNotFoundError: there is no such stream.
+        DataLossError: messages of the range were removed by the stream's limits while it was read.
         JetStreamError: the server refuses the consumer.
         NatsTimeoutError: the server stopped delivering.
         NatsError: the connection failed.
     """
-    position = start
-    failures = 0
-    last_arrival = time.monotonic()
-    while position < end:
-        reader = _ConsumerReader(js, stream, position, end, filters)
-        try:
-            for delivered, last in reader.read():
-                position = last + 1
-                yield delivered
-                failures, last_arrival = 0, time.monotonic()  # from now: whoever takes the rows may take long
-            return
-        except _Restart as reason:
-            failures += 1
-            logger.warning("stream %s: %s; reading goes on at sequence %d", stream, reason, position)
-            if failures > 3 or time.monotonic() - last_arrival > STALL_LIMIT:
-                raise NatsTimeoutError(
-                    f"stream {stream!r} stopped delivering at sequence {position}, before {end}: {reason}"
-                ) from None
-        finally:
-            reader.close()
+    return RangeReader(stream, start, end, filters, head_may_go=True).read(js)
 
 
-@dataclass(slots=True)
-class _PullRequest:
-    """What the server may still send for a pull request."""
+class RangeReader:
+    """Reads the messages with ``start <= sequence < end``, each exactly once and in order.
 
-    messages: int
-    bytes: int
+    It keeps its position: when a connection is lost, :meth:`read` goes on over another one behind the last message
+    that it has handed on.
 
+    Args:
+        stream: which stream.
+        start: first sequence.
+        end: sequence before which to stop; must not lie beyond the stream's next sequence.
+        filters: only subjects that match one of these; all when empty.
+        created: when the stream was made, which tells it from a later one of its name; None for the one there is.
+        head_may_go: whether messages that are removed before the first one was delivered are no loss, because the range
+            begins with whatever there is.
+        lost: called with a sentence about messages of the range that are gone; when it returns, reading goes on.
 
-class _ConsumerReader:
-    """One consumer, from its creation to its end.
-
-    The server serves pull requests one after another. Of each it is known here what is left, because the end of one is
-    not always announced: a request whose bytes are used up to the last one ends in silence.
+    Attributes:
+        position: everything before it has been handed on, or does not exist.
     """
 
-    def __init__(self, js: JetStream, stream: str, start: int, end: int, filters: Sequence[str]) -> None:
-        self._js = js
+    def __init__(
+        self,
+        stream: str,
+        start: int,
+        end: int,
+        filters: Sequence[str] = (),
+        *,
+        created: str | None = None,
+        head_may_go: bool = False,
+        lost: Callable[[str], None] = fail_on_loss,
+    ) -> None:
+        self.position = start
         self._stream = stream
         self._end = end
-        self._filtered = bool(filters)
-        self._position = start
-        self._sequence = 1  # of the next delivery
-        self._last_heartbeat = 0.0
-        self._requests: deque[_PullRequest] = deque()
-        self._ended = 0  # requests of which the end was counted, and is still to be announced
-        self._max_bytes = max(PULL_BYTES, js.connection.info.max_payload + 64 * 1024)
-        config: dict[str, Any] = {"deliver_policy": "by_start_sequence", "opt_start_seq": start}
-        if filters:
-            config["filter_subjects"] = list(filters)
-        description = create_consumer(js, stream, config)
-        self._name: str = description["name"]
-        with interpreting("CONSUMER.CREATE"):
-            self._nothing_to_read = number(description, "num_pending") == 0
-        self._inbox: Subscription = js.connection.subscribe(js.connection.new_inbox())
+        self._filters = tuple(filters)
+        self._matcher = SubjectMatcher(self._filters) if filters else None
+        self._search = Search(bool(filters))
+        self._created = created
+        self._head_may_go = head_may_go
+        self._lost = lost
+        self._gaps: list[tuple[Positions, Positions]] = []  # skipped sequences that were not judged yet
+        self._judged = 0.0
+        self._calm_until = 0.0
+        self._max_bytes = 0
 
-    def close(self) -> None:
-        """Delete the consumer. Should that fail, the server does it after its inactivity threshold."""
-        if self._js.connection.closed:
-            return
-        with contextlib.suppress(NatsError):
-            self._js.connection.unsubscribe(self._inbox)
-            delete_consumer(self._js, self._stream, self._name)
+    def read(self, js: JetStream) -> Iterator[Delivered]:
+        """Read on over a connection.
 
-    def read(self) -> Iterator[tuple[Delivered, int]]:
-        """Yield batches with the sequence of their last message."""
-        if self._nothing_to_read:
-            return
-        last_arrival = time.monotonic()
-        while True:
-            self._ask()
-            arrived = self._js.connection.next(self._inbox, PATIENCE)
-            if arrived is None:
-                silence = time.monotonic() - max(last_arrival, self._last_heartbeat)
-                if silence > 2 * HEARTBEAT:
-                    raise _Restart(f"no message and no heartbeat for {silence:.0f} s")
-                self._requests.clear()
-                self._ended = 0
-                continue
-            from_server = arrived.reply.start == arrived.reply.end  # a delivery always has a reply
-            statuses = [arrived.header_at(int(i)) for i in np.flatnonzero(from_server)]
-            messages = arrived.take(~from_server) if statuses else arrived
-            if len(messages):
-                last_arrival = time.monotonic()
-                delivered, last, pending = self._accept(messages)
-                done = last >= self._end - 1 or pending == 0
-                if not done:
-                    self._ask()  # so that the server works while the messages are being used
-                if delivered is not None:
-                    yield delivered, min(last, self._end - 1)
-                    last_arrival = time.monotonic()
-                if done:
+        Raises:
+            StreamNotFoundError: there is no such stream, and it is not known that there was.
+            JetStreamError: the server refuses the consumer.
+            NatsTimeoutError: the server stopped delivering.
+            NatsError: the connection failed.
+        """
+        progress = time.monotonic()
+        pause = 0.0
+        while self.position < self._end:
+            consumer: _Consumer | None = None
+            before = self.position
+            try:
+                consumer = self._open(js)
+                if consumer is None:
                     return
-            elif time.monotonic() - last_arrival > STALL_LIMIT:
-                raise _Restart(f"nothing but heartbeats for {STALL_LIMIT:g} s")
-            for header in statuses:
-                self._heed(header)
+                for delivered in self._deliveries(consumer):
+                    handed = time.monotonic()
+                    yield delivered
+                    progress = time.monotonic()  # from now: whoever takes the rows may take long
+                    if progress - handed > SLOW:
+                        self._calm_until = progress + CALM
+                if self._ended(js):
+                    return
+                raise _Restart("its replica has no more messages, but the stream's leader has")
+            except (_Restart, NatsTimeoutError, JetStreamError) as reason:
+                if isinstance(reason, JetStreamError) and reason.code != UNAVAILABLE:
+                    raise
+                # Whoever takes rows slowly finds its consumer deleted, which is normal.
+                logger.info(
+                    "stream %s: a consumer is given up (%s); another one goes on at sequence %d",
+                    self._stream,
+                    reason,
+                    self.position,
+                )
+                if time.monotonic() - progress > STALL_LIMIT:
+                    raise NatsTimeoutError(
+                        f"stream {self._stream!r} stopped delivering at sequence {self.position}, before {self._end}: "
+                        f"{reason}"
+                    ) from None
+            finally:
+                if consumer is not None:
+                    consumer.close()
+            if self.position > before:
+                progress, pause = time.monotonic(), 0.0
+            else:
+                time.sleep(pause)
+                pause = min(max(0.05, 2 * pause), _LONGEST_PAUSE)
 
-    def _ask(self) -> None:
-        """Keep one pull request working while another one waits behind it."""
-        while len(self._requests) < 2:
-            wanted = PULL_MESSAGES
-            if not self._filtered:
-                wanted = min(wanted, self._end - self._position - sum(r.messages for r in self._requests))
+    def _open(self, js: JetStream) -> _Consumer | None:
+        """Make a consumer that belongs to the stream that was planned; None when there is nothing left to read."""
+        try:
+            filters = self._filters if self._search.by_server else ()
+            made = create_consumer(js, self._stream, self.position, filters)
+            info = stream_info(js, self._stream)  # after it: so the consumer is known to be this stream's
+        except StreamNotFoundError:
+            if self._created is None:
+                raise
+            self._lose_the_rest("was deleted")
+            return None
+        consumer = _Consumer(js, self._stream, made.name, made.max_batch)
+        try:
+            if self._created is None:
+                self._created = info.created
+            if info.created != self._created:
+                self._lose_the_rest(f"was deleted and made again at {info.created}")
+                consumer.close()
+                return None
+            if made.begins < self.position:
+                raise _Restart("its replica lags behind the stream's leader")
+            if made.begins > self.position:
+                if self._next(js, made.begins, (">",)) is not None:
+                    raise _Restart("its replica lacks what the stream's leader has")
+                self._skip(min(made.begins, self._end), info)
+            if self._search.by_server:
+                self._search.begin(made.pending / max(1, info.messages_from(self.position)), info.average_size)
+                if not self._search.by_server:
+                    consumer.close()
+                    return self._open(js)
+            if self._filters:
+                side = "the server searches" if self._search.by_server else "all is sent and searched here"
+                logger.debug("stream %s, sequences %d to %d: %s", self._stream, self.position, self._end - 1, side)
+            consumer.exhausted = made.pending == 0
+            self._max_bytes = max(self._max_bytes, PULL_BYTES, js.connection.info.max_payload + HEADROOM)
+        except BaseException:
+            consumer.close()
+            raise
+        return consumer
+
+    def _deliveries(self, consumer: _Consumer) -> Iterator[Delivered]:
+        """Yield what matches until the range ends or the consumer's replica has no more."""
+        held: deque[tuple[int, Delivered]] = deque()  # with the position before; may be several while rows go slowly
+        try:
+            yield from self._receive(consumer, held)
+        finally:
+            if held:  # what was not handed on has to be read again
+                self.position = held[0][0]
+                self._gaps = [(a[a < self.position], b[a < self.position]) for a, b in self._gaps]
+
+    def _receive(self, consumer: _Consumer, held: deque[tuple[int, Delivered]]) -> Iterator[Delivered]:
+        connection = consumer.js.connection
+        began = last_arrival = last_look = time.monotonic()
+        first = self.position
+        while self.position < self._end and not consumer.exhausted:
+            self._ask(consumer)
+            arrived = connection.next(consumer.inbox, PATIENCE)
+            now = time.monotonic()
+            if arrived is None:
+                if now - max(last_arrival, consumer.last_heartbeat) > 2 * HEARTBEAT:
+                    raise _Restart(f"no message and no heartbeat for {now - last_arrival:.0f} s")
+                consumer.requests.forget()
+            else:
+                from_server = arrived.reply.start == arrived.reply.end  # a delivery always has a reply
+                statuses = [arrived.header_at(int(i)) for i in np.flatnonzero(from_server)]
+                messages = arrived.take(~from_server) if statuses else arrived
+                if len(messages):
+                    last_arrival = last_look = now
+                    before = self.position
+                    delivered = self._accept(consumer, messages)
+                    if delivered is not None:
+                        held.append((before, delivered))
+                for header in statuses:
+                    self._heed(consumer, header)
+            if now - last_look > PATIENCE:
+                last_look = now
+                if self._nothing_left(consumer.js, now - last_arrival):
+                    break
+            change = self._search.change(time.monotonic() - began, self.position - first, self._end - self.position)
+            calm = now < self._calm_until
+            if held and not (calm and len(consumer.requests)):
+                if not calm and not change:
+                    self._ask(consumer)  # so that the server works while the messages are being used
+                handed = time.monotonic()
+                while held:
+                    yield held.popleft()[1]
+                last_arrival = last_look = time.monotonic()
+                began += last_arrival - handed
+            if change:
+                raise _Restart("the other side searches faster")
+        while held:
+            yield held.popleft()[1]
+
+    def _ask(self, consumer: _Consumer) -> None:
+        """Keep one pull request working while another one waits behind it; while rows are taken slowly, just one."""
+        calm = time.monotonic() < self._calm_until
+        while len(consumer.requests) < (1 if calm else 2):
+            wanted = min(PULL_MESSAGES, consumer.max_batch)
+            if not (self._filters and self._search.by_server):
+                wanted = min(wanted, self._end - self.position - consumer.requests.messages)
             if wanted <= 0:
                 return
-            body = {
-                "batch": wanted,
-                "max_bytes": self._max_bytes,
-                "expires": int(PULL_EXPIRES * _NANOSECONDS),
-                "idle_heartbeat": int(HEARTBEAT * _NANOSECONDS),
-            }
-            subject = f"{self._js.prefix}.CONSUMER.MSG.NEXT.{self._stream}.{self._name}"
-            self._js.connection.send(encode_message(subject, json.dumps(body).encode(), self._inbox.subject))
-            self._requests.append(_PullRequest(wanted, self._max_bytes))
+            consumer.ask(wanted, self._max_bytes, _CALM_EXPIRES if calm else PULL_EXPIRES)
+            if calm:
+                return
 
-    def _count_off(self, messages: Messages) -> None:
-        """Take messages off the requests that asked for them, as the server does."""
-        subject, reply = messages.subject, messages.reply
-        total = np.cumsum(
-            subject.end - subject.start + reply.end - reply.start + messages.payload.end - messages.header.start
-        )
-        done, used = 0, 0
-        while done < len(total) and self._requests:
-            request = self._requests[0]
-            fitting = int(np.searchsorted(total, used + request.bytes, "right")) - done
-            taken = min(fitting, request.messages)
-            done += taken
-            request.messages -= taken
-            if taken:
-                request.bytes -= int(total[done - 1]) - used
-                used = int(total[done - 1])
-            if request.messages == 0 or request.bytes == 0 or done < len(total):
-                self._requests.popleft()
-                self._ended += request.bytes > 0
-
-    def _accept(self, messages: Messages) -> tuple[Delivered | None, int, int]:
-        """Check that no delivery is missing and cut off what lies behind the range."""
+    def _accept(self, consumer: _Consumer, messages: Messages) -> Delivered | None:
+        """Check that no delivery is missing, cut off what lies behind the range, and leave out what does not match."""
         deliveries = Deliveries(messages.gather(messages.reply))
-        first, last = deliveries.at(0), deliveries.at(len(messages) - 1)
         count = len(messages)
-        if first.consumer_sequence != self._sequence or last.consumer_sequence != self._sequence + count - 1:
+        first, last = deliveries.at(0), deliveries.at(count - 1)
+        expected = consumer.sequence
+        if first.consumer_sequence != expected or last.consumer_sequence != expected + count - 1:
             raise _Restart(
-                f"delivery {self._sequence} is missing (got {first.consumer_sequence} to "
-                f"{last.consumer_sequence} in {count} messages)"
+                f"delivery {expected} is missing (got {first.consumer_sequence} to {last.consumer_sequence} in {count} "
+                "messages)"
             )
-        if first.stream_sequence < self._position or last.stream_sequence < first.stream_sequence + count - 1:
+        if first.stream_sequence < self.position or last.stream_sequence < first.stream_sequence + count - 1:
             raise ProtocolError(
-                f"stream {self._stream!r} was asked for what begins at sequence {self._position}, and sent {count} "
+                f"stream {self._stream!r} was asked for what begins at sequence {self.position}, and sent {count} "
                 f"messages from {first.stream_sequence} to {last.stream_sequence}"
             )
-        self._sequence += count
-        self._count_off(messages)
-        self._position = last.stream_sequence + 1
-        if last.stream_sequence >= self._end:
-            inside = int(np.searchsorted(deliveries.stream_sequences(), self._end))
-            if inside == 0:
-                return None, last.stream_sequence, last.pending
+        consumer.sequence += count
+        consumer.requests.count(sizes_of(messages))
+        consumer.exhausted = last.pending == 0
+        if last.stream_sequence - self.position != count - 1:  # some were skipped
+            sequences = deliveries.stream_sequences()
+            inside = int(np.searchsorted(sequences, self._end))
+            before = np.concatenate([[self.position - 1], sequences[:inside]])
+            after = np.concatenate([sequences[:inside], [self._end if inside < count else last.stream_sequence + 1]])
+            skipped = np.flatnonzero(after - before > 1)
+            self._gaps.append((before[skipped] + 1, after[skipped]))
+            self._look_at_gaps(consumer.js)
+        else:
+            inside = min(count, self._end - self.position)
+        self.position = min(last.stream_sequence + 1, self._end)
+        if inside:
+            self._head_may_go = False
+        if inside < count:
             messages, deliveries = messages.take(slice(inside)), deliveries.head(inside)
-        return Delivered(messages, deliveries), last.stream_sequence, last.pending
+        if self._matcher is not None and not self._search.by_server and inside:
+            chosen = self._matcher.match(messages.gather(messages.subject))
+            if not chosen.all():
+                messages, deliveries = messages.take(chosen), deliveries.take(chosen)
+        return Delivered(messages, deliveries) if len(messages) else None
 
-    def _heed(self, header: bytes) -> None:
-        """Act on a status: the server's own words about a pull request (ADR-13)."""
+    def _heed(self, consumer: _Consumer, header: bytes) -> None:
+        """Act on a status: the server's own words about a pull request (ADR-13, ADR-37)."""
         status = parse_status(header)
         if status is None:
-            raise ProtocolError(f"a message without reply came from consumer {self._name!r}: {header[:80]!r}")
+            raise ProtocolError(f"a message without reply came from consumer {consumer.name!r}: {header[:80]!r}")
         if status.code == 100:
-            self._last_heartbeat = time.monotonic()
+            consumer.last_heartbeat = time.monotonic()
             delivered = status.number("Nats-Last-Consumer")
-            if delivered is not None and delivered >= self._sequence:
-                raise _Restart(f"deliveries {self._sequence} to {delivered} are missing")
-            return
-        if status.code in (408, 409) and "Nats-Pending-Messages" in status.headers:  # a pull request has ended
-            if self._ended:
-                self._ended -= 1
-            elif self._requests:
-                self._requests.popleft()
-            if status.number("Nats-Pending-Bytes") == self._max_bytes:
-                self._allow_larger_message(status)
+            if delivered is not None and delivered >= consumer.sequence:
+                raise _Restart(f"deliveries {consumer.sequence} to {delivered} are missing")
+        elif status.code in (408, 409) and "Nats-Pending-Messages" in status.headers:  # a pull request has ended
+            consumer.requests.end()
+            if status.code == 409 and status.number("Nats-Pending-Bytes") == self._max_bytes:
+                self._allow_larger_message()
+        elif found := _BATCH_LIMIT.match(status.description):
+            consumer.max_batch = max(1, int(found[1]))
+            consumer.requests.forget()
         elif status.code in (404, 408, 409, 503):  # the consumer was deleted, or its leader has changed
             raise _Restart(status.description or f"status {status.code}")
         else:
@@ -261,13 +383,143 @@ class _ConsumerReader:
                 f"reading stream {self._stream!r} failed: {status.description} ({status.code})", status.code
             )
 
-    def _allow_larger_message(self, status: Status) -> None:
+    def _allow_larger_message(self) -> None:
         """Double the bytes of a pull request of which none were used: the next message is larger than all of them."""
-        if status.code == 409:
-            if self._max_bytes >= _LARGEST_PULL_BYTES:
-                raise JetStreamError(
-                    f"a message of stream {self._stream!r} behind sequence {self._position - 1} is larger than "
-                    f"{self._max_bytes} bytes",
-                    status.code,
-                )
-            self._max_bytes *= 2
+        if self._max_bytes >= _LARGEST_PULL_BYTES:
+            raise JetStreamError(
+                f"a message of stream {self._stream!r} behind sequence {self.position - 1} is larger than "
+                f"{self._max_bytes} bytes",
+                409,
+            )
+        self._max_bytes *= 2
+
+    # What is not there
+
+    def _look_at_gaps(self, js: JetStream) -> None:
+        """Judge gaps; not at once where the server leaves out what does not match, so that there are always some.
+
+        Where it leaves out nothing, and the stream's leader has no gaps, the consumer's replica lacks messages.
+        """
+        left_out = bool(self._filters) and self._search.by_server
+        if left_out and time.monotonic() - self._judged < _JUDGE_INTERVAL:
+            return
+        info = stream_info(js, self._stream)
+        if not left_out and not info.deleted and self._gaps[-1][1][-1] > info.first_sequence:
+            self._gaps.pop()
+            raise _Restart("its replica lacks what the stream's leader has")
+        self._judge(info)
+
+    def _nothing_left(self, js: JetStream, silence: float) -> bool:
+        """Look at the stream when nothing arrives: what was to come may have been removed."""
+        if stream_info(js, self._stream).first_sequence > self.position:
+            raise _Restart("the stream's limits, or a purge, have removed what it was to deliver")
+        if silence > STALL_LIMIT:
+            raise _Restart(f"nothing but heartbeats for {STALL_LIMIT:g} s")
+        return silence > HEARTBEAT and self._next(js, self._end, self._filters) is None
+
+    def _next(self, js: JetStream, end: int, filters: Sequence[str]) -> int | None:
+        """Ask the stream's leader for the next message before ``end``; None when there is none."""
+        found = next_sequence(js, self._stream, self.position, filters or (">",))
+        return found if found is not None and found < end else None
+
+    def _ended(self, js: JetStream) -> bool:
+        """Tell whether the range is read; if not, move to the next message that exists."""
+        if self.position < self._end:
+            following = self._next(js, self._end, self._filters)
+            self._skip(self._end if following is None else following, stream_info(js, self._stream))
+        elif self._gaps:
+            self._judge(stream_info(js, self._stream))
+        return self.position >= self._end
+
+    def _skip(self, to: int, info: StreamInfo) -> None:
+        """Move the position past sequences that the stream's leader does not have."""
+        self._gaps.append((np.array([self.position]), np.array([to])))
+        self._judge(info)
+        self.position = to
+
+    def _judge(self, info: StreamInfo) -> None:
+        """Tell gaps in which messages were deleted one by one from those that the stream's limits have made."""
+        self._judged = time.monotonic()
+        starts, ends = (np.concatenate(each) for each in zip(*self._gaps, strict=True))
+        self._gaps.clear()
+        if info.created != self._created:
+            raise _Restart("the stream was deleted and made again")
+        gone = starts < info.first_sequence
+        starts, ends = starts[gone], np.minimum(ends[gone], info.first_sequence)
+        if self._head_may_go and len(starts) and starts[0] == self.position:
+            logger.warning(
+                "stream %s: %s were removed before the first message was read; the read begins behind them",
+                self._stream,
+                _listed(starts[:1], ends[:1]),
+            )
+            starts, ends = starts[1:], ends[1:]
+        if len(starts):
+            self._lost(
+                f"stream {self._stream!r} now begins at sequence {info.first_sequence}; {_listed(starts, ends)}, which "
+                "were about to be read, are gone (purged, or removed by the stream's limits)"
+            )
+
+    def _lose_the_rest(self, how: str) -> None:
+        start, self.position = self.position, self._end
+        self._lost(
+            f"the stream {self._stream!r} {how}; {_listed(np.array([start]), np.array([self._end]))}, which were about "
+            "to be read, are gone"
+        )
+
+
+class _Consumer:
+    """A consumer in use: its inbox, its open pull requests and what is known of its deliveries."""
+
+    def __init__(self, js: JetStream, stream: str, name: str, max_batch: int | None) -> None:
+        self.js = js
+        self.name = name
+        self.max_batch = max_batch or PULL_MESSAGES
+        self.requests = PullRequests()
+        self.sequence = 1  # of the next delivery
+        self.exhausted = False  # its replica has no more messages for it
+        self.last_heartbeat = 0.0
+        self._stream = stream
+        self.inbox: Subscription = js.connection.subscribe(js.connection.new_inbox())
+
+    def ask(self, messages: int, max_bytes: int, expires: float) -> None:
+        """Send a pull request (ADR-13)."""
+        body = {
+            "batch": messages,
+            "max_bytes": max_bytes,
+            "expires": int(expires * _NANOSECONDS),
+            "idle_heartbeat": int(min(HEARTBEAT, expires / 2) * _NANOSECONDS),
+        }
+        subject = f"{self.js.prefix}.CONSUMER.MSG.NEXT.{self._stream}.{self.name}"
+        self.js.connection.send(encode_message(subject, json.dumps(body).encode(), self.inbox.subject))
+        self.requests.add(messages, max_bytes)
+
+    def close(self) -> None:
+        """Delete the consumer. Should that fail, the server does it after its inactivity threshold.
+
+        Raises:
+            PermissionsError: the user may not.
+        """
+        if self.js.connection.closed:
+            return
+        try:
+            self.js.connection.unsubscribe(self.inbox)
+            delete_consumer(self.js, self._stream, self.name)
+        except PermissionsError:
+            raise
+        except NatsError as error:
+            logger.debug("stream %s: consumer %s is left to the server: %s", self._stream, self.name, error)
+
+
+def _listed(starts: Positions, ends: Positions) -> str:
+    """Name ranges of sequences, each without its end."""
+    shown = [
+        f"{start} to {end - 1}" if end - start > 1 else str(start)
+        for start, end in zip(starts[:_MOST_GAPS_SHOWN].tolist(), ends[:_MOST_GAPS_SHOWN].tolist(), strict=True)
+    ]
+    one = len(starts) == 1 and ends[0] - starts[0] == 1
+    text = (
+        ("sequence " if one else "sequences ") + (", ".join(shown[:-1]) + " and " if len(shown) > 1 else "") + shown[-1]
+    )
+    if len(starts) > _MOST_GAPS_SHOWN:
+        text += f" and {len(starts) - _MOST_GAPS_SHOWN} more gaps, {int((ends - starts).sum())} sequences in all"
+    return text

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
 
 from spark_nats.errors import JetStreamError, ProtocolError, StreamNotFoundError
 from spark_nats.jetstream.api import NO_MESSAGE_FOUND, STREAM_NAME_IN_USE, JetStream, interpreting
-from spark_nats.protocol.documents import number, text, texts
-
-_SECOND = 1_000_000_000  # JetStream's durations are nanoseconds
-INACTIVE_THRESHOLD = 60 * _SECOND
-"""After so many nanoseconds without a request the server deletes one of our consumers by itself."""
+from spark_nats.protocol.documents import EPOCH, nanoseconds, number, text, texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +22,8 @@ class StreamInfo:
         first_sequence: sequence of the first message; ``last_sequence + 1`` when the stream is empty.
         last_sequence: sequence of the last message that was ever stored, 0 when there was none.
         messages: how many messages it holds.
+        bytes: how many bytes they take.
+        deleted: how many sequences between the first and the last message were deleted.
         retention: ``limits``, ``interest`` or ``workqueue``.
         subjects: what it listens on.
         config: its whole configuration.
@@ -37,9 +34,20 @@ class StreamInfo:
     first_sequence: int
     last_sequence: int
     messages: int
+    bytes: int
+    deleted: int
     retention: str
     subjects: tuple[str, ...]
     config: dict[str, Any]
+
+    @property
+    def average_size(self) -> float:
+        """Bytes that a message takes on average."""
+        return self.bytes / max(1, self.messages)
+
+    def messages_from(self, sequence: int) -> int:
+        """Return how many messages there are from a sequence on, deleted ones included."""
+        return max(0, self.last_sequence + 1 - max(sequence, self.first_sequence))
 
 
 def _stream_info(answer: dict[str, Any], name: str) -> StreamInfo:
@@ -54,6 +62,8 @@ def _stream_info(answer: dict[str, Any], name: str) -> StreamInfo:
             first_sequence=number(answer, "state", "first_seq") if messages else last + 1,
             last_sequence=last,
             messages=messages,
+            bytes=number(answer, "state", "bytes"),
+            deleted=number(answer, "state", "num_deleted") if "num_deleted" in answer["state"] else 0,
             retention=text(answer, "config", "retention"),
             subjects=texts(answer, "config", "subjects"),
             config=answer["config"],
@@ -99,68 +109,90 @@ def streams_of_subject(js: JetStream, subject: str) -> list[str]:
         return list(texts(js.request("STREAM.NAMES", {"subject": subject}), "streams"))
 
 
+class _Stored(NamedTuple):
+    """What is asked about a message: its sequence, and when it was stored, in nanoseconds since 1970."""
+
+    sequence: int
+    time: int
+
+
 def last_sequence(js: JetStream, stream: str, filters: Sequence[str]) -> int:
     """Return the sequence of the last message that matches one of ``filters``, 0 when there is none."""
-    return max(_find(js, stream, {"last_by_subj": subject}) or 0 for subject in filters)
+    found = (_find(js, stream, {"last_by_subj": subject}) for subject in filters)
+    return max(message.sequence if message else 0 for message in found)
 
 
 def next_sequence(js: JetStream, stream: str, start: int, filters: Sequence[str]) -> int | None:
     """Return the first sequence from ``start`` on that matches one of ``filters``, None when there is none."""
-    found = (_find(js, stream, {"seq": start, "next_by_subj": subject}) for subject in filters)
-    first = min((sequence for sequence in found if sequence is not None), default=None)
-    if first is not None and first < start:
+    found = (_find_next(js, stream, start, subject) for subject in filters)
+    return min((message.sequence for message in found if message is not None), default=None)
+
+
+def _find_next(js: JetStream, stream: str, start: int, subject: str) -> _Stored | None:
+    message = _find(js, stream, {"seq": start, "next_by_subj": subject})
+    if message is not None and message.sequence < start:
         raise ProtocolError(
-            f"the server was asked for sequence {start} of stream {stream!r} or later, and found {first}"
+            f"the server was asked for sequence {start} of stream {stream!r} or later, and found {message.sequence}"
         )
-    return first
+    return message
 
 
-def _find(js: JetStream, stream: str, what: dict[str, Any]) -> int | None:
+def _find(js: JetStream, stream: str, what: dict[str, Any]) -> _Stored | None:
     operation = f"STREAM.MSG.GET.{stream}"
     try:
         with interpreting(operation):
-            return number(js.request(operation, {**what, "no_hdr": True}), "message", "seq")
+            answer = js.request(operation, {**what, "no_hdr": True})
+            return _Stored(number(answer, "message", "seq"), nanoseconds(answer, "message", "time"))
     except JetStreamError as error:
         if error.err_code == NO_MESSAGE_FOUND:
             return None
         raise
 
 
-def first_sequence_at(js: JetStream, stream: str, time: datetime) -> int:
-    """Return the first sequence stored at or after ``time``; the next one to come when there is none.
+def first_sequence_at(js: JetStream, stream: str | StreamInfo, time: datetime) -> int:
+    """Return the first sequence stored at or after a time; the next one to come when there is none.
 
-    A consumer that starts by time is asked where it would start, since every server version can do that.
-    """
-    start_time = time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    answer = create_consumer(js, stream, {"deliver_policy": "by_start_time", "opt_start_time": start_time})
-    delete_consumer(js, stream, answer["name"])
-    with interpreting(f"CONSUMER.CREATE.{stream}"):
-        return number(answer, "delivered", "stream_seq") + 1
-
-
-def create_consumer(js: JetStream, stream: str, config: dict[str, Any]) -> dict[str, Any]:
-    """Make an ephemeral pull consumer without acknowledgements and return its description, which has its name.
+    Args:
+        js: where.
+        stream: its name; or its state, behind which nothing is then looked at.
+        time: with a zone.
 
     Raises:
-        ProtocolError: the server describes another consumer.
-        NatsError: the server refuses it.
+        NatsError: a request failed.
     """
-    name = f"spark-nats-{secrets.token_hex(6)}"
-    full = {
-        "name": name,
-        "ack_policy": "none",
-        "mem_storage": True,
-        "num_replicas": 1,
-        "inactive_threshold": INACTIVE_THRESHOLD,
-        **config,
-    }
-    operation = f"CONSUMER.CREATE.{stream}.{name}"
-    description = js.request(operation, {"stream_name": stream, "config": full})
-    if description.get("name") != name:  # it becomes part of subjects
-        raise ProtocolError(f"the server's answer to {operation} is about another consumer or none")
-    return description
+    info = stream_info(js, stream) if isinstance(stream, str) else stream
+    since = (time - EPOCH) // timedelta(microseconds=1) * 1000
+    return first_sequence_since(js, info.name, since, info.first_sequence, info.last_sequence + 1)
 
 
-def delete_consumer(js: JetStream, stream: str, name: str) -> None:
-    """Delete a consumer."""
-    js.request(f"CONSUMER.DELETE.{stream}.{name}")
+def first_sequence_since(js: JetStream, stream: str, time: int, start: int, end: int) -> int:
+    """Return the first sequence of a range that was stored at or after a time.
+
+    Messages are asked for one at a time, half of what is left being ruled out by each. The stream's leader answers,
+    which knows all of them; a consumer that begins at a time may be on a server that lags behind it. And what is
+    compared here may lie outside the years 1677 to 2262, which a server cannot count in.
+
+    Args:
+        js: where.
+        stream: which stream.
+        time: nanoseconds since 1970.
+        start: first sequence of the range. It need not exist, and nor need any other one.
+        end: sequence before which the range ends.
+
+    Returns:
+        The sequence of a message, or ``end`` when the range has none that was stored at ``time`` or later.
+
+    Raises:
+        NatsError: a request failed.
+    """
+    found = behind = end
+    while start < behind:  # all before ``start`` are earlier; from ``behind`` on the first one to look at is ``found``
+        middle = (start + behind) // 2
+        message = _find_next(js, stream, middle, ">")
+        if message is None or message.sequence >= behind:
+            behind = middle
+        elif message.time >= time:
+            found, behind = message.sequence, middle
+        else:
+            start = message.sequence + 1
+    return found

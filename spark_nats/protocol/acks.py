@@ -70,6 +70,10 @@ class Deliveries:
         """Return the first ``count`` deliveries."""
         return Deliveries(self._replies.slice(0, count))
 
+    def take(self, chosen: Mask) -> Deliveries:
+        """Return the chosen deliveries."""
+        return Deliveries(self._replies.filter(pa.array(chosen)))
+
     def at(self, i: int) -> Delivery:
         """Return the metadata of delivery ``i``."""
         tokens = self._replies[i].as_py().split(b".")

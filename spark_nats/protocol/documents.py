@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
 LARGEST_NUMBER = 2**64 - 1
 """Largest number that is taken from a server: it counts in 64 bits."""
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)", re.ASCII)
 _MOST_WORDS = 500  # characters
 _SEPARATORS = (b",", b"[", b"{")
 _MOST_PARTS = 200_000
@@ -73,6 +77,23 @@ def text(document: Any, *path: str) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{'.'.join(path)!r} is not a text")
     return value
+
+
+def nanoseconds(document: Any, *path: str) -> int:
+    """Return a time of RFC 3339, in nanoseconds since 1970; see :func:`number`.
+
+    Raises:
+        ValueError: there is none.
+    """
+    value = _at(document, path)
+    found = _TIME.fullmatch(value) if isinstance(value, str) else None
+    try:
+        time = datetime.fromisoformat(found[1] + found[3]) if found else None
+    except ValueError:
+        time = None
+    if found is None or time is None:
+        raise ValueError(f"{'.'.join(path)!r} is not a time")
+    return (time - EPOCH) // timedelta(seconds=1) * 1_000_000_000 + int((found[2] or "").ljust(9, "0"))
 
 
 def texts(document: Any, *path: str) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ from spark_nats.protocol.documents import number, text
 from spark_nats.protocol.messages import Messages
 from spark_nats.source.columns import RowBuilder
 from spark_nats.source.slices import WireSlice, cut
-from spark_nats.source.spool import Spool
+from spark_nats.source.spool import Spool, SpoolDamageError
 
 logger = logging.getLogger(__name__)
 
@@ -238,7 +238,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             pieces = []
         else:
             self._earlier.add(last.epoch)
-            pieces = self._received_before(last, last.messages - (first.messages if first.epoch == last.epoch else 0))
+            pieces = self._received_before(first.messages if first.epoch == last.epoch else 0, last)
         return list(cut(pieces, self._options.min_partitions))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -270,20 +270,28 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._earlier.add(offset.epoch)
         return 0
 
-    def _received_before(self, last: CoreOffset, count: int) -> list[Piece]:
+    def _received_before(self, begin: int, last: CoreOffset) -> list[Piece]:
         """Return a micro-batch that was planned before the query was started again."""
-        kept = self._spool.read(last.epoch, last.messages) if self._spool else None
-        if kept is not None:
-            return kept
-        what = (
-            f"{count} messages of {','.join(self._options.subjects)}, which a micro-batch was about to process when "
-            "the query ended, are gone with the process that had received them"
-        )
-        if self._options.fail_on_data_loss:
-            raise DataLossError(
-                f"{what}; set the option 'failOnDataLoss' to false to go on with what is published now, and the option "
-                "'spoolLocation' to keep such messages in future"
+        subjects = ",".join(self._options.subjects)
+        hint = "set the option 'failOnDataLoss' to false to go on with what is published now"
+        try:
+            kept = self._spool.read(last.epoch, last.messages) if self._spool else None
+        except SpoolDamageError as damage:
+            what = (
+                f"messages {begin + 1} to {last.messages} of {subjects} in epoch {last.epoch}, which a micro-batch was "
+                f"about to process when the query ended, are lost: {damage}"
             )
+            hint = f"put a sound copy of it there, or {hint}"
+        else:
+            if kept is not None:
+                return kept
+            what = (
+                f"{last.messages - begin} messages of {subjects}, which a micro-batch was about to process when the "
+                "query ended, are gone with the process that had received them"
+            )
+            hint += ", and the option 'spoolLocation' to keep such messages in future"
+        if self._options.fail_on_data_loss:
+            raise DataLossError(f"{what}; {hint}")
         logger.warning("%s; the query goes on with what is published now", what)
         return []
 

@@ -3,17 +3,21 @@
 An offset holds for each stream the next sequence to read and when the stream was made:
 ``{"ORDERS": {"created": "2026-11-01T08:00:00Z", "next": 1201}}``. A stream that was deleted and made again has another
 ``created``, so it is not read from a place that means nothing in it.
+
+The offset that ends a micro-batch also says where that one begins: ``since``, where the query had come to, and
+``from``, the first sequence to be read; what lies between has nothing for the query. So a micro-batch that is run
+again, after whatever restart, is planned from what Spark's checkpoint holds and from nothing else, and has the same
+partitions.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from spark_nats.errors import DataLossError, NatsError, StreamNotFoundError, UnsupportedStreamError
+from spark_nats.errors import DataLossError, NatsError, OptionError, StreamNotFoundError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.streams import (
     StreamInfo,
@@ -32,10 +36,51 @@ _GO_ON = "set the option 'failOnDataLoss' to false to go on with what there is"
 
 
 class StreamOffset(NamedTuple):
-    """Where to go on in one stream."""
+    """Where to go on in one stream.
+
+    Attributes:
+        created: when the stream was made.
+        next: the next sequence to read.
+        since: where the query had come to before the micro-batch that ends here; None where none does.
+        first: first sequence of that micro-batch.
+        earliest: whether a query begins here with whatever there is, so that what is removed before it was read is no
+            loss.
+    """
 
     created: str
     next: int
+    since: int | None = None
+    first: int | None = None
+    earliest: bool = False
+
+    @property
+    def size(self) -> int:
+        """How many sequences the micro-batch has that ends here."""
+        return 0 if self.first is None else self.next - self.first
+
+    def up_to(self, end: int) -> StreamOffset:
+        """Return the offset of a micro-batch that goes no further than ``end``."""
+        first = None if self.first is None else min(self.first, end)
+        return self._replace(next=end, first=first) if self.next > end else self
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as Spark keeps it."""
+        entry: dict[str, Any] = {"created": self.created, "next": self.next}
+        if self.since is not None:
+            entry |= {"since": self.since, "from": self.first}
+        if self.earliest:
+            entry["earliest"] = True
+        return entry
+
+    @classmethod
+    def from_json(cls, entry: Mapping[str, Any]) -> StreamOffset:
+        """Return what Spark kept.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is none of ours.
+        """
+        since, first = (int(entry["since"]), int(entry["from"])) if "since" in entry else (None, None)
+        return cls(str(entry["created"]), int(entry["next"]), since, first, entry.get("earliest") is True)
 
 
 Position = dict[str, StreamOffset]
@@ -44,7 +89,7 @@ Position = dict[str, StreamOffset]
 
 def to_json(position: Position) -> dict[str, Any]:
     """Return an offset as Spark keeps it. The order is fixed: Spark compares offsets as text."""
-    return {name: {"created": position[name].created, "next": position[name].next} for name in sorted(position)}
+    return {name: position[name].to_json() for name in sorted(position)}
 
 
 def from_json(document: Mapping[str, Any]) -> Position:
@@ -54,11 +99,28 @@ def from_json(document: Mapping[str, Any]) -> Position:
         NatsError: it was not written by this source.
     """
     try:
-        return {name: StreamOffset(str(entry["created"]), int(entry["next"])) for name, entry in document.items()}
+        return {name: StreamOffset.from_json(entry) for name, entry in document.items()}
     except (AttributeError, KeyError, TypeError, ValueError):
         raise NatsError(
             f"the checkpoint's offset {dict(document)!r} is not one of this source; was the checkpoint another query's?"
         ) from None
+
+
+def planned(start: Position, end: Position, filters: tuple[str, ...]) -> list[StreamRange]:
+    """Return what a micro-batch reads: a function of its two offsets, and of nothing that a restart forgets."""
+    found = []
+    for name, stop in end.items():
+        begin = start.get(name)
+        if begin == stop:
+            continue
+        first = stop.next if stop.first is None else stop.first
+        head_may_go = begin is not None and begin.earliest
+        # A start beyond ``since`` is that of a new query, which Spark looks up again when the first micro-batch is run
+        # again; one before it is that of a query whose offsets were not all kept.
+        if begin is not None and begin.created == stop.created and (stop.since is None or begin.next < stop.since):
+            first = begin.next
+        found.append(StreamRange(name, stop.created, first, stop.next, filters, head_may_go))
+    return [r for r in found if r.size > 0]
 
 
 class OffsetReader:
@@ -67,14 +129,11 @@ class OffsetReader:
     Args:
         js: the JetStream API.
         options: what is read.
-        searched: up to where streams were searched for messages that match the filters, after the query's offset, and
-            had none. It is kept up to date. Whatever a stream loses there is no loss to the query.
     """
 
-    def __init__(self, js: JetStream, options: ReadOptions, searched: Position | None = None) -> None:
+    def __init__(self, js: JetStream, options: ReadOptions) -> None:
         self._js = js
         self._options = options
-        self._searched: Position = {} if searched is None else searched
         self._infos: dict[str, StreamInfo] = {}
 
     def _info(self, name: str) -> StreamInfo:
@@ -114,7 +173,7 @@ class OffsetReader:
     def ending(self) -> Position:
         """Return where a batch ends: behind the last message that there is now, or earlier."""
         wanted = self._resolve(self._options.ending)
-        return {name: min(wanted[name], offset) for name, offset in self.now().items()}
+        return {name: min(wanted[name], offset, key=lambda o: o.next) for name, offset in self.now().items()}
 
     def now(self) -> Position:
         """Return where every stream ends now. A missing stream is left out if that may be."""
@@ -127,48 +186,79 @@ class OffsetReader:
             info = self._info(name)
             place = what[name] if isinstance(what, dict) else what
             if isinstance(place, datetime):
-                sequence = first_sequence_at(self._js, name, place)
+                sequence = first_sequence_at(self._js, info, place)
             elif place == EARLIEST:
                 sequence = info.first_sequence
             elif place == LATEST:
                 sequence = info.last_sequence + 1
             else:
                 sequence = int(place)
-            position[name] = StreamOffset(info.created, sequence)
+            whatever_there_is = isinstance(place, datetime) or place == EARLIEST
+            earliest = whatever_there_is and sequence <= info.first_sequence
+            position[name] = StreamOffset(info.created, sequence, earliest=earliest)
         return position
 
-    def latest(self, start: Position) -> Position:
+    # Streaming
+
+    def latest(self, start: Position, searched: Position) -> Position:
         """Return where a query that has come to ``start`` could go on to.
 
         With a filter that is behind the last message that matches it, so that messages of other subjects do not make
         empty micro-batches.
+
+        Args:
+            start: where the query has come to.
+            searched: up to where streams were searched by earlier calls, in vain: what they lose there is no loss.
+
+        Raises:
+            DataLossError: some of what comes next is gone, and ``failOnDataLoss`` is set.
         """
         position = {name: start[name] for name in self._options.streams if name in start}
         for name in self._options.streams:
             begin = start.get(name)
-            info = self._info_unless_deleted(name, begin)
-            if info is None:
-                continue
-            if begin is None or begin.created != info.created:
-                position[name] = StreamOffset(info.created, self._last(info, info.first_sequence) + 1)
-            else:
-                position[name] = self._latest_after(begin, info)
+            if info := self._info_unless_deleted(name, begin):
+                position[name] = self._latest_after(begin, info, searched.get(name))
         return position
 
-    def _latest_after(self, begin: StreamOffset, info: StreamInfo) -> StreamOffset:
+    def _latest_after(
+        self, begin: StreamOffset | None, info: StreamInfo, searched: StreamOffset | None
+    ) -> StreamOffset:
+        if begin is None or begin.created != info.created:
+            if begin is not None:
+                self._lost(
+                    f"stream {info.name!r} was deleted and made again: the query had read it up to sequence "
+                    f"{begin.next - 1} when it was the stream created at {begin.created}, and the present one was "
+                    f"created at {info.created}; what the old one held behind that is gone"
+                )
+            first = info.first_sequence
+            return StreamOffset(info.created, max(first, self._last(info, first) + 1), first, first)
         if begin.next > info.last_sequence + 1:
             self._lost_the_end(info, begin.next)
-            return begin._replace(next=info.last_sequence + 1)
-        last = self._last(info, begin.next)
-        if last >= begin.next:
-            return begin._replace(next=last + 1)
-        before = self._searched.get(info.name, begin)
-        after = self._searched[info.name] = begin._replace(next=info.last_sequence + 1)
-        if begin.next < info.first_sequence <= before.next:
+            end = info.last_sequence + 1
+            return StreamOffset(info.created, end, end, end)
+        first = begin.next
+        if searched is not None and searched.created == info.created:
+            first = max(first, searched.next)
+        if first < info.first_sequence:
+            self._lost_the_beginning(info, first, info.first_sequence, begin.earliest)
+            first = info.first_sequence
+        last = self._last(info, first)
+        if last >= first:
+            return StreamOffset(info.created, last + 1, begin.next, first)
+        if begin.next < info.first_sequence:
             # The stream's limits have passed the offset without taking anything that matches. The offset follows, or a
             # restart would not know that nothing was lost.
-            return after
+            end = info.last_sequence + 1
+            return StreamOffset(info.created, end, begin.next, end)
         return begin
+
+    def searched(self, start: Position, latest: Position) -> Position:
+        """Return up to where streams have now been searched in vain, for the next call of :meth:`latest`."""
+        return {
+            name: StreamOffset(info.created, info.last_sequence + 1)
+            for name, info in self._infos.items()
+            if latest.get(name) == start.get(name)
+        }
 
     def _last(self, info: StreamInfo, first: int) -> int:
         """Return the sequence of the last message of the query, if it is ``first`` or later."""
@@ -179,60 +269,61 @@ class OffsetReader:
     def limited(self, start: Position, latest: Position, limit: int) -> Position:
         """Return an offset between ``start`` and ``latest`` with at most ``limit`` sequences more than ``start``.
 
-        With a filter the count begins at the first message that matches it: a rare subject is not searched for in
+        The count begins at the first message that there is to read: neither a rare subject nor a hole is passed in
         micro-batches that have no rows.
         """
-        begin = {name: self._first_to_read(name, start.get(name), end) for name, end in latest.items()}
-        shares = share({name: max(0, end.next - begin[name]) for name, end in latest.items()}, limit)
-        return {name: end._replace(next=min(end.next, begin[name] + shares[name])) for name, end in latest.items()}
+        wanted = {name: end for name, end in latest.items() if end != start.get(name)}
+        if sum(end.size for end in wanted.values()) > limit:
+            wanted = {name: self._without_hole(name, end, start.get(name)) for name, end in wanted.items()}
+            shares = share({name: end.size for name, end in wanted.items()}, limit)
+            wanted = {name: end._replace(next=end.next - end.size + shares[name]) for name, end in wanted.items()}
+        return {**latest, **wanted}
 
-    def _first_to_read(self, name: str, begin: StreamOffset | None, end: StreamOffset) -> int:
-        info = self._infos.get(name)
-        first = info.first_sequence if info else 1
-        if begin is not None and begin.created == end.created:
-            first = max(first, begin.next)
-        if self._options.filters and first < end.next:
-            first = next_sequence(self._js, name, first, self._options.filters) or end.next
-        return first
+    def _without_hole(self, name: str, end: StreamOffset, begin: StreamOffset | None) -> StreamOffset:
+        """Let a micro-batch begin with the first message that there is."""
+        wanted = end.first or 0
+        first = min(next_sequence(self._js, name, wanted, self._options.filters or (">",)) or end.next, end.next)
+        if first > wanted:
+            info = stream_info(self._js, name)
+            if info.created == end.created and info.first_sequence > wanted:  # the limits have made that hole just now
+                earliest = begin is not None and begin.earliest
+                self._lost_the_beginning(info, wanted, min(first, info.first_sequence), earliest)
+        return end._replace(first=first)
+
+    # Batch
 
     def ranges(self, start: Position, end: Position) -> list[StreamRange]:
-        """Return what is to be read on the way from ``start`` to ``end``, checked against what there still is.
+        """Return what a batch reads from ``start`` to ``end``, checked against what there is.
 
         Raises:
+            OptionError: it ends before it starts.
             DataLossError: some of it is gone, and ``failOnDataLoss`` is set.
         """
         found = []
         for name, stop in end.items():
-            begin = start.get(name)
-            if begin == stop:
-                continue
-            if info := self._info_unless_deleted(name, begin or stop):
-                found.append(self._range(info, begin, stop))
+            begin, info = start[name], self._info(name)
+            first = begin.next
+            if first > info.last_sequence + 1:
+                self._lost_the_end(info, first)
+            elif first > stop.next and isinstance(self._options.starting, dict):
+                raise OptionError(
+                    f"the read of stream {name!r} ends before sequence {stop.next} and is to begin at {first}; check "
+                    "the starting and ending offsets and times"
+                )
+            elif first < info.first_sequence:
+                self._lost_the_beginning(info, first, min(info.first_sequence, stop.next), False)
+                first = info.first_sequence
+            found.append(StreamRange(name, info.created, first, stop.next, self._options.filters, begin.earliest))
         return [r for r in found if r.size > 0]
 
-    def _range(self, info: StreamInfo, begin: StreamOffset | None, stop: StreamOffset) -> StreamRange:
-        first, last = info.first_sequence, info.last_sequence
-        if begin is not None and begin.created != info.created:
+    def _lost_the_beginning(self, info: StreamInfo, start: int, end: int, may_go: bool) -> None:
+        what = f"stream {info.name!r} begins at sequence {info.first_sequence}: sequences {start} to {end - 1}"
+        if may_go:
+            logger.warning("%s were removed before the query began to read; it begins behind them", what)
+        elif start < end:
             self._lost(
-                f"stream {info.name!r} was deleted and made again: the query had read it up to sequence "
-                f"{begin.next - 1} when it was the stream created at {begin.created}, and the present one was created "
-                f"at {info.created}; what the old one held behind that is gone"
+                f"{what}, which the query had still to read, are gone (purged, or removed by the stream's limits)"
             )
-            begin = None
-        wanted = first
-        if begin is not None:
-            searched = self._searched.get(info.name, begin)
-            wanted = max(begin.next, searched.next if searched.created == begin.created else 0)
-        end = stop.next if stop.created == info.created else last + 1
-        if wanted > last + 1:
-            self._lost_the_end(info, wanted)
-            wanted = last + 1
-        if wanted < min(first, end):
-            self._lost(
-                f"stream {info.name!r} begins at sequence {first}: sequences {wanted} to {min(first, end) - 1}, "
-                "which the query had still to read, are gone (purged, or removed by the stream's limits)"
-            )
-        return StreamRange(info.name, info.created, max(wanted, min(first, end)), end, self._options.filters)
 
     def _lost_the_end(self, info: StreamInfo, wanted: int) -> None:
         self._lost(
@@ -242,37 +333,6 @@ class OffsetReader:
 
     def _lost(self, what: str) -> None:
         report_loss(what, self._options.fail_on_data_loss)
-
-
-def still_there(js: JetStream, planned: StreamRange, fail_on_data_loss: bool) -> StreamRange | None:
-    """Return what is left of a range that was planned a moment ago; None when nothing is.
-
-    Raises:
-        DataLossError: some of it is gone, and that is to be an error.
-    """
-
-    def lost(what: str) -> None:
-        report_loss(what, fail_on_data_loss)
-
-    wanted = f"sequences {planned.start} to {planned.end - 1}, which were about to be read, are gone"
-    try:
-        info = stream_info(js, planned.stream)
-    except StreamNotFoundError:
-        info = None
-    if info is None:
-        lost(f"the stream {planned.stream!r} was deleted; {wanted}")
-        return None
-    if info.created != planned.created:
-        lost(f"the stream {planned.stream!r} was deleted and made again at {info.created}; {wanted}")
-        return None
-    if info.first_sequence > planned.start:
-        first = min(info.first_sequence, planned.end)
-        lost(
-            f"stream {planned.stream!r} now begins at sequence {info.first_sequence}; sequences {planned.start} to "
-            f"{first - 1}, which were about to be read, are gone (purged, or removed by the stream's limits)"
-        )
-        return replace(planned, start=first) if first < planned.end else None
-    return planned
 
 
 def report_loss(what: str, fail: bool) -> None:

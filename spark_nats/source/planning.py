@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from pyspark.sql.datasource import InputPartition
@@ -24,6 +24,8 @@ class StreamRange(InputPartition):
         start: first sequence.
         end: sequence before which to stop.
         filters: only subjects that match one of these; all when empty.
+        head_may_go: whether it begins with whatever there is, so that messages that are removed before the first one is
+            read are no loss.
     """
 
     stream: str
@@ -31,6 +33,7 @@ class StreamRange(InputPartition):
     start: int
     end: int
     filters: tuple[str, ...] = ()
+    head_may_go: bool = False
 
     @property
     def size(self) -> int:
@@ -67,7 +70,10 @@ def cut(ranges: Sequence[StreamRange], min_partitions: int, max_size: int) -> li
 
 def _divide(whole: StreamRange, n: int) -> list[StreamRange]:
     bounds = [whole.start + whole.size * i // n for i in range(n + 1)]
-    return [StreamRange(whole.stream, whole.created, start, end, whole.filters) for start, end in pairwise(bounds)]
+    return [
+        replace(whole, start=start, end=end, head_may_go=whole.head_may_go and start == whole.start)
+        for start, end in pairwise(bounds)
+    ]
 
 
 def share(backlogs: dict[str, int], limit: int) -> dict[str, int]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from pyspark.sql.datasource import (
     EqualTo,
@@ -25,13 +24,12 @@ from pyspark.sql.types import StructType
 
 from spark_nats.client.pool import borrow
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.streams import first_sequence_at
+from spark_nats.jetstream.streams import first_sequence_since
 from spark_nats.options import ReadOptions
+from spark_nats.protocol.documents import EPOCH
 from spark_nats.protocol.subjects import filter_violation, matches, overlap, subject_violation
 from spark_nats.source.planning import StreamRange
 from spark_nats.source.readers import NatsReader
-
-_MICROSECOND = timedelta(microseconds=1)  # the resolution of Spark's timestamps
 
 
 class NatsPushdownReader(NatsReader):
@@ -46,8 +44,9 @@ class NatsPushdownReader(NatsReader):
         self._nothing = False
         self._first: int | None = None  # lowest sequence that a filter lets through
         self._end: int | None = None  # first sequence above all that filters let through
-        self._since: datetime | None = None
-        self._until: datetime | None = None
+        # Microseconds since 1970, the resolution of Spark's timestamps. As times they could not go one beyond the last.
+        self._since: int | None = None
+        self._until: int | None = None
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Take note of the filters. All are returned, for Spark to evaluate them too."""
@@ -70,15 +69,15 @@ class NatsPushdownReader(NatsReader):
                 case LessThanOrEqual(("sequence",), int(value)):
                     self._sequences(None, value + 1)
                 case EqualTo(("timestamp",), datetime() as value):
-                    self._times(value, value + _MICROSECOND)
+                    self._times(_microseconds(value), _microseconds(value) + 1)
                 case GreaterThan(("timestamp",), datetime() as value):
-                    self._times(value + _MICROSECOND, None)
+                    self._times(_microseconds(value) + 1, None)
                 case GreaterThanOrEqual(("timestamp",), datetime() as value):
-                    self._times(value, None)
+                    self._times(_microseconds(value), None)
                 case LessThan(("timestamp",), datetime() as value):
-                    self._times(None, value)
+                    self._times(None, _microseconds(value))
                 case LessThanOrEqual(("timestamp",), datetime() as value):
-                    self._times(None, value + _MICROSECOND)
+                    self._times(None, _microseconds(value) + 1)
         return filters
 
     def _only_subjects(self, subjects: list[str]) -> None:
@@ -110,9 +109,9 @@ class NatsPushdownReader(NatsReader):
         self._first = _largest(self._first, first)
         self._end = _smallest(self._end, end)
 
-    def _times(self, since: datetime | None, until: datetime | None) -> None:
-        self._since = _largest(self._since, _utc(since))
-        self._until = _smallest(self._until, _utc(until))
+    def _times(self, since: int | None, until: int | None) -> None:
+        self._since = _largest(self._since, since)
+        self._until = _smallest(self._until, until)
 
     def partitions(self) -> list[InputPartition]:
         """Plan the read: only the sequences that the filters let through."""
@@ -122,25 +121,25 @@ class NatsPushdownReader(NatsReader):
         return [self._clip(each) for each in super()._ranges()]
 
     def _clip(self, whole: StreamRange) -> StreamRange:
-        start, end = whole.start, whole.end
-        with borrow(self._options.connection) as connection:
-            js = JetStream(connection, self._options.api_prefix)
-            if self._since is not None:
-                start = max(start, first_sequence_at(js, whole.stream, self._since))
-            if self._until is not None:
-                end = min(end, first_sequence_at(js, whole.stream, self._until))
-        start = max(start, self._first or start)
-        end = min(end, self._end if self._end is not None else end)
-        return replace(whole, start=min(start, whole.end), end=max(end, min(start, whole.end)))
+        start = min(max(whole.start, self._first or 0), whole.end)
+        end = max(start, min(whole.end, self._end if self._end is not None else whole.end))
+        if self._since is not None or self._until is not None:
+            with borrow(self._options.connection) as connection:
+                js = JetStream(connection, self._options.api_prefix)
+                if self._since is not None:
+                    start = first_sequence_since(js, whole.stream, self._since * 1000, start, end)
+                if self._until is not None:
+                    end = first_sequence_since(js, whole.stream, self._until * 1000, start, end)
+        return replace(whole, start=start, end=end)
 
 
-def _utc(value: datetime | None) -> datetime | None:
-    return value.replace(tzinfo=UTC) if value is not None and value.tzinfo is None else value
+def _microseconds(time: datetime) -> int:
+    return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - EPOCH) // timedelta(microseconds=1)
 
 
-def _largest(one: Any, other: Any) -> Any:
+def _largest(one: int | None, other: int | None) -> int | None:
     return other if one is None else one if other is None else max(one, other)
 
 
-def _smallest(one: Any, other: Any) -> Any:
+def _smallest(one: int | None, other: int | None) -> int | None:
     return other if one is None else one if other is None else min(one, other)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -18,29 +20,54 @@ from pyspark.sql.types import StructType
 
 from spark_nats.client.connection import Connection
 from spark_nats.client.pool import borrow
+from spark_nats.errors import AuthorizationError, NatsConnectionError, PermissionsError, ServerError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.reading import read_range
+from spark_nats.jetstream.reading import RangeReader
 from spark_nats.options import ReadOptions
 from spark_nats.source.columns import RowBuilder
-from spark_nats.source.offsets import OffsetReader, Position, from_json, still_there, to_json
+from spark_nats.source.offsets import OffsetReader, Position, StreamOffset, from_json, planned, report_loss, to_json
 from spark_nats.source.planning import StreamRange, cut
+
+logger = logging.getLogger(__name__)
 
 LOOK_INTERVAL = 0.1
 """Seconds between two looks at each stream for new messages. Spark asks up to a hundred times a second."""
 
 
 def read_partition(options: ReadOptions, schema: StructType, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """Read one partition, on an executor."""
+    """Read one partition, on an executor.
+
+    A connection that is lost after it has brought rows is made again: whoever takes rows slowly is cut off by the
+    server, and its task must come to an end all the same.
+    """
     if not isinstance(partition, StreamRange):
         return  # Spark's stand-in for a plan without partitions
     rows = RowBuilder(schema)
-    with borrow(options.connection) as connection:
-        js = JetStream(connection, options.api_prefix)
-        planned = still_there(js, partition, options.fail_on_data_loss)
-        if planned is None:
+    reader = RangeReader(
+        partition.stream,
+        partition.start,
+        partition.end,
+        partition.filters,
+        created=partition.created,
+        head_may_go=partition.head_may_go,
+        lost=partial(report_loss, fail=options.fail_on_data_loss),
+    )
+    while True:
+        before = reader.position
+        try:
+            with borrow(options.connection) as connection:
+                for delivered in reader.read(JetStream(connection, options.api_prefix)):
+                    yield rows.build(delivered, partition.stream)
             return
-        for delivered in read_range(js, planned.stream, planned.start, planned.end, planned.filters):
-            yield rows.build(delivered, planned.stream)
+        except (NatsConnectionError, ServerError) as error:
+            if reader.position == before or isinstance(error, (AuthorizationError, PermissionsError)):
+                raise
+            logger.info(
+                "stream %s: %s; reading goes on at sequence %d over another connection",
+                partition.stream,
+                error,
+                reader.position,
+            )
 
 
 class NatsReader(DataSourceReader):
@@ -106,7 +133,8 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = from_json(start)
         with borrow(self._options.connection) as connection:
             offsets = self._offsets(connection)
-            latest = offsets.latest(begin)
+            latest = offsets.latest(begin, self._searched)
+            self._searched = offsets.searched(begin, latest)
             if self._target is not None:
                 latest = _at_most(latest, self._target)
             self._seen = (time.monotonic(), start, latest)
@@ -124,12 +152,15 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return how far the streams reach, which the query's progress shows beside how far it has come."""
-        return to_json(self._seen[2]) if self._seen else None
+        return (
+            to_json({name: StreamOffset(o.created, o.next) for name, o in self._seen[2].items()})
+            if self._seen
+            else None
+        )
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Plan a micro-batch: sequence ranges as partitions."""
-        with borrow(self._options.connection) as connection:
-            ranges = self._offsets(connection).ranges(from_json(start), from_json(end))
+        """Plan a micro-batch: sequence ranges as partitions. What is gone of them, their tasks will report."""
+        ranges = planned(from_json(start), from_json(end), self._options.filters)
         return list(cut(ranges, self._options.min_partitions, self._options.max_records_per_partition))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -137,14 +168,12 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_partition(self._options, self._schema, partition)
 
     def _offsets(self, connection: Connection) -> OffsetReader:
-        return OffsetReader(JetStream(connection, self._options.api_prefix), self._options, self._searched)
+        return OffsetReader(JetStream(connection, self._options.api_prefix), self._options)
 
 
 def _at_most(position: Position, target: Position) -> Position:
     """Return ``position``, but no stream beyond ``target``. A stream that ``target`` lacks stays where it is."""
     return {
-        name: offset._replace(next=min(offset.next, target[name].next))
-        if name in target and target[name].created == offset.created
-        else offset
+        name: offset.up_to(target[name].next) if name in target and target[name].created == offset.created else offset
         for name, offset in position.items()
     }

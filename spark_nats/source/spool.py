@@ -1,13 +1,17 @@
 """Micro-batches of core NATS kept in files until they are processed, so that a crash of the driver loses none.
 
-``<location>/<epoch>/<number of the message behind the micro-batch>.arrow`` holds the pieces as they were received. Only
-the driver reads and writes here; executors get what they need with their partitions.
+``<location>/<epoch>/<number of the message behind the micro-batch>.arrow`` holds the pieces as they were received, in
+an Arrow stream. Behind it is a seal, the line ``spark-nats spool 1 <bytes> <BLAKE2b>`` with the length of that stream
+in 20 digits and its checksum: it tells a file that was cut off or changed. Only the driver reads and writes here;
+executors get what they need with their partitions.
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Sequence
+from hashlib import blake2b
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,6 +21,13 @@ from spark_nats.client.receiver import Piece
 from spark_nats.errors import NatsError
 
 _SCHEMA = pa.schema([("wire", pa.large_binary()), ("messages", pa.int64()), ("received", pa.int64())])
+_PIECES_AT_ONCE = 16  # of at most a few MiB each: a large micro-batch is not held twice
+_SEAL = re.compile(rb"spark-nats spool 1 (\d{20}) ([0-9a-f]{64})\n")
+_SEAL_LENGTH = 105
+
+
+class SpoolDamageError(Exception):
+    """A file of the spool is not what was written; says which file and what is wrong with it."""
 
 
 class Spool:
@@ -46,27 +57,30 @@ class Spool:
         """
         with self._errors("written"):
             self._fs.create_dir(f"{self._root}/{epoch}", recursive=True)
-            columns = zip(*pieces, strict=True)
-            table = pa.table(
-                [pa.array(column, each.type) for column, each in zip(columns, _SCHEMA, strict=True)], _SCHEMA
-            )
-            with (
-                self._fs.open_output_stream(self._path(epoch, end)) as file,
-                pa.ipc.new_stream(file, _SCHEMA) as writer,
-            ):
-                writer.write_table(table)
+            digest, size = blake2b(digest_size=32), 0
+            with self._fs.open_output_stream(self._path(epoch, end)) as file:
+                for part in _arrow_stream(pieces):
+                    digest.update(part)
+                    size += part.size
+                    file.write(part)
+                file.write(b"spark-nats spool 1 %020d %b\n" % (size, digest.hexdigest().encode()))
 
     def read(self, epoch: str, end: int) -> list[Piece] | None:
         """Return a micro-batch that was kept, None when there is none.
 
         Raises:
+            SpoolDamageError: its file is not what was written.
             NatsError: it cannot be read.
         """
         with self._errors("read"):
             path = self._path(epoch, end)
             if self._fs.get_file_info(path).type is not fs.FileType.File:
                 return None
-            with self._fs.open_input_stream(path) as file, pa.ipc.open_stream(file) as reader:
+            with self._fs.open_input_file(path) as file:
+                content = file.read_buffer()
+            if wrong := _damage(content):
+                raise SpoolDamageError(f"the file {path!r} of the spool {wrong}")
+            with pa.ipc.open_stream(content.slice(0, content.size - _SEAL_LENGTH)) as reader:
                 return [Piece(*row) for row in zip(*(c.to_pylist() for c in reader.read_all().columns), strict=True)]
 
     def remove(self, epoch: str, before: int | None = None) -> None:
@@ -98,3 +112,27 @@ class Spool:
                 f"the spool of the option 'spoolLocation' ({self._location!r}) cannot be {what}: {error}; "
                 "it must be a directory or a URI that the driver may write"
             ) from None
+
+
+def _arrow_stream(pieces: Sequence[Piece]) -> Iterator[pa.Buffer]:
+    """Give an Arrow stream of pieces, in parts."""
+    yield _SCHEMA.serialize()
+    for start in range(0, len(pieces), _PIECES_AT_ONCE):
+        columns = zip(*pieces[start : start + _PIECES_AT_ONCE], strict=True)
+        arrays = [pa.array(column, each.type) for column, each in zip(columns, _SCHEMA, strict=True)]
+        yield pa.record_batch(arrays, _SCHEMA).serialize()
+
+
+def _damage(content: pa.Buffer) -> str | None:
+    """Say what is wrong with what a file holds; None when it is what was written."""
+    if content.size == 0:
+        return "is empty"
+    seal = _SEAL.fullmatch(content.slice(max(0, content.size - _SEAL_LENGTH)))
+    if seal is None:
+        return f"was cut off or is not one of ours: the last of its {content.size} bytes are no seal"
+    stream = content.slice(0, content.size - _SEAL_LENGTH)
+    if int(seal[1]) != stream.size:
+        return f"should have {int(seal[1])} bytes before its seal and has {stream.size}"
+    if blake2b(stream, digest_size=32).hexdigest().encode() != seal[2]:
+        return "was changed: its checksum is wrong"
+    return None

@@ -20,6 +20,7 @@ from spark_nats.jetstream.api import JetStream, parse_answer
 from spark_nats.jetstream.streams import (
     create_stream,
     first_sequence_at,
+    first_sequence_since,
     last_sequence,
     next_sequence,
     stream_info,
@@ -136,6 +137,8 @@ def answers(data: bytes) -> None:
         assert 0 <= (next_sequence(js, "S", 1, ["a"]) or 0) <= LARGEST_NUMBER
     with suppress(NatsError):
         assert 0 < first_sequence_at(js, "S", datetime.now(UTC)) <= LARGEST_NUMBER + 1
+    with suppress(NatsError):
+        assert 1 <= first_sequence_since(js, "S", 0, 1, 100) <= 100
     with suppress(NatsError):
         assert all(name.encode() is not None for name in streams_of_subject(js, "a"))
     try:

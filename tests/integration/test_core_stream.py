@@ -605,3 +605,41 @@ def test_the_spool_holds_a_micro_batch_before_spark_knows_of_it(
         wait_until(lambda: another.received == 1)
         assert another.micro_batch() == [5]
     assert not list(tmp_path.glob("*/*"))
+
+
+@pytest.mark.parametrize("length", [0, 100, -1])
+def test_a_damaged_file_of_the_spool_is_data_loss(
+    nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, length: int
+) -> None:
+    options = {"subject": unique, "spoolLocation": str(tmp_path)}
+    with here(nats_server.url, **options) as reader:
+        publish(nats_py, unique, 0, 2)
+        wait_until(lambda: reader.received == 2)
+        start = reader.reader.latestOffset(reader.offset, ReadAllAvailable())
+        publish(nats_py, unique, 2, 5)
+        wait_until(lambda: reader.received == 5)
+        end = reader.reader.latestOffset(start, ReadAllAvailable())
+    file = tmp_path / end["epoch"] / "5.arrow"
+    file.write_bytes(file.read_bytes()[:length])
+    lost = (
+        f"messages 3 to 5 of {unique} in epoch {end['epoch']}, which a micro-batch was about to process when the query "
+        f"ended, are lost: the file {str(file)!r} of the spool {'was cut off' if length else 'is empty'}"
+    )
+    with here(nats_server.url, **options) as another:
+        with pytest.raises(DataLossError) as raised:
+            another.read(start, end)
+        assert str(raised.value).startswith(lost)
+        assert str(raised.value).endswith(
+            "; put a sound copy of it there, or set the option 'failOnDataLoss' to false to go on with what is "
+            "published now"
+        )
+    with here(nats_server.url, **options, failOnDataLoss="false") as another, caplog.at_level(logging.WARNING):
+        assert another.read(start, end) == []
+        (record,) = caplog.records
+        assert record.getMessage().startswith(lost)
+        another.offset = end
+        publish(nats_py, unique, 5, 6)
+        wait_until(lambda: another.received == 1)
+        assert another.micro_batch() == [5]
+        another.reader.commit(end)
+    assert not file.exists()

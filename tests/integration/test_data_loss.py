@@ -276,12 +276,18 @@ def test_going_on_is_warned_about(
     end = streaming.latestOffset(start, streaming.getDefaultReadLimit())
     nats_py.purge_stream(unique, seq=6)
     batch = NatsReader(parse_read(beginning, streaming=False), schema)
-    for partitions in (lambda: streaming.partitions(start, end), batch.partitions):
-        with caplog.at_level(logging.WARNING):
-            caplog.clear()
-            assert [(p.start, p.end) for p in partitions()] == [(6, 11)]
+    with caplog.at_level(logging.WARNING):
+        assert [(p.start, p.end) for p in batch.partitions()] == [(6, 11)]
         (record,) = caplog.records
         assert record.getMessage() == (
             f"stream '{unique}' begins at sequence 6: sequences 2 to 5, which the query had still to read, are gone "
+            "(purged, or removed by the stream's limits); the query goes on with what there is"
+        )
+        caplog.clear()
+        (partition,) = streaming.partitions(start, end)
+        assert [s for batch in streaming.read(partition) for s in batch["sequence"].to_pylist()] == [6, 7, 8, 9, 10]
+        (record,) = caplog.records
+        assert record.getMessage() == (
+            f"stream '{unique}' now begins at sequence 6; sequences 2 to 5, which were about to be read, are gone "
             "(purged, or removed by the stream's limits); the query goes on with what there is"
         )

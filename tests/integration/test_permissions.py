@@ -30,8 +30,8 @@ READ = [
     "$JS.API.CONSUMER.CREATE.ORDERS.*",
     "$JS.API.CONSUMER.MSG.NEXT.ORDERS.*",
     "$JS.API.CONSUMER.DELETE.ORDERS.*",
+    "$JS.API.STREAM.MSG.GET.ORDERS",
 ]
-READ_FILTERED = ["$JS.API.STREAM.MSG.GET.ORDERS"]
 WRITE = ["$JS.API.STREAM.INFO.ORDERS", "orders.>"]
 CREATE = ["$JS.API.STREAM.CREATE.ORDERS"]
 LISTEN = '{"subjects": ["orders.>"]}'
@@ -55,7 +55,7 @@ def login(name: str) -> dict[str, str]:
 def test_the_readme_lists_these_permissions() -> None:
     section = README.read_text().split("## Permissions")[1].split("\n## ")[0]
     listed = [cell for line in section.splitlines() if line.startswith("| ") for cell in line.split("`")[1::2]]
-    assert [subject for subject in listed if "ORDERS" in subject] == [*READ, *READ_FILTERED, WRITE[0], *CREATE]
+    assert [subject for subject in listed if "ORDERS" in subject] == [*READ, WRITE[0], *CREATE]
 
 
 def test_streams_are_made_written_and_read_with_exactly_these_permissions(
@@ -66,7 +66,6 @@ def test_streams_are_made_written_and_read_with_exactly_these_permissions(
             user("creator", WRITE + CREATE),
             user("writer", WRITE),
             user("reader", READ),
-            user("filterer", READ + READ_FILTERED),
         )
     )
 
@@ -77,10 +76,10 @@ def test_streams_are_made_written_and_read_with_exactly_these_permissions(
     rows.write.format("nats").options(**options("creator", createStream=LISTEN)).mode("append").save()
     rows.write.format("nats").options(**options("writer")).mode("append").save()
     assert spark.read.format("nats").options(**options("reader")).load().count() == 20
-    assert spark.read.format("nats").options(**options("filterer", subject="orders.1")).load().count() == 10
+    assert spark.read.format("nats").options(**options("reader", subject="orders.1")).load().count() == 10
 
     source = spark.readStream.format("nats").options(
-        **options("filterer", subject="orders.1", startingTimestamp="0", maxOffsetsPerTrigger=4)
+        **options("reader", subject="orders.1", startingTimestamp="0", maxOffsetsPerTrigger=4)
     )
     sink = source.load().selectExpr("'orders.copy' AS subject", "payload").writeStream.format("nats")
     sink = sink.options(**options("writer", checkpointLocation=str(tmp_path / "1"))).trigger(availableNow=True)
@@ -108,7 +107,7 @@ def write_as(url: str, name: str, create: str = "false") -> None:
 
 @pytest.mark.parametrize(
     ("needed", "act"),
-    [(READ + READ_FILTERED, read_as), (WRITE, write_as)],
+    [(READ, read_as), (WRITE, write_as)],
     ids=["reading", "writing"],
 )
 def test_each_of_these_permissions_is_needed_and_named_when_it_is_missing(

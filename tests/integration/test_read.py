@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pytest
 from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import col, input_file_name, spark_partition_id
+from pyspark.sql.functions import col, expr, input_file_name, spark_partition_id
 from pyspark.sql.types import StructType
 
 from spark_nats import NatsDataSource
@@ -404,6 +404,8 @@ CONDITIONS = {
     "range of times": lambda s, t: (col("timestamp") >= t[10]) & (col("timestamp") < t[30]),
     "other range of times": lambda s, t: (col("timestamp") > t[10]) & (col("timestamp") <= t[30]),
     "equal time": lambda s, t: col("timestamp") == t[20],
+    "times before the last year": lambda s, t: expr("timestamp < timestamp'9999-12-31'"),
+    "times since the first year": lambda s, t: expr("timestamp >= timestamp'0001-01-01'"),
     "times to come": lambda s, t: col("timestamp") > datetime.now() + timedelta(days=2),
     "all at once": lambda s, t: (
         col("subject").startswith(f"{s}.b")

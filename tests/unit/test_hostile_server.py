@@ -293,8 +293,14 @@ def test_deliveries_of_what_was_not_asked_for_are_a_protocol_error(sequences: tu
             line = peer.expect(b"\r\n")
             if b".CONSUMER.CREATE." in line:
                 name, inbox = line.split(b" ")[1].rpartition(b".")[2], line.split(b" ")[2]
-                answer = b'{"name":"%b","num_pending":100}' % name
+                answer = b'{"name":"%b","num_pending":100,"delivered":{"stream_seq":4}}' % name
                 peer.send(b"MSG %b 1 %d\r\n%b\r\n" % (inbox, len(answer), answer))
+            elif b".STREAM.INFO." in line:
+                answer = (
+                    b'{"created":"","config":{"name":"S","retention":"limits","subjects":[]},'
+                    b'"state":{"messages":14,"bytes":0,"first_seq":1,"last_seq":14}}'
+                )
+                peer.send(b"MSG %b 1 %d\r\n%b\r\n" % (line.split(b" ")[2], len(answer), answer))
             elif b".CONSUMER.MSG.NEXT." in line:
                 inbox = line.split(b" ")[2]
                 replies = [b"$JS.ACK.S.C.1.%d.%d.1700000000000000000.9" % (s, i + 1) for i, s in enumerate(sequences)]

@@ -142,6 +142,15 @@ READ_MISTAKES = [
     ({"endingOffsets": "earliest"}, "option 'endingOffsets' is earliest"),
     ({"startingOffsets": "earliest", "startingTimestamp": "0"}, "'startingOffsets' and 'startingTimestamp' contradict"),
     ({"endingOffsets": "latest", "endingTimestamp": "0"}, "'endingOffsets' and 'endingTimestamp' contradict"),
+    (
+        {"startingTimestamp": "2026-11-02", "endingTimestamp": "2026-11-01T23:59:59.999Z"},
+        "option 'endingTimestamp' is 2026-11-01T23:59:59.999000+00:00, which is before 'startingTimestamp', "
+        "2026-11-02T00:00:00+00:00;",
+    ),
+    (
+        {"stream": "A,B", "startingOffsets": '{"A": 1, "B": 7}', "endingOffsets": '{"A": 5, "B": 6}'},
+        "option 'endingOffsets' has 6 for the stream 'B', which is below its 7 in 'startingOffsets';",
+    ),
     ({"startingTimestamp": "yesterday"}, "option 'startingTimestamp' is 'yesterday'; it must be ISO 8601"),
     ({"startingTimestamp": "9" * 30}, "option 'startingTimestamp'"),
     ({"minPartitions": "0"}, "option 'minPartitions' is '0'; it must be a whole number of at least 1"),
@@ -175,6 +184,20 @@ def test_a_mistake_in_reading_is_named(options, words):
         read(**options)
     assert words in str(raised.value)
     assert "s3cret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"startingTimestamp": "2026-11-01", "endingTimestamp": "2026-11-01T01:00:00+01:00"},
+        {"startingOffsets": '{"ORDERS": 5}', "endingOffsets": '{"ORDERS": 5}'},
+        {"startingOffsets": '{"ORDERS": 5}', "endingOffsets": '{"ORDERS": "latest"}'},
+        {"startingOffsets": '{"ORDERS": "earliest"}', "endingOffsets": '{"ORDERS": 1}'},
+        {"startingTimestamp": "2999-01-01", "endingOffsets": '{"ORDERS": 1}'},  # who knows where that is?
+    ],
+)
+def test_an_end_that_is_not_known_to_be_before_the_beginning_is_no_mistake(options):
+    read(**options)
 
 
 @pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "filterPushdown"])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spark_nats.protocol.subjects import (
+    SubjectMatcher,
     filter_violation,
     find_subject_violation,
     matches,
@@ -165,6 +167,52 @@ class TestFilters:
         ]
         subject = ".".join(common)
         assert overlap(one, other) == (matches(one, subject) and matches(other, subject))
+
+
+# Tokens in which one that is part of another, or of another's bytes, or an expression of some language, is likely.
+odd_tokens = st.sampled_from(
+    ["a", "b", "ab", "", ".*", "[a]", "a|b", "\\E", "^", "$", "(", "é", "è", "注", "\u0085", "a-b"]
+)
+odd_filters = st.lists(
+    st.one_of(st.just("*"), odd_tokens.filter(lambda token: token not in ("", ".*"))), max_size=4
+).flatmap(lambda tokens: st.sampled_from([tokens, [*tokens, ">"]] if tokens else [[">"]]).map(".".join))
+odd_subjects = st.lists(odd_tokens, max_size=5).map(".".join)
+
+
+class TestColumnsAgainstFilters:
+    @property_settings(1000)
+    @given(
+        st.lists(st.one_of(odd_filters, filters), max_size=12),
+        st.lists(st.one_of(odd_subjects, odd_subjects, few_subjects, subjects), max_size=12),
+        st.integers(0, 3),
+        st.integers(0, 3),
+    )
+    @example([], ["a"], 0, 0)
+    @example([">"], ["", ".", "a"], 0, 0)
+    @example(["*", "*.*", "*.>"], ["", ".", "..", "a", "a.b", "a.b.c"], 1, 0)
+    @example(["a.*.b.*.c"], ["a.x.b.y.c", "a.b.b.b.c", "a.x.b.c", "a.x.b.y.c.c"], 0, 0)
+    @example([f"a.{i}.>" for i in range(20)], ["a.7.x", "a.7", "a.77.x", "a.7.", "b.7.x", "a.19.x.y"], 0, 0)
+    def test_each_subject_of_a_column_is_matched_as_for_itself(
+        self, wanted: list[str], values: list[str], skip: int, drop: int
+    ) -> None:
+        column = pa.array([value.encode() for value in values], pa.binary()).slice(skip)
+        column = column.slice(0, max(len(column) - drop, 0))
+        expected = [any(matches(w, value.decode()) for w in wanted) for value in column.to_pylist()]
+        assert SubjectMatcher(wanted).match(column).tolist() == expected
+
+    @property_settings(300)
+    @given(st.lists(odd_filters, max_size=12), st.lists(st.binary(max_size=12), max_size=12))
+    def test_subjects_that_are_no_text_are_matched_byte_by_byte(self, wanted: list[str], values: list[bytes]) -> None:
+        as_text = [w.encode().decode("latin-1") for w in wanted]
+        expected = [any(matches(w, value.decode("latin-1")) for w in as_text) for value in values]
+        assert SubjectMatcher(wanted).match(pa.array(values, pa.binary())).tolist() == expected
+
+    @pytest.mark.parametrize("wildcard", ["orders.*.{}", "orders.{}.>", "{}.*.>", "orders.{}.é"])
+    def test_one_subject_is_found_with_thousands_of_filters_and_subjects(self, wildcard: str) -> None:
+        wanted = [wildcard.format(i) for i in range(3000)]
+        values = [f"none.{i}" for i in range(5000)]
+        values[4321] = wildcard.format(1234).replace("*", "any").replace(">", "x.y")
+        assert np.flatnonzero(SubjectMatcher(wanted).match(pa.array(values, pa.binary()))).tolist() == [4321]
 
 
 class TestNames:

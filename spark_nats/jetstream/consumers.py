@@ -1,0 +1,128 @@
+"""Ephemeral pull consumers: making them within the limits of streams and accounts, and deleting them."""
+
+from __future__ import annotations
+
+import logging
+import random
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from spark_nats.errors import JetStreamError, ProtocolError
+from spark_nats.jetstream.api import INACTIVE_THRESHOLD_EXCESS, MAXIMUM_CONSUMERS, JetStream, interpreting
+from spark_nats.jetstream.streams import stream_info
+from spark_nats.protocol.documents import number
+
+logger = logging.getLogger(__name__)
+
+_SECOND = 1_000_000_000  # JetStream's durations are nanoseconds
+INACTIVE_THRESHOLD = 60 * _SECOND
+"""After so many nanoseconds without a request the server deletes one of our consumers by itself."""
+PLACE_TIMEOUT = 60.0
+"""Seconds to wait for a place among a stream's consumers when ``max_consumers`` leaves none."""
+_FIRST_WAIT, _LONGEST_WAIT = 0.1, 1.0  # seconds between two attempts to get a place
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """An ephemeral pull consumer without acknowledgements.
+
+    It has one replica, which the server puts on any member of the stream's group. That member may lag behind the
+    stream's leader, so what it says of the end of the stream is no proof.
+
+    Attributes:
+        name: its name.
+        begins: sequence at which it begins to look for messages.
+        pending: how many messages its replica has for it.
+        max_batch: most messages that the server lets one pull request ask for; None for no limit.
+    """
+
+    name: str
+    begins: int
+    pending: int
+    max_batch: int | None
+
+
+def create_consumer(js: JetStream, stream: str, start: int, filters: Sequence[str] = ()) -> Consumer:
+    """Make a consumer that delivers what a stream has from a sequence on.
+
+    Where the stream has as many consumers as it may (``max_consumers``), it waits for one of them to end.
+
+    Args:
+        js: where.
+        stream: which stream.
+        start: first sequence.
+        filters: only subjects that match one of these; all when empty.
+
+    Raises:
+        StreamNotFoundError: there is no such stream.
+        ProtocolError: the server describes another consumer.
+        JetStreamError: the server refuses the consumer.
+        NatsError: the request failed.
+    """
+    config: dict[str, Any] = {
+        "ack_policy": "none",
+        "deliver_policy": "by_start_sequence",
+        "opt_start_seq": start,
+        "mem_storage": True,
+        "num_replicas": 1,
+        "inactive_threshold": INACTIVE_THRESHOLD,
+    }
+    if filters:
+        config["filter_subjects"] = list(filters)
+    deadline = time.monotonic() + PLACE_TIMEOUT
+    wait = _FIRST_WAIT
+    while True:
+        try:
+            return _create(js, stream, config)
+        except JetStreamError as error:
+            limit = _allowed_threshold(js, stream) if error.err_code == INACTIVE_THRESHOLD_EXCESS else None
+            if limit is not None and limit < config["inactive_threshold"]:
+                config["inactive_threshold"] = limit
+                continue
+            if error.err_code != MAXIMUM_CONSUMERS:
+                raise
+            if time.monotonic() >= deadline:
+                raise JetStreamError(
+                    f"stream {stream!r} has had as many consumers as it or its account may have (max_consumers) for "
+                    f"{PLACE_TIMEOUT:g} s; each task that reads needs one while it runs: raise the limit, or run fewer "
+                    f"tasks at once ({error.description}, {error.err_code})",
+                    error.code,
+                    error.err_code,
+                    error.description,
+                ) from None
+        if wait == _FIRST_WAIT:
+            logger.info("stream %s: waiting for a place among its consumers (max_consumers)", stream)
+        time.sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311 - so that tasks do not ask in step
+        wait = min(2 * wait, _LONGEST_WAIT)
+
+
+def _create(js: JetStream, stream: str, config: dict[str, Any]) -> Consumer:
+    name = f"spark-nats-{secrets.token_hex(6)}"
+    operation = f"CONSUMER.CREATE.{stream}.{name}"
+    answer = js.request(operation, {"stream_name": stream, "config": {"name": name, **config}})
+    if answer.get("name") != name:  # it becomes part of subjects
+        raise ProtocolError(f"the server's answer to {operation} is about another consumer or none")
+    with interpreting(operation):
+        described = answer.get("config")
+        limited = isinstance(described, dict) and described.get("max_batch")
+        return Consumer(
+            name=name,
+            begins=number(answer, "delivered", "stream_seq") + 1,
+            pending=number(answer, "num_pending"),
+            max_batch=number(described, "max_batch") if limited else None,
+        )
+
+
+def _allowed_threshold(js: JetStream, stream: str) -> int | None:
+    """Return the longest time without a request, in nanoseconds, that a stream allows its consumers."""
+    limits = stream_info(js, stream).config.get("consumer_limits")
+    value = limits.get("inactive_threshold") if isinstance(limits, dict) else None
+    return value if isinstance(value, int) and value > 0 else None
+
+
+def delete_consumer(js: JetStream, stream: str, name: str) -> None:
+    """Delete a consumer."""
+    js.request(f"CONSUMER.DELETE.{stream}.{name}")

@@ -1,0 +1,660 @@
+"""Every message of a range exactly once, or an error that names what is missing: replicas that lag, limits that remove
+while a task reads, streams that are made again, rows that are taken slowly, limits of streams and accounts."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import LongType, StructType
+
+from spark_nats.client import ConnectionOptions, connect, parse_servers
+from spark_nats.errors import DataLossError, JetStreamError, NatsConnectionError, NatsTimeoutError, OptionError
+from spark_nats.jetstream import JetStream, Publisher, consumers, read_range, reading
+from spark_nats.options import parse_read
+from spark_nats.source.readers import NatsReader, NatsStreamReader
+from tests.nats_py import NatsPy, wait_until
+from tests.servers import Cluster, Server, ServerFactory
+
+SEQUENCES = StructType().add("sequence", LongType())
+
+
+def batch_reader(server: Server, stream: str, **options: Any) -> NatsReader:
+    given = {"servers": server.url, "stream": stream, **{name: str(value) for name, value in options.items()}}
+    return NatsReader(parse_read(given, streaming=False), SEQUENCES)
+
+
+def stream_reader(server: Server, stream: str, **options: Any) -> NatsStreamReader:
+    given = {"servers": server.url, "stream": stream, **{name: str(value) for name, value in options.items()}}
+    return NatsStreamReader(parse_read(given, streaming=True), SEQUENCES)
+
+
+def rows(batches: Iterator[pa.RecordBatch]) -> list[int]:
+    return [sequence for batch in batches for sequence in batch.column("sequence").to_pylist()]
+
+
+def publish(client: NatsPy, stream: str, count: int, payload: bytes = b"", subject: str = "x") -> None:
+    client.publish_acked([(f"{stream}.{subject}", payload)] * count)
+
+
+@pytest.fixture
+def js(nats_server: Server) -> Iterator[JetStream]:
+    with connect(ConnectionOptions(servers=parse_servers(nats_server.url))) as connection:
+        yield JetStream(connection)
+
+
+# A replica that lags
+
+
+class Api:
+    """The JetStream API under another prefix, so that a test can change what it is asked and what it answers.
+
+    `requests` and `answers` are functions by operation, such as `CONSUMER.CREATE`: they get the real one and return
+    another.
+    """
+
+    PREFIX = "CHANGED.API"
+
+    def __init__(self, client: NatsPy) -> None:
+        self._client = client
+        self.asked: list[str] = []
+        self.requests: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+        self.answers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+
+    @contextmanager
+    def serving(self) -> Iterator[Api]:
+        nats = self._client.nats
+
+        async def forward(message: Any) -> None:
+            operation = message.subject.removeprefix(f"{self.PREFIX}.")
+            self.asked.append(operation)
+            if operation.startswith("CONSUMER.MSG.NEXT."):
+                await nats.publish(f"$JS.API.{operation}", message.data, reply=message.reply)
+                return
+            request = self._changed(self.requests, operation, message.data)
+            answer = await nats.request(f"$JS.API.{operation}", request, timeout=10)
+            await message.respond(self._changed(self.answers, operation, answer.data))
+
+        subscription = self._client.run(nats.subscribe(f"{self.PREFIX}.>", cb=forward))
+        self._client.run(nats.flush())
+        yield self
+        self._client.run(subscription.unsubscribe())
+
+    @staticmethod
+    def _changed(
+        changes: dict[str, Callable[[dict[str, Any]], dict[str, Any]]], operation: str, document: bytes
+    ) -> bytes:
+        for name, change in changes.items():
+            if operation.startswith(f"{name}."):
+                return json.dumps(change(json.loads(document))).encode()
+        return document
+
+    def count(self, operation: str) -> int:
+        return sum(asked.startswith(f"{operation}.") for asked in self.asked)
+
+
+@pytest.fixture
+def api(nats_py: NatsPy) -> Iterator[Api]:
+    with Api(nats_py).serving() as serving:
+        yield serving
+
+
+def empty_at_first(times: int) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Consumers say that there is nothing, as those do whose replica lags; after so many times the truth."""
+    left = [times]
+
+    def change(answer: dict[str, Any]) -> dict[str, Any]:
+        left[0] -= 1
+        return {**answer, "num_pending": 0} if left[0] >= 0 else answer
+
+    return change
+
+
+@pytest.mark.parametrize("filters", [(), ("1", "2")])
+def test_a_consumer_that_knows_of_nothing_does_not_end_a_range(
+    js: JetStream, nats_py: NatsPy, unique: str, api: Api, filters: tuple[str, ...]
+) -> None:
+    nats_py.create_stream(unique)
+    nats_py.publish_acked((f"{unique}.{i % 3}", b"") for i in range(1, 301))
+    api.answers["CONSUMER.CREATE"] = empty_at_first(3)
+    subjects = [f"{unique}.{name}" for name in filters]
+    read = read_range(JetStream(js.connection, Api.PREFIX), unique, 1, 301, subjects)
+    found = [sequence for _, deliveries in read for sequence in deliveries.stream_sequences().tolist()]
+    assert found == [i for i in range(1, 301) if not filters or str(i % 3) in filters]
+    assert api.count("CONSUMER.CREATE") == 4
+
+
+def test_a_replica_that_never_catches_up_is_given_up_with_a_sentence(
+    js: JetStream, nats_py: NatsPy, unique: str, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "STALL_LIMIT", 0.5)
+    nats_py.create_stream(unique)
+    publish(nats_py, unique, 3)
+    api.answers["CONSUMER.CREATE"] = empty_at_first(10_000)
+    with pytest.raises(NatsTimeoutError, match="stopped delivering at sequence 1, before 4: its replica has no more"):
+        list(read_range(JetStream(js.connection, Api.PREFIX), unique, 1, 4))
+
+
+def test_a_consumer_that_begins_too_early_or_too_late_is_not_used(
+    js: JetStream, nats_py: NatsPy, unique: str, api: Api
+) -> None:
+    nats_py.create_stream(unique)
+    publish(nats_py, unique, 30)
+    begins = iter([4, 20, 9])
+
+    def elsewhere(answer: dict[str, Any]) -> dict[str, Any]:
+        return {**answer, "delivered": {"consumer_seq": 0, "stream_seq": next(begins)}}
+
+    api.answers["CONSUMER.CREATE"] = elsewhere
+    read = read_range(JetStream(js.connection, Api.PREFIX), unique, 10, 31)
+    assert [s for _, deliveries in read for s in deliveries.stream_sequences().tolist()] == list(range(10, 31))
+
+
+def test_a_range_that_ends_with_its_last_message_asks_nothing_more(
+    js: JetStream, nats_py: NatsPy, unique: str, api: Api
+) -> None:
+    nats_py.create_stream(unique)
+    publish(nats_py, unique, 30)
+    assert len(list(read_range(JetStream(js.connection, Api.PREFIX), unique, 1, 31))) >= 1
+    assert [api.count(o) for o in ("CONSUMER.CREATE", "STREAM.INFO", "STREAM.MSG.GET", "CONSUMER.DELETE")] == [
+        1,
+        1,
+        0,
+        1,
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_every_read_is_whole_while_followers_restart_with_and_without_their_stores(
+    cluster: Cluster, unique: str
+) -> None:
+    with NatsPy(cluster.servers[0].url) as client:
+        wait_until(lambda: created(client, unique, num_replicas=3), timeout=60)
+        leader = cluster.of(client.stream_info(unique)["cluster"]["leader"])
+    options = ConnectionOptions(servers=parse_servers(leader.url))
+    followers = [server for server in cluster.servers if server is not leader]
+    ended = threading.Event()
+    failures: list[BaseException] = []
+
+    def in_background(act: Callable[[], None]) -> threading.Thread:
+        def run() -> None:
+            try:
+                while not ended.is_set():
+                    act()
+            except BaseException as error:
+                failures.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        return thread
+
+    def publish_more() -> None:
+        with connect(options) as connection:
+            publisher = Publisher(connection, unique, 256, 60.0)
+            while not ended.wait(0.02):
+                publisher.publish(pa.array([f"{unique}.x"] * 500), pa.array([b"x" * 100] * 500))
+                publisher.drain()
+
+    restarts: list[bool] = []
+
+    def restart_one() -> None:
+        cluster.restart(followers[len(restarts) % 2], wipe=len(restarts) % 4 > 1)
+        restarts.append(True)
+        ended.wait(0.5)
+
+    threads = [in_background(publish_more), in_background(restart_one)]
+    try:
+        with connect(options) as connection:
+            js = JetStream(connection)
+            last = lambda: js.request(f"STREAM.INFO.{unique}")["state"]["last_seq"]  # noqa: E731
+            wait_until(lambda: last() > 5000, timeout=60)
+            short = []
+            for _ in range(200):
+                end = last() + 1
+                read = sum(len(messages) for messages, _ in read_range(js, unique, end - 1000, end))
+                if read != 1000:
+                    short.append(read)
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+    assert not failures
+    assert short == []
+    assert len(restarts) > 3
+
+
+def created(client: NatsPy, stream: str, **config: Any) -> bool:
+    """Make a stream; False while the cluster has no leader yet."""
+    try:
+        client.create_stream(stream, **config)
+    except Exception:
+        return False
+    return True
+
+
+# Limits that remove while a task reads
+
+
+def paused_after_first(reader: NatsReader, act: Callable[[], None]) -> list[int]:
+    """Read the only partition, and do something after its first batch."""
+    (partition,) = reader.partitions()
+    batches = reader.read(partition)
+    found = next(batches).column("sequence").to_pylist()
+    act()
+    return [*found, *rows(batches)]
+
+
+@pytest.fixture
+def small_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nothing be under way when the first rows are handed on that a later removal could not reach."""
+    monkeypatch.setattr(reading, "PULL_MESSAGES", 100)
+
+
+@pytest.mark.usefixtures("small_requests")
+def test_what_the_limits_remove_while_a_task_reads_is_named(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique, max_msgs=2000)
+    publish(nats_py, unique, 2000)
+
+    def remove() -> None:
+        publish(nats_py, unique, 1500)
+
+    with pytest.raises(DataLossError, match=r"now begins at sequence 1501; sequences [0-9]+ to 1500, which were") as e:
+        paused_after_first(batch_reader(nats_server, unique), remove)
+    assert "'failOnDataLoss'" in str(e.value)
+
+
+@pytest.mark.usefixtures("small_requests")
+@pytest.mark.parametrize("subject", [None, "x"])
+def test_without_fail_on_data_loss_rows_and_losses_together_are_the_range(
+    nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture, subject: str | None
+) -> None:
+    nats_py.create_stream(unique, max_msgs=2000)
+    publish(nats_py, unique, 2000)
+    options = {"failOnDataLoss": False, "startingOffsets": f'{{"{unique}": 1}}'}
+    if subject:
+        options["subject"] = f"{unique}.{subject}"
+    with caplog.at_level(logging.WARNING):
+        found = paused_after_first(batch_reader(nats_server, unique, **options), lambda: publish(nats_py, unique, 1500))
+    (record,) = [r for r in caplog.records if "are gone" in r.getMessage()]
+    first, last = record.getMessage().split("sequences ")[1].split(",")[0].split(" to ")
+    assert found == [*range(1, int(first)), *range(int(last) + 1, 2001)]
+    assert int(last) == 1500
+
+
+@pytest.mark.usefixtures("small_requests")
+def test_messages_that_grow_too_old_while_a_task_reads_are_named_at_once(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique, max_age=2_000_000_000)
+    publish(nats_py, unique, 1000)
+
+    def wait() -> None:
+        wait_until(lambda: nats_py.stream_info(unique)["state"]["messages"] == 0, timeout=20)
+
+    began = time.monotonic()
+    with pytest.raises(DataLossError, match=r"now begins at sequence 1001; sequences [0-9]+ to 1000, which were"):
+        paused_after_first(batch_reader(nats_server, unique), wait)
+    assert time.monotonic() - began < reading.STALL_LIMIT  # it does not wait for what cannot come
+
+
+@pytest.mark.usefixtures("small_requests")
+def test_messages_deleted_one_by_one_while_a_task_reads_are_no_loss(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    publish(nats_py, unique, 1000)
+    nats_py.delete_message(unique, 300)
+
+    def delete() -> None:
+        for sequence in (500, 501, 999, 1000):
+            nats_py.delete_message(unique, sequence)
+
+    found = paused_after_first(batch_reader(nats_server, unique), delete)
+    assert found == [s for s in range(1, 1001) if s not in (300, 500, 501, 999, 1000)]
+
+
+@pytest.mark.usefixtures("small_requests")
+def test_a_stream_made_again_while_a_task_reads_is_not_mixed_with_the_old_one(
+    nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def make_again() -> None:
+        nats_py.delete_stream(unique)
+        nats_py.create_stream(unique)
+        publish(nats_py, unique, 2000)
+
+    nats_py.create_stream(unique)
+    publish(nats_py, unique, 2000)
+    with pytest.raises(DataLossError, match=r"was deleted and made again at .*; sequences [0-9]+ to 2000, which"):
+        paused_after_first(batch_reader(nats_server, unique), make_again)
+    with caplog.at_level(logging.WARNING):
+        found = paused_after_first(batch_reader(nats_server, unique, failOnDataLoss=False), make_again)
+    assert found == list(range(1, len(found) + 1))
+    assert f"sequences {len(found) + 1} to 2000, which were about to be read, are gone" in caplog.text
+
+
+# A stream whose beginning moves
+
+
+@contextmanager
+def publishing(server: Server, stream: str) -> Iterator[list[int]]:
+    """Publish as fast as can be while the block runs; yields a list with the number of messages so far."""
+    count = [0]
+    ended = threading.Event()
+
+    def run() -> None:
+        with connect(ConnectionOptions(servers=parse_servers(server.url))) as connection:
+            publisher = Publisher(connection, stream, 500, 60.0)
+            while not ended.is_set():
+                publisher.publish(pa.array([f"{stream}.x"] * 500), pa.array([b"x" * 50] * 500))
+                publisher.drain()
+                count[0] += 500
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield count
+    finally:
+        ended.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("starting", [{}, {"startingTimestamp": "2020-01-01"}])
+def test_a_busy_stream_can_be_read_from_its_beginning(
+    nats_server: Server, nats_py: NatsPy, unique: str, starting: dict[str, str]
+) -> None:
+    nats_py.create_stream(unique, max_msgs=20_000)
+    with publishing(nats_server, unique) as count:
+        wait_until(lambda: count[0] > 25_000, timeout=60)
+        for _ in range(5):
+            reader = batch_reader(nats_server, unique, **starting)
+            (partition,) = reader.partitions()
+            before = count[0]
+            wait_until(lambda before=before: count[0] > before + 1000)  # its beginning moves behind the plan
+            try:
+                found = rows(reader.read(partition))
+            except DataLossError:  # the publisher has overtaken the reader
+                continue
+            assert found == list(range(found[0], partition.end))
+            assert found[0] > partition.start
+
+
+def test_a_streaming_query_from_earliest_begins_with_what_there_is(
+    nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    nats_py.create_stream(unique, max_msgs=1000)
+    publish(nats_py, unique, 1000)
+    reader = stream_reader(nats_server, unique, startingOffsets="earliest")
+    start = reader.initialOffset()
+    publish(nats_py, unique, 300)
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    publish(nats_py, unique, 200)
+    (partition,) = reader.partitions(start, end)
+    with caplog.at_level(logging.WARNING):
+        assert rows(reader.read(partition)) == list(range(501, 1301))
+    assert "sequences 301 to 500 were removed before the first message was read" in caplog.text
+    publish(nats_py, unique, 1000)  # from the second micro-batch on it is a loss
+    with pytest.raises(DataLossError, match="sequences 1301 to 1500, which the query had still to read, are gone"):
+        reader.latestOffset(end, reader.getDefaultReadLimit())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("limit", [{"max_msgs": 20_000}, {"max_age": 500_000_000}, {"max_bytes": 3_000_000}])
+def test_under_a_publisher_at_full_speed_every_row_is_right_and_what_is_missing_is_named(
+    nats_server: Server, nats_py: NatsPy, unique: str, limit: dict[str, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    nats_py.create_stream(unique, **limit)
+    reader = stream_reader(
+        nats_server, unique, startingOffsets="earliest", failOnDataLoss=False, maxRecordsPerPartition=5000
+    )
+    seen = named = 0
+    with publishing(nats_server, unique) as count, caplog.at_level(logging.WARNING):
+        wait_until(lambda: count[0] > 30_000, timeout=60)
+        offset = reader.initialOffset()
+        position = offset[unique]["next"]
+        until = time.monotonic() + 8
+        while time.monotonic() < until:
+            caplog.clear()
+            end = reader.latestOffset(offset, reader.getDefaultReadLimit())
+            found = [s for partition in reader.partitions(offset, end) for s in rows(reader.read(partition))]
+            missing = set(range(position, end[unique]["next"])) - set(found)
+            assert len(found) == len(set(found))
+            assert found == sorted(found)
+            for record in caplog.records:
+                missing -= sequences_in(record.getMessage())
+            assert not missing
+            seen += len(found)
+            named += end[unique]["next"] - position - len(found)
+            offset, position = end, end[unique]["next"]
+    assert seen
+
+
+def sequences_in(sentence: str) -> set[int]:
+    """The sequences that a sentence names: `sequences 1 to 3, 5 and 7 to 9, which …`."""
+    listed = sentence.split("sequence")[-1].removeprefix("s ").split(", which")[0].split(" were removed")[0]
+    found: set[int] = set()
+    for part in listed.replace(" and ", ", ").split(", "):
+        first, _, last = part.strip().partition(" to ")
+        found |= set(range(int(first), int(last or first) + 1))
+    return found
+
+
+# Rows that are taken slowly
+
+
+@pytest.fixture
+def impatient(server_factory: ServerFactory) -> Iterator[tuple[Server, NatsPy]]:
+    """A server that closes a connection which does not take bytes for a fifth of a second, not for ten seconds."""
+    server = server_factory('write_deadline: "200ms"')
+    with NatsPy(server.url) as client:
+        yield server, client
+
+
+def test_a_task_whose_rows_are_taken_slowly_comes_to_its_end(
+    impatient: tuple[Server, NatsPy], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    server, client = impatient
+    monkeypatch.setattr(reading, "SLOW", 0.1)
+    monkeypatch.setattr(reading, "PULL_BYTES", 16 << 20)  # more than the sockets hold
+    client.create_stream("S")
+    publish(client, "S", 2000, b"x" * 10_000)
+    reader = batch_reader(server, "S")
+    (partition,) = reader.partitions()
+    found: list[int] = []
+    with caplog.at_level(logging.INFO):
+        for batch in reader.read(partition):
+            found += batch.column("sequence").to_pylist()
+            if len(found) < 800:
+                time.sleep(0.6)  # what is done with the rows
+    assert found == list(range(1, 2001))
+    assert caplog.text.count("over another connection") == 1  # from then on nothing is in flight meanwhile
+
+
+def test_a_connection_that_is_lost_before_it_has_brought_a_row_is_an_error(
+    server_factory: ServerFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = server_factory()
+    with NatsPy(server.url) as client:
+        client.create_stream("S")
+        publish(client, "S", 10)
+    reader = batch_reader(server, "S")
+    (partition,) = reader.partitions()
+    server.kill()
+    with pytest.raises(NatsConnectionError, match="no NATS server could be reached"):
+        rows(reader.read(partition))
+
+
+# Limits of streams and accounts
+
+
+def test_the_most_messages_of_a_pull_request_are_asked_for_where_they_are_limited(
+    server_factory: ServerFactory,
+) -> None:
+    server = server_factory("jetstream { limits { max_request_batch: 500 } }")
+    with NatsPy(server.url) as client:
+        client.create_stream("S")
+        publish(client, "S", 3000)
+    reader = batch_reader(server, "S")
+    assert rows(reader.read(reader.partitions()[0])) == list(range(1, 3001))
+
+
+def test_a_pull_request_that_is_too_large_is_made_smaller(
+    js: JetStream, nats_py: NatsPy, unique: str, api: Api
+) -> None:
+    """As a server does that does not say so before: here a consumer's own limit, which is hidden from its reader."""
+
+    nats_py.create_stream(unique)
+    publish(nats_py, unique, 100)
+    api.requests["CONSUMER.CREATE"] = lambda request: {**request, "config": {**request["config"], "max_batch": 7}}
+    api.answers["CONSUMER.CREATE"] = lambda answer: {**answer, "config": {**answer["config"], "max_batch": 0}}
+    read = read_range(JetStream(js.connection, Api.PREFIX), unique, 1, 101)
+    assert [s for _, deliveries in read for s in deliveries.stream_sequences().tolist()] == list(range(1, 101))
+
+
+def test_consumers_live_no_longer_than_the_stream_lets_them(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique, consumer_limits={"inactive_threshold": 10_000_000_000})
+    publish(nats_py, unique, 100)
+    reader = batch_reader(nats_server, unique)
+    assert rows(reader.read(reader.partitions()[0])) == list(range(1, 101))
+
+
+def test_tasks_wait_for_a_place_where_a_stream_may_have_few_consumers(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique, max_consumers=2)
+    publish(nats_py, unique, 800)
+    reader = batch_reader(nats_server, unique, minPartitions=8)
+    with ThreadPoolExecutor(8) as pool:
+        found = [s for part in pool.map(lambda p: rows(reader.read(p)), reader.partitions()) for s in part]
+    assert found == list(range(1, 801))
+
+
+def test_a_place_that_does_not_become_free_is_an_error_that_says_what_to_do(
+    nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumers, "PLACE_TIMEOUT", 0.5)
+    nats_py.create_stream(unique, max_consumers=1)
+    publish(nats_py, unique, 10)
+    config = {"durable_name": "other", "ack_policy": "explicit"}
+    nats_py.api(f"CONSUMER.DURABLE.CREATE.{unique}.other", {"stream_name": unique, "config": config})
+    reader = batch_reader(nats_server, unique)
+    with pytest.raises(JetStreamError, match=r"max_consumers\) for 0.5 s; each task .* raise the limit, or run fewer"):
+        rows(reader.read(reader.partitions()[0]))
+
+
+# What a micro-batch is planned from
+
+
+def micro_batches(reader: NatsStreamReader, offset: dict[str, Any]) -> list[list[int]]:
+    """Read on until there is nothing more, with a maximum of messages for each micro-batch."""
+    found = []
+    while (end := reader.latestOffset(offset, reader.getDefaultReadLimit())) != offset:
+        found.append([s for p in reader.partitions(offset, end) for s in rows(reader.read(p))])
+        offset = end
+    return found
+
+
+@pytest.mark.parametrize("subject", [{}, {"subject": "x"}])
+def test_holes_make_no_empty_micro_batches(
+    nats_server: Server, nats_py: NatsPy, unique: str, subject: dict[str, str]
+) -> None:
+    nats_py.create_stream(unique)
+    publish(nats_py, unique, 500)
+    for start, end in ((2, 250), (251, 500)):  # leaves 1, 250 and 500
+        for sequence in range(start, end):
+            nats_py.delete_message(unique, sequence)
+    options = {name: f"{unique}.{value}" for name, value in subject.items()}
+    reader = stream_reader(nats_server, unique, startingOffsets="earliest", maxOffsetsPerTrigger=10, **options)
+    assert micro_batches(reader, reader.initialOffset()) == [[1], [250], [500]]
+
+
+def test_a_micro_batch_is_planned_from_its_offsets_and_nothing_else(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    options = {"startingOffsets": "earliest", "subject": f"{unique}.rare", "minPartitions": 2}
+    first = stream_reader(nats_server, unique, **options)
+    publish(nats_py, unique, 10, subject="rare")
+    start = first.initialOffset()
+    begun = first.latestOffset(start, first.getDefaultReadLimit())
+    publish(nats_py, unique, 500, subject="other")
+    first._seen = None  # as if a moment had passed
+    assert first.latestOffset(begun, first.getDefaultReadLimit()) == begun  # searched in vain
+    publish(nats_py, unique, 500, subject="rare")
+    first._seen = None
+    end = first.latestOffset(begun, first.getDefaultReadLimit())
+    plan = first.partitions(begun, end)
+    nats_py.purge_stream(unique, seq=400)
+    after_restart = stream_reader(nats_server, unique, **options)
+    assert after_restart.partitions(begun, end) == plan
+    assert [s for p in plan for s in rows(after_restart.read(p))] == list(range(511, 1011))
+
+
+def test_the_first_micro_batch_is_the_same_when_a_new_query_is_started_again(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    """Spark keeps no offset before the first micro-batch: it asks again where the query begins."""
+    nats_py.create_stream(unique)
+    publish(nats_py, unique, 10)
+    query = stream_reader(nats_server, unique)  # from latest
+    start = query.initialOffset()
+    publish(nats_py, unique, 10)
+    end = query.latestOffset(start, query.getDefaultReadLimit())
+    publish(nats_py, unique, 10)
+    again = stream_reader(nats_server, unique)
+    plan = again.partitions(again.initialOffset(), end)
+    assert plan == query.partitions(start, end)
+    assert [s for p in plan for s in rows(again.read(p))] == list(range(11, 21))
+
+
+def test_micro_batches_of_which_the_offsets_were_not_all_kept_are_read_as_one(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    """As with Spark's asynchronous progress tracking."""
+    nats_py.create_stream(unique)
+    reader = stream_reader(nats_server, unique, startingOffsets="earliest", maxOffsetsPerTrigger=10)
+    publish(nats_py, unique, 30)
+    first = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    second = reader.latestOffset(first, reader.getDefaultReadLimit())
+    third = reader.latestOffset(second, reader.getDefaultReadLimit())
+    assert [s for p in reader.partitions(first, third) for s in rows(reader.read(p))] == list(range(11, 31))
+
+
+def test_checkpoints_without_the_beginning_of_a_micro_batch_are_understood(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    created = nats_py.create_stream(unique)["created"]
+    publish(nats_py, unique, 30)
+    reader = stream_reader(nats_server, unique)
+    start, end = ({unique: {"created": created, "next": following}} for following in (6, 21))
+    assert [s for p in reader.partitions(start, end) for s in rows(reader.read(p))] == list(range(6, 21))
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ({"startingTimestamp": "2999-12-31", "endingOffsets": '{"%s": 5}'}, []),
+        ({"startingTimestamp": "2999-12-31"}, []),
+        ({"startingOffsets": '{"%s": 11}'}, []),
+        ({"startingOffsets": '{"%s": 8}', "endingTimestamp": "2020-01-01"}, None),
+    ],
+)
+def test_a_batch_that_begins_in_the_future_is_empty_and_one_that_ends_before_its_beginning_is_refused(
+    nats_server: Server, nats_py: NatsPy, unique: str, options: dict[str, str], found: list[int] | None
+) -> None:
+    nats_py.create_stream(unique)
+    publish(nats_py, unique, 10)
+    reader = batch_reader(nats_server, unique, **{name: value.replace("%s", unique) for name, value in options.items()})
+    if found is None:
+        with pytest.raises(OptionError, match="ends before sequence 1 and is to begin at 8; check the starting and"):
+            reader.partitions()
+    else:
+        assert [s for partition in reader.partitions() for s in rows(reader.read(partition))] == found

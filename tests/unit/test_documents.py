@@ -1,0 +1,61 @@
+"""What is taken out of the server's documents."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from spark_nats.protocol.documents import nanoseconds
+from tests.unit.strategies import property_settings
+
+ZONES = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
+
+
+@property_settings(300)
+@given(st.datetimes(timezones=st.one_of(st.just(UTC), ZONES)), st.integers(0, 999), st.booleans())
+@example(datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=14))), 0, True)
+@example(datetime.max.replace(tzinfo=timezone(timedelta(hours=-14))), 999, True)
+@example(datetime(2026, 11, 21, 18, 45, 31, 100000, tzinfo=UTC), 0, True)
+def test_a_time_is_read_to_the_nanosecond(time: datetime, beyond: int, short: bool) -> None:
+    fraction = f"{time.microsecond:06}{beyond:03}"
+    fraction = fraction.rstrip("0") if short else fraction  # Go leaves out the zeros at the end
+    zone = time.isoformat()[-6:].replace("+00:00", "Z")
+    text = time.replace(microsecond=0, tzinfo=None).isoformat() + (f".{fraction}" if fraction else "") + zone
+    since = time - datetime(1970, 1, 1, tzinfo=UTC)
+    expected = ((since.days * 86400 + since.seconds) * 10**6 + since.microseconds) * 1000 + beyond
+    assert nanoseconds({"message": {"time": text}}, "message", "time") == expected
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        5,
+        True,
+        [],
+        "",
+        "now",
+        "2026-11-21",
+        "2026-11-21T18:45:31",  # of which zone?
+        "2026-11-21 18:45:31Z",
+        "2026-13-21T18:45:31Z",
+        "2026-02-30T18:45:31Z",
+        "2026-11-21T18:45:61Z",
+        "0000-11-21T18:45:31Z",
+        "12026-11-21T18:45:31Z",
+        "-2026-11-21T18:45:31Z",
+        "2026-11-21T18:45:31.Z",
+        "2026-11-21T18:45:31.1234567890Z",
+        "2026-11-21T18:45:31.12 Z",
+        "2026-11-21T18:45:31+99:00",
+        "2026-11-21T18:45:31Z\n",
+        "٢٠٢٦-11-21T18:45:31Z",
+    ],
+)
+def test_what_is_no_time_is_refused(value: Any) -> None:
+    with pytest.raises(ValueError, match="'created' is not a time"):
+        nanoseconds({"created": value}, "created")

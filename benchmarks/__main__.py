@@ -15,7 +15,7 @@ from benchmarks.measure import progress
 from benchmarks.settings import Settings
 from spark_nats.options import options_of_urls
 
-SUITES = ("codec", "client", "spark", "cost")
+SUITES = ("codec", "client", "filters", "spark", "cost")
 RESULTS = Path(__file__).parent / "results"
 
 

@@ -213,15 +213,15 @@ def _publish_stream(settings: Settings, server: Server, c: NatsC, skipped: list[
             return Sample(messages, seconds)
         return Sample(messages, seconds, extra={**spent, "server MB before": before, "server MB after": after})
 
-    def ours(prefix: str | None, stream: str) -> float:
-        return paths.publish_stream(server.url, stream, subjects, payloads, _BATCH, prefix)
+    def ours(with_ids: bool, stream: str) -> float:
+        return paths.publish_stream(server.url, stream, subjects, payloads, _BATCH, with_ids)
 
     def in_c(ids: int, stream: str) -> float:
         return c.run("jspub", server.url, "keep.", count, _SIZE, _C_WINDOW, ids)[1]
 
     contenders = [
-        Contender(OURS, lambda: sample(count, partial(ours, None)), "without headers"),
-        Contender("spark-nats, message ids", lambda: sample(count, partial(ours, "3f81c09a-0-0-"))),
+        Contender(OURS, lambda: sample(count, partial(ours, False)), "without headers"),
+        Contender("spark-nats, message ids", lambda: sample(count, partial(ours, True)), "made of what rows say"),
     ]
     if not c.missing:
         contenders += [

@@ -5,6 +5,7 @@ What is timed is CPU time, of all threads together: what one core would take, wh
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -19,6 +20,7 @@ from benchmarks.settings import Settings
 from benchmarks.targets import OURS
 from spark_nats.client.transport import CHUNK
 from spark_nats.options import parse_write
+from spark_nats.protocol.subjects import SubjectMatcher, matches
 from spark_nats.sink.columns import RowChecker
 from spark_nats.source.columns import RowBuilder
 
@@ -34,6 +36,8 @@ def run(settings: Settings) -> Iterator[Comparison]:
     """Measure everything."""
     yield from _decoding(settings)
     yield from _encoding(settings)
+    yield _identifying(settings)
+    yield from _matching(settings)
 
 
 class _Wire:
@@ -188,3 +192,75 @@ def _encoding(settings: Settings) -> Iterator[Comparison]:
             ],
             settings.rounds,
         )
+
+
+def _identifying(settings: Settings) -> Comparison:
+    count = (settings.megabytes << 20) // 200
+    subjects, payloads = data.columns(count, 128)
+    few = slice(0, count // 4)
+
+    def ours() -> Sample:
+        with timed(time.process_time) as seconds:
+            found = paths.message_ids(subjects, payloads, _BATCH)
+        if found != count:
+            raise AssertionError(f"{found} ids were given to {count} rows")
+        return Sample(count, seconds())
+
+    def one_by_one() -> Sample:
+        empty = hashlib.blake2b(digest_size=12, key=bytes(64))
+        with timed(time.process_time) as seconds:
+            for subject, payload in zip(subjects[few].to_pylist(), payloads[few].to_pylist(), strict=True):
+                hashed = empty.copy()
+                hashed.update(subject.encode())
+                hashed.update(payload)
+                hashed.digest()
+        return Sample(few.stop, seconds())
+
+    contenders = [
+        Contender(OURS, ours, f"of subject, headers (there are none) and payload, {_BATCH} rows at a time, one task"),
+        Contender("blake2b, one by one", one_by_one, "hashlib's, of subject and payload; neither text nor counting"),
+    ]
+    remarks = ["CPU time; spark-nats also counts the rows that were equal before, and makes text of the hashes"]
+    title = "codec: message ids from content, 128 bytes"
+    return compare(title, "blake2b, one by one", contenders, settings.rounds, remarks)
+
+
+def _matching(settings: Settings) -> Iterator[Comparison]:
+    count = max(_BATCH, settings.megabytes * 5000)
+    subjects = [f"orders.eu.{i % 100_000}.x" for i in range(count)]
+    column = pa.array([subject.encode() for subject in subjects], pa.binary())
+    batches = [column[rows] for rows in data.slices(count, _BATCH)]
+    fifty = [f"orders.*.{i}.x" for i in range(50)]
+    few = subjects[: count // 100]
+
+    def ours(filters: list[str]) -> Sample:
+        matcher = SubjectMatcher(filters)
+        if matcher.match(column[: len(few)]).tolist() != one_by_one(filters):
+            raise AssertionError(f"subjects were matched wrongly with {filters}")
+        with timed(time.process_time) as seconds:
+            for batch in batches:
+                paths.match(matcher, batch)
+        return Sample(count, seconds())
+
+    def one_by_one(filters: list[str]) -> list[bool]:
+        return [any(matches(each, subject) for each in filters) for subject in few]
+
+    def theirs() -> Sample:
+        with timed(time.process_time) as seconds:
+            one_by_one(fifty)
+        return Sample(len(few), seconds())
+
+    yield compare(
+        targets.MATCH,
+        "50 wildcards, one by one",
+        [
+            Contender("1 beginning", partial(ours, ["orders.>"]), "orders.>"),
+            Contender("1 wildcard", partial(ours, fifty[:1]), "orders.*.0.x, and so on; literal: orders.eu.0.x"),
+            Contender("10 wildcards", partial(ours, fifty[:10])),
+            Contender("50 wildcards", partial(ours, fifty)),
+            Contender("50 literal", partial(ours, subjects[:50])),
+            Contender("50 wildcards, one by one", theirs, "each subject against each filter, in Python"),
+        ],
+        settings.rounds,
+        [f"CPU time; subjects as orders.eu.4711.x, {_BATCH} at a time"],
+    )

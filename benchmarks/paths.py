@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -20,13 +19,16 @@ from pyspark.sql.types import (
 
 from benchmarks import data, environment, raw
 from spark_nats.jetstream import JetStream, Publisher
-from spark_nats.jetstream.reading import Delivered, read_range
+from spark_nats.jetstream.reading import Delivered, RangeReader, read_range
+from spark_nats.jetstream.searching import Search
 from spark_nats.options import parse_write
 from spark_nats.protocol.acks import Deliveries
 from spark_nats.protocol.decoder import Decoder
 from spark_nats.protocol.encoder import cut_into_parts, encode_message, encode_messages
-from spark_nats.protocol.headers import HEADERS_TYPE, HeaderLines, encode_blocks, flatten
+from spark_nats.protocol.headers import MSG_ID, encode_blocks, flatten, wrap_lines
 from spark_nats.protocol.messages import Messages
+from spark_nats.protocol.subjects import SubjectMatcher
+from spark_nats.sink.message_ids import MessageIds
 from spark_nats.sink.writers import write_partition
 from spark_nats.source.columns import RowBuilder
 
@@ -41,6 +43,7 @@ SCHEMA = (
     .add("timestamp", TimestampType())
 )
 _ROWS_AT_ONCE = 65536  # as in spark_nats/sink
+_QUERY = "3f81c09a-6f2e-4b6c-9d55-0a1b2c3d4e5f"
 _MAX_IN_FLIGHT = parse_write({"stream": "ANY", "subject": "any"}, streaming=False).max_in_flight
 
 
@@ -76,6 +79,11 @@ def encode_with_blocks(subjects: pa.Array, payloads: pa.Array, blocks: pa.Array 
     return size
 
 
+def match(matcher: SubjectMatcher, subjects: pa.BinaryArray) -> int:
+    """Match a batch of subjects and return how many match."""
+    return int(np.count_nonzero(matcher.match(subjects)))
+
+
 def copy(chunks: Iterable[bytes]) -> None:
     """Copy the bytes into a buffer that stays: what the memory allows."""
     target = np.empty(max(map(len, chunks)), np.uint8)
@@ -89,6 +97,34 @@ def read_stream(url: str, stream: str, start: int, end: int) -> int:
     count = 0
     with environment.connect(url) as connection:
         for delivered in read_range(JetStream(connection), stream, start, end):
+            count += rows.build(delivered, stream).num_rows
+    return count
+
+
+class _Fixed(Search):
+    """A search that stays on one side, to compare with one that chooses."""
+
+    def __init__(self, by_server: bool) -> None:
+        super().__init__(filtered=True)
+        self.by_server = by_server
+
+    def begin(self, share: float, average_size: float) -> None:
+        """Change nothing."""
+
+    def change(self, seconds: float, passed: int, remaining: int) -> bool:
+        """Change nothing."""
+        return False
+
+
+def read_filtered(url: str, stream: str, end: int, filters: list[str], by_server: bool | None) -> int:
+    """Read what matches to Arrow and return the rows; None lets the reader choose who searches."""
+    rows = RowBuilder(SCHEMA)
+    count = 0
+    with environment.connect(url) as connection:
+        reader = RangeReader(stream, 1, end, filters)
+        if by_server is not None:
+            reader._search = _Fixed(by_server)
+        for delivered in reader.read(JetStream(connection)):
             count += rows.build(delivered, stream).num_rows
     return count
 
@@ -125,25 +161,34 @@ def publish(url: str, subjects: pa.Array, payloads: pa.Array, batch: int) -> flo
 
 
 def publish_stream(
-    url: str, stream: str, subjects: pa.Array, payloads: pa.Array, batch: int, id_prefix: str | None = None
+    url: str, stream: str, subjects: pa.Array, payloads: pa.Array, batch: int, with_ids: bool = False
 ) -> float:
     """Publish to a stream as the sink does, wait for all acknowledgements, and return the seconds."""
+    ids = MessageIds(_QUERY, "0", 0)
     with environment.connect(url) as connection:
         began = time.perf_counter()
         publisher = Publisher(connection, stream, _MAX_IN_FLIGHT, 60.0)
         for rows in data.slices(len(subjects), batch):
             headers = None
-            if id_prefix is not None:
-                numbers = pa.array(np.arange(rows.start, rows.stop)).cast(pa.string())
-                ids = pc.binary_join_element_wise(id_prefix, numbers, "")
-                headers = encode_blocks(_no_headers(len(ids)), [("Nats-Msg-Id", ids)])
+            if with_ids:
+                lines = _no_lines(rows.stop - rows.start)
+                headers = wrap_lines(lines, [(MSG_ID, ids.give(subjects[rows], lines, payloads[rows]))])
             publisher.publish(subjects[rows], payloads[rows], headers)
         publisher.drain()
         return time.perf_counter() - began
 
 
-def _no_headers(rows: int) -> HeaderLines:
-    return flatten(pa.array([], HEADERS_TYPE))._replace(rows=rows)
+def message_ids(subjects: pa.Array, payloads: pa.Array, batch: int) -> int:
+    """Give the rows of one task their message ids, and return how many there are."""
+    ids = MessageIds(_QUERY, "0", 0)
+    return sum(
+        len(ids.give(subjects[rows], _no_lines(rows.stop - rows.start), payloads[rows]))
+        for rows in data.slices(len(subjects), batch)
+    )
+
+
+def _no_lines(rows: int) -> pa.StringArray:
+    return pa.repeat("", rows)
 
 
 def write_checked(options: dict[str, str], columns: dict[str, pa.Array], batch: int) -> float:

@@ -18,8 +18,8 @@ from benchmarks import data, environment
 from spark_nats.client.servers import parse_servers
 from spark_nats.client.transport import CHUNK
 from spark_nats.jetstream import JetStream
-from spark_nats.jetstream.reading import HEARTBEAT, PULL_BYTES, PULL_EXPIRES, PULL_MESSAGES
-from spark_nats.jetstream.streams import create_consumer, delete_consumer
+from spark_nats.jetstream.consumers import create_consumer, delete_consumer
+from spark_nats.jetstream.reading import HEADROOM, HEARTBEAT, PULL_BYTES, PULL_EXPIRES, PULL_MESSAGES
 
 GO, CREDIT = "bench.go", "bench.credit"
 PART_MESSAGES = 16_384
@@ -86,12 +86,11 @@ def drain_range(url: str, stream: str, start: int, end: int) -> tuple[float, flo
         js = JetStream(ours)
         inbox = f"_INBOX.{secrets.token_hex(8)}"
         began = time.monotonic()
-        config = {"deliver_policy": "by_start_sequence", "opt_start_seq": start}
-        consumer = create_consumer(js, stream, config)["name"]
+        consumer = create_consumer(js, stream, start).name
         connection.send(b"SUB %b 1\r\n" % inbox.encode())
         count = end - start
         seen = asked = given_up = 0
-        limit = max(PULL_BYTES, ours.info.max_payload + 64 * 1024)
+        limit = max(PULL_BYTES, ours.info.max_payload + HEADROOM)
         chunks = connection.chunks()
         tail = b""
         silences = 0

@@ -35,6 +35,11 @@ class Settings:
         return 50_000 if self.quick else 600_000
 
     @property
+    def filtered(self) -> int:
+        """Messages of a stream that is read with filters."""
+        return 60_000 if self.quick else 300_000
+
+    @property
     def long_read(self) -> int:
         """Messages that one worker reads to show that its memory stays flat."""
         return 2_000_000 if self.quick else 10_000_000

@@ -46,10 +46,12 @@ DECODE_HEADERS = "codec: decode HMSG with two headers, 128 bytes, all columns"
 DECODE_HOSTILE = "codec: decode payloads full of CRLF and fake frames, 128 bytes, all seven columns"
 ENCODE_PUB = "codec: encode PUB, 128 bytes"
 ENCODE_HPUB = "codec: encode HPUB with two headers, 128 bytes"
+MATCH = "codec: subject filters, matched here"
 READ_STREAM = "client: JetStream stream to Arrow, all columns, one connection"
 SUBSCRIBE = "client: core subscribe to Arrow"
 PUBLISH = "client: Arrow to core publish, flushed"
 PUBLISH_STREAM = "client: Arrow to acknowledged JetStream publish"
+FILTERS = {share: f"filters: {share}% of a stream to Arrow" for share in (1, 10, 50, 100)}
 SPARK_READ = "spark: stream to DataFrame (noop sink)"
 SPARK_WRITE = "spark: DataFrame to stream, acknowledged"
 SPARK_TRIGGER = "spark: a trigger with one message"
@@ -64,6 +66,8 @@ TARGETS = [
     _ratio(ENCODE_PUB, OURS, 15, "nats-py"),
     _rate(ENCODE_HPUB, OURS, 2.5),
     _ratio(ENCODE_HPUB, OURS, 15, "nats-py"),
+    _rate(MATCH, "1 beginning", 10),
+    _rate(MATCH, "50 wildcards", 3),
     _ratio(READ_STREAM, OURS, 0.85, "raw drain"),
     _ratio(READ_STREAM, OURS, 1.2, "nats.c, ordered consumer"),
     _ratio(READ_STREAM, OURS, 15, "nats-py"),

@@ -66,6 +66,7 @@ class NatsServer:
         store_dir: Where JetStream keeps its streams. It is made if missing and never removed. None means a
             temporary directory that :meth:`stop` removes.
         ready_timeout: Seconds that the server has to become ready.
+        binary: The nats-server program, or None for the one that :func:`find_binary` finds.
 
     Attributes:
         port: The client port. 0 until the server has first been started, unless it was given.
@@ -81,6 +82,7 @@ class NatsServer:
         port: int | None = None,
         store_dir: str | Path | None = None,
         ready_timeout: float = 10.0,
+        binary: str | Path | None = None,
     ) -> None:
         self.port = port or 0
         self.monitoring_url = ""
@@ -88,6 +90,7 @@ class NatsServer:
         self._jetstream = jetstream
         self._store_dir = store_dir
         self._ready_timeout = ready_timeout
+        self._binary = binary
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
         self._directory: tempfile.TemporaryDirectory[str] | None = None
@@ -134,7 +137,7 @@ class NatsServer:
         """
         if self.running:
             return self
-        binary = find_binary()
+        binary = self._binary or find_binary()
         if self._directory is None:
             self._directory = tempfile.TemporaryDirectory(prefix="spark-nats-", ignore_cleanup_errors=True)
         directory = Path(self._directory.name)

@@ -385,14 +385,27 @@ OPTIONS: tuple[Option, ...] = (
         "",
         "core NATS, streaming: directory or URI where micro-batches are kept until they are processed",
     ),
-    Option("maxInFlight", "write", _whole_number, "8192", "most rows sent and not yet acknowledged, per task"),
-    Option("ackTimeout", "write", _duration, "10s", "time without any acknowledgement after which a task fails"),
+    Option(
+        "maxInFlight",
+        "write",
+        _whole_number,
+        "8192",
+        "most rows sent and not yet acknowledged, per task; fewer while the stream is given too much",
+    ),
+    Option("ackTimeout", "write", _duration, "10s", "time without any row being stored after which a task fails"),
     Option(
         "deduplicate",
         "write",
         _boolean,
         "true in streaming, false in batch",
         "give every row a message id, so that a replay is not stored twice",
+    ),
+    Option(
+        "controlHeaders",
+        "write",
+        _boolean,
+        "false",
+        "send headers whose names begin with `Nats-` too, on which servers act; else they are left out",
     ),
     Option(
         "echo", "write", _boolean, "true", "core NATS: whether a connection may be sent what it has itself published"
@@ -457,6 +470,7 @@ class WriteOptions:
     max_in_flight: int = 8192
     ack_timeout: float = 10.0
     deduplicate: bool = False
+    control_headers: bool = False
     create_stream: dict[str, Any] | None = None
 
 
@@ -607,6 +621,7 @@ def parse_read(options: Mapping[str, str] | Settings, streaming: bool) -> ReadOp
             raise OptionError("option 'endingOffsets' is earliest, where a batch read has nothing to read; use latest")
     _check_streams("startingOffsets", starting, streams)
     _check_streams("endingOffsets", ending, streams)
+    _check_order(starting, ending)
     filters = _value("subject", given["subject"], _filters) if "subject" in given else ()
     return ReadOptions(
         connection=settings.connection,
@@ -621,7 +636,6 @@ def parse_read(options: Mapping[str, str] | Settings, streaming: bool) -> ReadOp
         fail_on_data_loss=given.get("failOnDataLoss", True),
         filter_pushdown=given.get("filterPushdown", False),
         create_stream=_stream_config(given, streams, filters),
-    _check_order(starting, ending)
     )
 
 
@@ -683,6 +697,7 @@ def parse_write(options: Mapping[str, str] | Settings, streaming: bool) -> Write
         max_in_flight=given.get("maxInFlight", 8192),
         ack_timeout=given.get("ackTimeout", 10.0),
         deduplicate=given.get("deduplicate", streaming and bool(streams)),
+        control_headers=given.get("controlHeaders", False),
         create_stream=_stream_config(given, streams, (subject,) if subject else ()),
     )
 
@@ -725,21 +740,6 @@ def _check_streams(name: str, offsets: Offsets | datetime, streams: tuple[str, .
         )
 
 
-def _connection(given: Mapping[str, Any]) -> ConnectionOptions:
-    defaults = ConnectionOptions()
-    keys = [given[name] for name in _LOGINS if isinstance(given.get(name), Credentials)]
-    return ConnectionOptions(
-        servers=given.get("servers", defaults.servers),
-        credentials=keys[0] if keys else Credentials(given.get("user"), given.get("password"), given.get("token")),
-        tls=_tls(given),
-        name=given.get("connectionName", defaults.name),
-        connect_timeout=given.get("connectTimeout", defaults.connect_timeout),
-        request_timeout=given.get("requestTimeout", defaults.request_timeout),
-        ping_interval=given.get("pingInterval", defaults.ping_interval),
-        inbox_prefix=given.get("inboxPrefix", defaults.inbox_prefix),
-        echo=given.get("echo", defaults.echo),
-    )
-
 def _check_order(starting: Offsets | datetime, ending: Offsets | datetime) -> None:
     if isinstance(starting, datetime) and isinstance(ending, datetime) and ending < starting:
         raise OptionError(
@@ -755,6 +755,21 @@ def _check_order(starting: Offsets | datetime, ending: Offsets | datetime) -> No
                     "'startingOffsets'; nothing can be read, so exchange or correct them"
                 )
 
+
+def _connection(given: Mapping[str, Any]) -> ConnectionOptions:
+    defaults = ConnectionOptions()
+    keys = [given[name] for name in _LOGINS if isinstance(given.get(name), Credentials)]
+    return ConnectionOptions(
+        servers=given.get("servers", defaults.servers),
+        credentials=keys[0] if keys else Credentials(given.get("user"), given.get("password"), given.get("token")),
+        tls=_tls(given),
+        name=given.get("connectionName", defaults.name),
+        connect_timeout=given.get("connectTimeout", defaults.connect_timeout),
+        request_timeout=given.get("requestTimeout", defaults.request_timeout),
+        ping_interval=given.get("pingInterval", defaults.ping_interval),
+        inbox_prefix=given.get("inboxPrefix", defaults.inbox_prefix),
+        echo=given.get("echo", defaults.echo),
+    )
 
 
 def _tls(given: Mapping[str, Any]) -> TlsOptions | None:

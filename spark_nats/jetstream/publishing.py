@@ -1,39 +1,71 @@
 """Publishing to a stream with acknowledgements, a column at a time.
 
 The server answers every message on its reply subject, and it does so much faster when it meets the same few subjects
-again and again: it remembers where the last ones led. So there are only :data:`REPLIES` of them, which take turns, and
-at most ``max_in_flight`` rows are unanswered at any time. Answers are decoded as columns and counted for each subject;
-only those that are not a plain success are looked at one by one.
+again and again: it remembers where the last ones led. So there are only :data:`~.refusals.REPLIES` of them, which take
+turns, and a window of rows is unanswered at any time. Answers are decoded as columns and counted for each subject; only
+those that are not a plain success are looked at one by one.
 
 A subject stands for several rows in flight, and a refusal may overtake or lag behind the successes around it. So when a
-row was refused, everything is awaited, and then the row is found by what it lacks: successes carry sequences of the
-stream, which rise with the rows.
+row was refused, everything is awaited, and then it is told which rows were (:mod:`.refusals`).
+
+A stream that is given more than it can take refuses rows with *too many requests* (429). That is back-pressure and no
+error: as in TCP the window is halved and grows again slowly, and what was refused is sent again. A row that was refused
+was not stored, so that is exact; where it cannot be told which rows were refused, they are sent again only if their
+message ids keep the server from storing one twice.
 """
 
 from __future__ import annotations
 
+import contextlib
+import random
+import time
 from collections import deque
 from typing import NamedTuple, NoReturn
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from spark_nats.client.connection import Connection
 from spark_nats.errors import JetStreamError, NatsError, PublishError
-from spark_nats.jetstream.api import WRONG_STREAM, parse_answer
-from spark_nats.protocol.bytecolumns import Positions, decimals, load_words
+from spark_nats.jetstream.api import TOO_MANY_REQUESTS, WRONG_STREAM, parse_answer
+from spark_nats.jetstream.refusals import REPLIES, next_unanswered, reply_of, tell_apart
+from spark_nats.protocol.bytecolumns import Mask, Positions, decimals, gather, load_words
 from spark_nats.protocol.documents import number, text
 from spark_nats.protocol.encoder import cut_into_parts, encode_messages
 from spark_nats.protocol.headers import parse_status
 from spark_nats.protocol.messages import Messages
 
-REPLIES = 512
-"""Reply subjects of a publisher; as many as nats-server keeps in a client's cache of subscriptions."""
+MOST_BYTES = 64 << 20
+"""Bytes of payload that may be unanswered: rows are kept until they are, in case they have to be sent again."""
+_FIRST_WINDOW = 2048  # rows; it doubles while the server takes all that is sent
+_SMALLEST_WINDOW = 16  # rows
+_GROWTH = 1 / 16  # of the window for each window that is stored, once there were too many requests
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.5  # seconds after too many requests
 
 
-class _Part(NamedTuple):
-    first_row: int
+class _Rows(NamedTuple):
+    """Rows that are to be sent or were sent together.
+
+    Attributes:
+        numbers: as they were given.
+        again: whether they may be stored already, by being sent before.
+    """
+
+    numbers: Positions
     subjects: pa.Array
+    payloads: pa.Array
+    headers: pa.Array | None
+    again: bool = False
+
+    def take(self, chosen: slice | Mask) -> _Rows:
+        """Return the chosen ones."""
+
+        def part(column: pa.Array) -> pa.Array:
+            return column[chosen] if isinstance(chosen, slice) else column.filter(pa.array(chosen))
+
+        headers = None if self.headers is None else part(self.headers)
+        return _Rows(self.numbers[chosen], part(self.subjects), part(self.payloads), headers, self.again)
 
 
 class _Answers(NamedTuple):
@@ -44,45 +76,77 @@ class _Answers(NamedTuple):
 
 
 class _Refusal(NamedTuple):
-    row: int
-    words: str
+    reply: int
+    reason: str
+    too_many: bool
 
 
 class Publisher:
     """Publishes rows to one stream over one connection. Rows are numbered from 0 in the order they are given.
 
+    They are stored in that order, except those that the stream refused for a while because it was given too many.
+
     Args:
         connection: carries the messages.
         stream: the stream's name; an answer that does not name it is no acknowledgement.
         max_in_flight: most rows that are sent and not acknowledged.
-        ack_timeout: seconds without any acknowledgement after which the server is given up.
+        ack_timeout: seconds without any row being stored after which the server is given up.
+        identified: whether every row has a message id, so that one that is sent twice is stored once.
     """
 
     def __init__(
-        self, connection: Connection, stream: str, max_in_flight: int = 8192, ack_timeout: float = 10.0
+        self,
+        connection: Connection,
+        stream: str,
+        max_in_flight: int = 8192,
+        ack_timeout: float = 10.0,
+        identified: bool = False,
     ) -> None:
         self._connection = connection
         self._stream = stream
         self._max_in_flight = max_in_flight
         self._ack_timeout = ack_timeout
+        self._identified = identified
         inbox = connection.new_inbox()
         self._replies = pa.array([f"{inbox}.{i}" for i in range(REPLIES)])
         # How an acknowledgement begins, as words of eight bytes, the last of which overlaps the one before.
-        success = f'{{"stream":"{stream}",'.encode()
-        places = [*range(0, len(success) - 8, 8), len(success) - 8]
-        self._success = [(place, int.from_bytes(success[place : place + 8], "little")) for place in places]
+        self._success = f'{{"stream":"{stream}","seq":'.encode()
+        places = [*range(0, len(self._success) - 8, 8), len(self._success) - 8]
+        self._success_words = [(i, int.from_bytes(self._success[i : i + 8], "little")) for i in places]
         self._acks = connection.subscribe(f"{inbox}.*")
-        self._sent = 0
-        self._answered = np.zeros(REPLIES, np.int64)  # on each reply subject
+
+        self._window = float(min(_FIRST_WINDOW, max_in_flight))
+        self._congested = False  # there were too many requests before
+        self._pause = _FIRST_PAUSE
+        self._last_stored = time.monotonic()
+
+        self._given = 0  # rows
+        self._queue: deque[_Rows] = deque()  # to be sent
+        self._sent = 0  # messages: a row that is sent again is another one
+        self._flying: deque[tuple[int, _Rows]] = deque()  # not answered yet, with how many messages were sent before
+        self._flying_bytes = 0
+        self._again = False  # what is in flight may be stored already
         self._stored = 0
-        self._refused = 0
-        self._parts: deque[_Part] = deque()
-        self._recent: deque[_Answers] = deque()  # the last 2 * max_in_flight or more
+        self._duplicates = 0
+
+        self._asked = np.zeros(REPLIES, np.int64)  # messages that were sent with each reply subject
+        self._answered = np.zeros(REPLIES, np.int64)  # and answers to them
+        self._refused = 0  # messages of which it was not told which they are
+        # What a refused row is found by: answers of the last two windows or more, and the subjects of their rows.
+        self._recent: deque[_Answers] = deque()
+        self._recent_size = 0
+        self._forgotten = np.zeros(REPLIES, np.int64)  # answers on each reply subject before the recent ones
+        self._subjects: deque[tuple[int, Positions, pa.Array]] = deque()
 
     @property
     def stored(self) -> int:
-        """How many rows the server has acknowledged."""
+        """How many rows the stream has by the server's acknowledgements."""
         return self._stored
+
+    @property
+    def duplicates(self) -> int:
+        """How many of those rows the stream had before they were first sent here, by their message ids."""
+        return self._duplicates
 
     def publish(self, subjects: pa.Array, payloads: pa.Array, headers: pa.Array | None = None) -> None:
         """Send rows, which must be valid; returns when the last of them is sent, not yet acknowledged.
@@ -96,8 +160,10 @@ class Publisher:
             PublishError: the server refused a row, or stopped answering.
             NatsError: the connection failed; the message says how many rows were acknowledged before.
         """
-        for part in cut_into_parts(payloads, headers, max(1, self._max_in_flight // 4)):
-            self._send_part(subjects[part], payloads[part], None if headers is None else headers[part])
+        numbers = np.arange(self._given, self._given + len(subjects))
+        self._given += len(subjects)
+        self._queue.append(_Rows(numbers, subjects, payloads, headers))
+        self._send_queue()
 
     def drain(self) -> None:
         """Wait until every row is acknowledged.
@@ -106,30 +172,78 @@ class Publisher:
             PublishError: the server refused a row, or stopped answering.
             NatsError: the connection failed.
         """
-        self._wait_for_answers(self._sent)
+        while self._unanswered or self._refused:
+            self._go_on()
+            self._send_queue()
 
     def close(self) -> None:
         """End the subscription to acknowledgements."""
         self._connection.unsubscribe(self._acks)
 
-    def _send_part(self, subjects: pa.Array, payloads: pa.Array, headers: pa.Array | None) -> None:
-        rows = len(subjects)
-        self._wait_for_answers(self._sent + rows - self._max_in_flight)
-        replies = self._replies.take(pa.array(np.arange(self._sent, self._sent + rows) % REPLIES))
-        self._parts.append(_Part(self._sent, subjects))
-        self._sent += rows
+    # Sending
+
+    def _send_queue(self) -> None:
+        """Send what is to be sent, as fast as the window allows."""
+        while self._queue:
+            part = self._cut_head()
+            while self._queue[0] is part and not self._has_room_for(part):
+                self._go_on()
+            if self._queue[0] is part:  # else there are rows before it that are to be sent again
+                self._queue.popleft()
+                self._send(part)
+
+    def _cut_head(self) -> _Rows:
+        """Cut what is sent next off the head of the queue, where it stays."""
+        rows = self._queue.popleft()
+        window = int(self._window)
+        head = rows.take(slice(max(1, window // 4)))
+        part = head.take(next(cut_into_parts(head.payloads, head.headers, window)))
+        if len(part.numbers) < len(rows.numbers):
+            self._queue.appendleft(rows.take(slice(len(part.numbers), None)))
+        self._queue.appendleft(part)
+        return part
+
+    def _has_room_for(self, part: _Rows) -> bool:
+        if self._refused or not self._unanswered:
+            return not self._refused
+        return (
+            self._sent + len(part.numbers) - self._oldest_unanswered() <= self._window
+            and self._flying_bytes + part.payloads.nbytes <= MOST_BYTES
+            and part.again == self._again
+        )
+
+    def _send(self, part: _Rows) -> None:
+        self._again = part.again
+        sent = np.arange(self._sent, self._sent + len(part.numbers))
+        self._flying.append((self._sent, part))
+        self._flying_bytes += part.payloads.nbytes
+        self._subjects.append((self._sent, part.numbers, part.subjects))
+        self._sent += len(part.numbers)
+        reply = reply_of(sent)
+        self._asked += np.bincount(reply, minlength=REPLIES)
+        replies = self._replies.take(pa.array(reply))
         try:
-            self._connection.send(encode_messages(subjects, payloads, replies, headers))
+            self._connection.send(encode_messages(part.subjects, part.payloads, replies, part.headers))
         except NatsError as error:
             self._give_up(str(error), type(error))
 
-    def _wait_for_answers(self, row: int) -> None:
-        """Wait until as many answers have come as the rows before ``row`` need."""
-        first = np.arange(REPLIES)
-        while not self._refused and (first + REPLIES * self._answered).min() < row:
+    # Answers
+
+    @property
+    def _unanswered(self) -> int:
+        """How many messages were sent and not answered."""
+        return self._sent - int(self._answered.sum())
+
+    def _oldest_unanswered(self) -> int:
+        """Return how many messages were sent before the oldest one that is not answered."""
+        return int(next_unanswered(self._answered).min())
+
+    def _go_on(self) -> None:
+        """Take what answers there are; when rows were refused, all of them."""
+        if not self._refused:
             self._take_answers()
         if self._refused:
-            self._report_refusals()
+            self._settle()
 
     def _take_answers(self) -> None:
         try:
@@ -143,83 +257,192 @@ class Publisher:
         valid &= reply < REPLIES
         if valid.all():
             self._answered += np.bincount(reply, minlength=REPLIES)
-        if not valid.all() or (np.arange(REPLIES) + REPLIES * (self._answered - 1)).max() >= self._sent:
+        if not valid.all() or (self._answered > self._asked).any():
             self._give_up("an acknowledgement came that belongs to no row that was sent")
         self._count(messages)
-        self._remember(_Answers(messages, reply))
+        self._recent.append(_Answers(messages, reply))
+        self._recent_size += len(reply)
+        if not self._refused:
+            self._forget()
 
     def _count(self, messages: Messages) -> None:
-        start, end = messages.payload
-        success = end - start >= self._success[-1][0] + 8
-        for place, word in self._success:
-            success &= load_words(messages.buffer, np.where(success, start + place, 0)) == np.uint64(word)
-        refused = sum(isinstance(self._read_answer(messages, int(i)), str) for i in np.flatnonzero(~success))
+        refused = sum(
+            self._refusal(messages, i) is not None for i in np.flatnonzero(~self._successes(messages)).tolist()
+        )
+        stored = len(messages) - refused
         self._refused += refused
-        self._stored += len(messages) - refused
+        self._stored += stored
+        if not self._again:
+            self._duplicates += _count_duplicates(messages)
+        if stored:
+            self._last_stored = time.monotonic()
+            self._pause = _FIRST_PAUSE
+        growth = stored * (_GROWTH if self._congested else 1.0)
+        self._window = min(self._window + growth, float(self._max_in_flight))
 
-    def _remember(self, answers: _Answers) -> None:
-        """Keep what is needed to find a refused row: answers of the rows around it, and their subjects."""
-        keep = 2 * self._max_in_flight
-        self._recent.append(answers)
-        kept = sum(len(chunk.reply) for chunk in self._recent)
-        while not self._refused and kept - len(self._recent[0].reply) >= keep:
-            kept -= len(self._recent.popleft().reply)
-        while self._parts[0].first_row + len(self._parts[0].subjects) <= self._sent - keep:
-            self._parts.popleft()
+    def _successes(self, messages: Messages) -> Mask:
+        """Tell which answers begin as the stream's acknowledgements do."""
+        start, end = messages.payload
+        success: Mask = end - start >= len(self._success)
+        for place, word in self._success_words:
+            success &= load_words(messages.buffer, np.where(success, start + place, 0)) == np.uint64(word)
+        return success
 
-    def _report_refusals(self) -> NoReturn:
-        """Wait for the answers that are still on their way, so that the report is exact; then raise it."""
-        while self._stored + self._refused < self._sent:
+    def _forget(self) -> None:
+        """Let go of rows that were answered, and of answers that are of no more use."""
+        oldest, keep = self._oldest_unanswered(), 2 * int(self._window)
+        while self._flying and self._flying[0][0] + len(self._flying[0][1].numbers) <= oldest:
+            self._flying_bytes -= self._flying.popleft()[1].payloads.nbytes
+        while self._recent_size - len(self._recent[0].reply) >= keep:
+            reply = self._recent.popleft().reply
+            self._recent_size -= len(reply)
+            self._forgotten += np.bincount(reply, minlength=REPLIES)
+        while self._subjects and self._subjects[0][0] + len(self._subjects[0][1]) <= oldest - keep:
+            self._subjects.popleft()
+
+    # Refusals
+
+    def _settle(self) -> None:
+        """Await all answers, and have what was refused as too much sent again.
+
+        Raises:
+            PublishError: a row was refused for another reason, or the server stopped answering.
+        """
+        in_flight = self._sent - self._oldest_unanswered()
+        while self._unanswered:
             try:
                 self._take_answers()
             except PublishError:
+                if all(refusal.too_many for refusal in self._refusals()):
+                    raise
                 break
-        row, words = min(self._find_refusals())
-        message = f"stream {self._stream!r} refused row {row} (subject {self._subject_of(row)!r}): {words}"
-        if self._refused > 1:
-            message += f"; {self._refused} rows were refused in all"
+        refusals = self._refusals()
+        sent = self._recent_messages()
+        found = self._find(sent, refusals)
+        if not all(refusal.too_many for refusal in refusals):
+            self._report(sent, refusals, found)
+        if time.monotonic() - self._last_stored > self._ack_timeout:
+            self._give_up(
+                f"stream {self._stream!r} has refused every row for {self._ack_timeout:g} s: {refusals[0].reason}"
+            )
+        if found is None and not self._identified:
+            self._give_up(
+                f"stream {self._stream!r} refused {len(refusals)} rows ({refusals[0].reason}), and which they are "
+                "cannot be told, so that they cannot be sent again; give the rows message ids (the option "
+                "'deduplicate'), or run fewer tasks at once"
+            )
+        # Without knowing better, every row that shares a reply subject with a refused one is sent again.
+        again = np.isin(reply_of(sent), [refusal.reply for refusal in refusals]) if found is None else found
+        self._stored += len(refusals)  # which were not counted
+        for before, rows in reversed(self._flying):
+            chosen = np.isin(np.arange(before, before + len(rows.numbers)), sent[again])
+            if chosen.any():
+                repeated = rows.take(chosen)._replace(again=rows.again or found is None)
+                self._queue.appendleft(repeated)
+                self._stored -= len(repeated.numbers)
+        self._refused = 0
+        self._flying.clear()
+        self._flying_bytes = 0
+        self._recent.clear()
+        self._recent_size = 0
+        self._forgotten = self._answered.copy()
+
+        self._congested = True
+        self._window = max(float(_SMALLEST_WINDOW), min(self._window, in_flight) / 2)
+        self._window = min(self._window, float(self._max_in_flight))
+        pause, self._pause = random.uniform(0, self._pause), min(2 * self._pause, _LONGEST_PAUSE)  # noqa: S311
+        try:
+            if self._connection.next(self._acks, pause) is not None:
+                self._give_up("an acknowledgement came that belongs to no row that was sent")
+        except NatsError as error:
+            self._give_up(str(error), type(error))
+
+    def _recent_messages(self) -> Positions:
+        """Return which messages, by how many were sent before each, the recent answers are for."""
+        sent = np.arange(int(next_unanswered(self._forgotten).min()), self._sent)
+        recent: Positions = sent[sent // REPLIES >= self._forgotten[reply_of(sent)]]
+        return recent
+
+    def _refusals(self) -> list[_Refusal]:
+        """Return the recent refusals, in the order in which they came."""
+        return [
+            refusal
+            for messages, reply in self._recent
+            for i in np.flatnonzero(~self._successes(messages)).tolist()
+            if (refusal := self._refusal(messages, i, int(reply[i]))) is not None
+        ]
+
+    def _find(self, sent: Positions, refusals: list[_Refusal]) -> Mask | None:
+        """Tell which of the recent messages were refused; None when that cannot be told."""
+        replies, orders = [], []
+        duplicates = 0
+        for messages, reply in self._recent:
+            stored = self._successes(messages)
+            for i in np.flatnonzero(~stored).tolist():
+                stored[i] = self._refusal(messages, i) is None
+            duplicates += _count_duplicates(messages)
+            replies.append(reply[stored])
+            orders.append(self._sequences(messages.take(stored)))
+        order = np.concatenate(orders)
+        if duplicates:  # their sequences are those of other rows: then answers have come in the order of the rows
+            order = np.arange(len(order))
+        stored_replies = np.concatenate(replies)[np.argsort(order, kind="stable")]
+        return tell_apart(reply_of(sent).tolist(), stored_replies.tolist(), [refusal.reply for refusal in refusals])
+
+    def _sequences(self, messages: Messages) -> Positions:
+        """Return the sequences that acknowledgements name."""
+        start = np.minimum(messages.payload.start + len(self._success), messages.payload.end)
+        sequences, plain = decimals(messages.buffer, start, np.maximum(start, messages.payload.end - 1))
+        plain &= self._successes(messages)
+        for i in np.flatnonzero(~plain).tolist():  # more stands behind it, as a domain does
+            with contextlib.suppress(NatsError, ValueError):
+                sequences[i] = number(parse_answer(messages.payload_at(i), "publishing"), "seq")
+        return sequences
+
+    def _report(self, sent: Positions, refusals: list[_Refusal], found: Mask | None) -> NoReturn:
+        """Raise what the first refused row was refused for, besides being too much."""
+        if found is not None:
+            messages = sent[found].tolist()
+        else:  # then answers are taken to have come in the order of the rows
+            replies = reply_of(sent)
+            messages = [int(sent[replies == refusal.reply][0]) for refusal in refusals]
+        rows = [
+            (self._row(message), refusal.reason)
+            for message, refusal in zip(messages, refusals, strict=True)
+            if not refusal.too_many
+        ]
+        (row, subject), reason = min(rows)
+        message = f"stream {self._stream!r} refused row {row} (subject {subject!r}): {reason}"
+        if len(rows) > 1:
+            message += f"; {len(rows)} rows were refused in all"
         raise PublishError(f"{message}; {self._account()}")
 
-    def _find_refusals(self) -> list[_Refusal]:
-        """Tell which rows were refused, and why.
+    def _row(self, message: int) -> tuple[int, str]:
+        """Return the number and the subject of the row that a message was for."""
+        for before, numbers, subjects in self._subjects:
+            if before <= message < before + len(numbers):
+                return int(numbers[message - before]), str(subjects[message - before])
+        return 0, "?"
 
-        The rows of a reply subject without refusals are known one by one with their sequences. Between two of those,
-        every other reply subject has one row, and where it has no sequence that row was refused. Where that does not
-        decide (an answer is missing, nearly all is refused), answers are taken to have come in the order of the rows.
-        """
-        sequences: list[list[int]] = [[] for _ in range(REPLIES)]
-        refusals: list[list[tuple[int, str]]] = [[] for _ in range(REPLIES)]
-        for messages, replies in self._recent:
-            for i, reply in enumerate(replies):
-                found = self._read_answer(messages, i)
-                if isinstance(found, int):
-                    sequences[reply].append(found)
-                else:
-                    refusals[reply].append((len(sequences[reply]) + len(refusals[reply]), found))
-
-        def rows_of(reply: int) -> Positions:
-            known = len(sequences[reply]) + len(refusals[reply])
-            return reply + REPLIES * np.arange(self._answered[reply] - known, self._answered[reply])
-
-        clean = [reply for reply in range(REPLIES) if sequences[reply] and not refusals[reply]]
-        rows = np.concatenate([np.empty(0, np.int64), *(rows_of(reply) for reply in clean)])
-        order = np.argsort(rows)
-        rows = rows[order]
-        known = np.concatenate([[], *(sequences[reply] for reply in clean)])[order]
-        bounds = np.concatenate([[-np.inf], known, [np.inf]])  # of the sequences between two rows
-
-        result = []
-        for reply in (reply for reply in range(REPLIES) if refusals[reply]):
-            own = rows_of(reply)
-            after = np.searchsorted(rows, own)
-            stored = np.array(sorted(sequences[reply]), np.float64)
-            lacking = np.searchsorted(stored, bounds[after]) == np.searchsorted(stored, bounds[after + 1])
-            if np.count_nonzero(lacking) == len(refusals[reply]):
-                found_rows = own[lacking]
-            else:
-                found_rows = own[[place for place, _ in refusals[reply]]]
-            result += [_Refusal(int(row), words) for row, (_, words) in zip(found_rows, refusals[reply], strict=True)]
-        return result
+    def _refusal(self, messages: Messages, i: int, reply: int = 0) -> _Refusal | None:
+        """Return why a row was refused by an answer; None when it was stored."""
+        status = parse_status(messages.header_at(i))
+        if status is not None:
+            reason = "no stream listens on it" if status.code == 503 else f"{status.description} ({status.code})"
+            return _Refusal(reply, reason, status.code == TOO_MANY_REQUESTS)
+        payload = messages.payload_at(i)
+        try:
+            answer = parse_answer(payload, "publishing")
+            if text(answer, "stream") == self._stream and number(answer, "seq"):
+                return None
+        except JetStreamError as error:
+            reason = f"{error.description} ({error.code}, {error.err_code})"
+            if error.err_code == WRONG_STREAM:
+                reason = f"another stream listens on it ({error.description}, {error.err_code})"
+            return _Refusal(reply, reason, error.code == TOO_MANY_REQUESTS)
+        except (NatsError, ValueError):
+            pass
+        return _Refusal(reply, f"somebody else than the stream answers on it: {payload[:80]!r}", False)
 
     def _give_up(self, why: str, kind: type[NatsError] = PublishError) -> NoReturn:
         message = f"{why}; {self._account()}"
@@ -227,32 +450,18 @@ class Publisher:
 
     def _account(self) -> str:
         """Say what became of the rows that were sent."""
-        unanswered = self._sent - self._stored - self._refused
-        text = f"of this task's rows {self._stored} were stored"
-        if unanswered:
-            text += f" and {unanswered} were sent and not answered (they may be stored)"
-        return text + ", any other was not sent"
+        account = f"of this task's rows {self._stored} were stored"
+        if self._unanswered:
+            account += f" and {self._unanswered} were sent and not answered (they may be stored)"
+        return account + ", any other was not sent"
 
-    def _subject_of(self, row: int) -> str:
-        for part in self._parts:
-            if part.first_row <= row < part.first_row + len(part.subjects):
-                return str(part.subjects[row - part.first_row])
-        return "?"
 
-    def _read_answer(self, messages: Messages, i: int) -> int | str:
-        """Return the sequence that a row was stored with, or why it was refused."""
-        status = parse_status(messages.header_at(i))
-        if status is not None:
-            return "no stream listens on it" if status.code == 503 else f"{status.description} ({status.code})"
-        payload = messages.payload_at(i)
-        try:
-            answer = parse_answer(payload, "publishing")
-            if text(answer, "stream") == self._stream and (sequence := number(answer, "seq")):
-                return sequence
-        except JetStreamError as error:
-            if error.err_code == WRONG_STREAM:
-                return f"another stream listens on it ({error.description}, {error.err_code})"
-            return f"{error.description} ({error.code}, {error.err_code})"
-        except (NatsError, ValueError):
-            pass
-        return f"somebody else than the stream answers on it: {payload[:80]!r}"
+def _count_duplicates(messages: Messages) -> int:
+    """Return how many acknowledgements say that the stream had the row already (``"duplicate": true``)."""
+    start, end = messages.payload
+    last = messages.buffer[np.maximum(end - 2, start)]
+    more = (last < ord("0")) | (last > ord("9"))  # a plain acknowledgement ends with its sequence
+    if not more.any():
+        return 0
+    payloads = gather(messages.buffer, start[more], end[more])
+    return int(pc.sum(pc.match_substring_regex(payloads, '"duplicate": ?true')).as_py())

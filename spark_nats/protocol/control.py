@@ -18,6 +18,11 @@ from spark_nats.protocol.subjects import filter_violation, queue_violation
 
 PING = b"PING\r\n"
 PONG = b"PONG\r\n"
+MAX_CONTROL_LINE = 4096
+"""Most bytes between an operation's name and the end of its line, unless the server is configured otherwise.
+
+It ends the connection of a client that sends more, and does not say how many it takes.
+"""
 
 
 class Op(StrEnum):

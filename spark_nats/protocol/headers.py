@@ -21,6 +21,12 @@ from spark_nats.protocol.documents import words
 from spark_nats.protocol.subjects import Violation
 
 VERSION = b"NATS/1.0"
+CONTROL_PREFIX = "Nats-"
+"""What the names of headers begin with on which the server acts."""
+MSG_ID = "Nats-Msg-Id"
+"""Header by which a stream knows a message again."""
+EXPECTED_STREAM = "Nats-Expected-Stream"
+"""Header that names the stream by which alone a message may be stored."""
 HEADERS_TYPE = pa.map_(pa.string(), pa.list_(pa.field("element", pa.string())))
 
 _NO_ENTRIES = pa.array([], pa.struct([HEADERS_TYPE.key_field, HEADERS_TYPE.item_field]))
@@ -262,21 +268,40 @@ def find_header_violation(lines: HeaderLines) -> Violation | None:
     return min(found, default=None)
 
 
-def encode_blocks(lines: HeaderLines, extra: list[tuple[str, pa.Array | str]] | None = None) -> pa.BinaryArray:
-    """Return the header block of each row, null for rows that have no header.
+def join_lines(lines: HeaderLines) -> pa.StringArray:
+    """Return the header lines of each row as they stand in its block; empty for rows that have none.
 
     Args:
         lines: headers that passed :func:`find_header_violation`.
-        extra: more headers to give every row, as a value for all or a column with one per row; a null in such a
-            column leaves the header out of that row.
     """
     text = pc.binary_join_element_wise(lines.name, ": ", lines.value, "\r\n", "")
     offsets = pa.array(offsets_of(lines.row, lines.rows), pa.int32())
-    parts = [pc.binary_join(pa.ListArray.from_arrays(offsets, text), "")]
+    return pc.binary_join(pa.ListArray.from_arrays(offsets, text), "")
+
+
+def encode_blocks(lines: HeaderLines, extra: list[tuple[str, pa.Array | str]] | None = None) -> pa.BinaryArray:
+    """Return the header block of each row, null for rows that have no header: both steps at once.
+
+    Args:
+        lines: headers that passed :func:`find_header_violation`.
+        extra: as for :func:`wrap_lines`.
+    """
+    return wrap_lines(join_lines(lines), extra)
+
+
+def wrap_lines(lines: pa.StringArray, extra: list[tuple[str, pa.Array | str]] | None = None) -> pa.BinaryArray:
+    """Return the header block of each row, null for rows that have no header.
+
+    Args:
+        lines: what :func:`join_lines` returned.
+        extra: more headers to give every row, as a value for all or a column with one per row; a null in such a
+            column leaves the header out of that row.
+    """
+    parts = [lines]
     for name, value in extra or []:
         line = pc.binary_join_element_wise(f"{name}: ", value, "\r\n", "")
         if isinstance(line, pa.Scalar):
-            line = pa.repeat(line, lines.rows)
+            line = pa.repeat(line, len(lines))
         parts.append(pc.fill_null(line, ""))
     body = pc.binary_join_element_wise(*parts, "") if len(parts) > 1 else parts[0]
     block = pc.binary_join_element_wise(VERSION.decode() + "\r\n", body, "\r\n", "")

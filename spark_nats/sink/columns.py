@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import NamedTuple
 
 import numpy as np
@@ -12,15 +13,23 @@ from pyspark.sql.types import StructType
 from spark_nats.errors import InvalidRowError, SchemaError
 from spark_nats.options import WriteOptions
 from spark_nats.protocol.bytecolumns import Mask
+from spark_nats.protocol.control import MAX_CONTROL_LINE
 from spark_nats.protocol.headers import (
+    CONTROL_PREFIX,
+    EXPECTED_STREAM,
     HEADERS_TYPE,
+    MSG_ID,
     HeaderLines,
-    encode_blocks,
     find_header_violation,
     find_value_violation,
     flatten,
+    join_lines,
+    wrap_lines,
 )
 from spark_nats.protocol.subjects import Violation, find_subject_violation
+from spark_nats.sink.message_ids import MessageIds
+
+logger = logging.getLogger(__name__)
 
 _TYPES = {
     "payload": ("binary", "string"),
@@ -31,9 +40,10 @@ _TYPES = {
 }
 # What the source adds of its own. Ignored, so that what was read can be written.
 _IGNORED = ("stream", "sequence", "timestamp")
-
-MSG_ID = "Nats-Msg-Id"
-EXPECTED_STREAM = "Nats-Expected-Stream"
+# What every row has that was read from a stream which Spark wrote: that they are left out needs no word.
+_EXPECTED = (MSG_ID, EXPECTED_STREAM)
+_NAMES_SHOWN = 8
+_INBOX = len(".0123456789abcdef.9999999999")  # what follows the inbox prefix in the reply of a publish, at most
 
 
 def check_schema(schema: StructType, options: WriteOptions) -> None:
@@ -85,20 +95,29 @@ class RowChecker:
     Args:
         options: where and how to write.
         max_payload: most bytes that the server accepts for headers and payload together.
-        id_prefix: what generated message ids begin with; None when none are to be generated.
+        ids: gives rows their message ids; None when none are to be generated.
+        names_stream: whether rows name the stream that they are for, so that no other stores them.
     """
 
-    def __init__(self, options: WriteOptions, max_payload: int, id_prefix: str | None) -> None:
+    def __init__(
+        self, options: WriteOptions, max_payload: int, ids: MessageIds | None, names_stream: bool = True
+    ) -> None:
         self._options = options
         self._max_payload = min(max_payload, 2**63 - 1)  # whatever a server says, Arrow can compare with it
-        self._id_prefix = id_prefix
+        self._ids = ids
+        self._names_stream = names_stream
+        self._warned = False
+        # What stands behind the subject on the line: the reply of a publish to a stream, and two sizes.
+        self._line_rest = 2 * len(f" {self._max_payload}")
+        if options.stream is not None:
+            self._line_rest += len(f" {options.connection.inbox_prefix}".encode()) + _INBOX
 
     def check(self, batch: pa.RecordBatch, first_row: int) -> Rows:
         """Return the batch's columns as the encoder takes them.
 
         Args:
             batch: the rows.
-            first_row: number of its first row in the task, for errors and message ids.
+            first_row: number of its first row in the task, for errors.
 
         Raises:
             InvalidRowError: a row cannot be sent. Nothing of the batch has been sent then.
@@ -108,7 +127,8 @@ class RowChecker:
         self._refuse(first_row, "payload", _first(payloads.is_null(), "is null; an empty payload is written as ''"))
         subjects = self._subjects(columns, batch.num_rows, first_row)
         replies = self._replies(columns.get("reply"), first_row)
-        headers = self._headers(columns, batch.num_rows, first_row)
+        self._check_lines(subjects, replies, first_row)
+        headers = self._headers(columns, subjects, payloads, first_row)
         size = pc.binary_length(payloads)
         if headers is not None:
             size = pc.add(size, pc.fill_null(pc.binary_length(headers), 0))
@@ -142,38 +162,63 @@ class RowChecker:
         self._refuse(first_row, "reply", find_subject_violation(replies), pc.binary_length(replies))
         return replies
 
-    def _headers(self, columns: dict[str, pa.Array], rows: int, first_row: int) -> pa.Array | None:
+    def _check_lines(self, subjects: pa.Array, replies: pa.Array | None, first_row: int) -> None:
+        """Refuse a row whose line a server would not take: it would end the connection instead."""
+        length = pc.add(pc.binary_length(subjects), self._line_rest)
+        if replies is not None:
+            length = pc.add(length, pc.add(pc.fill_null(pc.binary_length(replies), 0), 1))
+        rule = (
+            f"is too long: with the reply subject and the sizes its line may have {MAX_CONTROL_LINE} bytes, the "
+            "server's max_control_line"
+        )
+        self._refuse(first_row, "subject", _first(pc.greater(length, MAX_CONTROL_LINE), rule), length)
+
+    def _headers(
+        self, columns: dict[str, pa.Array], subjects: pa.Array, payloads: pa.Array, first_row: int
+    ) -> pa.Array | None:
+        rows = len(subjects)
         lines = flatten(columns.get("headers", pa.array([], HEADERS_TYPE)))._replace(rows=rows)
         self._refuse(first_row, "headers", find_header_violation(lines))
-        given_ids = columns.get("msg_id", pa.nulls(rows, pa.string())).cast(pa.string())
-        self._refuse(first_row, "msg_id", find_value_violation(given_ids), pc.binary_length(given_ids))
+        ids = columns.get("msg_id", pa.nulls(rows, pa.string())).cast(pa.string())
+        self._refuse(first_row, "msg_id", find_value_violation(ids), pc.binary_length(ids))
+        if not self._options.control_headers:
+            lines = self._without_control_headers(lines)
         extra: list[tuple[str, pa.Array | str]] = []
         if self._options.stream is not None:
             # A row that was read from another stream may carry that stream's name.
             lines = lines.where(~_equals(lines.name, EXPECTED_STREAM))
-            extra.append((EXPECTED_STREAM, self._options.stream))
-        lines, ids = self._message_ids(lines, given_ids, first_row)
-        if ids is not None:
+            if self._names_stream:
+                extra.append((EXPECTED_STREAM, self._options.stream))
+        lines, has_id = _prefer(ids, lines)
+        text = join_lines(lines)
+        if self._ids is not None and not has_id.any():
+            ids = self._ids.give(subjects, text, payloads)
+        elif self._ids is not None:
+            lacks_id = pa.array(~has_id)
+            generated = self._ids.give(*(column.filter(lacks_id) for column in (subjects, text, payloads)))
+            ids = pc.replace_with_mask(ids, lacks_id, generated)
+        if ids.null_count < rows:
             extra.append((MSG_ID, ids))
         if not extra and len(lines.row) == 0:
             return None
-        return encode_blocks(lines, extra)
+        return wrap_lines(text, extra)
 
-    def _message_ids(self, lines: HeaderLines, ids: pa.Array, first_row: int) -> tuple[HeaderLines, pa.Array | None]:
-        """Give rows their message id: the column's, else the one among the headers, else a generated one."""
-        is_id = _equals(lines.name, MSG_ID)
-        if is_id.any():
-            replaced = np.asarray(ids.is_valid())[lines.row] & is_id
-            lines, is_id = lines.where(~replaced), is_id[~replaced]
-        if self._id_prefix is not None:
-            numbers = pa.array(np.arange(first_row, first_row + lines.rows)).cast(pa.string())
-            generated = pc.binary_join_element_wise(self._id_prefix, numbers, "")
-            if is_id.any():
-                has_own = np.zeros(lines.rows, np.bool_)
-                has_own[lines.row[is_id]] = True
-                generated = pc.if_else(pa.array(has_own), pa.scalar(None, pa.string()), generated)
-            ids = pc.coalesce(ids, generated)
-        return lines, None if ids.null_count == len(ids) else ids
+    def _without_control_headers(self, lines: HeaderLines) -> HeaderLines:
+        """Leave out what a server would act on: what was read would act again, and purge, expire or refuse rows."""
+        is_control = np.asarray(pc.starts_with(lines.name, CONTROL_PREFIX))
+        if not is_control.any():
+            return lines
+        if not self._warned:
+            names = sorted(set(pc.unique(lines.name.filter(pa.array(is_control))).to_pylist()) - set(_EXPECTED))
+            if names:
+                self._warned = True
+                more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
+                logger.warning(
+                    "rows have headers on which the server would act, and these are not sent: %s; "
+                    "set the option 'controlHeaders' to true to send them",
+                    ", ".join(names[:_NAMES_SHOWN]) + more,
+                )
+        return lines.where(~is_control)
 
     def _refuse(self, first_row: int, column: str, violation: Violation | None, length: pa.Array | None = None) -> None:
         if violation is None:
@@ -188,6 +233,21 @@ class RowChecker:
 def _first(wrong: pa.Array, rule: str) -> Violation | None:
     row = pc.index(wrong, True).as_py()
     return Violation(row, rule) if row >= 0 else None
+
+
+def _prefer(ids: pa.Array, lines: HeaderLines) -> tuple[HeaderLines, Mask]:
+    """Leave message ids out of the headers of rows that have one in their column.
+
+    Returns:
+        The lines that are left, and which rows have an id of their own, here or there.
+    """
+    has_id = np.array(ids.is_valid())
+    is_id = _equals(lines.name, MSG_ID)
+    if is_id.any():
+        kept = ~(has_id[lines.row] & is_id)
+        has_id[lines.row[is_id]] = True
+        lines = lines.where(kept)
+    return lines, has_id
 
 
 def _equals(names: pa.Array, name: str) -> Mask:

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from spark_nats.client.connection import Connection
 from spark_nats.client.pool import borrow
-from spark_nats.errors import InvalidRowError, NatsError, ServerError
+from spark_nats.errors import InvalidRowError, NatsError, PublishError, ServerError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.publishing import Publisher
 from spark_nats.jetstream.streams import create_stream, stream_info, streams_of_subject
@@ -23,6 +23,7 @@ from spark_nats.options import WriteOptions
 from spark_nats.protocol.encoder import cut_into_parts, encode_messages
 from spark_nats.protocol.subjects import subject_violation
 from spark_nats.sink.columns import RowChecker, Rows
+from spark_nats.sink.message_ids import MessageIds
 
 logger = logging.getLogger(__name__)
 
@@ -36,19 +37,21 @@ class Written(WriterCommitMessage):
 
     Attributes:
         rows: how many rows it wrote.
+        duplicates: how many of them the stream had already, by their message ids.
     """
 
     rows: int
+    duplicates: int = 0
 
 
 def write_partition(
-    options: WriteOptions, id_prefix: str | None, batches: Iterator[pa.RecordBatch], write_id: str = ""
+    options: WriteOptions, ids: MessageIds | None, batches: Iterator[pa.RecordBatch], write_id: str = ""
 ) -> Written:
     """Write one partition, on an executor.
 
     Args:
         options: where and how.
-        id_prefix: what generated message ids begin with; None when none are to be generated.
+        ids: gives rows their message ids; None when none are to be generated.
         batches: the rows.
         write_id: tells this write, or this query, from others: what is to be warned about once is so for each.
 
@@ -57,25 +60,31 @@ def write_partition(
         NatsError: the server did not take a row; the message says which rows are safe.
     """
     with borrow(options.connection) as connection:
-        checker = RowChecker(options, connection.info.max_payload, id_prefix)
-        if options.stream is None:
-            return Written(_write_core(connection, checker, _looked_at(options, write_id, batches)))
-        return Written(_write_stream(connection, options, options.stream, checker, batches))
+        if options.stream is not None:
+            return _write_stream(connection, options, options.stream, ids, batches)
+        checker = RowChecker(options, connection.info.max_payload, ids)
+        return Written(_write_core(connection, checker, _looked_at(options, write_id, batches)))
 
 
 def _write_stream(
     connection: Connection,
     options: WriteOptions,
     stream: str,
-    checker: RowChecker,
+    ids: MessageIds | None,
     batches: Iterator[pa.RecordBatch],
-) -> int:
+) -> Written:
     js = JetStream(connection, options.api_prefix)
-    if options.create_stream is not None:
-        create_stream(js, options.create_stream)
-    else:
-        stream_info(js, stream)  # a missing stream is said before anything is sent
-    publisher = Publisher(connection, stream, options.max_in_flight, options.ack_timeout)
+    # What is wrong with the stream is said before anything is sent.
+    found = stream_info(js, stream) if options.create_stream is None else create_stream(js, options.create_stream)
+    if found.config.get("no_ack"):
+        raise PublishError(
+            f"stream {stream!r} does not acknowledge what it stores (its no_ack is true), so no row would be known to "
+            "be safe; nothing was sent; set no_ack to false, or write to core NATS by leaving out the option 'stream'"
+        )
+    # A stream of counters refuses the header that names the stream.
+    names_stream = not found.config.get("allow_msg_counter")
+    checker = RowChecker(options, connection.info.max_payload, ids, names_stream)
+    publisher = Publisher(connection, stream, options.max_in_flight, options.ack_timeout, identified=ids is not None)
     count = 0
     for batch in batches:
         try:
@@ -87,7 +96,16 @@ def _write_stream(
         count += batch.num_rows
     publisher.drain()
     publisher.close()
-    return count
+    context = TaskContext.get()
+    if publisher.duplicates and not (context and context.attemptNumber()):
+        logger.warning(
+            "stream %s had %d of the %d rows of this task already, by their message ids, and has not stored them: "
+            "the micro-batch was run before, or rows have the same 'msg_id'",
+            stream,
+            publisher.duplicates,
+            count,
+        )
+    return Written(count, publisher.duplicates)
 
 
 def _write_core(connection: Connection, checker: RowChecker, batches: Iterator[pa.RecordBatch]) -> int:
@@ -173,11 +191,11 @@ class NatsWriter(DataSourceArrowWriter):
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
         # Made once, on the driver: a task that is tried again gives its rows the same ids.
-        self._id = secrets.token_hex(4)
+        self._id = secrets.token_hex(16)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write one partition."""
-        return write_partition(self._options, _id_prefix(self._options, self._id, None), iterator, self._id)
+        return write_partition(self._options, _message_ids(self._options, self._id, None), iterator, self._id)
 
 
 class NatsStreamWriter(DataSourceStreamArrowWriter):
@@ -200,15 +218,12 @@ class NatsStreamWriter(DataSourceStreamArrowWriter):
                 "Spark does not say which query and micro-batch this is, so rows cannot get message ids that a "
                 "replay repeats; set the option 'deduplicate' to false, or add the column 'msg_id'"
             )
-        # The first group of the query's id: short, since the server keeps every id of the duplicate window.
-        id_prefix = _id_prefix(self._options, (query or "").split("-")[0], batch)
-        return write_partition(self._options, id_prefix, iterator, query or "")
+        return write_partition(self._options, _message_ids(self._options, query or "", batch), iterator, query or "")
 
 
-def _id_prefix(options: WriteOptions, query: str, batch: str | None) -> str | None:
-    """Return what the message ids of this task begin with: query, micro-batch and partition."""
+def _message_ids(options: WriteOptions, query: str, batch: str | None) -> MessageIds | None:
+    """Return what gives this task's rows their message ids, None when they are to have none."""
     if not options.deduplicate:
         return None
     context = TaskContext.get()
-    partition = context.partitionId() if context else 0
-    return f"{query}-{batch}-{partition}-" if batch is not None else f"{query}-{partition}-"
+    return MessageIds(query, batch, context.partitionId() if context else 0)

@@ -1,6 +1,8 @@
 """The client and JetStream without Spark, against the real server."""
 
 import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -18,6 +20,7 @@ from spark_nats.errors import (
 )
 from spark_nats.jetstream import JetStream, Publisher, reading
 from spark_nats.jetstream.api import api_prefix
+from spark_nats.jetstream.pulling import sizes_of
 from spark_nats.jetstream.streams import (
     create_stream,
     first_sequence_at,
@@ -28,6 +31,7 @@ from spark_nats.jetstream.streams import (
 )
 from spark_nats.protocol.headers import encode_blocks, flatten
 from tests.nats_py import wait_until
+from tests.servers import OLDER_BINARY
 
 
 @pytest.fixture
@@ -259,13 +263,8 @@ def test_messages_larger_than_a_pull_request_are_read(js, nats_py, unique, monke
     nats_py.create_stream(unique)
     payloads = [b"a" * 700_000, b"b", b"c" * 500_000, b"", b"d" * 900_000]
     nats_py.publish_acked((unique + ".x", payload) for payload in payloads)
-    original = reading._ConsumerReader.__init__
-
-    def with_small_requests(self, *args):
-        original(self, *args)
-        self._max_bytes = 1000
-
-    monkeypatch.setattr(reading._ConsumerReader, "__init__", with_small_requests)
+    monkeypatch.setattr(reading, "PULL_BYTES", 1000)
+    monkeypatch.setattr(reading, "HEADROOM", -js.connection.info.max_payload)
     assert [row[2] for row in read(js, unique, 1, 6)] == payloads
 
 
@@ -273,14 +272,8 @@ def test_a_request_whose_bytes_are_used_up_to_the_last_is_followed_by_another(js
     """The server does not announce the end of such a request."""
     stored = fill(nats_py, unique, 600)
     messages = next(reading.read_range(js, unique, 101, 200)).messages
-    original = reading._ConsumerReader.__init__
-
-    def with_exact_requests(self, *args):
-        original(self, *args)
-        lengths = messages.subject.end - messages.subject.start + messages.reply.end - messages.reply.start
-        self._max_bytes = int((lengths + messages.payload.end - messages.header.start)[:3].sum())
-
-    monkeypatch.setattr(reading._ConsumerReader, "__init__", with_exact_requests)
+    monkeypatch.setattr(reading, "PULL_BYTES", int(sizes_of(messages)[:3].sum()))
+    monkeypatch.setattr(reading, "HEADROOM", -js.connection.info.max_payload)
     monkeypatch.setattr(reading, "PATIENCE", 60.0)  # nothing may depend on it
     assert read(js, unique, 101, 200) == stored[100:199]
 
@@ -386,6 +379,70 @@ def test_refused_rows_among_many_in_flight_are_found(connection, nats_py, unique
     assert f"refused row {bad[0]} (subject '{unique}_other.{bad[0]}'): {why}" in str(raised.value)
     stored = nats_py.stream_info(unique)["state"]["messages"]
     assert f"{stored} were stored, any other was not sent" in str(raised.value)
+
+
+def publish_at_once(server, tasks, rows, identified):
+    """Publish from so many connections at once; what the stream S holds then, and how many rows were reported."""
+    options = ConnectionOptions(servers=parse_servers(server.url), connect_timeout=60.0, request_timeout=60.0)
+    with connect(options) as connection:
+        create_stream(JetStream(connection), {"name": "S", "subjects": ["s.>"]})
+
+    def publish(task):
+        ids = pa.array([b"NATS/1.0\r\nNats-Msg-Id: %d-%d\r\n\r\n" % (task, i) for i in range(rows)])
+        with connect(options) as connection:
+            publisher = Publisher(connection, "S", ack_timeout=60.0, identified=identified)
+            payloads = pa.array([b"%d-%d" % (task, i) for i in range(rows)])
+            publisher.publish(pa.array([f"s.{task}"] * rows), payloads, ids if identified else None)
+            publisher.drain()
+            assert publisher.duplicates == 0
+            return publisher.stored
+
+    with ThreadPoolExecutor(tasks) as pool:
+        stored = sum(pool.map(publish, range(tasks)))
+    with connect(options) as connection:
+        js = JetStream(connection)
+        return Counter(payload for _, _, payload in read(js, "S", 1, stream_info(js, "S").last_sequence + 1)), stored
+
+
+@pytest.mark.parametrize("identified", [False, True], ids=["without ids", "with ids"])
+@pytest.mark.parametrize("tasks", [1, 4])
+def test_rows_that_a_stream_refuses_because_it_was_given_too_many_are_sent_again(server_factory, tasks, identified):
+    server = server_factory("jetstream { max_buffered_msgs: 300 }")
+    found, stored = publish_at_once(server, tasks, 20_000, identified)
+    assert found == Counter(b"%d-%d" % (task, i) for task in range(tasks) for i in range(20_000))
+    assert stored == 20_000 * tasks
+    assert "excessive stream ingest rate" in server.log_path.read_text()  # it did refuse some
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("identified", [False, True], ids=["without ids", "with ids"])
+@pytest.mark.parametrize("binary", [None, OLDER_BINARY], ids=["newest", "2.11"])
+def test_sixty_four_tasks_at_once_come_to_their_end(server_factory, binary, identified):
+    found, stored = publish_at_once(server_factory(binary=binary, ready_timeout=30), 64, 2000, identified)
+    assert found == Counter(b"%d-%d" % (task, i) for task in range(64) for i in range(2000))
+    assert stored == 128_000
+
+
+def test_a_stream_that_takes_nothing_any_more_is_given_up(connection, nats_py, unique):
+    nats_py.create_stream(unique)
+    too_many = '{"error":{"code":429,"err_code":10167,"description":"too many requests"},"stream":"x","seq":0}'
+    with nats_py.respond(f"busy.{unique}", lambda _: too_many.encode()):
+        publisher = Publisher(connection, unique, ack_timeout=0.3)
+        publisher.publish(pa.array([f"busy.{unique}"] * 3), pa.array([b""] * 3))
+        with pytest.raises(PublishError, match=r"refused every row for 0.3 s: too many requests .* 0 were stored, any"):
+            publisher.drain()
+
+
+def test_rows_that_the_stream_had_already_are_counted_apart(connection, nats_py, unique):
+    nats_py.create_stream(unique)
+    ids = pa.array([b"NATS/1.0\r\nNats-Msg-Id: %d\r\n\r\n" % i for i in range(1000)])
+    for first, rows, duplicates in ((0, 600, 0), (0, 1000, 600)):
+        publisher = Publisher(connection, unique)
+        part = ids[first : first + rows]
+        publisher.publish(pa.array([f"{unique}.x"] * rows), pa.array([b""] * rows), part)
+        publisher.drain()
+        assert (publisher.stored, publisher.duplicates) == (rows, duplicates)
+    assert nats_py.stream_info(unique)["state"]["messages"] == 1000
 
 
 def test_an_answer_of_somebody_else_is_no_acknowledgement(connection, nats_py, unique):

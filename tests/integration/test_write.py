@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, count, expr, lit
 
+from spark_nats.errors import InvalidRowError, PublishError
+from spark_nats.options import parse_write
+from spark_nats.protocol.control import MAX_CONTROL_LINE
+from spark_nats.sink.message_ids import MessageIds
+from spark_nats.sink.writers import write_partition
 from tests.integration.support import error_of, finish, nats, save
-from tests.nats_py import Message, NatsPy
+from tests.nats_py import Message, NatsPy, send_raw, wait_until
 from tests.servers import Server, ServerFactory
 
 ROWS = 100_000
@@ -51,9 +58,9 @@ def in_any_order(rows: list[tuple[Any, ...]]) -> Counter[str]:
     return Counter(map(repr, rows))
 
 
-def stored(client: NatsPy, stream: str) -> list[Message]:
-    """What the stream holds, less the header that names it, which every message must have."""
-    messages = client.read_stream(stream)
+def stored(client: NatsPy, stream: str, after: int = 0) -> list[Message]:
+    """What the stream holds after so many messages, less the header that names it, which each of them must have."""
+    messages = client.read_stream(stream)[after:]
     for message in messages:
         assert message.headers.pop(EXPECTED_STREAM) == [stream]
     return messages
@@ -265,11 +272,17 @@ def test_own_message_ids_stand_above_those_in_headers_and_those_above_made_ones(
         ("neither", None, {"K": "v"}),
     ]
     frame = spark.createDataFrame(rows, "payload STRING, msg_id STRING, headers MAP<STRING, STRING>").coalesce(1)
-    save(frame, nats_server, stream=unique, subject=f"{unique}.x", deduplicate=True)
+    options = {"stream": unique, "subject": f"{unique}.x", "deduplicate": True}
+    save(frame, nats_server, controlHeaders=True, **options)
     ids = {m.payload.decode(): m.headers[MSG_ID] for m in stored(nats_py, unique)}
     made = ids.pop("neither")
     assert ids == {"both": ["column"], "header": ["header"], "column": ["column too"]}
     assert len(made) == 1
+    # Those in headers are control headers, which nobody is to send by accident.
+    save(frame, nats_server, **options)
+    ids = {m.payload.decode(): m.headers[MSG_ID] for m in stored(nats_py, unique)[4:]}
+    assert ids.keys() == {"header", "neither"}  # the others were stored before
+    assert "header" not in ids["header"]
 
 
 def test_batches_have_message_ids_only_if_asked(
@@ -284,6 +297,126 @@ def test_batches_have_message_ids_only_if_asked(
     assert Counter(m.payload for m in messages) == {b"%d" % i: 3 for i in range(20)}
     assert all(m.headers == {} for m in messages[:20])
     assert len({m.headers[MSG_ID][0] for m in messages[20:]}) == 40
+
+
+# Control headers
+
+
+def partition(server: Server, rows: pa.RecordBatch, **options: Any) -> None:
+    """Write rows as a task of Spark's does, without Spark."""
+    parsed = parse_write({"servers": server.url, **options}, streaming=False)
+    write_partition(parsed, None, iter([rows]))
+
+
+def messages_with(headers: list[dict[str, str]], subject: str, payloads: list[bytes] | None = None) -> pa.RecordBatch:
+    """Rows with these headers."""
+    columns = {
+        "subject": pa.array([subject] * len(headers)),
+        "payload": pa.array(payloads or [b"%d" % i for i in range(len(headers))], pa.binary()),
+        "headers": pa.array([list(of_row.items()) for of_row in headers], pa.map_(pa.string(), pa.string())),
+    }
+    return pa.RecordBatch.from_pydict(columns)
+
+
+@pytest.mark.docker
+def test_every_copy_of_what_was_read_is_stored(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    """The ids and the stream's name that rows of a stream carry do not act again."""
+    source, target = f"{unique}_FROM", f"{unique}_TO"
+    nats_py.create_stream(source)
+    nats_py.create_stream(target)
+    written = spark.range(100).selectExpr("string(id) AS payload", "map('K', string(id)) AS headers")
+    save(written, nats_server, stream=source, subject=f"{source}.x", deduplicate=True)
+    rows = nats(spark.read, nats_server, stream=source).load()
+    assert rows.where(f"headers['{MSG_ID}'] IS NOT NULL AND headers['{EXPECTED_STREAM}'] IS NOT NULL").count() == 100
+    copies = rows.union(rows).union(rows)
+    save(copies, nats_server, stream=target, subject=f"{target}.x", deduplicate=False)
+    found = Counter((message.payload, message.headers["K"][0]) for message in stored(nats_py, target))
+    assert found == {(b"%d" % i, str(i)): 3 for i in range(100)}
+
+
+def test_rollups_and_lifetimes_are_for_those_who_ask_for_them(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique, allow_rollup_hdrs=True, allow_msg_ttl=True)
+    nats_py.publish_acked([(f"{unique}.x", b"%d" % i) for i in range(5)])
+    rows = messages_with(
+        [{"Nats-TTL": "1s"}, {"Nats-Rollup": "all"}, {"Nats-Expected-Last-Sequence": "99"}], f"{unique}.x"
+    )
+    partition(nats_server, rows, stream=unique)
+    assert [message.headers for message in stored(nats_py, unique, after=5)] == [{}, {}, {}]
+    purging = messages_with([{"Nats-Rollup": "all"}], f"{unique}.x")
+    partition(nats_server, purging, stream=unique, controlHeaders="true")
+    (message,) = stored(nats_py, unique)
+    assert message.headers == {"Nats-Rollup": ["all"]}
+    expiring = messages_with([{"Nats-TTL": "1s"}], f"{unique}.x")
+    partition(nats_server, expiring, stream=unique, controlHeaders="true")
+    assert nats_py.stream_info(unique)["state"]["messages"] == 2
+    wait_until(lambda: nats_py.stream_info(unique)["state"]["messages"] == 1)
+
+
+def test_counters_can_be_incremented(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique, allow_msg_counter=True, allow_direct=True)
+    for subject, increments in ((f"{unique}.a", ["+1"] * 40 + ["-5"]), (f"{unique}.b", ["+7"])):
+        rows = messages_with([{"Nats-Incr": each} for each in increments], subject, [b""] * len(increments))
+        options = parse_write({"servers": nats_server.url, "stream": unique, "controlHeaders": "true"}, streaming=True)
+        for _ in range(2):  # the second time is a replay
+            write_partition(options, MessageIds(unique, "0", 0), iter([rows]))
+    totals = {m.subject: json.loads(m.payload)["val"] for m in nats_py.read_stream(unique)}  # the last one counts
+    assert totals == {f"{unique}.a": "35", f"{unique}.b": "7"}
+
+
+# What is refused before anything is sent
+
+
+def test_a_stream_that_acknowledges_nothing_is_refused_at_once(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique, no_ack=True)
+    rows = messages_with([{}], f"{unique}.x")
+    with pytest.raises(
+        PublishError, match=r"does not acknowledge what it stores \(its no_ack is true\).*nothing was sent"
+    ):
+        partition(nats_server, rows, stream=unique)
+    assert nats_py.stream_info(unique)["state"]["messages"] == 0
+
+
+def longest_subject(server: Server, prefix: str, **options: Any) -> str:
+    """The longest subject that we do not refuse, as the error about a longer one tells."""
+
+    def length_of_line(subject: str) -> int:
+        with pytest.raises(InvalidRowError, match=r"row 0 of the task .* 'subject' is too long.* nothing") as raised:
+            partition(server, messages_with([{}, {"K": "v"}], subject), **options)
+        return int(str(raised.value).partition("(its length is ")[2].split()[0])
+
+    subject = f"{prefix}.".ljust(MAX_CONTROL_LINE, "s")
+    subject = subject[: MAX_CONTROL_LINE - length_of_line(subject)]
+    assert length_of_line(subject + "s") == MAX_CONTROL_LINE + 1
+    return subject
+
+
+@pytest.mark.docker
+def test_the_longest_line_that_we_send_is_one_that_the_server_takes(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    with nats_py.collect(f"{unique}_CORE.>") as collected:
+        subject = longest_subject(nats_server, unique, stream=unique)
+        core_subject = longest_subject(nats_server, f"{unique}_CORE")
+        assert nats_py.stream_info(unique)["state"]["messages"] == 0
+        assert collected.messages == []
+        partition(nats_server, messages_with([{}, {"K": "v"}], subject), stream=unique)
+        partition(nats_server, messages_with([{}, {"K": "v"}], core_subject))
+        assert {message.subject for message in nats_py.read_stream(unique)} == {subject}
+        assert {message.subject for message in collected.wait(2)} == {core_subject}
+
+
+def test_one_byte_more_on_a_line_ends_the_connection(nats_server: Server) -> None:
+    """What the constant stands for."""
+    argument = b"a" * (MAX_CONTROL_LINE - 2) + b" 0"
+    assert send_raw(nats_server.url, b"PUB " + argument + b"\r\n\r\n") == b""
+    assert b"maximum control line exceeded" in send_raw(nats_server.url, b"PUB a" + argument + b"\r\n\r\n").lower()
 
 
 # Streaming

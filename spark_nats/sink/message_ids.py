@@ -1,0 +1,177 @@
+"""Message ids made of what rows say, so that a row has the same id wherever in its task it stands.
+
+Spark does not promise the order of rows behind a shuffle, nor that a task that is run again gets its rows in the same
+batches. What it promises is which rows they are. An id that counted rows would then be given to another row, which
+the stream would take for a repetition and drop.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_nats.protocol.bytecolumns import Positions, packed
+
+Hashes = npt.NDArray[np.uint32]
+
+LONGEST_SHORT = 1024
+"""Bytes of a row up to which it is hashed together with others, as columns."""
+
+_WORDS = 3  # of 32 bits, in a hash
+_HASH_CHARACTERS = 16  # 96 bits in base64
+_BLOCK = 64  # bytes
+_UNITS = _BLOCK // 4  # of 32 bits
+_ROWS_AT_ONCE = 4096  # as many as stay in the processor's cache
+_PADDINGS = pa.array([bytes(length) for length in range(_BLOCK)], pa.binary())
+_KEY_OF_LONG = 64  # bytes, the most that blake2b takes
+_HEAD = 4  # a constant and three lengths
+_KEYS = _HEAD + LONGEST_SHORT // 4  # the rest for the units of a row
+
+
+class MessageIds:
+    """Gives ids to the rows of one task.
+
+    An id is ``<query>-<batch>-<partition>-<hash>``, with the first eight digits of the query's id and without a batch
+    in batch writes. The hash, 96 bits in base64url, is of the row's subject, headers and payload and of their
+    lengths, so that bytes which move from one to another give another hash. Further rows of the same content get
+    ``-1``, ``-2`` and so on behind it. So the ids of a task's rows do not depend on their order or their batches.
+
+    The hash is keyed with the whole of the query's id, the batch and the partition. For two rows that differ, the
+    probability over keys that their hashes are equal is 2^-96; of ``n`` rows in a task one is lost to that with a
+    probability below n^2 / 2^97, which is 6e-18 for a million. That is no defence against somebody who knows the key.
+
+    Short rows are hashed as columns, by MULTILINEAR (Lemire and Kaser, "Strongly universal string hashing is fast",
+    2014): the sum, modulo 2^64, of a random number and of a row's units of 32 bits each times a random number, of which
+    the upper 32 bits count; three times with other random numbers. Zeros add nothing to it, so rows may be padded.
+    Rows above :data:`LONGEST_SHORT` are hashed one by one by blake2b: for those bytes cost, and not calls.
+
+    It remembers eight bytes for each row.
+
+    Args:
+        query: id of the query or the write, the same when it is run again.
+        batch: the micro-batch; None in batch writes.
+        partition: number of the task's partition.
+    """
+
+    def __init__(self, query: str, batch: str | None, partition: int) -> None:
+        whole = json.dumps([query, batch, partition]).encode()
+        random = hashlib.shake_256(whole).digest(_KEY_OF_LONG + _KEYS * _WORDS * 8)
+        self._long = hashlib.blake2b(digest_size=_WORDS * 4, key=random[:_KEY_OF_LONG])
+        self._keys = np.frombuffer(random[_KEY_OF_LONG:], "<u8").astype(np.uint64).reshape(_KEYS, _WORDS)
+        self._prefix = f"{query[:8]}-{partition}-" if batch is None else f"{query[:8]}-{batch}-{partition}-"
+        self._seen = Occurrences()
+
+    def give(self, subjects: pa.Array, headers: pa.Array, payloads: pa.Array) -> pa.StringArray:
+        """Return an id for each row. Every call counts the rows of all the calls before.
+
+        Args:
+            subjects: string column without null.
+            headers: string or binary column without null, of the rows' headers as text; empty where a row has none.
+            payloads: binary column without null.
+        """
+        hashes = self._hash([column.cast(pa.binary()) for column in (subjects, headers, payloads)])
+        rows = len(hashes)
+        # Twelve bytes make sixteen characters, so all hashes are encoded at once and lie there one after another.
+        text = base64.urlsafe_b64encode(hashes.astype("<u4").tobytes())
+        offsets = np.arange(rows + 1, dtype=np.int32) * _HASH_CHARACTERS
+        texts = pa.Array.from_buffers(pa.string(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(text)])
+        # By 64 of the bits: rows that have only these in common are counted together. Their ids still differ, but in
+        # another order they may have others, so that a replay doubles one; it loses none.
+        before = self._seen.add(hashes[:, 0].astype(np.uint64) << np.uint64(32) | hashes[:, 1])
+        if not before.any():
+            return pc.binary_join_element_wise(self._prefix, texts, "")
+        numbers = pc.binary_join_element_wise("-", pa.array(before).cast(pa.string()), "")
+        return pc.binary_join_element_wise(self._prefix, texts, pc.if_else(pa.array(before > 0), numbers, ""), "")
+
+    def _hash(self, columns: Sequence[pa.Array]) -> Hashes:
+        """Return the hash of each row, as three words."""
+        rows = len(columns[0])
+        hashes = np.empty((rows, _WORDS), np.uint32)
+        for start in range(0, rows, _ROWS_AT_ONCE):
+            part = [column[start : start + _ROWS_AT_ONCE] for column in columns]
+            found = hashes[start : start + _ROWS_AT_ONCE]
+            lengths = np.stack([np.asarray(pc.binary_length(column), dtype=np.int64) for column in part])
+            is_long = lengths.sum(axis=0) > LONGEST_SHORT
+            if not is_long.any():
+                found[:] = self._hash_short(part, lengths)
+            else:
+                is_short = pa.array(~is_long)
+                found[~is_long] = self._hash_short([column.filter(is_short) for column in part], lengths[:, ~is_long])
+                found[is_long] = self._hash_long(part, lengths, np.flatnonzero(is_long))
+        return hashes
+
+    def _hash_short(self, columns: Sequence[pa.Array], lengths: Positions) -> Hashes:
+        rows = lengths.shape[1]
+        padding = _PADDINGS.take(pa.array(-lengths.sum(axis=0) % _BLOCK))
+        data, offsets = packed(pc.binary_join_element_wise(*columns, padding, b""))
+        blocks = data.view("<u4").reshape(-1, _UNITS)
+        first, count = offsets[:-1] // _BLOCK, np.diff(offsets) // _BLOCK
+        # Longest first: then the rows that have one more block are always the first ones.
+        order = np.argsort((-count).astype(np.int16), kind="stable")
+        first = first[order]
+        head = np.vstack([np.ones(rows, np.int64), lengths]).astype(np.uint64)
+        sums = head.T[order] @ self._keys[:_HEAD]
+        for block in range(int(count.max(initial=0))):
+            more = np.count_nonzero(count > block)
+            units = blocks.take(first[:more] + block, axis=0).astype(np.uint64)
+            sums[:more] += units @ self._keys[_HEAD + block * _UNITS :][:_UNITS]
+        hashes = np.empty((rows, _WORDS), np.uint32)
+        hashes[order] = sums >> np.uint64(32)
+        return hashes
+
+    def _hash_long(self, columns: Sequence[pa.Array], lengths: Positions, rows: Positions) -> Hashes:
+        heads = lengths.T[rows].astype("<u8").tobytes()
+        parts = []
+        for column in columns:
+            data, offsets = packed(column)
+            parts.append((data.data, offsets[rows].tolist(), offsets[rows + 1].tolist()))
+        digests = []
+        for i in range(len(rows)):
+            hashed = self._long.copy()
+            hashed.update(heads[24 * i : 24 * i + 24])
+            for view, start, end in parts:
+                hashed.update(view[start[i] : end[i]])
+            digests.append(hashed.digest())
+        return np.frombuffer(b"".join(digests), "<u4").reshape(-1, _WORDS)
+
+
+class Occurrences:
+    """Counts how often each number came before.
+
+    The numbers are kept in sorted runs, of which each is longer than the next. A new one that is as long as the last is
+    merged with it, as digits carry in a counter: so there are few runs, and each number is merged few times.
+    """
+
+    def __init__(self) -> None:
+        self._runs: list[npt.NDArray[np.uint64]] = []
+
+    def add(self, numbers: npt.NDArray[np.uint64]) -> Positions:
+        """Add numbers and return for each how many equal ones there were, in any call, before it.
+
+        Equal ones of one call are counted in any order.
+        """
+        order = np.argsort(numbers)
+        run = numbers[order]
+        place = np.arange(len(run))
+        is_first = np.ones(len(run), np.bool_)
+        is_first[1:] = run[1:] != run[:-1]
+        before = place - np.maximum.accumulate(np.where(is_first, place, 0))
+        for other in self._runs:
+            start = np.searchsorted(other, run)
+            found = np.flatnonzero(other[np.minimum(start, len(other) - 1)] == run)
+            before[found] += np.searchsorted(other, run[found], "right") - start[found]
+        while self._runs and len(self._runs[-1]) <= len(run):
+            # A stable sort is a merge, which takes what is sorted already as it is.
+            run = np.sort(np.concatenate([self._runs.pop(), run]), kind="stable")
+        if len(run):
+            self._runs.append(run)
+        counts = np.empty_like(before)
+        counts[order] = before
+        return counts

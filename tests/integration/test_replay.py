@@ -1,0 +1,162 @@
+"""Tasks and micro-batches that run again: their rows in another order, other batches, other partitions."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from spark_nats.options import WriteOptions, parse_write
+from spark_nats.sink.message_ids import MessageIds
+from spark_nats.sink.writers import write_partition
+from tests.nats_py import NatsPy, wait_until
+from tests.servers import Server
+from tests.spark_session import SPARK_ENVIRONMENT
+
+QUERY = "3f81c09a-6f2e-4b6c-9d55-0a1b2c3d4e5f"
+Row = tuple[str, bytes]
+pytestmark = pytest.mark.timeout(150)  # most of it is for the test that starts Spark
+
+
+def rows_of(stream: str, count: int) -> list[Row]:
+    """Rows of which many are equal, some are long and some differ in their subject alone."""
+    numbers = [random.Random(i).randrange(count // 2) for i in range(count)]
+    return [(f"{stream}.{i % 3}", b"%d " % (i // 3) * (500 if i % 50 == 0 else 1)) for i in numbers]
+
+
+def batches(rows: Sequence[Row], size: int) -> Iterator[pa.RecordBatch]:
+    for start in range(0, len(rows), size):
+        part = rows[start : start + size]
+        payloads = pa.array([payload for _, payload in part], pa.binary())
+        yield pa.RecordBatch.from_arrays([pa.array([subject for subject, _ in part]), payloads], ["subject", "payload"])
+
+
+def write(options: WriteOptions, rows: Sequence[Row], partition: int = 0, size: int = 100) -> None:
+    """What the task of one partition does."""
+    write_partition(options, MessageIds(QUERY, "7", partition), batches(rows, size))
+
+
+def write_in_part(options: WriteOptions, rows: Sequence[Row], size: int = 100) -> None:
+    """The same task, which ends with an error when it has written half of its rows."""
+
+    def failing() -> Iterator[pa.RecordBatch]:
+        for i, batch in enumerate(batches(rows, size)):
+            if i * size >= len(rows) // 2:
+                raise InterruptedError("the executor is gone")
+            yield batch
+
+    with pytest.raises(InterruptedError):
+        write_partition(options, MessageIds(QUERY, "7", 0), failing())
+
+
+def stored(client: NatsPy, stream: str) -> Counter[Row]:
+    return Counter((message.subject, message.payload) for message in client.read_stream(stream))
+
+
+def options_of(server: Server, stream: str) -> WriteOptions:
+    return parse_write({"servers": server.url, "stream": stream, "maxInFlight": "50"}, streaming=True)
+
+
+@pytest.mark.docker
+def test_a_task_that_runs_again_with_its_rows_in_another_order_loses_and_doubles_none(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    rows = rows_of(unique, 3000)
+    options = options_of(nats_server, unique)
+    for attempt in range(3):
+        random.Random(attempt).shuffle(rows)
+        write_in_part(options, rows, size=100 + attempt)
+    partly = wait_until(lambda: nats_py.stream_info(unique)["state"]["messages"])
+    assert partly < len(rows)
+    random.Random(7).shuffle(rows)
+    write(options, rows, size=77)
+    assert stored(nats_py, unique) == Counter(rows)
+
+
+def test_rows_that_move_to_other_partitions_may_be_doubled_and_are_not_lost(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    """As when a query is started again, on the micro-batch that it had not finished, with another `minPartitions`."""
+    nats_py.create_stream(unique)
+    rows = rows_of(unique, 2000)
+    options = options_of(nats_server, unique)
+    for partition in range(2):
+        write(options, rows[partition * 1000 :][:1000], partition)
+    for partition in range(4):
+        write(options, rows[partition * 500 :][:500], partition)
+    found = stored(nats_py, unique)
+    assert found >= Counter(rows)  # each at least as often
+    assert found.total() > len(rows)
+
+
+SCRIPT = """
+import sys, time
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+from spark_nats.client import ConnectionOptions, connect, parse_servers
+from spark_nats.jetstream import JetStream
+from spark_nats.jetstream.streams import stream_info
+
+url, stream = sys.argv[1:]
+spark = (
+    SparkSession.builder.master("local[2,4]")  # a task may fail three times
+    .config("spark.ui.enabled", False)
+    .config("spark.sql.adaptive.enabled", False)  # which would put these few rows into one partition
+    .config("spark.sql.execution.arrow.maxRecordsPerBatch", 50)
+    .getOrCreate()
+)
+
+def stored():
+    with connect(ConnectionOptions(servers=parse_servers(url))) as connection:
+        return stream_info(JetStream(connection), stream).messages
+
+def in_another_order(batches):
+    batches = list(batches)
+    if TaskContext.get().attemptNumber() > 0:
+        for batch in reversed(batches):
+            yield batch.take(list(range(batch.num_rows))[::-1])
+        return
+    yield from batches[: len(batches) // 2]
+    deadline = time.monotonic() + 60
+    while not stored() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    raise InterruptedError(f"{stored()} rows are stored")
+
+rows = spark.range(4000).selectExpr(
+    f"concat('{stream}.', id % 7) AS subject", "rpad(string(id div 2), 500, '.') AS payload"
+)
+rows = rows.repartition(2).mapInArrow(in_another_order, rows.schema)
+rows.write.format("nats").options(servers=url, stream=stream, deduplicate=True).mode("append").save()
+spark.stop()
+"""
+
+
+@pytest.mark.slow
+def test_spark_runs_a_failed_task_again_behind_a_shuffle_and_nothing_is_lost_or_doubled(
+    nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
+) -> None:
+    nats_py.create_stream(unique)
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, str(script), nats_server.url, unique],
+        env={**os.environ, **SPARK_ENVIRONMENT},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=140,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-5000:]
+    assert "InterruptedError" in done.stderr, "no task failed"
+    assert "InterruptedError: 0 rows" not in done.stderr, "a task failed before it had written anything"
+    expected = Counter((f"{unique}.{i % 7}", f"{i // 2}".ljust(500, ".").encode()) for i in range(4000))
+    assert stored(nats_py, unique) == expected

@@ -20,11 +20,8 @@ PART_BYTES = 1 << 20
 _BINARY = pa.binary()
 
 
-def _constant(text: str) -> pa.Scalar:
-    return pa.scalar(text.encode(), _BINARY)
-
-
-_PUB, _HPUB, _NOTHING, _BLANK, _CRLF = (_constant(text) for text in ("PUB ", "HPUB ", "", " ", "\r\n"))
+# No Arrow scalars: to make one imports pandas, and this module is imported by processes that only plan.
+_PUB, _HPUB, _NOTHING, _BLANK, _CRLF = b"PUB ", b"HPUB ", b"", b" ", b"\r\n"
 
 
 def encode_messages(

@@ -29,7 +29,7 @@ EXPECTED_STREAM = "Nats-Expected-Stream"
 """Header that names the stream by which alone a message may be stored."""
 HEADERS_TYPE = pa.map_(pa.string(), pa.list_(pa.field("element", pa.string())))
 
-_NO_ENTRIES = pa.array([], pa.struct([HEADERS_TYPE.key_field, HEADERS_TYPE.item_field]))
+_NO_ENTRIES = pa.nulls(0, pa.struct([HEADERS_TYPE.key_field, HEADERS_TYPE.item_field]))
 _STATUS_LINE = re.compile(rb"%b[ \t]+([0-9]{3})(?:[ \t]+(.*))?" % re.escape(VERSION), re.DOTALL)
 _MANY_HEADERS = 16  # of one message
 _CR, _LF, _COLON, _SPACE, _TAB = b"\r\n: \t"

@@ -29,7 +29,6 @@ _HASH_CHARACTERS = 16  # 96 bits in base64
 _BLOCK = 64  # bytes
 _UNITS = _BLOCK // 4  # of 32 bits
 _ROWS_AT_ONCE = 4096  # as many as stay in the processor's cache
-_PADDINGS = pa.array([bytes(length) for length in range(_BLOCK)], pa.binary())
 _KEY_OF_LONG = 64  # bytes, the most that blake2b takes
 _HEAD = 4  # a constant and three lengths
 _KEYS = _HEAD + LONGEST_SHORT // 4  # the rest for the units of a row
@@ -109,7 +108,7 @@ class MessageIds:
 
     def _hash_short(self, columns: Sequence[pa.Array], lengths: Positions) -> Hashes:
         rows = lengths.shape[1]
-        padding = _PADDINGS.take(pa.array(-lengths.sum(axis=0) % _BLOCK))
+        padding = _zeros(-lengths.sum(axis=0) % _BLOCK)
         data, offsets = packed(pc.binary_join_element_wise(*columns, padding, b""))
         blocks = data.view("<u4").reshape(-1, _UNITS)
         first, count = offsets[:-1] // _BLOCK, np.diff(offsets) // _BLOCK
@@ -140,6 +139,14 @@ class MessageIds:
                 hashed.update(view[start[i] : end[i]])
             digests.append(hashed.digest())
         return np.frombuffer(b"".join(digests), "<u4").reshape(-1, _WORDS)
+
+
+def _zeros(lengths: Positions) -> pa.BinaryArray:
+    """Return a column with so many zero bytes in each row."""
+    offsets = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(bytes(offsets[-1]))]
+    return pa.Array.from_buffers(pa.binary(), len(lengths), buffers)
 
 
 class Occurrences:

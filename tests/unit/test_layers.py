@@ -50,3 +50,10 @@ def test_only_the_client_opens_sockets():
 def test_the_client_works_where_pyspark_is_not_installed():
     script = "import sys; sys.modules['pyspark'] = None; import spark_nats, spark_nats.jetstream, spark_nats.embedded"
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+def test_a_process_that_only_plans_does_without_pandas():
+    """Spark starts a Python process for every load(), save() and commit, which pays for whatever is imported."""
+    script = "import sys; from spark_nats import NatsDataSource; NatsDataSource({'stream': 'S'}); "
+    script += "sys.exit('pandas' in sys.modules)"
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

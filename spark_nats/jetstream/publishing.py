@@ -401,20 +401,21 @@ class Publisher:
 
     def _report(self, sent: Positions, refusals: list[_Refusal], found: Mask | None) -> NoReturn:
         """Raise what the first refused row was refused for, besides being too much."""
-        if found is not None:
-            messages = sent[found].tolist()
-        else:  # then answers are taken to have come in the order of the rows
-            replies = reply_of(sent)
-            messages = [int(sent[replies == refusal.reply][0]) for refusal in refusals]
-        rows = [
-            (self._row(message), refusal.reason)
-            for message, refusal in zip(messages, refusals, strict=True)
-            if not refusal.too_many
-        ]
-        (row, subject), reason = min(rows)
-        message = f"stream {self._stream!r} refused row {row} (subject {subject!r}): {reason}"
-        if len(rows) > 1:
-            message += f"; {len(rows)} rows were refused in all"
+        reasons = [refusal.reason for refusal in refusals if not refusal.too_many]
+        if found is None:
+            first, last = self._row(int(sent[0]))[0], self._row(int(sent[-1]))[0]
+            which = f"{len(reasons)} of the rows {first} to {last}"
+        else:
+            rows = [
+                (self._row(message), refusal.reason)
+                for message, refusal in zip(sent[found].tolist(), refusals, strict=True)
+                if not refusal.too_many
+            ]
+            (row, subject), reasons[0] = min(rows)
+            which = f"row {row} (subject {subject!r})"
+        message = f"stream {self._stream!r} refused {which}: {reasons[0]}"
+        if found is not None and len(reasons) > 1:
+            message += f"; {len(reasons)} rows were refused in all"
         raise PublishError(f"{message}; {self._account()}")
 
     def _row(self, message: int) -> tuple[int, str]:

@@ -190,7 +190,7 @@ class RangeReader:
                     return
                 raise _Restart("its replica has no more messages, but the stream's leader has")
             except (_Restart, NatsTimeoutError, JetStreamError) as reason:
-                if isinstance(reason, JetStreamError) and reason.code != UNAVAILABLE:
+                if isinstance(reason, JetStreamError) and not self._may_pass(reason):
                     raise
                 # Whoever takes rows slowly finds its consumer deleted, which is normal.
                 logger.info(
@@ -212,6 +212,10 @@ class RangeReader:
             else:
                 time.sleep(pause)
                 pause = min(max(0.05, 2 * pause), _LONGEST_PAUSE)
+
+    def _may_pass(self, error: JetStreamError) -> bool:
+        """Tell whether another consumer may have more luck; or, where the stream is gone, reports that as a loss."""
+        return error.code == UNAVAILABLE or (isinstance(error, StreamNotFoundError) and self._created is not None)
 
     def _open(self, js: JetStream) -> _Consumer | None:
         """Make a consumer that belongs to the stream that was planned; None when there is nothing left to read."""

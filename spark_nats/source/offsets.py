@@ -185,16 +185,17 @@ class OffsetReader:
         for name in self._options.streams:
             info = self._info(name)
             place = what[name] if isinstance(what, dict) else what
+            earliest = place == EARLIEST
             if isinstance(place, datetime):
                 sequence = first_sequence_at(self._js, info, place)
+                # Looked at again, since limits may have removed what was there when the search began.
+                earliest = sequence <= stream_info(self._js, name).first_sequence
             elif place == EARLIEST:
                 sequence = info.first_sequence
             elif place == LATEST:
                 sequence = info.last_sequence + 1
             else:
                 sequence = int(place)
-            whatever_there_is = isinstance(place, datetime) or place == EARLIEST
-            earliest = whatever_there_is and sequence <= info.first_sequence
             position[name] = StreamOffset(info.created, sequence, earliest=earliest)
         return position
 

@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 
 from spark_nats.client.pool import borrow
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.streams import first_sequence_since
+from spark_nats.jetstream.streams import first_sequence_since, stream_info
 from spark_nats.options import ReadOptions
 from spark_nats.protocol.documents import EPOCH
 from spark_nats.protocol.subjects import filter_violation, matches, overlap, subject_violation
@@ -127,7 +127,10 @@ class NatsPushdownReader(NatsReader):
             with borrow(self._options.connection) as connection:
                 js = JetStream(connection, self._options.api_prefix)
                 if self._since is not None:
-                    start = first_sequence_since(js, whole.stream, self._since * 1000, start, end)
+                    since = first_sequence_since(js, whole.stream, self._since * 1000, start, end)
+                    # What limits have removed during the search is for the reader to find missing.
+                    if stream_info(js, whole.stream).first_sequence <= start:
+                        start = since
                 if self._until is not None:
                     end = first_sequence_since(js, whole.stream, self._until * 1000, start, end)
         return replace(whole, start=start, end=end)

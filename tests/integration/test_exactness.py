@@ -341,19 +341,37 @@ def test_a_stream_made_again_while_a_task_reads_is_not_mixed_with_the_old_one(
     assert f"sequences {len(found) + 1} to 2000, which were about to be read, are gone" in caplog.text
 
 
+@pytest.mark.usefixtures("small_requests")
+def test_a_stream_deleted_while_a_task_reads_ends_it_with_what_is_lost(
+    nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for options in ({}, {"failOnDataLoss": False}):
+        nats_py.create_stream(unique)
+        publish(nats_py, unique, 2000)
+        reader = batch_reader(nats_server, unique, **options)
+        if not options:
+            with pytest.raises(DataLossError, match=r"the stream '.*' was deleted; sequences [0-9]+ to 2000, which"):
+                paused_after_first(reader, lambda: nats_py.delete_stream(unique))
+            continue
+        with caplog.at_level(logging.WARNING):
+            found = paused_after_first(reader, lambda: nats_py.delete_stream(unique))
+        assert found == list(range(1, len(found) + 1))
+        assert f"was deleted; sequences {len(found) + 1} to 2000, which were about to be read, are gone" in caplog.text
+
+
 # A stream whose beginning moves
 
 
 @contextmanager
-def publishing(server: Server, stream: str) -> Iterator[list[int]]:
-    """Publish as fast as can be while the block runs; yields a list with the number of messages so far."""
+def publishing(server: Server, stream: str, pause: float = 0.0) -> Iterator[list[int]]:
+    """Publish 500 messages between two pauses while the block runs; yields a list with the number so far."""
     count = [0]
     ended = threading.Event()
 
     def run() -> None:
         with connect(ConnectionOptions(servers=parse_servers(server.url))) as connection:
             publisher = Publisher(connection, stream, 500, 60.0)
-            while not ended.is_set():
+            while not ended.wait(pause):
                 publisher.publish(pa.array([f"{stream}.x"] * 500), pa.array([b"x" * 50] * 500))
                 publisher.drain()
                 count[0] += 500
@@ -372,17 +390,14 @@ def test_a_busy_stream_can_be_read_from_its_beginning(
     nats_server: Server, nats_py: NatsPy, unique: str, starting: dict[str, str]
 ) -> None:
     nats_py.create_stream(unique, max_msgs=20_000)
-    with publishing(nats_server, unique) as count:
-        wait_until(lambda: count[0] > 25_000, timeout=60)
+    publish(nats_py, unique, 20_000)
+    with publishing(nats_server, unique, pause=0.1) as count:
         for _ in range(5):
             reader = batch_reader(nats_server, unique, **starting)
             (partition,) = reader.partitions()
             before = count[0]
             wait_until(lambda before=before: count[0] > before + 1000)  # its beginning moves behind the plan
-            try:
-                found = rows(reader.read(partition))
-            except DataLossError:  # the publisher has overtaken the reader
-                continue
+            found = rows(reader.read(partition))
             assert found == list(range(found[0], partition.end))
             assert found[0] > partition.start
 

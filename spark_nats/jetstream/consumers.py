@@ -20,8 +20,9 @@ logger = logging.getLogger(__name__)
 _SECOND = 1_000_000_000  # JetStream's durations are nanoseconds
 INACTIVE_THRESHOLD = 60 * _SECOND
 """After so many nanoseconds without a request the server deletes one of our consumers by itself."""
-PLACE_TIMEOUT = 60.0
-"""Seconds to wait for a place among a stream's consumers when ``max_consumers`` leaves none."""
+PLACE_TIMEOUT = 90.0
+"""Seconds to wait for a place among a stream's consumers when ``max_consumers`` leaves none. Longer than the time after
+which the server deletes those that a killed task has left behind."""
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 1.0  # seconds between two attempts to get a place
 
 

@@ -61,7 +61,7 @@ class StreamOffset(NamedTuple):
     def up_to(self, end: int) -> StreamOffset:
         """Return the offset of a micro-batch that goes no further than ``end``."""
         first = None if self.first is None else min(self.first, end)
-        return self._replace(next=end, first=first) if self.next > end else self
+        return self._replace(next=end, first=first)
 
     def to_json(self) -> dict[str, Any]:
         """Return it as Spark keeps it."""

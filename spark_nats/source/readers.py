@@ -136,7 +136,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             latest = offsets.latest(begin, self._searched)
             self._searched = offsets.searched(begin, latest)
             if self._target is not None:
-                latest = _at_most(latest, self._target)
+                latest = _at_most(latest, self._target, begin)
             self._seen = (time.monotonic(), start, latest)
             if isinstance(limit, ReadMaxRows):
                 latest = offsets.limited(begin, latest, limit.max_rows)
@@ -171,9 +171,13 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return OffsetReader(JetStream(connection, self._options.api_prefix), self._options)
 
 
-def _at_most(position: Position, target: Position) -> Position:
+def _at_most(position: Position, target: Position, begin: Position) -> Position:
     """Return ``position``, but no stream beyond ``target``. A stream that ``target`` lacks stays where it is."""
-    return {
-        name: offset.up_to(target[name].next) if name in target and target[name].created == offset.created else offset
-        for name, offset in position.items()
-    }
+    found = dict(position)
+    for name, offset in position.items():
+        end = target.get(name)
+        if end is not None and end.created == offset.created and offset.next > end.next:
+            found[name] = offset.up_to(end.next)
+            if name in begin and begin[name].created == end.created and begin[name].next >= end.next:
+                found[name] = begin[name]  # in the words of before, since Spark compares offsets as text
+    return found

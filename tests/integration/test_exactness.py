@@ -613,6 +613,18 @@ def test_a_micro_batch_is_planned_from_its_offsets_and_nothing_else(
     assert [s for p in plan for s in rows(after_restart.read(p))] == list(range(511, 1011))
 
 
+def test_a_query_that_has_reached_its_target_has_nothing_more_to_do(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    publish(nats_py, unique, 25)
+    reader = stream_reader(nats_server, unique, startingOffsets="earliest", maxOffsetsPerTrigger=10)
+    start = reader.initialOffset()
+    reader.prepareForTriggerAvailableNow()
+    publish(nats_py, unique, 30)
+    assert micro_batches(reader, start) == [list(range(1, 11)), list(range(11, 21)), list(range(21, 26))]
+
+
 def test_the_first_micro_batch_is_the_same_when_a_new_query_is_started_again(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:

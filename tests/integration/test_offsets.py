@@ -6,7 +6,7 @@ from spark_nats.client import ConnectionOptions, connect, parse_servers
 from spark_nats.errors import DataLossError, NatsError, StreamNotFoundError, UnsupportedStreamError
 from spark_nats.jetstream import JetStream
 from spark_nats.options import parse_read
-from spark_nats.source.offsets import OffsetReader, from_json, to_json
+from spark_nats.source.offsets import OffsetReader, from_json, planned, to_json
 
 
 @pytest.fixture
@@ -15,15 +15,42 @@ def js(nats_server):
         yield JetStream(connection)
 
 
+class Query:
+    """A streaming query of one stream: it asks the server anew for each step, and keeps what it has searched."""
+
+    def __init__(self, js, options):
+        self._js = js
+        self._options = options
+        self._searched = {}
+
+    def _offsets(self):
+        return OffsetReader(self._js, self._options)
+
+    def starting(self):
+        return self._offsets().starting()
+
+    def now(self):
+        return self._offsets().now()
+
+    def latest(self, start, limit=None):
+        offsets = self._offsets()
+        latest = offsets.latest(start, self._searched)
+        self._searched = offsets.searched(start, latest)
+        return offsets.limited(start, latest, limit) if limit else latest
+
+    def plan(self, start, end):
+        return [(each.start, each.end) for each in planned(start, end, self._options.filters)]
+
+
 @pytest.fixture
-def reader(js, unique):
-    """Make an OffsetReader for the stream `unique`; keeps what was searched from call to call, as a query does."""
-    searched = {}
+def query(js, unique):
+    """Make a query of the stream `unique` with more options."""
+    return lambda **options: Query(js, parse_read({"stream": unique, **options}, streaming=True))
 
-    def make(streaming=True, **options):
-        return OffsetReader(js, parse_read({"stream": unique, **options}, streaming), searched)
 
-    return make
+@pytest.fixture
+def batch(js, unique):
+    return lambda **options: OffsetReader(js, parse_read({"stream": unique, **options}, streaming=False))
 
 
 def sequences(ranges):
@@ -39,147 +66,158 @@ def at(position, sequence):
     return {name: offset._replace(next=sequence) for name, offset in position.items()}
 
 
-def test_offsets_survive_the_checkpoint(reader, nats_py, unique):
+def following(position):
+    """The next sequence of the one stream."""
+    (offset,) = position.values()
+    return offset.next
+
+
+def test_offsets_survive_the_checkpoint(query, nats_py, unique):
     nats_py.create_stream(unique)
-    position = reader().starting()
-    assert from_json(to_json(position)) == position
+    publish(nats_py, unique, "a")
+    for options in ({}, {"startingOffsets": "earliest"}):
+        position = query(**options).starting()
+        assert from_json(to_json(position)) == position
+    end = query().latest(at(position, 1))
+    assert from_json(to_json(end)) == end
     with pytest.raises(NatsError, match="was the checkpoint another query's"):
         from_json({"topic": {"0": 5}})
 
 
-def test_a_caught_up_query_has_nothing_to_read(reader, nats_py, unique):
+def test_a_caught_up_query_has_nothing_to_read(query, nats_py, unique):
     nats_py.create_stream(unique)
     publish(nats_py, unique, "a", "b")
-    here = reader().now()
-    assert reader().latest(here) == here
+    here = query().now()
+    assert query().latest(here) == here
     publish(nats_py, unique, "c")
-    there = reader().latest(here)
-    assert sequences(reader().ranges(here, there)) == [(3, 4)]
+    there = query().latest(here)
+    assert query().plan(here, there) == [(3, 4)]
+    assert query().latest(there) == there
 
 
-def test_messages_of_other_subjects_do_not_move_a_filtered_query(reader, nats_py, unique):
+def test_messages_of_other_subjects_do_not_move_a_filtered_query(query, nats_py, unique):
     nats_py.create_stream(unique)
     publish(nats_py, unique, "a", "b", "b")
-    query = {"subject": f"{unique}.a", "startingOffsets": "earliest"}
-    start = reader(**query).starting()
-    here = reader(**query).latest(start)
-    assert here == at(here, 2)
+    filtered = query(subject=f"{unique}.a", startingOffsets="earliest")
+    here = filtered.latest(filtered.starting())
+    assert following(here) == 2
     publish(nats_py, unique, "b", "b")
-    assert reader(**query).latest(here) == here
+    assert filtered.latest(here) == here
 
 
-def test_limits_that_pass_a_filtered_query_without_taking_its_messages_lose_nothing(reader, nats_py, unique):
+def test_limits_that_pass_a_filtered_query_without_taking_its_messages_lose_nothing(query, nats_py, unique):
     nats_py.create_stream(unique)
-    query = {"subject": f"{unique}.a"}
+    filtered = query(subject=f"{unique}.a")
     publish(nats_py, unique, "a")
-    here = reader(**query).now()
+    here = filtered.now()
     publish(nats_py, unique, *"bbbb")
-    assert reader(**query).latest(here) == here  # has seen that 2 to 5 are not its own
+    assert filtered.latest(here) == here  # has seen that 2 to 5 are not its own
     nats_py.purge_stream(unique, seq=5)
-    moved = reader(**query).latest(here)
-    assert moved == at(here, 6)
-    assert reader(**query).ranges(here, moved) == []
+    moved = filtered.latest(here)
+    assert following(moved) == 6
+    assert filtered.plan(here, moved) == []
     publish(nats_py, unique, "a")
-    assert sequences(reader(**query).ranges(moved, reader(**query).latest(moved))) == [(6, 7)]
+    assert filtered.plan(moved, filtered.latest(moved)) == [(6, 7)]
 
 
-def test_a_filtered_query_that_was_away_cannot_know_and_says_so(reader, nats_py, unique):
+def test_a_filtered_query_that_was_away_cannot_know_and_says_so(query, nats_py, unique):
     nats_py.create_stream(unique)
-    query = {"subject": f"{unique}.a"}
+    filtered = query(subject=f"{unique}.a")
     publish(nats_py, unique, "a")
-    here = reader(**query).now()
+    here = filtered.now()
     publish(nats_py, unique, *"bbbba")
     nats_py.purge_stream(unique, seq=5)
     with pytest.raises(DataLossError, match="sequences 2 to 4"):
-        reader(**query).ranges(here, reader(**query).latest(here))
+        filtered.latest(here)
 
 
-def test_a_limit_counts_from_the_first_message_that_matches(reader, nats_py, unique):
+def test_a_limit_counts_from_the_first_message_that_matches(query, nats_py, unique):
     nats_py.create_stream(unique)
     publish(nats_py, unique, *"bbbbbbbba", *"bbbba")
-    query = {"subject": f"{unique}.a", "startingOffsets": "earliest"}
-    start = reader(**query).starting()
-    one = reader(**query)
-    first = one.limited(start, one.latest(start), 2)
-    assert first == at(start, 11)
-    two = reader(**query)
-    assert two.limited(first, two.latest(first), 2) == at(start, 15)
+    filtered = query(subject=f"{unique}.a", startingOffsets="earliest")
+    start = filtered.starting()
+    first = filtered.latest(start, limit=2)
+    assert filtered.plan(start, first) == [(9, 11)]
+    assert filtered.plan(first, filtered.latest(first, limit=2)) == [(14, 15)]
 
 
-def test_purged_messages_are_named(reader, nats_py, unique):
+def test_purged_messages_are_named(query, nats_py, unique):
     nats_py.create_stream(unique)
     publish(nats_py, unique, *"abcdefgh")
-    start = at(reader().now(), 3)
+    start = at(query().now(), 3)
     nats_py.purge_stream(unique, seq=6)
-    end = reader().latest(start)
     with pytest.raises(DataLossError, match="begins at sequence 6: sequences 3 to 5.*failOnDataLoss"):
-        reader().ranges(start, end)
-    assert sequences(reader(failOnDataLoss="false").ranges(start, end)) == [(6, 9)]
+        query().latest(start)
+    tolerant = query(failOnDataLoss="false")
+    assert tolerant.plan(start, tolerant.latest(start)) == [(6, 9)]
 
 
-def test_a_stream_that_was_made_again_is_noticed(reader, nats_py, unique):
+def test_a_stream_that_was_made_again_is_noticed(query, nats_py, unique):
     nats_py.create_stream(unique)
     publish(nats_py, unique, *"abcd")
-    start = at(reader().now(), 3)
+    start = at(query().now(), 3)
     nats_py.delete_stream(unique)
     nats_py.create_stream(unique)
     publish(nats_py, unique, *"ab")
-    end = reader().latest(start)
     with pytest.raises(DataLossError, match="deleted and made again.*up to sequence 2"):
-        reader().ranges(start, end)
-    assert sequences(reader(failOnDataLoss="false").ranges(start, end)) == [(1, 3)]
+        query().latest(start)
+    tolerant = query(failOnDataLoss="false")
+    assert tolerant.plan(start, tolerant.latest(start)) == [(1, 3)]
 
 
-def test_an_empty_stream_that_was_made_again_is_noticed(reader, nats_py, unique):
+def test_an_empty_stream_that_was_made_again_is_noticed(query, nats_py, unique):
     nats_py.create_stream(unique)
     publish(nats_py, unique, "a")
-    start = reader().now()
+    start = query().now()
     nats_py.delete_stream(unique)
     nats_py.create_stream(unique)
     with pytest.raises(DataLossError, match="deleted and made again"):
-        reader().ranges(start, reader().latest(start))
+        query().latest(start)
 
 
-def test_a_deleted_stream_is_a_loss(reader, nats_py, unique):
+def test_a_deleted_stream_is_a_loss(query, nats_py, unique):
     nats_py.create_stream(unique)
     publish(nats_py, unique, *"ab")
-    start = at(reader().now(), 2)
+    start = at(query().now(), 2)
     nats_py.delete_stream(unique)
     with pytest.raises(DataLossError, match="does not exist any more: whatever it held from sequence 2 on"):
-        reader().latest(start)
-    tolerant = {"failOnDataLoss": "false"}
-    assert reader(**tolerant).latest(start) == start
-    assert reader(**tolerant).now() == {}
-    assert reader(**tolerant).ranges(start, start) == []
+        query().latest(start)
+    tolerant = query(failOnDataLoss="false")
+    assert tolerant.latest(start) == start
+    assert tolerant.now() == {}
+    assert tolerant.plan(start, start) == []
 
 
-def test_an_offset_beyond_the_end_is_a_loss(reader, nats_py, unique):
+def test_an_offset_beyond_the_end_is_a_loss(query, nats_py, unique):
     nats_py.create_stream(unique)
     publish(nats_py, unique, *"ab")
-    start = at(reader().now(), 9)
+    start = at(query().now(), 9)
     with pytest.raises(DataLossError, match="ends at sequence 2, but the query is to go on at 9"):
-        reader().latest(start)
-    tolerant = {"failOnDataLoss": "false"}
-    assert reader(**tolerant).latest(start) == at(start, 3)
-    assert reader(**tolerant).ranges(start, at(start, 3)) == []
+        query().latest(start)
+    tolerant = query(failOnDataLoss="false")
+    back = tolerant.latest(start)
+    assert following(back) == 3
+    assert tolerant.plan(start, back) == []
+    publish(nats_py, unique, "c")
+    assert tolerant.plan(back, tolerant.latest(back)) == [(3, 4)]
 
 
-def test_a_new_query_needs_its_stream_even_where_loss_is_allowed(reader):
+def test_a_new_query_needs_its_stream_even_where_loss_is_allowed(query):
     with pytest.raises(StreamNotFoundError):
-        reader(failOnDataLoss="false").starting()
+        query(failOnDataLoss="false").starting()
 
 
 @pytest.mark.parametrize("retention", ["workqueue", "interest"])
-def test_streams_without_replay_are_refused(reader, nats_py, unique, retention):
+def test_streams_without_replay_are_refused(query, nats_py, unique, retention):
     nats_py.create_stream(unique, retention=retention)
     with pytest.raises(UnsupportedStreamError, match=f"{retention} retention"):
-        reader().starting()
+        query().starting()
 
 
-def test_a_batch_ends_where_it_is_told_but_not_beyond_what_there_is(reader, nats_py, unique):
+def test_a_batch_ends_where_it_is_told_but_not_beyond_what_there_is(batch, nats_py, unique):
     nats_py.create_stream(unique)
     publish(nats_py, unique, *"abcd")
-    wanted = reader(streaming=False, endingOffsets=f'{{"{unique}": 3}}')
+    wanted = batch(endingOffsets=f'{{"{unique}": 3}}')
     assert sequences(wanted.ranges(wanted.starting(), wanted.ending())) == [(1, 3)]
-    too_much = reader(streaming=False, endingOffsets=f'{{"{unique}": 99}}')
+    too_much = batch(endingOffsets=f'{{"{unique}": 99}}')
     assert sequences(too_much.ranges(too_much.starting(), too_much.ending())) == [(1, 5)]

@@ -158,13 +158,14 @@ def test_progress_shows_how_far_behind_the_query_is(
         wait_until(lambda: len(query.recentProgress) >= 2, timeout=20)
         first, second = (json.loads(progress.json)["sources"][0] for progress in query.recentProgress[:2])
 
-    def at(sequence: int) -> dict[str, Any]:
+    def at(sequence: int, since: int | None = None) -> dict[str, Any]:
         created = first["endOffset"][unique]["created"]
         assert created[:19] == info["created"][:19]
-        return {unique: {"created": created, "next": sequence}}
+        batch = {} if since is None else {"since": since, "from": since}
+        return {unique: {"created": created, "next": sequence, **batch}}
 
-    assert (first["startOffset"], first["endOffset"], first["latestOffset"]) == (None, at(21), at(36))
-    assert (second["startOffset"], second["endOffset"], second["latestOffset"]) == (at(21), at(36), at(36))
+    assert (first["startOffset"], first["endOffset"], first["latestOffset"]) == (None, at(21, 1), at(36))
+    assert (second["startOffset"], second["endOffset"], second["latestOffset"]) == (at(21, 1), at(36, 21), at(36))
 
 
 def test_messages_of_other_subjects_make_no_micro_batch(

@@ -20,7 +20,8 @@ from benchmarks.settings import Settings
 from benchmarks.targets import OURS
 from spark_nats.client.transport import CHUNK
 from spark_nats.options import parse_write
-from spark_nats.protocol.subjects import SubjectMatcher, matches
+from spark_nats.protocol.subject_columns import SubjectMatcher
+from spark_nats.protocol.subjects import matches
 from spark_nats.sink.columns import RowChecker
 from spark_nats.source.columns import RowBuilder
 
@@ -157,7 +158,7 @@ def _encoding(settings: Settings) -> Iterator[Comparison]:
         return Sample(count, seconds(), size)
 
     def checked(with_headers: bool) -> Sample:
-        checker = RowChecker(parse_write({}, streaming=False), 1 << 20, None)
+        checker = RowChecker(parse_write({}, streaming=False), 1 << 20, None, names_stream=False)
         columns = {"subject": subjects, "payload": payloads, **({"headers": headers} if with_headers else {})}
         table = pa.RecordBatch.from_pydict(columns)
         with timed(time.process_time) as seconds:

@@ -19,12 +19,12 @@ import psutil
 from benchmarks import data
 from benchmarks.peers import nats_c
 from benchmarks.settings import Settings
-from spark_nats.client import Connection, ConnectionOptions, parse_servers
+from spark_nats.client import Connection
 from spark_nats.client import connect as client_connect
 from spark_nats.embedded import EmbeddedServerError, NatsServer, find_binary
 from spark_nats.jetstream import JetStream, Publisher
-from spark_nats.jetstream.streams import create_stream, stream_info
-from spark_nats.options import options_of_urls
+from spark_nats.jetstream.streams import create_stream, delete_stream, stream_info
+from spark_nats.options import connection_options, options_of_urls, parse_write
 
 _PACKAGES = ("spark-nats", "numpy", "pyarrow", "pyspark", "nats-py", "natsrpy")
 
@@ -80,7 +80,13 @@ def _lines(path: str) -> list[str]:
 
 def connect(url: str) -> Connection:
     """Open a connection of our own client, a patient one."""
-    return client_connect(ConnectionOptions(servers=parse_servers(url), request_timeout=60.0, connect_timeout=10.0))
+    return client_connect(connection_options(**options_of_urls(url), requestTimeout="60s", connectTimeout="10s"))
+
+
+def publisher_to(connection: Connection, stream: str) -> Publisher:
+    """Publish to a stream with as many rows in flight as a query has, and with patience."""
+    options = parse_write({"stream": stream, "ackTimeout": "60s"}, streaming=False)
+    return Publisher(connection, stream, options.max_in_flight, options.ack_timeout)
 
 
 class Server:
@@ -118,7 +124,7 @@ class Server:
             yield name
         finally:
             with connect(self.url) as connection:
-                JetStream(connection).request(f"STREAM.DELETE.{name}")
+                delete_stream(JetStream(connection), name)
 
     def check(self, stream: str, messages: int) -> None:
         """Make sure that a stream holds what was published."""
@@ -132,7 +138,7 @@ class Server:
         block = min(count, 100_000)
         subjects, payloads = data.columns(block, size, prefix)
         with connect(self.url) as connection:
-            publisher = Publisher(connection, stream, ack_timeout=60.0)
+            publisher = publisher_to(connection, stream)
             for start in range(0, count, block):
                 rows = slice(0, min(block, count - start))
                 publisher.publish(subjects[rows], payloads[rows])

@@ -9,10 +9,9 @@ import pyarrow as pa
 
 from benchmarks import data, paths, targets
 from benchmarks.client import sample
-from benchmarks.environment import Server, connect, start_server
+from benchmarks.environment import Server, connect, publisher_to, start_server
 from benchmarks.measure import Comparison, Contender, Sample, compare, timed
 from benchmarks.settings import Settings
-from spark_nats.jetstream import Publisher
 
 _SIZE = 128
 _SHARES = (1, 10, 50, 100)  # per cent of the messages that match
@@ -43,7 +42,7 @@ def _fill(server: Server, stream: str, prefix: str, count: int, share: int) -> N
     subjects = pa.array([next(yes) if i % 100 < share else next(no) for i in range(count)])
     payloads = pa.array([data.payload(i, _SIZE) for i in range(count)])
     with connect(server.url) as connection:
-        publisher = Publisher(connection, stream, ack_timeout=60.0)
+        publisher = publisher_to(connection, stream)
         publisher.publish(subjects, payloads)
         publisher.drain()
 

@@ -18,16 +18,17 @@ from pyspark.sql.types import (
 )
 
 from benchmarks import data, environment, raw
-from spark_nats.jetstream import JetStream, Publisher
+from spark_nats.client.publishing import CorePublisher, cut_into_parts
+from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.reading import Delivered, RangeReader, read_range
 from spark_nats.jetstream.searching import Search
 from spark_nats.options import parse_write
-from spark_nats.protocol.acks import Deliveries
 from spark_nats.protocol.decoder import Decoder
-from spark_nats.protocol.encoder import cut_into_parts, encode_message, encode_messages
+from spark_nats.protocol.deliveries import Deliveries
+from spark_nats.protocol.encoder import encode_messages
 from spark_nats.protocol.headers import MSG_ID, encode_blocks, flatten, wrap_lines
 from spark_nats.protocol.messages import Messages
-from spark_nats.protocol.subjects import SubjectMatcher
+from spark_nats.protocol.subject_columns import SubjectMatcher
 from spark_nats.sink.message_ids import MessageIds
 from spark_nats.sink.writers import write_partition
 from spark_nats.source.columns import RowBuilder
@@ -42,9 +43,8 @@ SCHEMA = (
     .add("sequence", LongType())
     .add("timestamp", TimestampType())
 )
-_ROWS_AT_ONCE = 65536  # as in spark_nats/sink
+_ROWS_AT_ONCE = 65536  # as a publisher does
 _QUERY = "3f81c09a-6f2e-4b6c-9d55-0a1b2c3d4e5f"
-_MAX_IN_FLIGHT = parse_write({"stream": "ANY", "subject": "any"}, streaming=False).max_in_flight
 
 
 def decode(chunks: Iterable[bytes]) -> Iterator[Messages]:
@@ -136,7 +136,7 @@ def subscribe(url: str, subject: str, count: int, part: int) -> float:
         subscription = connection.subscribe(subject)
         connection.flush()
         began = time.perf_counter()
-        connection.send(encode_message(raw.GO, str(count).encode()))
+        connection.publish(raw.GO, str(count).encode())
         while received < count:
             messages = connection.next(subscription, 60.0)
             if messages is None:
@@ -145,7 +145,7 @@ def subscribe(url: str, subject: str, count: int, part: int) -> float:
             received += len(messages)
             while received - credited >= part:
                 credited += part
-                connection.send(encode_message(raw.CREDIT, b""))
+                connection.publish(raw.CREDIT, b"")
         return time.perf_counter() - began
 
 
@@ -153,10 +153,10 @@ def publish(url: str, subjects: pa.Array, payloads: pa.Array, batch: int) -> flo
     """Publish to core NATS as the sink does, flush, and return the seconds."""
     with environment.connect(url) as connection:
         began = time.perf_counter()
+        publisher = CorePublisher(connection)
         for rows in data.slices(len(subjects), batch):
-            for part in cut_into_parts(payloads[rows], None, _ROWS_AT_ONCE):
-                connection.send(encode_messages(subjects[rows][part], payloads[rows][part]))
-        connection.flush()
+            publisher.publish(subjects[rows], payloads[rows])
+        publisher.drain()
         return time.perf_counter() - began
 
 
@@ -167,7 +167,7 @@ def publish_stream(
     ids = MessageIds(_QUERY, "0", 0)
     with environment.connect(url) as connection:
         began = time.perf_counter()
-        publisher = Publisher(connection, stream, _MAX_IN_FLIGHT, 60.0)
+        publisher = environment.publisher_to(connection, stream)
         for rows in data.slices(len(subjects), batch):
             headers = None
             if with_ids:

@@ -20,6 +20,7 @@ from spark_nats.client.transport import CHUNK
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.consumers import create_consumer, delete_consumer
 from spark_nats.jetstream.reading import HEADROOM, HEARTBEAT, PULL_BYTES, PULL_EXPIRES, PULL_MESSAGES
+from spark_nats.protocol.api import API_PREFIX, Api
 
 GO, CREDIT = "bench.go", "bench.credit"
 PART_MESSAGES = 16_384
@@ -105,7 +106,7 @@ def drain_range(url: str, stream: str, start: int, end: int) -> tuple[float, flo
                     "idle_heartbeat": int(HEARTBEAT * _NANOSECONDS),
                 }
                 body = json.dumps(request).encode()
-                subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
+                subject = f"{API_PREFIX}.{Api.CONSUMER_NEXT.about(stream, consumer)}"
                 connection.send(b"PUB %b %b %d\r\n%b\r\n" % (subject.encode(), inbox.encode(), len(body), body))
                 asked += wanted
                 continue

@@ -14,11 +14,10 @@ from typing import Any
 import pyarrow as pa
 
 from benchmarks import data, paths, raw, sources, targets
-from benchmarks.environment import CpuMeter, Server, connect, start_server
+from benchmarks.environment import CpuMeter, Server, connect, publisher_to, start_server
 from benchmarks.measure import Comparison, Contender, Facts, Sample, Table, compare, progress, timed
 from benchmarks.session import Session, start_spark
 from benchmarks.settings import Settings
-from spark_nats.jetstream import Publisher
 
 _SIZE = 128
 _BATCH = 10_000  # Spark's maxRecordsPerBatch
@@ -207,7 +206,7 @@ def _latency(settings: Settings, server: Server, session: Session) -> Facts:
         seen.extend((int(text), now) for text in sent)
 
     with server.stream("late.>") as stream, connect(server.url) as connection:
-        publisher = Publisher(connection, stream)
+        publisher = publisher_to(connection, stream)
         options = {**server.options, "stream": stream, "startingOffsets": "earliest"}
         frame = session.spark.readStream.format("nats").options(**options).load()
         writer = frame.writeStream.foreachBatch(take).option("checkpointLocation", f"{session.directory}/latency")
@@ -243,7 +242,7 @@ def _trigger(settings: Settings, server: Server, session: Session) -> Facts:
     facts = Facts(targets.SPARK_TRIGGER)
     warm, triggers = (3, 10) if settings.quick else (10, 50)
     with server.stream("one.>") as stream, connect(server.url) as connection:
-        publisher = Publisher(connection, stream)
+        publisher = publisher_to(connection, stream)
 
         def one_more() -> None:
             publisher.publish(pa.array(["one.message"]), pa.array([b"x" * _SIZE]))

@@ -4,17 +4,15 @@ With Spark: ``spark.readStream.format("nats")``; the README shows how. Without S
 NATS connection that reads and writes whole Arrow columns, ``spark_nats.jetstream`` reads and publishes streams.
 """
 
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from spark_nats.errors import NatsError
+from spark_nats.version import __version__
 
 if TYPE_CHECKING:
     from spark_nats.datasource import NatsDataSource
 
 __all__ = ["NatsDataSource", "NatsError", "__version__"]
-
-__version__ = version("spark-nats")
 
 
 def __getattr__(name: str) -> Any:

@@ -22,9 +22,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parsed = _parser().parse_args(arguments)
     try:
-        from spark_nats import demo
+        from spark_nats.demo.run import run
 
-        return 0 if demo.run(parsed.messages, parsed.servers, parsed.keep) else 1
+        return 0 if run(parsed.messages, parsed.servers, parsed.keep) else 1
     except NatsError as error:
         print(f"spark-nats: {error}", file=sys.stderr)
         return 1

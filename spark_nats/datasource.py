@@ -1,23 +1,27 @@
-"""``format("nats")``: options in, the right reader or writer out."""
+"""``format("nats")``: options in, the right reader or writer out.
+
+Spark starts a Python process for each step of a query, and the first ones only look the format up and read its options.
+So readers and writers are imported where they are made, and with them NumPy, PyArrow and TLS.
+"""
 
 from __future__ import annotations
 
 from collections.abc import MutableMapping
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from spark_nats import options as nats_options
-from spark_nats.client import ConnectionOptions, connect
 from spark_nats.errors import OptionError
-from spark_nats.options import CoreReadOptions
-from spark_nats.sink.columns import check_schema as check_sink_schema
-from spark_nats.sink.writers import NatsStreamWriter, NatsWriter
-from spark_nats.source.columns import SCHEMA
-from spark_nats.source.columns import check_schema as check_source_schema
-from spark_nats.source.core import NatsCoreReader, NatsCoreStreamReader
-from spark_nats.source.pushdown import NatsPushdownReader
-from spark_nats.source.readers import NatsReader, NatsStreamReader
+from spark_nats.options import CoreReadOptions, parse, parse_read, parse_write
+from spark_nats.options.remedies import naming_options
+from spark_nats.sink.schema import check_schema as check_sink_schema
+from spark_nats.source.schema import SCHEMA
+from spark_nats.source.schema import check_schema as check_source_schema
+
+if TYPE_CHECKING:
+    from spark_nats.client.options import ConnectionOptions
+    from spark_nats.sink.writers import NatsStreamWriter, NatsWriter
 
 
 class NatsDataSource(DataSource):
@@ -26,7 +30,7 @@ class NatsDataSource(DataSource):
     Spark finds it by itself under the name ``nats``; ``spark.dataSource.register(NatsDataSource)`` works too.
 
     Raises:
-        OptionError: an option is unknown, has a bad value, or contradicts another.
+        OptionError: an option is unknown, has an invalid value, or contradicts another.
         SchemaError: the schema has a column or a type that a message does not have.
         NatsError: for writing, the server cannot be reached or refuses the credentials.
     """
@@ -34,7 +38,7 @@ class NatsDataSource(DataSource):
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         # Here, so that load() and start() fail and not the first action; and so that files are read now, on the driver.
-        self._settings = nats_options.parse(options)
+        self._settings = parse(options)
 
     @classmethod
     def name(cls) -> str:
@@ -48,17 +52,29 @@ class NatsDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query."""
         check_source_schema(schema)
-        parsed = nats_options.parse_read(self._settings, streaming=False)
+        parsed = parse_read(self._settings, streaming=False)
         if isinstance(parsed, CoreReadOptions):
+            from spark_nats.source.core.readers import NatsCoreReader
+
             return NatsCoreReader(parsed, schema)
-        return NatsPushdownReader(parsed, schema) if parsed.filter_pushdown else NatsReader(parsed, schema)
+        if parsed.filter_pushdown:
+            from spark_nats.source.stream.pushdown import NatsPushdownReader
+
+            return NatsPushdownReader(parsed, schema)
+        from spark_nats.source.stream.readers import NatsReader
+
+        return NatsReader(parsed, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a streaming query."""
         check_source_schema(schema)
-        parsed = nats_options.parse_read(self._settings, streaming=True)
+        parsed = parse_read(self._settings, streaming=True)
         if isinstance(parsed, CoreReadOptions):
+            from spark_nats.source.core.readers import NatsCoreStreamReader
+
             return NatsCoreStreamReader(parsed, schema)
+        from spark_nats.source.stream.readers import NatsStreamReader
+
         return NatsStreamReader(parsed, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> NatsWriter:
@@ -68,19 +84,26 @@ class NatsDataSource(DataSource):
                 "mode 'overwrite' is not possible: messages that were published cannot be taken back; "
                 "use mode('append'), and purge the stream yourself if that is what you want"
             )
-        parsed = nats_options.parse_write(self._settings, streaming=False)
+        parsed = parse_write(self._settings, streaming=False)
         check_sink_schema(schema, parsed)
         _log_in_once(parsed.connection)
+        from spark_nats.sink.writers import NatsWriter
+
         return NatsWriter(parsed)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> NatsStreamWriter:
         """Return the writer of a streaming query. Output mode ``complete`` publishes the whole result each time."""
-        parsed = nats_options.parse_write(self._settings, streaming=True)
+        parsed = parse_write(self._settings, streaming=True)
         check_sink_schema(schema, parsed)
         _log_in_once(parsed.connection)
+        from spark_nats.sink.writers import NatsStreamWriter
+
         return NatsStreamWriter(parsed)
 
 
 def _log_in_once(options: ConnectionOptions) -> None:
     """Log in on the driver: what is refused is then refused once, and not to every task and each of its attempts."""
-    connect(options).close()
+    from spark_nats.client.connection import connect
+
+    with naming_options():
+        connect(options).close()

@@ -7,16 +7,52 @@ or ``except ConnectionError`` work as a reader would expect.
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterable
+from enum import Enum, auto
+from typing import Self
+
+
+class Remedy(Enum):
+    """What to look at when an error occurs, for whoever knows how its users set that.
+
+    The client and the JetStream layer raise errors without knowing options; :mod:`spark_nats.options.remedies` names
+    the options in the message that a user of Spark sees.
+    """
+
+    SERVERS = auto()
+    TLS_FIRST = auto()
+    TRUST = auto()
+    CLIENT_CERTIFICATE = auto()
+    CREDENTIALS = auto()
+    API_PREFIX = auto()
+    CREATE_STREAM = auto()
+    MESSAGE_IDS = auto()
+
 
 class NatsError(Exception):
-    """Base of everything that goes wrong here."""
+    """Base of everything that goes wrong here.
+
+    Attributes:
+        remedies: what to look at.
+    """
+
+    def __init__(self, message: str, *, remedies: Iterable[Remedy] = ()) -> None:
+        super().__init__(message)
+        self.remedies = tuple(remedies)
+
+    def with_context(self, message: str) -> Self:
+        """Return this error with another message; its class and its attributes stay."""
+        error = copy.copy(self)
+        error.args = (message,)
+        return error
 
 
 # What the user asked for
 
 
 class OptionError(NatsError, ValueError):
-    """An option is unknown, has a bad value, or contradicts another."""
+    """An option is unknown, has an invalid value, or contradicts another."""
 
 
 class SchemaError(NatsError, ValueError):
@@ -38,6 +74,10 @@ class AuthorizationError(NatsConnectionError):
     """The server refused the credentials."""
 
 
+class InvalidCredentialsError(NatsConnectionError, ValueError):
+    """A credential, certificate or key cannot be used. The message carries no part of it."""
+
+
 class NatsTimeoutError(NatsError, TimeoutError):
     """The server did not answer in the time allowed."""
 
@@ -53,8 +93,8 @@ class ServerError(NatsError):
         text: the server's own words, without the quotes.
     """
 
-    def __init__(self, message: str, text: str = "") -> None:
-        super().__init__(message)
+    def __init__(self, message: str, text: str = "", *, remedies: Iterable[Remedy] = ()) -> None:
+        super().__init__(message, remedies=remedies)
         self.text = text
 
 
@@ -78,8 +118,16 @@ class JetStreamError(NatsError):
         description: the server's own words.
     """
 
-    def __init__(self, message: str, code: int = 0, err_code: int = 0, description: str = "") -> None:
-        super().__init__(message)
+    def __init__(
+        self,
+        message: str,
+        code: int = 0,
+        err_code: int = 0,
+        description: str = "",
+        *,
+        remedies: Iterable[Remedy] = (),
+    ) -> None:
+        super().__init__(message, remedies=remedies)
         self.code = code
         self.err_code = err_code
         self.description = description

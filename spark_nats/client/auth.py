@@ -8,13 +8,11 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from spark_nats.errors import AuthorizationError, OptionError
+from spark_nats.errors import AuthorizationError, InvalidCredentialsError, Remedy
 from spark_nats.protocol.control import ConnectOptions, ServerInfo
 
 # Both blocks of a .creds file, as the server and its clients find them: dashes around a title, the text, dashes.
 _BLOCK = re.compile(r"-{3,}BEGIN ([A-Z ]+)-{3,}\s+([\w\-.=]+)\s+-{3,}END [A-Z ]+-{3,}")
-
-
 _RECOGNISED = 8  # characters that a secret must have to be told from other words
 
 
@@ -58,15 +56,15 @@ class Credentials:
 
         Raises:
             AuthorizationError: the server asks for credentials of another kind, or the package ``nkeys`` is missing.
-            OptionError: the seed is none.
+            InvalidCredentialsError: the seed is invalid.
         """
         if self.nkey_seed is None:
             return replace(options, user=self.user, password=self.password, auth_token=self.token)
         if not info.nonce:
             if info.auth_required:
                 raise AuthorizationError(
-                    "the server sent nothing to sign, so it lets nobody in with an nkey or a JWT; check the options "
-                    "'nkeySeedFile', 'credentialsFile' or 'context', or log in with another way"
+                    "the server sent nothing to sign, so it lets nobody in with an nkey or a JWT; log in another way",
+                    remedies=[Remedy.CREDENTIALS],
                 )
             return options  # it lets everybody in
         key = key_pair(self.nkey_seed)
@@ -81,7 +79,7 @@ def key_pair(seed: str) -> Any:
 
     Raises:
         AuthorizationError: the package is not installed.
-        OptionError: this is no seed of a user. The message does not carry it.
+        InvalidCredentialsError: this is not the seed of a user. The message does not carry it.
     """
     try:
         import nkeys
@@ -95,18 +93,18 @@ def key_pair(seed: str) -> Any:
         # Encoded again, for the checksum that nkeys does not look at.
         if kind == nkeys.PREFIX_BYTE_USER and nkeys.encode_seed(raw, kind) == seed.encode():
             return nkeys.from_seed(seed.encode())
-    raise OptionError("is not an nkey seed of a user, which begins with SU")
+    raise InvalidCredentialsError("the nkey seed is not that of a user, which begins with SU")
 
 
 def parse_creds(text: str) -> Credentials:
     """Read a ``.creds`` file: a user's JWT and nkey seed, each between lines of dashes.
 
     Raises:
-        OptionError: one of them is missing. The message carries neither.
+        ValueError: one of them is missing. The message carries neither.
     """
     blocks = dict(_BLOCK.findall(text))
     if "NATS USER JWT" not in blocks or "USER NKEY SEED" not in blocks:
-        raise OptionError("holds no NATS USER JWT and USER NKEY SEED, as a .creds file does")
+        raise ValueError("holds no NATS USER JWT and USER NKEY SEED, as a .creds file does")
     return Credentials(jwt=blocks["NATS USER JWT"], nkey_seed=blocks["USER NKEY SEED"])
 
 
@@ -114,9 +112,9 @@ def parse_seed(text: str) -> Credentials:
     """Read an nkey seed: alone, or among comments or the other lines of an nkey file.
 
     Raises:
-        OptionError: there is none.
+        ValueError: there is none.
     """
     found = re.search(r"^\s*(SU[A-Z2-7]{56})\s*$", text, re.MULTILINE)
     if not found:
-        raise OptionError("is not an nkey seed of a user, which begins with SU")
+        raise ValueError("is not an nkey seed of a user, which begins with SU")
     return Credentials(nkey_seed=found[1])

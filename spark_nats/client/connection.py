@@ -11,18 +11,16 @@ import logging
 import secrets
 import ssl
 import time
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import NamedTuple, Self
 
-import numpy as np
 import pyarrow as pa
 
-from spark_nats.client.auth import Credentials
+from spark_nats.client.options import ConnectionOptions, TlsOptions
 from spark_nats.client.servers import Server
-from spark_nats.client.tls import TlsLayer, TlsOptions
+from spark_nats.client.subscriptions import Subscription, Subscriptions
+from spark_nats.client.tls import TlsLayer, context_of
 from spark_nats.client.transport import Transport
 from spark_nats.errors import (
     AuthorizationError,
@@ -32,64 +30,20 @@ from spark_nats.errors import (
     NoRespondersError,
     PermissionsError,
     ProtocolError,
+    Remedy,
     ServerError,
 )
-from spark_nats.protocol.control import (
-    PING,
-    PONG,
-    ConnectOptions,
-    Control,
-    Op,
-    ServerInfo,
-    closes_connection,
-    encode_sub,
-    encode_unsub,
-    error_text,
-    is_authorization_error,
-    is_permissions_error,
-    parse_info,
-)
-from spark_nats.protocol.decoder import Decoder
-from spark_nats.protocol.encoder import encode_message
-from spark_nats.protocol.headers import parse_status
+from spark_nats.protocol.control import ConnectOptions, ErrorKind, ServerInfo, encode_sub, encode_unsub
+from spark_nats.protocol.encoder import encode_message, encode_messages
 from spark_nats.protocol.messages import Messages
+from spark_nats.protocol.session import MAX_PINGS_OUT, ErrorReceived, Event, Session
+from spark_nats.protocol.statuses import NO_RESPONDERS, parse_status
 from spark_nats.protocol.subjects import subject_violation
+from spark_nats.version import __version__
 
 logger = logging.getLogger(__name__)
 
-MOST_PENDING = 256 << 20
-"""Bytes of memory that a subscription's messages may take until they are taken. What is delivered is asked for in
-portions, or taken as it comes; so this is met by a server that sends what nobody has asked for."""
-_MESSAGE_OVERHEAD = 80  # bytes of memory that a message takes beside its own
-_MOST_PONGS = 1000  # owed for PINGs that came while something was being sent
-_MAX_PINGS_OUT = 2
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionOptions:
-    """How to reach a server. Equal options mean that a connection can be shared.
-
-    Attributes:
-        servers: tried in this order until one lets us in.
-        credentials: used where a server's URL has none of its own.
-        tls: asks for TLS; when None it is used where a server's URL asks for it or the server requires it.
-        name: how the server's monitoring calls this connection.
-        connect_timeout: seconds for connection, TLS and login, for each server.
-        request_timeout: seconds to wait for an answer, or for the server to take what is sent.
-        ping_interval: seconds of silence after which the server is pinged; after two unanswered pings it is lost.
-        inbox_prefix: first tokens of the subjects on which answers are awaited.
-        echo: whether the server delivers to a connection what it has itself published.
-    """
-
-    servers: tuple[Server, ...] = (Server("localhost"),)
-    credentials: Credentials = field(default=Credentials(), repr=False)
-    tls: TlsOptions | None = None
-    name: str = "spark-nats"
-    connect_timeout: float = 5.0
-    request_timeout: float = 5.0
-    ping_interval: float = 120.0
-    inbox_prefix: str = "_INBOX"
-    echo: bool = True
+_LAST_WORDS = 0.2  # seconds that a server which no longer takes our bytes has to say why
 
 
 class Reply(NamedTuple):
@@ -99,44 +53,6 @@ class Reply(NamedTuple):
     header: bytes
 
 
-class Subscription:
-    """One or more subjects, and the messages that have arrived for them and were not taken yet."""
-
-    def __init__(self, sids: range, subject: str) -> None:
-        self.sids = sids
-        self.subject = subject
-        self._pending: deque[Messages] = deque()
-        self._size = 0
-
-    def put(self, messages: Messages) -> None:
-        """Keep messages that have arrived.
-
-        Raises:
-            ProtocolError: more than :data:`MOST_PENDING` bytes wait already.
-        """
-        if self._size > MOST_PENDING:
-            raise ProtocolError(f"it sent {MOST_PENDING >> 20} MiB to {self.subject} that nobody has asked for")
-        self._pending.append(messages)
-        self._size += _memory_of(messages)
-
-    def take(self) -> Messages | None:
-        """Return the messages that arrived first, None when there are none."""
-        if not self._pending:
-            return None
-        messages = self._pending.popleft()
-        self._size -= _memory_of(messages)
-        return messages
-
-    @property
-    def waits(self) -> bool:
-        """Whether there are messages to take."""
-        return bool(self._pending)
-
-
-def _memory_of(messages: Messages) -> int:
-    return len(messages.buffer) + _MESSAGE_OVERHEAD * len(messages)
-
-
 def connect(options: ConnectionOptions) -> Connection:
     """Connect to the first of ``options.servers`` that lets us in.
 
@@ -144,17 +60,18 @@ def connect(options: ConnectionOptions) -> Connection:
         AuthorizationError: a server refused the credentials; the others are then not tried.
         NatsConnectionError: no server could be reached.
     """
-    failures = []
+    failures: list[tuple[Server, NatsError | OSError]] = []
     for server in options.servers:
         try:
             return Connection(server, options)
         except AuthorizationError:
             raise
         except (NatsError, OSError) as error:
-            failures.append(f"{server}: {_reason(error)}")
+            failures.append((server, error))
+    reasons = "; ".join(f"{server}: {_reason(error)}" for server, error in failures)
+    remedies = [remedy for _, error in failures if isinstance(error, NatsError) for remedy in error.remedies]
     raise NatsConnectionError(
-        f"no NATS server could be reached ({'; '.join(failures)}); "
-        "check the option 'servers' and that a nats-server listens there"
+        f"no NATS server could be reached ({reasons})", remedies=dict.fromkeys(remedies) or [Remedy.SERVERS]
     )
 
 
@@ -165,6 +82,11 @@ class Connection:
         server: where to connect.
         options: how.
 
+    Attributes:
+        server: where it is connected.
+        options: as given.
+        closed: whether it is of no more use.
+
     Raises:
         OSError: nothing listens there.
         NatsError: the handshake failed.
@@ -173,17 +95,14 @@ class Connection:
     def __init__(self, server: Server, options: ConnectionOptions) -> None:
         self.server = server
         self.options = options
-        self.info = ServerInfo()
         self.closed = False
-        self._subscriptions: dict[int, Subscription] = {}
-        self._next_sid = 1
+        self._subscriptions = Subscriptions()
         self._requests: Subscription | None = None
         self._request_count = 0
-        self._in_frame = False  # something is sent only in part, and nothing may come between
-        self._listen_afresh()
+        self._problem: NatsError | None = None  # what the server has reported and was not raised yet
         deadline = time.monotonic() + options.connect_timeout
         self._transport = Transport.open(server, deadline)
-        self._last_heard = time.monotonic()  # or last pinged
+        self._session = Session(options.ping_interval, time.monotonic())
         try:
             self._handshake(deadline)
         except BaseException:
@@ -204,24 +123,22 @@ class Connection:
     def __repr__(self) -> str:
         return f"<Connection to {self.server}{' (closed)' if self.closed else ''}>"
 
-    # Handshake
+    @property
+    def info(self) -> ServerInfo:
+        """What the server last said of itself."""
+        return self._session.info
 
-    def _listen_afresh(self) -> None:
-        self._decoder = Decoder()
-        self._pings_sent = 0
-        self._pongs_received = 0
-        self._passed = 0
-        self._error_reported = False
-        self._pongs_owed = 0
+    # Handshake
 
     def _handshake(self, deadline: float) -> None:
         tls = self.options.tls
         if tls and tls.handshake_first:
             self._start_tls(tls, deadline)
-        if not self._receive_until(lambda: self.info != ServerInfo(), deadline):
+        if not self._receive_until(lambda: self._session.greeted, deadline):
             raise NatsTimeoutError(
                 f"accepted the connection but sent no INFO in {self.options.connect_timeout:g} s; is it a NATS server, "
-                "and if it expects TLS first, is the option 'tlsHandshakeFirst' set?"
+                "and does it expect TLS first?",
+                remedies=[Remedy.TLS_FIRST],
             )
         if not self._transport.encrypted:
             asked = tls is not None or self.server.tls
@@ -229,9 +146,6 @@ class Connection:
                 raise NatsConnectionError("does not offer TLS, which is asked for; no credentials were sent")
             if asked or self.info.tls_required:
                 self._start_tls(tls or TlsOptions(), deadline)
-        # The package's version belongs to the package, so it is looked up late.
-        from spark_nats import __version__
-
         hello = ConnectOptions(
             name=self.options.name,
             version=__version__,
@@ -239,32 +153,36 @@ class Connection:
             tls_required=self._transport.encrypted,
         )
         credentials = self.server.credentials or self.options.credentials
-        hello = credentials.apply(hello, self.info)
-        self._send(hello.encode(), deadline)
-        self._ping(deadline)
-        if not self._wait_for_pong(deadline):
+        mark = self._session.log_in(credentials.apply(hello, self.info))
+        if not self._wait_for(mark, deadline):
             raise NatsTimeoutError(f"did not answer CONNECT in {self.options.connect_timeout:g} s")
 
     def _start_tls(self, tls: TlsOptions, deadline: float) -> None:
         if self.info.tls_verify and tls.certificate is None:
-            raise NatsConnectionError("requires a client certificate; set the options 'tlsCertFile' and 'tlsKeyFile'")
-        self._listen_afresh()  # whatever came in the clear behind INFO is not the server's word
+            raise NatsConnectionError("requires a client certificate", remedies=[Remedy.CLIENT_CERTIFICATE])
+        # Whatever came in the clear behind INFO is not the server's word.
+        greeting = self.info if self._session.greeted else None
+        self._session = Session(self.options.ping_interval, time.monotonic(), greeting)
         name = tls.server_name or self.server.host
         try:
-            self._transport.start_tls(TlsLayer(tls.context(), name), deadline)
+            self._transport.start_tls(TlsLayer(context_of(tls), name), deadline)
         except TimeoutError:
             raise NatsTimeoutError(f"the TLS handshake was not done in {self.options.connect_timeout:g} s") from None
         except ssl.SSLCertVerificationError as error:
             raise NatsConnectionError(
-                f"the server's certificate cannot be verified for the name {name!r}: {error.verify_message}; "
-                "check the options 'tlsCaFile' and 'tlsServerName'"
+                f"the server's certificate cannot be verified for the name {name!r}: {error.verify_message}",
+                remedies=[Remedy.TRUST],
             ) from None
         except OSError as error:
             if _refuses_certificate(error):
                 raise self._certificate_refused(error) from None
-            hint = "; does the server do TLS first ('tlsHandshakeFirst')?" if tls.handshake_first else ""
-            raise NatsConnectionError(f"the TLS handshake failed: {_reason(error)}{hint}") from None
+            raise NatsConnectionError(
+                f"the TLS handshake failed: {_reason(error)}",
+                remedies=[Remedy.TLS_FIRST] if tls.handshake_first else [],
+            ) from None
         except ValueError as error:
+            if isinstance(error, NatsError):
+                raise
             raise NatsConnectionError(f"no certificate can be for the name {name!r}: {error}") from None
 
     # Subscriptions and messages
@@ -283,12 +201,13 @@ class Connection:
             ValueError: a subject or the queue group is not valid.
             NatsError: the connection failed.
         """
-        sids = range(self._next_sid, self._next_sid + len(subjects))
-        subscription = Subscription(sids, ",".join(subjects))
-        lines = b"".join(encode_sub(subject, sid, queue) for subject, sid in zip(subjects, sids, strict=True))
-        self._next_sid += len(subjects)
-        self._subscriptions.update(dict.fromkeys(sids, subscription))  # first, since messages may come while it is sent
-        self.send(lines)
+        subscription = self._subscriptions.add(subjects)  # first, since messages may come while it is sent
+        try:
+            lines = [encode_sub(subject, sid, queue) for subject, sid in zip(subjects, subscription.sids, strict=True)]
+        except ValueError:
+            self._subscriptions.remove(subscription)
+            raise
+        self.send(b"".join(lines))
         return subscription
 
     def limit(self, subscription: Subscription, messages: int) -> None:
@@ -300,7 +219,7 @@ class Connection:
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """End a subscription. What is still on its way is dropped."""
-        known = [sid for sid in subscription.sids if self._subscriptions.pop(sid, None) is not None]
+        known = self._subscriptions.remove(subscription)
         if known and not self.closed:
             self.send(b"".join(map(encode_unsub, known)))
 
@@ -312,8 +231,7 @@ class Connection:
         """
         self.send(b"".join(map(encode_unsub, subscription.sids)))
         self.flush()  # behind the PONG nothing of it can come
-        for sid in subscription.sids:
-            self._subscriptions.pop(sid, None)
+        self._subscriptions.remove(subscription)
         return list(iter(subscription.take, None))
 
     def next(self, subscription: Subscription, timeout: float) -> Messages | None:
@@ -339,7 +257,7 @@ class Connection:
             header: header block, if any.
 
         Raises:
-            ValueError: it is no subject that can be published to.
+            ValueError: the subject cannot be published to.
             NoRespondersError: nobody listens there.
             NatsTimeoutError: no answer in time.
             NatsError: the connection failed, or the server reported an error.
@@ -350,13 +268,13 @@ class Connection:
             self._requests = self.subscribe(f"{self.new_inbox()}.*")
         self._request_count += 1
         inbox = f"{self._requests.subject[:-1]}{self._request_count}"
-        self.send(encode_message(subject, payload, inbox, header))
+        self.publish(subject, payload, inbox, header)
         limit = self.options.request_timeout if timeout is None else timeout
         deadline = time.monotonic() + limit
         while True:
             messages = self.next(self._requests, deadline - time.monotonic())
             if messages is not None and (reply := _answer(messages, inbox)) is not None:
-                if not reply.payload and (status := parse_status(reply.header)) and status.code == 503:
+                if not reply.payload and _is_no_responders(reply.header):
                     raise NoRespondersError(f"nobody listens on {subject} at {self.server}")
                 return reply
             if time.monotonic() >= deadline:  # whatever has come, it may go on coming
@@ -364,7 +282,35 @@ class Connection:
 
     # Sending
 
-    def send(self, data: bytes | pa.Buffer) -> None:
+    def publish(self, subject: str, payload: bytes, reply: str | None = None, header: bytes | None = None) -> None:
+        """Send one message. The subjects must be literal and valid, the header block if any well-formed.
+
+        Raises:
+            NatsError: see :meth:`send`.
+        """
+        self.send(encode_message(subject, payload, reply, header))
+
+    def publish_columns(
+        self,
+        subjects: pa.Array,
+        payloads: pa.Array,
+        headers: pa.Array | None = None,
+        replies: pa.Array | None = None,
+    ) -> None:
+        """Send a message for each row. The rows must be valid, and of a few MiB at most.
+
+        Args:
+            subjects: string column without null.
+            payloads: string or binary column without null.
+            headers: binary column of header blocks, null where a row has none.
+            replies: string column, null where a row has none.
+
+        Raises:
+            NatsError: see :meth:`send`.
+        """
+        self.send(encode_messages(subjects, payloads, replies, headers))
+
+    def send(self, frames: bytes | pa.Buffer) -> None:
         """Send encoded protocol lines.
 
         What the server sends meanwhile is received, so neither side can be stuck with full buffers.
@@ -373,7 +319,9 @@ class Connection:
             NatsTimeoutError: the server took nothing for ``request_timeout`` seconds.
             NatsError: the connection failed, or the server reported an error.
         """
-        self._send(data, time.monotonic() + self.options.request_timeout)
+        self._check_open()
+        self._session.send(frames)
+        self._send_due(time.monotonic() + self.options.request_timeout)
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until the server has processed all that was sent (PING, PONG).
@@ -383,9 +331,8 @@ class Connection:
             NatsError: the connection failed, or the server reported an error on what was sent.
         """
         limit = self.options.request_timeout if timeout is None else timeout
-        deadline = time.monotonic() + limit
-        self._ping(deadline)
-        if not self._wait_for_pong(deadline):
+        self._check_open()
+        if not self._wait_for(self._session.mark(), time.monotonic() + limit):
             raise NatsTimeoutError(f"{self.server} did not answer PING in {limit:g} s")
 
     def mark(self) -> int:
@@ -397,24 +344,27 @@ class Connection:
         Raises:
             NatsError: the connection failed, or the server reported an error.
         """
-        self._ping(time.monotonic() + self.options.request_timeout)
-        return self._pings_sent
+        self._check_open()
+        mark = self._session.mark()
+        self._send_due(time.monotonic() + self.options.request_timeout)
+        return mark
 
     @property
     def passed(self) -> int:
         """The last mark that the server is known to have reached before it reported any error."""
-        return self._passed
+        return self._session.passed
 
     def close(self) -> None:
         """Close the connection; harmless when it is closed already."""
         self.closed = True
         self._transport.close()
 
-    # The wire
+    # Between the session and the socket
 
-    def _wait_for_pong(self, deadline: float) -> bool:
-        wanted = self._pings_sent  # the server answers in order
-        return self._receive_until(lambda: self._pongs_received >= wanted, deadline)
+    def _wait_for(self, mark: int, deadline: float) -> bool:
+        """Wait until the server has reached a mark. False when the deadline came first."""
+        self._send_due(deadline)
+        return self._receive_until(lambda: self._session.has_reached(mark), deadline)
 
     def _receive_until(self, done: Callable[[], bool], deadline: float) -> bool:
         """Take in what arrives until ``done``. False when the deadline came first."""
@@ -425,91 +375,57 @@ class Connection:
         return True
 
     def _receive(self, deadline: float) -> bool:
-        """Take in what has arrived or arrives until the deadline. False when that was nothing."""
+        """Take in what has arrived or arrives until the deadline, and answer it. False when nothing arrived."""
         self._check_open()
-        while True:
-            ping_at = self._last_heard + self.options.ping_interval
-            if self._transport.wait(min(deadline, ping_at)):
-                self._take_in()
-                return True
-            if time.monotonic() >= deadline:
+        while not self._transport.wait(min(deadline, self._session.ping_at)):
+            now = time.monotonic()
+            if now >= deadline:
                 return False
-            self._ping_silent_server()
-
-    def _ping_silent_server(self) -> None:
-        if self._pings_sent - self._pongs_received >= _MAX_PINGS_OUT:
-            self.close()
-            raise NatsConnectionError(
-                f"{self.server} has been silent and did not answer {_MAX_PINGS_OUT} PINGs, "
-                f"{self.options.ping_interval:g} s apart; the connection is given up"
-            )
-        self._last_heard = time.monotonic()
-        self._ping(self._last_heard + self.options.request_timeout)
-
-    def _ping(self, deadline: float) -> None:
-        self._pings_sent += 1
-        self._send(PING, deadline)
-
-    def _send(self, data: bytes | pa.Buffer, deadline: float) -> None:
-        self._check_open()
-        problem = self._send_whole(data, deadline)
-        deadline = time.monotonic() + self.options.request_timeout
-        while self._pongs_owed and not self.closed and time.monotonic() < deadline:
-            owed, self._pongs_owed = self._pongs_owed, 0
-            later = self._send_whole(PONG * owed, deadline)
-            problem = problem or later
-        if problem:
-            raise problem
-
-    def _send_whole(self, data: bytes | pa.Buffer, deadline: float) -> NatsError | None:
-        """Send frames that nothing may come between.
-
-        Returns:
-            The server's error that came meanwhile and left us connected, if one did.
-        """
-        try:
-            self._in_frame = True
-            self._write(memoryview(data), deadline)
-        except NatsError as error:
-            if self.closed:
-                raise
-            return error
-        except BaseException:
-            self.close()  # half a frame may have been sent, so nothing else can be
-            raise
-        finally:
-            self._in_frame = False
-        return None
-
-    def _write(self, rest: memoryview, deadline: float) -> None:
-        """Send all of ``rest``. An error of the server's that leaves the connection open is raised afterwards."""
-        problem: NatsError | None = None
-        while rest:
-            try:
-                sent = self._transport.send(rest)
-            except OSError as error:
-                raise self._lost(error) from None
-            if sent:
-                rest = rest[sent:]
-                deadline = max(deadline, time.monotonic() + self.options.request_timeout)
-            elif time.monotonic() >= deadline or not self._transport.wait(deadline, to_write=True):
+            if not self._session.check_silence(now):
                 self.close()
-                raise NatsTimeoutError(
-                    f"{self.server} took no data for {self.options.request_timeout:g} s; "
-                    f"{len(rest)} bytes were not sent"
+                raise NatsConnectionError(
+                    f"{self.server} has been silent and did not answer {MAX_PINGS_OUT} PINGs, "
+                    f"{self.options.ping_interval:g} s apart; the connection is given up"
                 )
-            else:
+            self._send_due(now + self.options.request_timeout)
+        self._take_in()
+        self._send_due(time.monotonic() + self.options.request_timeout)
+        return True
+
+    def _send_due(self, deadline: float) -> None:
+        """Send all that is due. An error of the server's that leaves the connection open is raised afterwards."""
+        try:
+            while due := self._session.due():
                 try:
+                    sent = self._transport.send(due)
+                except OSError as error:
+                    raise self._lost(error) from None
+                if sent:
+                    self._session.sent(sent)
+                    deadline = max(deadline, time.monotonic() + self.options.request_timeout)
+                elif time.monotonic() >= deadline or not self._transport.wait(deadline, to_write=True):
+                    self.close()
+                    raise NatsTimeoutError(
+                        f"{self.server} took no data for {self.options.request_timeout:g} s; "
+                        f"{len(due)} bytes were not sent"
+                    )
+                else:
                     self._take_in()
-                except NatsError as error:
-                    if self.closed:
-                        raise
-                    problem = problem or error
-        if problem:
+        except NatsError:
+            raise
+        except BaseException:
+            self.close()  # it is not known how much was sent
+            raise
+        if self._problem:
+            problem, self._problem = self._problem, None
             raise problem
 
     def _take_in(self) -> None:
-        """Receive what is there, put messages aside for their subscriptions, act on control lines."""
+        """Receive what is there, and put messages aside for their subscriptions.
+
+        Raises:
+            NatsError: the connection is of no more use. Other errors of the server's are kept as ``_problem``.
+        """
         try:
             data = self._transport.receive()
         except OSError as error:
@@ -522,85 +438,63 @@ class Connection:
             raise NatsConnectionError(f"{self.server} closed the connection")
         if not data:
             return
-        self._last_heard = time.monotonic()
         try:
-            messages, controls = self._decoder.feed(data)
+            messages, events = self._session.receive(data, time.monotonic())
             if len(messages):
-                self._put_aside(messages)
-            errors = [problem for _, control in controls if (problem := self._obey(control))]
+                self._subscriptions.deliver(messages)
         except ProtocolError as error:
             self.close()
             raise ProtocolError(f"{self.server} does not speak the NATS protocol: {error}") from None
-        if errors:  # only now, since a PONG may stand behind an error in the same bytes
-            raise errors[0]
+        for event in events:
+            self._heed(event)
+        if self.closed and self._problem:
+            raise self._problem
 
-    def _put_aside(self, messages: Messages) -> None:
-        sids = messages.sids()
-        if sids.min() < 1 or sids.max() >= self._next_sid:
-            raise ProtocolError("it delivers a message to a subscription that was never made")
-        first = self._subscriptions.get(int(sids[0]))
-        if (sids == sids[0]).all() or (first and np.isin(sids, first.sids).all()):
-            groups = [(first, messages)]
-        else:
-            owners = {self._subscriptions.get(int(sid)) for sid in np.unique(sids)}
-            groups = [(owner, messages.take(np.isin(sids, owner.sids))) for owner in owners if owner]
-        for owner, group in groups:
-            if owner:
-                owner.put(group)
+    def _heed(self, event: Event) -> None:
+        if isinstance(event, ErrorReceived):
+            self._problem = self._problem or self._server_error(event)
+            if event.kind.closes:
+                self.close()
+        elif event.info.ldm:
+            logger.warning("%s is shutting down (lame duck mode)", self.server)
 
-    def _obey(self, control: Control) -> NatsError | None:
-        """Act on a control line; the error that it reports, if it does."""
-        if control.op is Op.PING:
-            if self._in_frame:
-                self._pongs_owed = min(self._pongs_owed + 1, _MOST_PONGS)
-            else:
-                self._send(PONG, time.monotonic() + self.options.request_timeout)
-        elif control.op is Op.PONG:
-            self._pongs_received += 1
-            if not self._error_reported:
-                self._passed = self._pongs_received
-        elif control.op is Op.INFO:
-            self.info = parse_info(control.argument)
-            if self.info.ldm:
-                logger.warning("%s is shutting down (lame duck mode)", self.server)
-        elif control.op is Op.ERR:
-            self._error_reported = True
-            return self._server_error(error_text(control.argument))
-        return None
-
-    def _server_error(self, text: str) -> NatsError:
-        shown = (self.server.credentials or self.options.credentials).blank(text)
-        if is_permissions_error(text):
-            return PermissionsError(f"{self.server} refused: {shown}; the user lacks this permission", shown)
-        if closes_connection(text):
-            self.close()
-        if is_authorization_error(text):
-            return AuthorizationError(
-                f"{self.server} refused the credentials: {shown}; check the options 'user' and 'password', 'token', "
-                "'nkeySeedFile', 'credentialsFile' or 'context', or the client certificate"
-            )
+    def _server_error(self, error: ErrorReceived) -> NatsError:
+        shown = (self.server.credentials or self.options.credentials).blank(error.text)
+        match error.kind:
+            case ErrorKind.PERMISSIONS:
+                return PermissionsError(f"{self.server} refused: {shown}; the user lacks this permission", shown)
+            case ErrorKind.AUTHORIZATION:
+                return AuthorizationError(
+                    f"{self.server} refused the credentials: {shown}", remedies=[Remedy.CREDENTIALS]
+                )
         return ServerError(f"{self.server} reported: {shown}", shown)
 
     def _certificate_refused(self, error: OSError) -> AuthorizationError:
         return AuthorizationError(
-            f"{self.server} refused the client's certificate: {_reason(error)}; "
-            "check the options 'tlsCertFile' and 'tlsKeyFile'"
+            f"{self.server} refused the client's certificate: {_reason(error)}", remedies=[Remedy.CLIENT_CERTIFICATE]
         )
 
     def _lost(self, error: OSError) -> NatsError:
         """Explain a failed send: the server often says why before it closes."""
+        found: NatsError = NatsConnectionError(f"the connection to {self.server} broke: {_reason(error)}")
+        until = time.monotonic() + self.options.request_timeout
         try:
-            while self._transport.wait(time.monotonic() + 0.2):
+            while time.monotonic() < until and self._transport.wait(time.monotonic() + _LAST_WORDS):
                 self._take_in()
         except NatsError as reason:
             if not isinstance(reason, NatsConnectionError) or isinstance(reason, AuthorizationError):
-                return reason
+                found = reason
         self.close()
-        return NatsConnectionError(f"the connection to {self.server} broke: {_reason(error)}")
+        return self._problem or found
 
     def _check_open(self) -> None:
         if self.closed:
             raise NatsConnectionError(f"the connection to {self.server} is closed")
+
+
+def _is_no_responders(header: bytes) -> bool:
+    status = parse_status(header)
+    return status is not None and status.code == NO_RESPONDERS
 
 
 def _answer(messages: Messages, inbox: str) -> Reply | None:

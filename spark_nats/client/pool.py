@@ -12,7 +12,8 @@ import threading
 import time
 from collections.abc import Iterator
 
-from spark_nats.client.connection import Connection, ConnectionOptions, connect
+from spark_nats.client.connection import Connection, connect
+from spark_nats.client.options import ConnectionOptions
 from spark_nats.errors import NatsError
 
 IDLE_SECONDS = 5.0

@@ -1,4 +1,4 @@
-"""TLS: what the user asks for, and the layer that a connection makes of it."""
+"""TLS as a layer between a connection and its socket: verified, and from bytes to bytes."""
 
 from __future__ import annotations
 
@@ -7,58 +7,38 @@ import os
 import ssl
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
-from spark_nats.errors import OptionError
+from spark_nats.client.options import TlsOptions
+from spark_nats.errors import InvalidCredentialsError
 
 _RECORD = 16384  # most bytes of a record
 
 
-@dataclass(frozen=True, slots=True)
-class TlsOptions:
-    """How to encrypt, and whom to trust. To have one is to ask for TLS.
+def context_of(options: TlsOptions) -> ssl.SSLContext:
+    """Return a context that verifies certificate and name of a server, in TLS 1.2 or newer.
 
-    Contents and not names of files, because a connection is made on any executor.
-
-    Attributes:
-        ca: certificates in PEM, the only ones that are trusted; the system's when None.
-        certificate: the client's certificate in PEM, with those that lead to its authority.
-        key: its private key in PEM, unencrypted; None when ``certificate`` holds it too.
-        server_name: the name that the server's certificate must have; the host of the server's URL when None.
-        handshake_first: whether the handshake comes before INFO (ADR-40).
+    Raises:
+        InvalidCredentialsError: a certificate or key cannot be used. The message carries no part of it.
     """
-
-    ca: str | None = field(default=None, repr=False)
-    certificate: str | None = field(default=None, repr=False)
-    key: str | None = field(default=None, repr=False)
-    server_name: str | None = None
-    handshake_first: bool = False
-
-    def context(self) -> ssl.SSLContext:
-        """Return a context that verifies certificate and name of a server, in TLS 1.2 or newer.
-
-        Raises:
-            OptionError: a certificate or key cannot be used. The message carries no part of it.
-        """
-        if self.ca == "":
-            raise OptionError("the certificates to trust are none")  # to OpenSSL this means the system's
+    if options.ca == "":
+        raise InvalidCredentialsError("the certificates to trust are empty")  # to OpenSSL this means the system's
+    try:
+        ca = None if options.ca is None else options.ca.encode("ascii", "ignore").decode()  # comments may be in UTF-8
+        context = ssl.create_default_context(cadata=ca)
+    except ssl.SSLError:
+        raise InvalidCredentialsError("the certificates to trust are not in PEM") from None
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION  # or writing could wait for reading
+    if options.certificate is not None:
         try:
-            ca = None if self.ca is None else self.ca.encode("ascii", "ignore").decode()  # comments may have any letter
-            context = ssl.create_default_context(cadata=ca)
-        except ssl.SSLError:
-            raise OptionError("the certificates to trust are not in PEM") from None
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.options |= ssl.OP_NO_RENEGOTIATION  # or writing could wait for reading
-        if self.certificate is not None:
-            try:
-                with _file(self.certificate) as certificate, _file(self.key or self.certificate) as key:
-                    # Without a password OpenSSL would ask for one on the terminal.
-                    context.load_cert_chain(certificate, key, password="")
-            except (ssl.SSLError, ValueError) as error:
-                raise OptionError(
-                    f"the client's certificate and key are not a pair of PEM files, or the key is encrypted: {error}"
-                ) from None
-        return context
+            with _file(options.certificate) as certificate, _file(options.key or options.certificate) as key:
+                # Without a password OpenSSL would ask for one on the terminal.
+                context.load_cert_chain(certificate, key, password="")
+        except (ssl.SSLError, ValueError) as error:
+            raise InvalidCredentialsError(
+                f"the client's certificate and key are not a pair of PEM files, or the key is encrypted: {error}"
+            ) from None
+    return context
 
 
 class TlsLayer:

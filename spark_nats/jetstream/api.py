@@ -1,4 +1,4 @@
-"""Requests to the JetStream API: JSON in, JSON or an error object out (ADR-1)."""
+"""Requests to the JetStream API: JSON in, JSON or an error out (ADR-1)."""
 
 from __future__ import annotations
 
@@ -9,18 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from spark_nats.client.connection import Connection
-from spark_nats.errors import JetStreamError, NoRespondersError, ProtocolError, StreamNotFoundError
-from spark_nats.protocol.documents import number, parse_document, text, words
-
-# err_code of the errors that are told apart (the server's errors.json).
-STREAM_NOT_FOUND = 10059
-NO_MESSAGE_FOUND = 10037
-STREAM_NAME_IN_USE = 10058
-WRONG_STREAM = 10060
-MAXIMUM_CONSUMERS = 10026
-INACTIVE_THRESHOLD_EXCESS = 10153
-TOO_MANY_REQUESTS = 429  # a code, not an err_code
-UNAVAILABLE = 503  # a code: no leader, or JetStream is not ready
+from spark_nats.errors import JetStreamError, NoRespondersError, ProtocolError, Remedy, StreamNotFoundError
+from spark_nats.protocol.api import API_PREFIX, Api, ApiError, ErrCode, parse_answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +23,14 @@ class JetStream:
     """
 
     connection: Connection
-    prefix: str = "$JS.API"
+    prefix: str = API_PREFIX
 
-    def request(self, operation: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    def request(self, operation: Api, *names: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """Send a request and return the answer's JSON object.
 
         Args:
-            operation: what follows the prefix in the subject, such as ``STREAM.INFO.ORDERS``.
+            operation: what is asked for.
+            names: of the stream and the consumer that it is about.
             body: the request, if it has one.
 
         Raises:
@@ -49,61 +40,36 @@ class JetStream:
         """
         payload = b"" if body is None else json.dumps(body).encode()
         try:
-            reply = self.connection.request(f"{self.prefix}.{operation}", payload)
+            reply = self.connection.request(f"{self.prefix}.{operation.about(*names)}", payload)
         except NoRespondersError:
             raise JetStreamError(
                 f"JetStream does not answer on {self.prefix} at {self.connection.server}: it is not enabled there "
-                "(nats-server -js), or 'domain' or 'apiPrefix' names another place"
+                "(nats-server -js), or its API has another prefix",
+                remedies=[Remedy.API_PREFIX],
             ) from None
-        return parse_answer(reply.payload, operation)
-
-
-def api_prefix(domain: str | None = None, prefix: str | None = None) -> str:
-    """Return the API's subject prefix for a domain or an explicit prefix (with or without its last dot)."""
-    if prefix:
-        return prefix.rstrip(".")
-    return f"$JS.{domain}.API" if domain else "$JS.API"
-
-
-def parse_answer(payload: bytes, operation: str) -> dict[str, Any]:
-    """Return an answer's JSON object.
-
-    Raises:
-        JetStreamError: it is an error object.
-        ProtocolError: it is no JSON object, or its error is none of the API's.
-    """
-    with interpreting(operation):
-        answer = parse_document(payload)
-        if answer.get("error") is not None:
-            raise api_error(answer["error"], operation)
+        with interpreting(operation, *names):
+            answer = parse_answer(reply.payload)
+        if isinstance(answer, ApiError):
+            raise _error_of(answer, operation, names)
         return answer
 
 
 @contextlib.contextmanager
-def interpreting(operation: str) -> Iterator[None]:
+def interpreting(operation: Api, *names: str) -> Iterator[None]:
     """Take an answer apart; that it is not what the API's documentation says is a :class:`ProtocolError`."""
     try:
         yield
     except ValueError as error:
-        raise ProtocolError(f"the server's answer to {operation} is wrong: {error}") from None
+        raise ProtocolError(f"the server's answer to {operation.about(*names)} is invalid: {error}") from None
 
 
-def api_error(error: Any, operation: str) -> JetStreamError:
-    """Make an exception of an error object (``code``, and where it is known ``err_code`` and ``description``).
-
-    Raises:
-        ValueError: it is none.
-    """
-    code = number(error, "code")
-    err_code = number(error, "err_code") if "err_code" in error else 0
-    description = words(text(error, "description")) if "description" in error else ""
-    if err_code == STREAM_NOT_FOUND:
-        tokens = operation.split(".")
-        stream = tokens[2] if tokens[0] == "CONSUMER" else tokens[-1]
+def _error_of(error: ApiError, operation: Api, names: tuple[str, ...]) -> JetStreamError:
+    if error.err_code == ErrCode.STREAM_NOT_FOUND:
         return StreamNotFoundError(
-            f"the stream {stream!r} does not exist; create it, or set the option 'createStream'",
-            code,
-            err_code,
-            description,
+            f"the stream {names[0]!r} does not exist" if names else "the stream does not exist",
+            *error,
+            remedies=[Remedy.CREATE_STREAM],
         )
-    return JetStreamError(f"{operation} failed: {description} ({code}, {err_code})", code, err_code, description)
+    return JetStreamError(
+        f"{operation.about(*names)} failed: {error.description} ({error.code}, {error.err_code})", *error
+    )

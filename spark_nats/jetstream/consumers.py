@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from spark_nats.errors import JetStreamError, ProtocolError
-from spark_nats.jetstream.api import INACTIVE_THRESHOLD_EXCESS, MAXIMUM_CONSUMERS, JetStream, interpreting
+from spark_nats.errors import JetStreamError
+from spark_nats.jetstream.api import JetStream, interpreting
 from spark_nats.jetstream.streams import stream_info
-from spark_nats.protocol.documents import number
+from spark_nats.protocol.api import Api, ErrCode
+from spark_nats.protocol.documents import integer_at
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ class Consumer:
     """An ephemeral pull consumer without acknowledgements.
 
     It has one replica, which the server puts on any member of the stream's group. That member may lag behind the
-    stream's leader, so what it says of the end of the stream is no proof.
+    stream's leader, so what it says of the end of the stream proves nothing.
 
     Attributes:
         name: its name.
@@ -79,20 +80,17 @@ def create_consumer(js: JetStream, stream: str, start: int, filters: Sequence[st
         try:
             return _create(js, stream, config)
         except JetStreamError as error:
-            limit = _allowed_threshold(js, stream) if error.err_code == INACTIVE_THRESHOLD_EXCESS else None
+            limit = _allowed_threshold(js, stream) if error.err_code == ErrCode.INACTIVE_THRESHOLD_EXCESS else None
             if limit is not None and limit < config["inactive_threshold"]:
                 config["inactive_threshold"] = limit
                 continue
-            if error.err_code != MAXIMUM_CONSUMERS:
+            if error.err_code != ErrCode.MAXIMUM_CONSUMERS:
                 raise
             if time.monotonic() >= deadline:
-                raise JetStreamError(
+                raise error.with_context(
                     f"stream {stream!r} has had as many consumers as it or its account may have (max_consumers) for "
                     f"{PLACE_TIMEOUT:g} s; each task that reads needs one while it runs: raise the limit, or run fewer "
-                    f"tasks at once ({error.description}, {error.err_code})",
-                    error.code,
-                    error.err_code,
-                    error.description,
+                    f"tasks at once ({error.description}, {error.err_code})"
                 ) from None
         if wait == _FIRST_WAIT:
             logger.info("stream %s: waiting for a place among its consumers (max_consumers)", stream)
@@ -102,18 +100,19 @@ def create_consumer(js: JetStream, stream: str, start: int, filters: Sequence[st
 
 def _create(js: JetStream, stream: str, config: dict[str, Any]) -> Consumer:
     name = f"spark-nats-{secrets.token_hex(6)}"
-    operation = f"CONSUMER.CREATE.{stream}.{name}"
-    answer = js.request(operation, {"stream_name": stream, "config": {"name": name, **config}})
-    if answer.get("name") != name:  # it becomes part of subjects
-        raise ProtocolError(f"the server's answer to {operation} is about another consumer or none")
-    with interpreting(operation):
+    answer = js.request(
+        Api.CONSUMER_CREATE, stream, name, body={"stream_name": stream, "config": {"name": name, **config}}
+    )
+    with interpreting(Api.CONSUMER_CREATE, stream, name):
+        if answer.get("name") != name:  # it becomes part of subjects
+            raise ValueError("it is about another consumer or none")
         described = answer.get("config")
         limited = isinstance(described, dict) and described.get("max_batch")
         return Consumer(
             name=name,
-            begins=number(answer, "delivered", "stream_seq") + 1,
-            pending=number(answer, "num_pending"),
-            max_batch=number(described, "max_batch") if limited else None,
+            begins=integer_at(answer, "delivered", "stream_seq") + 1,
+            pending=integer_at(answer, "num_pending"),
+            max_batch=integer_at(described, "max_batch") if limited else None,
         )
 
 
@@ -126,4 +125,4 @@ def _allowed_threshold(js: JetStream, stream: str) -> int | None:
 
 def delete_consumer(js: JetStream, stream: str, name: str) -> None:
     """Delete a consumer."""
-    js.request(f"CONSUMER.DELETE.{stream}.{name}")
+    js.request(Api.CONSUMER_DELETE, stream, name)

@@ -16,25 +16,22 @@ message ids keep the server from storing one twice.
 
 from __future__ import annotations
 
-import contextlib
 import random
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import NamedTuple, NoReturn
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from spark_nats.client.connection import Connection
-from spark_nats.errors import JetStreamError, NatsError, PublishError
-from spark_nats.jetstream.api import TOO_MANY_REQUESTS, WRONG_STREAM, parse_answer
+from spark_nats.client.publishing import cut_into_parts
+from spark_nats.errors import NatsError, PublishError, Remedy
 from spark_nats.jetstream.refusals import REPLIES, next_unanswered, reply_of, tell_apart
-from spark_nats.protocol.bytecolumns import Mask, Positions, decimals, gather, load_words
-from spark_nats.protocol.documents import number, text
-from spark_nats.protocol.encoder import cut_into_parts, encode_messages
-from spark_nats.protocol.headers import parse_status
+from spark_nats.protocol.bytecolumns import Mask, Positions, decimals
 from spark_nats.protocol.messages import Messages
+from spark_nats.protocol.publish_acks import PublishAcks, count_duplicates
 
 MOST_BYTES = 64 << 20
 """Bytes of payload that may be unanswered: rows are kept until they are, in case they have to be sent again."""
@@ -76,6 +73,8 @@ class _Answers(NamedTuple):
 
 
 class _Refusal(NamedTuple):
+    """Why the message that was sent with this reply subject was not stored."""
+
     reply: int
     reason: str
     too_many: bool
@@ -88,7 +87,7 @@ class Publisher:
 
     Args:
         connection: carries the messages.
-        stream: the stream's name; an answer that does not name it is no acknowledgement.
+        stream: the stream's name; an answer that does not name it is not an acknowledgement.
         max_in_flight: most rows that are sent and not acknowledged.
         ack_timeout: seconds without any row being stored after which the server is given up.
         identified: whether every row has a message id, so that one that is sent twice is stored once.
@@ -98,8 +97,8 @@ class Publisher:
         self,
         connection: Connection,
         stream: str,
-        max_in_flight: int = 8192,
-        ack_timeout: float = 10.0,
+        max_in_flight: int,
+        ack_timeout: float,
         identified: bool = False,
     ) -> None:
         self._connection = connection
@@ -109,11 +108,8 @@ class Publisher:
         self._identified = identified
         inbox = connection.new_inbox()
         self._replies = pa.array([f"{inbox}.{i}" for i in range(REPLIES)])
-        # How an acknowledgement begins, as words of eight bytes, the last of which overlaps the one before.
-        self._success = f'{{"stream":"{stream}","seq":'.encode()
-        places = [*range(0, len(self._success) - 8, 8), len(self._success) - 8]
-        self._success_words = [(i, int.from_bytes(self._success[i : i + 8], "little")) for i in places]
-        self._acks = connection.subscribe(f"{inbox}.*")
+        self._acks = PublishAcks(stream)
+        self._answers = connection.subscribe(f"{inbox}.*")
 
         self._window = float(min(_FIRST_WINDOW, max_in_flight))
         self._congested = False  # there were too many requests before
@@ -126,7 +122,7 @@ class Publisher:
         self._flying: deque[tuple[int, _Rows]] = deque()  # not answered yet, with how many messages were sent before
         self._flying_bytes = 0
         self._again = False  # what is in flight may be stored already
-        self._stored = 0
+        self._confirmed = 0
         self._duplicates = 0
 
         self._asked = np.zeros(REPLIES, np.int64)  # messages that were sent with each reply subject
@@ -139,27 +135,37 @@ class Publisher:
         self._subjects: deque[tuple[int, Positions, pa.Array]] = deque()
 
     @property
-    def stored(self) -> int:
+    def confirmed(self) -> int:
         """How many rows the stream has by the server's acknowledgements."""
-        return self._stored
+        return self._confirmed
 
     @property
     def duplicates(self) -> int:
         """How many of those rows the stream had before they were first sent here, by their message ids."""
         return self._duplicates
 
-    def publish(self, subjects: pa.Array, payloads: pa.Array, headers: pa.Array | None = None) -> None:
+    def publish(
+        self,
+        subjects: pa.Array,
+        payloads: pa.Array,
+        headers: pa.Array | None = None,
+        replies: pa.Array | None = None,
+    ) -> None:
         """Send rows, which must be valid; returns when the last of them is sent, not yet acknowledged.
 
         Args:
             subjects: string column without null.
             payloads: string or binary column without null.
             headers: binary column of header blocks, null where a row has none.
+            replies: must be None, since acknowledgements come to the reply subject.
 
         Raises:
+            ValueError: there are replies.
             PublishError: the server refused a row, or stopped answering.
             NatsError: the connection failed; the message says how many rows were acknowledged before.
         """
+        if replies is not None:
+            raise ValueError("a message to a stream has no reply subject, since its acknowledgement comes there")
         numbers = np.arange(self._given, self._given + len(subjects))
         self._given += len(subjects)
         self._queue.append(_Rows(numbers, subjects, payloads, headers))
@@ -178,7 +184,7 @@ class Publisher:
 
     def close(self) -> None:
         """End the subscription to acknowledgements."""
-        self._connection.unsubscribe(self._acks)
+        self._connection.unsubscribe(self._answers)
 
     # Sending
 
@@ -223,9 +229,9 @@ class Publisher:
         self._asked += np.bincount(reply, minlength=REPLIES)
         replies = self._replies.take(pa.array(reply))
         try:
-            self._connection.send(encode_messages(part.subjects, part.payloads, replies, part.headers))
+            self._connection.publish_columns(part.subjects, part.payloads, part.headers, replies)
         except NatsError as error:
-            self._give_up(str(error), type(error))
+            raise self._failed(error) from None
 
     # Answers
 
@@ -247,12 +253,12 @@ class Publisher:
 
     def _take_answers(self) -> None:
         try:
-            messages = self._connection.next(self._acks, self._ack_timeout)
+            messages = self._connection.next(self._answers, self._ack_timeout)
         except NatsError as error:
-            self._give_up(str(error), type(error))
+            raise self._failed(error) from None
         if messages is None:
             self._give_up(f"stream {self._stream!r} sent no acknowledgement for {self._ack_timeout:g} s")
-        prefix = len(self._acks.subject) - 1
+        prefix = len(self._answers.subject) - 1
         reply, valid = decimals(messages.buffer, messages.subject.start + prefix, messages.subject.end)
         valid &= reply < REPLIES
         if valid.all():
@@ -266,27 +272,16 @@ class Publisher:
             self._forget()
 
     def _count(self, messages: Messages) -> None:
-        refused = sum(
-            self._refusal(messages, i) is not None for i in np.flatnonzero(~self._successes(messages)).tolist()
-        )
-        stored = len(messages) - refused
-        self._refused += refused
-        self._stored += stored
+        stored = int(np.count_nonzero(self._acks.stored(messages)))
+        self._refused += len(messages) - stored
+        self._confirmed += stored
         if not self._again:
-            self._duplicates += _count_duplicates(messages)
+            self._duplicates += count_duplicates(messages)
         if stored:
             self._last_stored = time.monotonic()
             self._pause = _FIRST_PAUSE
         growth = stored * (_GROWTH if self._congested else 1.0)
         self._window = min(self._window + growth, float(self._max_in_flight))
-
-    def _successes(self, messages: Messages) -> Mask:
-        """Tell which answers begin as the stream's acknowledgements do."""
-        start, end = messages.payload
-        success: Mask = end - start >= len(self._success)
-        for place, word in self._success_words:
-            success &= load_words(messages.buffer, np.where(success, start + place, 0)) == np.uint64(word)
-        return success
 
     def _forget(self) -> None:
         """Let go of rows that were answered, and of answers that are of no more use."""
@@ -312,8 +307,8 @@ class Publisher:
         while self._unanswered:
             try:
                 self._take_answers()
-            except PublishError:
-                if all(refusal.too_many for refusal in self._refusals()):
+            except NatsError as error:
+                if isinstance(error, ConnectionError) or all(refusal.too_many for refusal in self._refusals()):
                     raise
                 break
         refusals = self._refusals()
@@ -328,18 +323,19 @@ class Publisher:
         if found is None and not self._identified:
             self._give_up(
                 f"stream {self._stream!r} refused {len(refusals)} rows ({refusals[0].reason}), and which they are "
-                "cannot be told, so that they cannot be sent again; give the rows message ids (the option "
-                "'deduplicate'), or run fewer tasks at once"
+                "cannot be told, so that they cannot be sent again; give the rows message ids, or run fewer tasks at "
+                "once",
+                [Remedy.MESSAGE_IDS],
             )
         # Without knowing better, every row that shares a reply subject with a refused one is sent again.
         again = np.isin(reply_of(sent), [refusal.reply for refusal in refusals]) if found is None else found
-        self._stored += len(refusals)  # which were not counted
+        self._confirmed += len(refusals)  # which were not counted
         for before, rows in reversed(self._flying):
             chosen = np.isin(np.arange(before, before + len(rows.numbers)), sent[again])
             if chosen.any():
                 repeated = rows.take(chosen)._replace(again=rows.again or found is None)
                 self._queue.appendleft(repeated)
-                self._stored -= len(repeated.numbers)
+                self._confirmed -= len(repeated.numbers)
         self._refused = 0
         self._flying.clear()
         self._flying_bytes = 0
@@ -352,10 +348,10 @@ class Publisher:
         self._window = min(self._window, float(self._max_in_flight))
         pause, self._pause = random.uniform(0, self._pause), min(2 * self._pause, _LONGEST_PAUSE)  # noqa: S311
         try:
-            if self._connection.next(self._acks, pause) is not None:
+            if self._connection.next(self._answers, pause) is not None:
                 self._give_up("an acknowledgement came that belongs to no row that was sent")
         except NatsError as error:
-            self._give_up(str(error), type(error))
+            raise self._failed(error) from None
 
     def _recent_messages(self) -> Positions:
         """Return which messages, by how many were sent before each, the recent answers are for."""
@@ -366,10 +362,10 @@ class Publisher:
     def _refusals(self) -> list[_Refusal]:
         """Return the recent refusals, in the order in which they came."""
         return [
-            refusal
+            _Refusal(int(reply[i]), *refusal)
             for messages, reply in self._recent
-            for i in np.flatnonzero(~self._successes(messages)).tolist()
-            if (refusal := self._refusal(messages, i, int(reply[i]))) is not None
+            for i in np.flatnonzero(~self._acks.plain(messages)).tolist()
+            if (refusal := self._acks.refusal(messages, i)) is not None
         ]
 
     def _find(self, sent: Positions, refusals: list[_Refusal]) -> Mask | None:
@@ -377,27 +373,15 @@ class Publisher:
         replies, orders = [], []
         duplicates = 0
         for messages, reply in self._recent:
-            stored = self._successes(messages)
-            for i in np.flatnonzero(~stored).tolist():
-                stored[i] = self._refusal(messages, i) is None
-            duplicates += _count_duplicates(messages)
+            stored = self._acks.stored(messages)
+            duplicates += count_duplicates(messages)
             replies.append(reply[stored])
-            orders.append(self._sequences(messages.take(stored)))
+            orders.append(self._acks.sequences(messages.take(stored)))
         order = np.concatenate(orders)
         if duplicates:  # their sequences are those of other rows: then answers have come in the order of the rows
             order = np.arange(len(order))
         stored_replies = np.concatenate(replies)[np.argsort(order, kind="stable")]
         return tell_apart(reply_of(sent).tolist(), stored_replies.tolist(), [refusal.reply for refusal in refusals])
-
-    def _sequences(self, messages: Messages) -> Positions:
-        """Return the sequences that acknowledgements name."""
-        start = np.minimum(messages.payload.start + len(self._success), messages.payload.end)
-        sequences, plain = decimals(messages.buffer, start, np.maximum(start, messages.payload.end - 1))
-        plain &= self._successes(messages)
-        for i in np.flatnonzero(~plain).tolist():  # more stands behind it, as a domain does
-            with contextlib.suppress(NatsError, ValueError):
-                sequences[i] = number(parse_answer(messages.payload_at(i), "publishing"), "seq")
-        return sequences
 
     def _report(self, sent: Positions, refusals: list[_Refusal], found: Mask | None) -> NoReturn:
         """Raise what the first refused row was refused for, besides being too much."""
@@ -425,44 +409,16 @@ class Publisher:
                 return int(numbers[message - before]), str(subjects[message - before])
         return 0, "?"
 
-    def _refusal(self, messages: Messages, i: int, reply: int = 0) -> _Refusal | None:
-        """Return why a row was refused by an answer; None when it was stored."""
-        status = parse_status(messages.header_at(i))
-        if status is not None:
-            reason = "no stream listens on it" if status.code == 503 else f"{status.description} ({status.code})"
-            return _Refusal(reply, reason, status.code == TOO_MANY_REQUESTS)
-        payload = messages.payload_at(i)
-        try:
-            answer = parse_answer(payload, "publishing")
-            if text(answer, "stream") == self._stream and number(answer, "seq"):
-                return None
-        except JetStreamError as error:
-            reason = f"{error.description} ({error.code}, {error.err_code})"
-            if error.err_code == WRONG_STREAM:
-                reason = f"another stream listens on it ({error.description}, {error.err_code})"
-            return _Refusal(reply, reason, error.code == TOO_MANY_REQUESTS)
-        except (NatsError, ValueError):
-            pass
-        return _Refusal(reply, f"somebody else than the stream answers on it: {payload[:80]!r}", False)
+    def _failed(self, error: NatsError) -> NatsError:
+        """Return what has failed with what became of the rows."""
+        return error.with_context(f"{error}; {self._account()}")
 
-    def _give_up(self, why: str, kind: type[NatsError] = PublishError) -> NoReturn:
-        message = f"{why}; {self._account()}"
-        raise PublishError(message) if not issubclass(kind, ConnectionError) else kind(message)
+    def _give_up(self, why: str, remedies: Sequence[Remedy] = ()) -> NoReturn:
+        raise PublishError(f"{why}; {self._account()}", remedies=remedies)
 
     def _account(self) -> str:
         """Say what became of the rows that were sent."""
-        account = f"of this task's rows {self._stored} were stored"
+        account = f"of this task's rows {self._confirmed} were stored"
         if self._unanswered:
             account += f" and {self._unanswered} were sent and not answered (they may be stored)"
         return account + ", any other was not sent"
-
-
-def _count_duplicates(messages: Messages) -> int:
-    """Return how many acknowledgements say that the stream had the row already (``"duplicate": true``)."""
-    start, end = messages.payload
-    last = messages.buffer[np.maximum(end - 2, start)]
-    more = (last < ord("0")) | (last > ord("9"))  # a plain acknowledgement ends with its sequence
-    if not more.any():
-        return 0
-    payloads = gather(messages.buffer, start[more], end[more])
-    return int(pc.sum(pc.match_substring_regex(payloads, '"duplicate": ?true')).as_py())

@@ -7,15 +7,13 @@ that arrived. Nothing is acknowledged and nothing is left behind: a range can be
 
 What a consumer says of the end is not believed, because its one replica may lag behind: a range ends with its last
 message, or when the stream's leader says that nothing more of it exists. Where deliveries skip sequences, the stream's
-first sequence decides: behind it messages were deleted one by one, which is no loss; before it the stream's limits, or
-a purge, have passed the reader, and that is reported.
+first sequence decides: behind it messages were deleted one by one, which is not a data loss; before it the stream's
+limits, or a purge, have passed the reader, and that is reported.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from spark_nats.client.connection import Subscription
+from spark_nats.client.subscriptions import Subscription
 from spark_nats.errors import (
     DataLossError,
     JetStreamError,
@@ -33,17 +31,28 @@ from spark_nats.errors import (
     ProtocolError,
     StreamNotFoundError,
 )
-from spark_nats.jetstream.api import UNAVAILABLE, JetStream
+from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consumers import create_consumer, delete_consumer
 from spark_nats.jetstream.pulling import PullRequests, sizes_of
 from spark_nats.jetstream.searching import Search
 from spark_nats.jetstream.streams import StreamInfo, next_sequence, stream_info
-from spark_nats.protocol.acks import Deliveries
+from spark_nats.protocol.api import Api, encode_pull
 from spark_nats.protocol.bytecolumns import Positions
-from spark_nats.protocol.encoder import encode_message
-from spark_nats.protocol.headers import parse_status
+from spark_nats.protocol.deliveries import Deliveries
 from spark_nats.protocol.messages import Messages
-from spark_nats.protocol.subjects import SubjectMatcher
+from spark_nats.protocol.statuses import (
+    CONFLICT,
+    NO_RESPONDERS,
+    BatchTooLarge,
+    ConsumerGone,
+    Heartbeat,
+    RequestEnded,
+    RequestRefused,
+    RequestsForgotten,
+    parse_status,
+    pull_event,
+)
+from spark_nats.protocol.subject_columns import SubjectMatcher
 
 logger = logging.getLogger(__name__)
 
@@ -73,8 +82,6 @@ _JUDGE_INTERVAL = 0.1  # seconds between two looks at the stream where skipped s
 _LONGEST_PAUSE = 1.0  # seconds before the next consumer is tried
 _LARGEST_PULL_BYTES = 128 << 20
 _MOST_GAPS_SHOWN = 5
-_NANOSECONDS = 1_000_000_000
-_BATCH_LIMIT = re.compile(r"Exceeded MaxRequestBatch of ([0-9]{1,9})")
 
 
 class Delivered(NamedTuple):
@@ -129,8 +136,8 @@ class RangeReader:
         end: sequence before which to stop; must not lie beyond the stream's next sequence.
         filters: only subjects that match one of these; all when empty.
         created: when the stream was made, which tells it from a later one of its name; None for the one there is.
-        head_may_go: whether messages that are removed before the first one was delivered are no loss, because the range
-            begins with whatever there is.
+        head_may_go: whether messages that are removed before the first one was delivered are not a data loss, because
+            the range begins with whatever there is.
         lost: called with a sentence about messages of the range that are gone; when it returns, reading goes on.
 
     Attributes:
@@ -215,7 +222,7 @@ class RangeReader:
 
     def _may_pass(self, error: JetStreamError) -> bool:
         """Tell whether another consumer may have more luck; or, where the stream is gone, reports that as a loss."""
-        return error.code == UNAVAILABLE or (isinstance(error, StreamNotFoundError) and self._created is not None)
+        return error.code == NO_RESPONDERS or (isinstance(error, StreamNotFoundError) and self._created is not None)
 
     def _open(self, js: JetStream) -> _Consumer | None:
         """Make a consumer that belongs to the stream that was planned; None when there is nothing left to read."""
@@ -368,24 +375,26 @@ class RangeReader:
         status = parse_status(header)
         if status is None:
             raise ProtocolError(f"a message without reply came from consumer {consumer.name!r}: {header[:80]!r}")
-        if status.code == 100:
-            consumer.last_heartbeat = time.monotonic()
-            delivered = status.number("Nats-Last-Consumer")
-            if delivered is not None and delivered >= consumer.sequence:
-                raise _Restart(f"deliveries {consumer.sequence} to {delivered} are missing")
-        elif status.code in (408, 409) and "Nats-Pending-Messages" in status.headers:  # a pull request has ended
-            consumer.requests.end()
-            if status.code == 409 and status.number("Nats-Pending-Bytes") == self._max_bytes:
-                self._allow_larger_message()
-        elif found := _BATCH_LIMIT.match(status.description):
-            consumer.max_batch = max(1, int(found[1]))
-            consumer.requests.forget()
-        elif status.code in (404, 408, 409, 503):  # the consumer was deleted, or its leader has changed
-            raise _Restart(status.description or f"status {status.code}")
-        else:
-            raise JetStreamError(
-                f"reading stream {self._stream!r} failed: {status.description} ({status.code})", status.code
-            )
+        match pull_event(status):
+            case Heartbeat(delivered):
+                consumer.last_heartbeat = time.monotonic()
+                if delivered is not None and delivered >= consumer.sequence:
+                    raise _Restart(f"deliveries {consumer.sequence} to {delivered} are missing")
+            case RequestEnded(bytes_left, too_large):
+                consumer.requests.end()
+                if too_large and bytes_left == self._max_bytes:
+                    self._allow_larger_message()
+            case RequestsForgotten():
+                consumer.requests.forget()
+            case BatchTooLarge(most):
+                consumer.max_batch = most
+                consumer.requests.forget()
+            case ConsumerGone(reason):
+                raise _Restart(reason)
+            case RequestRefused(refused):
+                raise JetStreamError(
+                    f"reading stream {self._stream!r} failed: {refused.description} ({refused.code})", refused.code
+                )
 
     def _allow_larger_message(self) -> None:
         """Double the bytes of a pull request of which none were used: the next message is larger than all of them."""
@@ -393,7 +402,7 @@ class RangeReader:
             raise JetStreamError(
                 f"a message of stream {self._stream!r} behind sequence {self.position - 1} is larger than "
                 f"{self._max_bytes} bytes",
-                409,
+                CONFLICT,
             )
         self._max_bytes *= 2
 
@@ -487,14 +496,9 @@ class _Consumer:
 
     def ask(self, messages: int, max_bytes: int, expires: float) -> None:
         """Send a pull request (ADR-13)."""
-        body = {
-            "batch": messages,
-            "max_bytes": max_bytes,
-            "expires": int(expires * _NANOSECONDS),
-            "idle_heartbeat": int(min(HEARTBEAT, expires / 2) * _NANOSECONDS),
-        }
-        subject = f"{self.js.prefix}.CONSUMER.MSG.NEXT.{self._stream}.{self.name}"
-        self.js.connection.send(encode_message(subject, json.dumps(body).encode(), self.inbox.subject))
+        body = encode_pull(messages, max_bytes, expires, min(HEARTBEAT, expires / 2))
+        subject = f"{self.js.prefix}.{Api.CONSUMER_NEXT.about(self._stream, self.name)}"
+        self.js.connection.publish(subject, body, self.inbox.subject)
         self.requests.add(messages, max_bytes)
 
     def close(self) -> None:

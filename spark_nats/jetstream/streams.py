@@ -8,8 +8,9 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from spark_nats.errors import JetStreamError, ProtocolError, StreamNotFoundError
-from spark_nats.jetstream.api import NO_MESSAGE_FOUND, STREAM_NAME_IN_USE, JetStream, interpreting
-from spark_nats.protocol.documents import EPOCH, nanoseconds, number, text, texts
+from spark_nats.jetstream.api import JetStream, interpreting
+from spark_nats.protocol.api import Api, ErrCode
+from spark_nats.protocol.documents import EPOCH, integer_at, string_at, strings_at, time_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +52,21 @@ class StreamInfo:
 
 
 def _stream_info(answer: dict[str, Any], name: str) -> StreamInfo:
-    with interpreting(f"STREAM.INFO.{name}"):
-        if text(answer, "config", "name") != name:  # it becomes part of subjects
+    with interpreting(Api.STREAM_INFO, name):
+        if string_at(answer, "config", "name") != name:  # it becomes part of subjects
             raise ValueError("it is about another stream")
-        last, messages = number(answer, "state", "last_seq"), number(answer, "state", "messages")
+        last, messages = integer_at(answer, "state", "last_seq"), integer_at(answer, "state", "messages")
         return StreamInfo(
             name=name,
-            created=text(answer, "created"),
+            created=string_at(answer, "created"),
             # A stream that never held a message says 0; the next one will be 1.
-            first_sequence=number(answer, "state", "first_seq") if messages else last + 1,
+            first_sequence=integer_at(answer, "state", "first_seq") if messages else last + 1,
             last_sequence=last,
             messages=messages,
-            bytes=number(answer, "state", "bytes"),
-            deleted=number(answer, "state", "num_deleted") if "num_deleted" in answer["state"] else 0,
-            retention=text(answer, "config", "retention"),
-            subjects=texts(answer, "config", "subjects"),
+            bytes=integer_at(answer, "state", "bytes"),
+            deleted=integer_at(answer, "state", "num_deleted") if "num_deleted" in answer["state"] else 0,
+            retention=string_at(answer, "config", "retention"),
+            subjects=strings_at(answer, "config", "subjects"),
             config=answer["config"],
         )
 
@@ -77,7 +78,7 @@ def stream_info(js: JetStream, name: str) -> StreamInfo:
         StreamNotFoundError: there is no such stream.
         NatsError: the request failed.
     """
-    return _stream_info(js.request(f"STREAM.INFO.{name}"), name)
+    return _stream_info(js.request(Api.STREAM_INFO, name), name)
 
 
 def create_stream(js: JetStream, config: dict[str, Any]) -> StreamInfo:
@@ -96,17 +97,28 @@ def create_stream(js: JetStream, config: dict[str, Any]) -> StreamInfo:
     except StreamNotFoundError:
         pass
     try:
-        return _stream_info(js.request(f"STREAM.CREATE.{name}", config), name)
+        return _stream_info(js.request(Api.STREAM_CREATE, name, body=config), name)
     except JetStreamError as error:
-        if error.err_code == STREAM_NAME_IN_USE:  # another task was faster
+        if error.err_code == ErrCode.STREAM_NAME_IN_USE:  # another task was faster
             return stream_info(js, name)
         raise
 
 
+def delete_stream(js: JetStream, name: str) -> None:
+    """Delete a stream and all its messages.
+
+    Raises:
+        StreamNotFoundError: there is no such stream.
+        NatsError: the request failed.
+    """
+    js.request(Api.STREAM_DELETE, name)
+
+
 def streams_of_subject(js: JetStream, subject: str) -> list[str]:
     """Return the names of the streams that listen on a subject or filter."""
-    with interpreting("STREAM.NAMES"):
-        return list(texts(js.request("STREAM.NAMES", {"subject": subject}), "streams"))
+    answer = js.request(Api.STREAM_NAMES, body={"subject": subject})
+    with interpreting(Api.STREAM_NAMES):
+        return list(strings_at(answer, "streams"))
 
 
 class _Stored(NamedTuple):
@@ -138,15 +150,14 @@ def _find_next(js: JetStream, stream: str, start: int, subject: str) -> _Stored 
 
 
 def _find(js: JetStream, stream: str, what: dict[str, Any]) -> _Stored | None:
-    operation = f"STREAM.MSG.GET.{stream}"
     try:
-        with interpreting(operation):
-            answer = js.request(operation, {**what, "no_hdr": True})
-            return _Stored(number(answer, "message", "seq"), nanoseconds(answer, "message", "time"))
+        answer = js.request(Api.MESSAGE_GET, stream, body={**what, "no_hdr": True})
     except JetStreamError as error:
-        if error.err_code == NO_MESSAGE_FOUND:
+        if error.err_code == ErrCode.NO_MESSAGE_FOUND:
             return None
         raise
+    with interpreting(Api.MESSAGE_GET, stream):
+        return _Stored(integer_at(answer, "message", "seq"), time_at(answer, "message", "time"))
 
 
 def first_sequence_at(js: JetStream, stream: str | StreamInfo, time: datetime) -> int:

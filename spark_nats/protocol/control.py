@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from typing import Any, NamedTuple
 
 from spark_nats.errors import ProtocolError
-from spark_nats.protocol.documents import boolean, number, parse_document, text, texts, words
+from spark_nats.protocol.documents import boolean_at, integer_at, parse_document, printable, string_at, strings_at
 from spark_nats.protocol.subjects import filter_violation, queue_violation
 
 PING = b"PING\r\n"
@@ -76,7 +76,7 @@ class ServerInfo:
 
 
 _INFO_TYPES = {f.name: type(f.default) for f in fields(ServerInfo)}
-_READERS: dict[type, Callable[..., Any]] = {bool: boolean, int: number, str: text, tuple: texts}
+_READERS: dict[type, Callable[..., Any]] = {bool: boolean_at, int: integer_at, str: string_at, tuple: strings_at}
 
 
 def parse_info(argument: bytes) -> ServerInfo:
@@ -93,7 +93,7 @@ def parse_info(argument: bytes) -> ServerInfo:
             name: _READERS[kind](document, name) for name, kind in _INFO_TYPES.items() if document.get(name) is not None
         }
     except ValueError as error:
-        raise ProtocolError(f"the JSON of INFO ({len(argument)} bytes) is wrong: {error}") from None
+        raise ProtocolError(f"the JSON of INFO ({len(argument)} bytes) is invalid: {error}") from None
     return ServerInfo(**known)
 
 
@@ -152,30 +152,43 @@ def encode_unsub(sid: int, max_msgs: int | None = None) -> bytes:
     return f"UNSUB {sid}\r\n".encode() if max_msgs is None else f"UNSUB {sid} {max_msgs}\r\n".encode()
 
 
-# Every other -ERR ends the connection: the protocol lists these, and the server has a few more of the same kind.
-_OPEN_AFTER = (
-    "invalid subject",
-    "invalid publish subject",
-    "permissions violation for ",
-    "maximum subscriptions exceeded",
-)
+class ErrorKind(Enum):
+    """What an -ERR means for its receiver. All but the first two end the connection, by the server's own doing."""
+
+    PERMISSIONS = auto()
+    """One publish or subscription is not permitted."""
+    REJECTED = auto()
+    """One operation is not valid or exceeds a limit."""
+    AUTHORIZATION = auto()
+    """The credentials are refused."""
+    FATAL = auto()
+    """Anything else."""
+
+    @property
+    def closes(self) -> bool:
+        """Whether the server closes the connection after it."""
+        return self in (ErrorKind.AUTHORIZATION, ErrorKind.FATAL)
+
+
+# How each kind begins, in lower case: the protocol lists these, and the server has a few more of the same kind.
+_ERRORS = {
+    "permissions violation": ErrorKind.PERMISSIONS,
+    "invalid subject": ErrorKind.REJECTED,
+    "invalid publish subject": ErrorKind.REJECTED,
+    "maximum subscriptions exceeded": ErrorKind.REJECTED,
+    "authorization": ErrorKind.AUTHORIZATION,
+    "authentication": ErrorKind.AUTHORIZATION,
+    "user authentication": ErrorKind.AUTHORIZATION,
+    "account authentication": ErrorKind.AUTHORIZATION,
+}
 
 
 def error_text(argument: bytes) -> str:
     """Return the text of an -ERR line without its quotes, fit to be shown."""
-    return words(argument.decode("utf-8", "replace").strip().strip("'"))
+    return printable(argument.decode("utf-8", "replace").strip().strip("'"))
 
 
-def closes_connection(text: str) -> bool:
-    """Tell whether the server closes the connection after this -ERR."""
-    return not text.lower().startswith(_OPEN_AFTER)
-
-
-def is_permissions_error(text: str) -> bool:
-    """Tell whether this -ERR refuses one publish or subscription."""
-    return text.lower().startswith("permissions violation")
-
-
-def is_authorization_error(text: str) -> bool:
-    """Tell whether this -ERR refuses the credentials."""
-    return text.lower().startswith(("authorization", "user authentication", "account authentication", "authentication"))
+def error_kind(text: str) -> ErrorKind:
+    """Return the kind of an -ERR by its text."""
+    text = text.lower()
+    return next((kind for beginning, kind in _ERRORS.items() if text.startswith(beginning)), ErrorKind.FATAL)

@@ -1,4 +1,4 @@
-"""What servers say, in JSON and in words: taken apart without believing it."""
+"""What servers say, as JSON and as text: validated before anything relies on it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def parse_document(data: bytes) -> dict[str, Any]:
     """Return a JSON object.
 
     Raises:
-        ValueError: it is none, or its text cannot be written in UTF-8 again.
+        ValueError: it is invalid, or its text cannot be written in UTF-8 again.
     """
     if sum(map(data.count, _SEPARATORS)) > _MOST_PARTS:  # each takes a hundred times its bytes
         raise ValueError(f"it has more than {_MOST_PARTS} parts")
@@ -36,27 +36,27 @@ def parse_document(data: bytes) -> dict[str, Any]:
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")
 
 
-def number(document: Any, *path: str) -> int:
-    """Return a number that counts something: from 0 to :data:`LARGEST_NUMBER`.
+def integer_at(document: Any, *path: str) -> int:
+    """Return an integer from 0 to :data:`LARGEST_NUMBER`.
 
     Args:
         document: an object.
         path: names that lead to the number, each in the object of the one before.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is no such integer.
     """
     value = _at(document, path)
     if type(value) is not int or not 0 <= value <= LARGEST_NUMBER:
-        raise ValueError(f"{'.'.join(path)!r} is not a number that counts")
+        raise ValueError(f"{'.'.join(path)!r} is not an integer from 0 to 2^64 - 1")
     return value
 
 
-def boolean(document: Any, *path: str) -> bool:
-    """Return true or false; see :func:`number`.
+def boolean_at(document: Any, *path: str) -> bool:
+    """Return true or false; see :func:`integer_at`.
 
     Raises:
         ValueError: there is something else.
@@ -67,8 +67,8 @@ def boolean(document: Any, *path: str) -> bool:
     return value
 
 
-def text(document: Any, *path: str) -> str:
-    """Return a text; see :func:`number`.
+def string_at(document: Any, *path: str) -> str:
+    """Return a string; see :func:`integer_at`.
 
     Raises:
         ValueError: there is none.
@@ -79,8 +79,8 @@ def text(document: Any, *path: str) -> str:
     return value
 
 
-def nanoseconds(document: Any, *path: str) -> int:
-    """Return a time of RFC 3339, in nanoseconds since 1970; see :func:`number`.
+def time_at(document: Any, *path: str) -> int:
+    """Return a time of RFC 3339, in nanoseconds since 1970; see :func:`integer_at`.
 
     Raises:
         ValueError: there is none.
@@ -96,8 +96,8 @@ def nanoseconds(document: Any, *path: str) -> int:
     return (time - EPOCH) // timedelta(seconds=1) * 1_000_000_000 + int((found[2] or "").ljust(9, "0"))
 
 
-def texts(document: Any, *path: str) -> tuple[str, ...]:
-    """Return a list of texts, which may be null; see :func:`number`.
+def strings_at(document: Any, *path: str) -> tuple[str, ...]:
+    """Return a list of strings, which may be null; see :func:`integer_at`.
 
     Raises:
         ValueError: there is something else.
@@ -106,7 +106,7 @@ def texts(document: Any, *path: str) -> tuple[str, ...]:
     if value is None:
         return ()
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise ValueError(f"{'.'.join(path)!r} is not a list of texts")
+        raise ValueError(f"{'.'.join(path)!r} is not a list of strings")
     return tuple(value)
 
 
@@ -116,7 +116,7 @@ def _at(document: Any, path: tuple[str, ...]) -> Any:
     return document
 
 
-def words(said: str) -> str:
+def printable(said: str) -> str:
     """Return what a server says to people, so that it can be part of a message: short, and on one line."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in said[:_MOST_WORDS])
     return shown + "…" * (len(said) > _MOST_WORDS)

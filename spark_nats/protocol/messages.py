@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_nats.protocol.bytecolumns import Bytes, Mask, Positions, decimals, gather, to_text
-from spark_nats.protocol.headers import HeaderColumn, Status, no_headers, parse_status, split_blocks
+from spark_nats.protocol.bytecolumns import Bytes, Mask, Positions, decimals, gather, packed, to_text
+from spark_nats.protocol.headers import HeaderColumn, no_headers, split_blocks
 
 
 class Span(NamedTuple):
@@ -34,6 +34,7 @@ class Messages:
 
     Attributes:
         buffer: the received bytes that all spans point into.
+        start: where each message's frame begins; it ends with the CRLF behind the payload.
         subject: subject.
         sid: subscription id, as the client chose it in SUB.
         reply: reply subject; empty where there is none.
@@ -42,6 +43,7 @@ class Messages:
     """
 
     buffer: Bytes
+    start: Positions
     subject: Span
     sid: Span
     reply: Span
@@ -55,6 +57,7 @@ class Messages:
         """Return the chosen messages, which must stay in order. The buffer is shared."""
         return Messages(
             self.buffer,
+            self.start[index],
             self.subject.take(index),
             self.sid.take(index),
             self.reply.take(index),
@@ -99,9 +102,13 @@ class Messages:
         return split_blocks(self.gather(self.header))
 
     def wire(self) -> bytes:
-        """Return what was received up to the end of the last message: whole frames, and control lines between them."""
-        # The buffer begins where a frame or a control line does; a frame ends in CRLF.
-        return self.buffer[: int(self.payload.end[-1]) + 2].tobytes()
+        """Return the frames of these messages as they were received, one behind another."""
+        if len(self) == 0:
+            return b""
+        end = self.payload.end + 2
+        if (self.start[1:] == end[:-1]).all():
+            return self.buffer[self.start[0] : end[-1]].tobytes()
+        return packed(gather(self.buffer, self.start, end))[0].tobytes()
 
     def payload_at(self, i: int) -> bytes:
         """Return the payload of message ``i``."""
@@ -114,13 +121,3 @@ class Messages:
     def subject_at(self, i: int) -> str:
         """Return the subject of message ``i``."""
         return self.buffer[self.subject.start[i] : self.subject.end[i]].tobytes().decode("utf-8", "replace")
-
-    def statuses(self) -> list[tuple[int, Status]]:
-        """Return the messages that carry an inline status, with their indexes.
-
-        A status (``NATS/1.0 503``) is how the server itself answers; a message of a publisher carries none. Only
-        messages without payload are looked at, since a status has none, and that leaves few or none to parse.
-        """
-        candidates = np.flatnonzero((self.payload.start == self.payload.end) & (self.header.end > self.header.start))
-        found = ((int(i), parse_status(self.header_at(int(i)))) for i in candidates)
-        return [(i, status) for i, status in found if status is not None]

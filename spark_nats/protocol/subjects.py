@@ -2,37 +2,19 @@
 
 The rules are those of the protocol's conventions: tokens separated by ``.``, none empty, no white space; ``*`` stands
 for one token and ``>`` for one or more at the end, each alone in its token. Subjects may be any UTF-8. Control
-characters are refused too: a CR or LF would end the line and begin another command.
+characters are refused too: a CR or LF would end the line and begin another command. The same rules for whole columns
+are in :mod:`.subject_columns`, which costs more to import.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from itertools import pairwise
-from typing import NamedTuple
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from spark_nats.protocol.bytecolumns import Bytes, Fields, Mask, Positions, gather, packed, split
-
+INBOX_PREFIX = "_INBOX"
+"""First tokens of the subjects on which clients await answers, unless a user may only subscribe to others."""
 _NOT_LITERAL = re.compile(r"[\x00-\x20\x7f*>]")
 _NOT_FILTER = re.compile(r"[\x00-\x20\x7f]")
 _NOT_NAME = re.compile(r"[\x00-\x20\x7f.*>/\\]")
-
-_FORBIDDEN = np.zeros(256, np.bool_)
-_FORBIDDEN[:0x21] = True
-_FORBIDDEN[[0x7F, ord("*"), ord(">")]] = True
-_DOT = ord(".")
-
-
-class Violation(NamedTuple):
-    """The first row of a column that breaks a rule."""
-
-    row: int
-    rule: str
 
 
 def subject_violation(subject: str) -> str | None:
@@ -101,121 +83,3 @@ def overlap(one: str, other: str) -> bool:
         if a != b and "*" not in (a, b):
             return False
     return len(first) == len(second)
-
-
-class _Shape(NamedTuple):
-    """What filters have in common whose wildcards stand in the same places.
-
-    Attributes:
-        tokens: how many tokens there are before a last ``>``.
-        is_open: whether ``>`` is the last token.
-        stars: the numbers of the tokens that are ``*``.
-    """
-
-    tokens: int
-    is_open: bool
-    stars: tuple[int, ...]
-
-    def runs(self) -> Iterator[tuple[int, int]]:
-        """Return the number of the first token and of that behind the last, for each run of literal tokens."""
-        for before, star in pairwise((-1, *self.stars, self.tokens)):
-            if before + 1 < star:
-                yield before + 1, star
-
-
-_FEW = 8  # so many comparisons of beginnings take less time than it takes to find the tokens of a subject
-
-
-class SubjectMatcher:
-    """Tells of every subject in a column whether one of several filters matches it: :func:`matches` for columns.
-
-    Filters whose wildcards stand in the same places are looked up together, in one hash table of their literal tokens.
-    So the cost depends on how many such shapes there are, and hardly on the number of filters. Filters that are a
-    literal beginning, such as ``orders.>``, are compared one by one while they are few: that needs no look at tokens.
-    The benchmark's row "codec: subject filters, matched here" guards the cost.
-
-    Args:
-        filters: valid ones. They may overlap.
-    """
-
-    def __init__(self, filters: Iterable[str]) -> None:
-        literals: list[bytes] = []
-        shaped: dict[_Shape, list[bytes]] = {}
-        for each in filters:
-            tokens = each.split(".")
-            is_open = tokens[-1] == ">"
-            if is_open:
-                tokens.pop()
-            stars = tuple(i for i, token in enumerate(tokens) if token == "*")
-            key = ".".join(token for token in tokens if token != "*").encode()
-            if is_open or stars:
-                shaped.setdefault(_Shape(len(tokens), is_open, stars), []).append(key)
-            else:
-                literals.append(key)
-        self._literals = pa.array(literals, pa.binary())
-        self._beginnings: list[bytes] = []
-        self._shaped: list[tuple[_Shape, pa.BinaryArray]] = []
-        for shape, keys in shaped.items():
-            if shape.is_open and not shape.stars and len(keys) <= _FEW:
-                self._beginnings += [key + b"." if key else b"" for key in keys]
-            else:
-                self._shaped.append((shape, pa.array(keys, pa.binary())))
-
-    def match(self, subjects: pa.BinaryArray) -> Mask:
-        """Return for each subject whether a filter matches it.
-
-        Args:
-            subjects: literal subjects as they were received: any bytes, UTF-8 or not, and no nulls.
-        """
-        matched: Mask = np.zeros(len(subjects), np.bool_)
-        if len(self._literals):
-            matched |= pc.is_in(subjects, self._literals)
-        for beginning in self._beginnings:
-            matched |= pc.starts_with(subjects, beginning)
-        if self._shaped:
-            data, offsets = packed(subjects)
-            dots = split(data == _DOT, offsets)
-            for shape, keys in self._shaped:
-                matched |= _match_shape(shape, keys, data, offsets, dots)
-        return matched
-
-
-def _match_shape(shape: _Shape, keys: pa.BinaryArray, data: Bytes, offsets: Positions, dots: Fields) -> Mask:
-    """Return for each subject whether it has so many tokens, and those of them that are literal are in ``keys``."""
-    matched: Mask = dots.per_row >= shape.tokens if shape.is_open else dots.per_row == shape.tokens - 1
-    parts = []
-    for first, behind in shape.runs():
-        start = dots.at(first - 1) + 1 if first else offsets[:-1]
-        end = dots.at(behind - 1) if shape.is_open or behind < shape.tokens else offsets[1:]
-        parts.append(gather(data, start[matched], end[matched]))
-    if parts:
-        found = pc.is_in(parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, b"."), keys)
-        matched[matched] = found
-    return matched
-
-
-def find_subject_violation(subjects: pa.Array) -> Violation | None:
-    """Find the first row of a string column that is no literal subject, and say why.
-
-    A null is not judged: whether it may stand there is not a rule of subjects.
-    """
-    data, offsets = packed(subjects)
-    starts, ends = offsets[:-1], offsets[1:]
-
-    def row_of(position: Positions) -> Positions:
-        return np.searchsorted(ends, position, "right")
-
-    wrong = starts == ends
-    wrong[row_of(np.flatnonzero(_FORBIDDEN[data]))] = True
-    dots = np.flatnonzero(data == _DOT)
-    is_edge = np.zeros(len(data) + 1, np.bool_)
-    is_edge[offsets] = True
-    doubled = dots[1:][np.diff(dots) == 1]
-    wrong[row_of(dots[is_edge[dots] | is_edge[dots + 1]])] = True
-    wrong[row_of(doubled)] = True
-    if subjects.null_count:
-        wrong &= np.asarray(subjects.is_valid())
-    if not wrong.any():
-        return None
-    row = int(wrong.argmax())
-    return Violation(row, subject_violation(subjects[row].as_py()) or "")

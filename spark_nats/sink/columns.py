@@ -8,10 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import StructType
 
-from spark_nats.errors import InvalidRowError, SchemaError
-from spark_nats.options import WriteOptions
+from spark_nats.errors import InvalidRowError
+from spark_nats.options.write import WriteOptions
 from spark_nats.protocol.bytecolumns import Mask
 from spark_nats.protocol.control import MAX_CONTROL_LINE
 from spark_nats.protocol.headers import (
@@ -26,71 +25,36 @@ from spark_nats.protocol.headers import (
     join_lines,
     wrap_lines,
 )
-from spark_nats.protocol.subjects import Violation, find_subject_violation
+from spark_nats.protocol.subject_columns import Violation, find_subject_violation
 from spark_nats.sink.message_ids import MessageIds
+from spark_nats.sink.schema import COLUMN_TYPES
 
 logger = logging.getLogger(__name__)
 
-_TYPES = {
-    "payload": ("binary", "string"),
-    "subject": ("string",),
-    "reply": ("string",),
-    "headers": ("map<string,array<string>>", "map<string,string>"),
-    "msg_id": ("string",),
-}
-# What the source adds of its own. Ignored, so that what was read can be written.
-_IGNORED = ("stream", "sequence", "timestamp")
 # What every row has that was read from a stream which Spark wrote: that they are left out needs no word.
 _EXPECTED = (MSG_ID, EXPECTED_STREAM)
 _NAMES_SHOWN = 8
 _INBOX = len(".0123456789abcdef.9999999999")  # what follows the inbox prefix in the reply of a publish, at most
 
 
-def check_schema(schema: StructType, options: WriteOptions) -> None:
-    """Check the schema of a DataFrame that is to be written.
-
-    Raises:
-        SchemaError: a column is missing, unknown or of the wrong type.
-    """
-    names = schema.fieldNames()
-    for column in schema.fields:
-        if column.name in _IGNORED:
-            continue
-        if column.name not in _TYPES:
-            raise SchemaError(
-                f"column '{column.name}' cannot be written to NATS, which would lose it; drop it, or put it into "
-                f"'payload' or 'headers' (columns that can be written: {', '.join(_TYPES)})"
-            )
-        actual = column.dataType.simpleString()
-        if actual not in _TYPES[column.name]:
-            allowed = " or ".join(name.upper() for name in _TYPES[column.name])
-            raise SchemaError(f"column '{column.name}' must be {allowed}, not {actual.upper()}")
-    if "payload" not in names:
-        raise SchemaError(f"the column 'payload' (BINARY or STRING) is missing; there are {', '.join(names) or 'none'}")
-    if "subject" not in names and options.subject is None:
-        raise SchemaError(
-            "it is not known where to publish: add the column 'subject' (STRING) or set the option 'subject'"
-        )
-
-
 class Rows(NamedTuple):
-    """A batch that is ready to be encoded.
+    """A batch that is ready to be published.
 
     Attributes:
         subjects: string column.
         payloads: binary column.
-        replies: string column, or None when no row has a reply.
         headers: binary column of header blocks, null where a row has none; None when no row has one.
+        replies: string column, null where a row has none; None when no row has one.
     """
 
     subjects: pa.Array
     payloads: pa.Array
-    replies: pa.Array | None
     headers: pa.Array | None
+    replies: pa.Array | None
 
 
 class RowChecker:
-    """Checks batches and turns them into what the encoder takes.
+    """Checks batches and turns them into what is published.
 
     Args:
         options: where and how to write.
@@ -99,9 +63,7 @@ class RowChecker:
         names_stream: whether rows name the stream that they are for, so that no other stores them.
     """
 
-    def __init__(
-        self, options: WriteOptions, max_payload: int, ids: MessageIds | None, names_stream: bool = True
-    ) -> None:
+    def __init__(self, options: WriteOptions, max_payload: int, ids: MessageIds | None, names_stream: bool) -> None:
         self._options = options
         self._max_payload = min(max_payload, 2**63 - 1)  # whatever a server says, Arrow can compare with it
         self._ids = ids
@@ -113,7 +75,7 @@ class RowChecker:
             self._line_rest += len(f" {options.connection.inbox_prefix}".encode()) + _INBOX
 
     def check(self, batch: pa.RecordBatch, first_row: int) -> Rows:
-        """Return the batch's columns as the encoder takes them.
+        """Return the batch's columns as they are published.
 
         Args:
             batch: the rows.
@@ -122,7 +84,7 @@ class RowChecker:
         Raises:
             InvalidRowError: a row cannot be sent. Nothing of the batch has been sent then.
         """
-        columns = {name: batch.column(name) for name in batch.schema.names if name in _TYPES}
+        columns = {name: batch.column(name) for name in batch.schema.names if name in COLUMN_TYPES}
         payloads = columns["payload"].cast(pa.binary())
         self._refuse(first_row, "payload", _first(payloads.is_null(), "is null; an empty payload is written as ''"))
         subjects = self._subjects(columns, batch.num_rows, first_row)
@@ -139,7 +101,7 @@ class RowChecker:
             _first(too_large, f"is larger with its headers than the server's max_payload of {self._max_payload} bytes"),
             size,
         )
-        return Rows(subjects, payloads, replies, headers)
+        return Rows(subjects, payloads, headers, replies)
 
     def _subjects(self, columns: dict[str, pa.Array], rows: int, first_row: int) -> pa.Array:
         if self._options.subject is not None:  # as in Spark's Kafka sink, the option stands above the column

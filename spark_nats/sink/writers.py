@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import secrets
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -15,19 +16,19 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from spark_nats.client.connection import Connection
 from spark_nats.client.pool import borrow
-from spark_nats.errors import InvalidRowError, NatsError, PublishError, ServerError
+from spark_nats.client.publishing import CorePublisher
+from spark_nats.errors import InvalidRowError, NatsError, PublishError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.publishing import Publisher
-from spark_nats.jetstream.streams import create_stream, stream_info, streams_of_subject
-from spark_nats.options import WriteOptions
-from spark_nats.protocol.encoder import cut_into_parts, encode_messages
+from spark_nats.jetstream.streams import StreamInfo, create_stream, stream_info, streams_of_subject
+from spark_nats.options.remedies import naming_options
+from spark_nats.options.write import WriteOptions
 from spark_nats.protocol.subjects import subject_violation
-from spark_nats.sink.columns import RowChecker, Rows
+from spark_nats.sink.columns import RowChecker
 from spark_nats.sink.message_ids import MessageIds
 
 logger = logging.getLogger(__name__)
 
-_ROWS_AT_ONCE = 65536
 _SUBJECTS_LOOKED_AT = 8
 
 
@@ -59,90 +60,69 @@ def write_partition(
         InvalidRowError: a row cannot be sent.
         NatsError: the server did not take a row; the message says which rows are safe.
     """
-    with borrow(options.connection) as connection:
-        if options.stream is not None:
-            return _write_stream(connection, options, options.stream, ids, batches)
-        checker = RowChecker(options, connection.info.max_payload, ids)
-        return Written(_write_core(connection, checker, _looked_at(options, write_id, batches)))
+    with naming_options(), borrow(options.connection) as connection:
+        publisher: Publisher | CorePublisher
+        if options.stream is None:
+            names_stream = False
+            publisher = CorePublisher(connection)
+            batches = _looked_at(options, write_id, batches)
+        else:
+            # A stream of counters refuses the header that names the stream.
+            names_stream = not _writable(connection, options, options.stream).config.get("allow_msg_counter")
+            publisher = Publisher(
+                connection, options.stream, options.max_in_flight, options.ack_timeout, identified=ids is not None
+            )
+        checker = RowChecker(options, connection.info.max_payload, ids, names_stream)
+        count = 0
+        for batch in batches:
+            try:
+                rows = checker.check(batch, count)
+            except InvalidRowError:
+                publisher.drain()  # so that what the message says was sent is safe
+                raise
+            publisher.publish(rows.subjects, rows.payloads, rows.headers, rows.replies)
+            count += batch.num_rows
+        publisher.drain()
+        publisher.close()
+    if publisher.duplicates:
+        _warn_of_duplicates(options, publisher.duplicates, count)
+    return Written(count, publisher.duplicates)
 
 
-def _write_stream(
-    connection: Connection,
-    options: WriteOptions,
-    stream: str,
-    ids: MessageIds | None,
-    batches: Iterator[pa.RecordBatch],
-) -> Written:
+def _writable(connection: Connection, options: WriteOptions, stream: str) -> StreamInfo:
+    """Return the state of the stream that is written to: what is wrong with it is said before anything is sent."""
     js = JetStream(connection, options.api_prefix)
-    # What is wrong with the stream is said before anything is sent.
     found = stream_info(js, stream) if options.create_stream is None else create_stream(js, options.create_stream)
     if found.config.get("no_ack"):
         raise PublishError(
             f"stream {stream!r} does not acknowledge what it stores (its no_ack is true), so no row would be known to "
             "be safe; nothing was sent; set no_ack to false, or write to core NATS by leaving out the option 'stream'"
         )
-    # A stream of counters refuses the header that names the stream.
-    names_stream = not found.config.get("allow_msg_counter")
-    checker = RowChecker(options, connection.info.max_payload, ids, names_stream)
-    publisher = Publisher(connection, stream, options.max_in_flight, options.ack_timeout, identified=ids is not None)
-    count = 0
-    for batch in batches:
-        try:
-            rows = checker.check(batch, count)
-        except InvalidRowError:
-            publisher.drain()  # so that what the message says was sent is stored
-            raise
-        publisher.publish(rows.subjects, rows.payloads, rows.headers)
-        count += batch.num_rows
-    publisher.drain()
-    publisher.close()
+    return found
+
+
+def _warn_of_duplicates(options: WriteOptions, duplicates: int, rows: int) -> None:
     context = TaskContext.get()
-    if publisher.duplicates and not (context and context.attemptNumber()):
-        logger.warning(
-            "stream %s had %d of the %d rows of this task already, by their message ids, and has not stored them: "
-            "the micro-batch was run before, or rows have the same 'msg_id'",
-            stream,
-            publisher.duplicates,
-            count,
-        )
-    return Written(count, publisher.duplicates)
+    if context and context.attemptNumber():
+        return  # as it should be
+    logger.warning(
+        "stream %s had %d of the %d rows of this task already, by their message ids, and has not stored them: "
+        "the micro-batch was run before, or rows have the same 'msg_id'",
+        options.stream,
+        duplicates,
+        rows,
+    )
 
 
-def _write_core(connection: Connection, checker: RowChecker, batches: Iterator[pa.RecordBatch]) -> int:
-    count = 0
-    sent = 0  # at most: a part that is being sent counts as a whole
-    marks: list[tuple[int, int]] = []  # PINGs, and how many rows were sent before each
-    try:
-        for batch in batches:
-            rows = checker.check(batch, count)
-            for part in cut_into_parts(rows.payloads, rows.headers, _ROWS_AT_ONCE):
-                sent = count + part.stop
-                connection.send(_encode(rows, part))
-                marks.append((connection.mark(), sent))
-            count += batch.num_rows
-        connection.flush()
-    except InvalidRowError:
-        connection.flush()
-        raise
-    except NatsError as error:
-        flushed = max((rows for mark, rows in marks if mark <= connection.passed), default=0)
-        message = (
-            f"{error}; {flushed} rows of this task were flushed before, "
-            f"up to {sent} rows of this task were sent, without acknowledgement"
-        )
-        raise _same_kind(error, message) from None
-    return count
-
-
-_looked: set[str] = set()
-"""The writes of this process of which the subjects were looked at."""
+_looked: deque[str] = deque(maxlen=64)
+"""The last writes of this process of which the subjects were looked at."""
 
 
 def _looked_at(options: WriteOptions, write_id: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Pass batches on. Of the first one in this process warn about subjects that a stream captures."""
     for batch in batches:
         if write_id not in _looked and batch.num_rows:
-            _looked.add(write_id)
+            _looked.append(write_id)
             _warn_of_streams(options, batch)
         yield batch
 
@@ -166,19 +146,6 @@ def _warn_of_streams(options: WriteOptions, batch: pa.RecordBatch) -> None:
                     streams[0],
                 )
                 return
-
-
-def _encode(rows: Rows, part: slice) -> pa.Buffer:
-    return encode_messages(
-        rows.subjects[part],
-        rows.payloads[part],
-        None if rows.replies is None else rows.replies[part],
-        None if rows.headers is None else rows.headers[part],
-    )
-
-
-def _same_kind(error: NatsError, message: str) -> NatsError:
-    return type(error)(message, error.text) if isinstance(error, ServerError) else type(error)(message)
 
 
 class NatsWriter(DataSourceArrowWriter):

@@ -1,4 +1,4 @@
-"""The columns of a row, and how they are built from messages."""
+"""How the columns of a row are built from messages."""
 
 from __future__ import annotations
 
@@ -9,45 +9,11 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from spark_nats.errors import SchemaError
 from spark_nats.jetstream.reading import Delivered
 from spark_nats.protocol.bytecolumns import Positions
 from spark_nats.protocol.messages import Messages
 
 logger = logging.getLogger(__name__)
-
-SCHEMA = (
-    "subject STRING, reply STRING, headers MAP<STRING, ARRAY<STRING>>, payload BINARY, "
-    "stream STRING, sequence BIGINT, timestamp TIMESTAMP"
-)
-"""All columns, as DDL."""
-
-_TYPES = {
-    "subject": "string",
-    "reply": "string",
-    "headers": "map<string,array<string>>",
-    "payload": "binary",
-    "stream": "string",
-    "sequence": "bigint",
-    "timestamp": "timestamp",
-}
-
-
-def check_schema(schema: StructType) -> None:
-    """Check the schema that a user asks for.
-
-    Raises:
-        SchemaError: it has a column or a type that a message does not have.
-    """
-    for column in schema.fields:
-        expected = _TYPES.get(column.name)
-        actual = column.dataType.simpleString()
-        if expected is None:
-            raise SchemaError(f"a message has no column '{column.name}'; its columns are {SCHEMA}")
-        if actual != expected:
-            raise SchemaError(
-                f"column '{column.name}' is {expected.upper()}, not {actual.upper()}; the columns are {SCHEMA}"
-            )
 
 
 class RowBuilder:

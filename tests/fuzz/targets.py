@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pyarrow as pa
 
 from spark_nats.client import Connection, Credentials
+from spark_nats.client.connection import Reply
 from spark_nats.errors import NatsError, ProtocolError
-from spark_nats.jetstream.api import JetStream, parse_answer
+from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.streams import (
     create_stream,
     first_sequence_at,
@@ -26,10 +27,11 @@ from spark_nats.jetstream.streams import (
     stream_info,
     streams_of_subject,
 )
-from spark_nats.protocol.acks import Deliveries
 from spark_nats.protocol.control import ConnectOptions, parse_info
+from spark_nats.protocol.deliveries import Deliveries
 from spark_nats.protocol.documents import LARGEST_NUMBER
-from spark_nats.protocol.headers import parse_status, split_blocks
+from spark_nats.protocol.headers import split_blocks
+from spark_nats.protocol.statuses import parse_status, pull_event
 from tests.operator_mode import Key
 from tests.unit.readers import decode
 from tests.unit.reference import headers_of, read_server_stream
@@ -80,6 +82,7 @@ def headers(data: bytes) -> None:
         if status is not None:
             assert 0 <= status.code <= 999
             assert all((status.number(name) or 0) >= 0 for name in status.headers)
+            assert pull_event(status) is not None
 
 
 def acknowledgements(data: bytes) -> None:
@@ -109,22 +112,21 @@ def _numbers_of(subject: bytes) -> tuple[int, int] | None:
     return int(sequence), int(time)
 
 
-class _Repeating(JetStream):
-    """Gives the same answer to every question."""
+class _Repeating:
+    """A connection on which every request gets the same answer."""
+
+    server = "nats://localhost"
 
     def __init__(self, answer: bytes) -> None:
-        super().__init__(cast(Connection, None))
-        object.__setattr__(self, "_answer", answer)
+        self._answer = answer
 
-    def request(self, operation: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        answer = parse_answer(self._answer, operation)
-        # As if the server had read our request: else the random name of a consumer is never right.
-        return {**answer, "name": operation.rpartition(".")[2]} if "name" in answer else answer
+    def request(self, subject: str, payload: bytes) -> Reply:
+        return Reply(self._answer, b"")
 
 
 def answers(data: bytes) -> None:
     """An answer of the JetStream API, to each of our questions."""
-    js = _Repeating(data)
+    js = JetStream(cast(Connection, _Repeating(data)))
     with suppress(NatsError):
         found = stream_info(js, "S")
         assert found.name == "S"

@@ -15,11 +15,12 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import StructType
 
-from spark_nats.client import ConnectionOptions, connect, parse_servers
+from spark_nats.client import connect
 from spark_nats.errors import ServerError
 from spark_nats.options import parse_read, parse_write
 from spark_nats.sink.writers import NatsWriter
-from spark_nats.source.core import NatsCoreReader
+from spark_nats.source.core.readers import NatsCoreReader
+from tests.connections import options_for
 from tests.integration.support import error_of, nats, save, wait_for_subscriptions
 from tests.nats_py import Message, NatsPy, send_raw
 from tests.scripted_server import Peer, scripted_server
@@ -215,9 +216,8 @@ def test_a_missing_permission_to_subscribe_is_named(spark: SparkSession, server_
 
 
 def test_a_connection_without_echo_is_not_sent_what_it_published(nats_server: Server, unique: str) -> None:
-    servers = parse_servers(nats_server.url)
     for echo, copies in ((True, 1), (False, 0)):
-        with connect(ConnectionOptions(servers=servers, echo=echo)) as connection:
+        with connect(options_for(nats_server.url, echo=echo)) as connection:
             subscription = connection.subscribe(unique)
             connection.send(b"PUB %b 1\r\nx\r\n" % unique.encode())
             assert len(connection.drain(subscription)) == copies
@@ -265,7 +265,7 @@ def looked_at(writer: NatsWriter) -> None:
     """As if it had been looked already whether a stream listens, which a scripted server could not answer."""
     from spark_nats.sink import writers
 
-    writers._looked.add(writer._id)
+    writers._looked.append(writer._id)
 
 
 def test_refused_rows_are_not_among_those_flushed(spark: SparkSession, server_factory: ServerFactory) -> None:

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from spark_nats.options import parse_read
-from spark_nats.source.readers import NatsReader, NatsStreamReader
+from spark_nats.source.stream.readers import NatsReader, NatsStreamReader
 from tests.integration.support import error_of, finish, nats, running, wait_for_requests
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Server

@@ -12,9 +12,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_nats import __version__, demo
+from spark_nats import __version__
 from spark_nats.cli import main
 from spark_nats.client.pool import borrow
+from spark_nats.demo.check import differing_orders, differing_results
+from spark_nats.demo.orders import Orders, Revenue
+from spark_nats.demo.run import Streams, publish
 from spark_nats.embedded import EmbeddedServerError
 from tests.nats_py import NatsPy
 from tests.servers import Server
@@ -130,10 +133,10 @@ def test_an_interrupted_demonstration_leaves_no_server(number: signal.Signals, s
 
 
 def test_a_password_in_the_servers_url_reaches_spark_as_an_option() -> None:
-    place = demo.Place("tls://ann:t0ps3cret@one,two:5")
-    assert place.options == {"servers": "tls://one:4222,tls://two:5", "user": "ann", "password": "t0ps3cret"}
-    assert demo.Place("nats://t0ken@one").options == {"servers": "nats://one:4222", "token": "t0ken"}
-    assert "t0ps3cret" not in repr(place)
+    streams = Streams("tls://ann:t0ps3cret@one,two:5")
+    assert streams.options == {"servers": "tls://one:4222,tls://two:5", "user": "ann", "password": "t0ps3cret"}
+    assert Streams("nats://t0ken@one").options == {"servers": "nats://one:4222", "token": "t0ken"}
+    assert "t0ps3cret" not in repr(streams)
 
 
 # What can be missing
@@ -190,7 +193,7 @@ def test_a_missing_nats_server_is_said_in_a_line(
     [
         (["--messages", "0"], "'0' is not a whole number of at least 1"),
         (["--messages", "many"], "'many' is not a whole number"),
-        (["--servers", "http://ann:secret@x"], "argument --servers: has the scheme 'http'"),
+        (["--servers", "http://ann:secret@x"], "argument --servers: has the unsupported scheme 'http'"),
     ],
 )
 def test_a_bad_argument_is_refused(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -211,7 +214,7 @@ def test_the_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_orders_are_the_same_for_the_same_seed() -> None:
-    one, same, other = demo.Orders(60_000, "orders"), demo.Orders(60_000, "orders"), demo.Orders(60_000, "orders", 1)
+    one, same, other = Orders(60_000, "orders"), Orders(60_000, "orders"), Orders(60_000, "orders", 1)
     made = pa.Table.from_batches(one.batches())
     assert made.num_rows == 60_000
     assert made.equals(pa.Table.from_batches(same.batches()))
@@ -223,13 +226,13 @@ def test_orders_are_the_same_for_the_same_seed() -> None:
 def test_what_is_lost_doubled_changed_or_added_is_found(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
 ) -> None:
-    place = demo.Place(nats_server.url, unique)
+    streams = Streams(nats_server.url, unique)
     nats_py.create_stream(unique, [f"{unique.lower()}.>"])
     copy = tmp_path / "orders.parquet"
-    with borrow(place.connection) as connection:
-        demo.publish(connection, demo.Orders(20, unique.lower()), unique, copy)
+    with borrow(streams.connection) as connection:
+        publish(connection, Orders(20, unique.lower()), unique, copy)
     sent = spark.read.parquet(str(copy))
-    read = place.load(spark.read, unique).cache()
+    read = streams.load(spark.read, unique).cache()
 
     damaged = (
         read.unionAll(read.where("sequence IN (5, 11)"))
@@ -242,8 +245,8 @@ def test_what_is_lost_doubled_changed_or_added_is_found(
         )
     )
 
-    assert demo.differing_orders(sent, read) == []
-    assert demo.differing_orders(sent.where("sequence <> 9"), damaged) == [
+    assert differing_orders(sent, read) == []
+    assert differing_orders(sent.where("sequence <> 9"), damaged) == [
         "2 lost, the first at sequence 3",
         "1 never sent, the first at sequence 9",
         "2 read more than once, the first at sequence 5",
@@ -252,12 +255,12 @@ def test_what_is_lost_doubled_changed_or_added_is_found(
 
 
 def test_a_wrong_or_missing_result_is_found() -> None:
-    right = {("eu", "08:00"): demo.Revenue(2, 1, 1250), ("na", "08:00"): demo.Revenue(1, 0, -5)}
-    assert demo.differing_results(right, dict(right)) == []
-    assert demo.differing_results(right, {**right, ("eu", "08:00"): demo.Revenue(2, 1, 1251)}) == [
+    right = {("eu", "08:00"): Revenue(2, 1, 1250), ("na", "08:00"): Revenue(1, 0, -5)}
+    assert differing_results(right, dict(right)) == []
+    assert differing_results(right, {**right, ("eu", "08:00"): Revenue(2, 1, 1251)}) == [
         "1 of 2 results differ; the first is eu at 08:00: 2 orders, 1 express, revenue 12.51 "
         "instead of 2 orders, 1 express, revenue 12.50"
     ]
-    assert demo.differing_results(right, {}) == [
+    assert differing_results(right, {}) == [
         "2 of 2 results differ; the first is eu at 08:00: nothing instead of 2 orders, 1 express, revenue 12.50"
     ]

@@ -75,7 +75,7 @@ BAD_READS = {
     "two logins": ({"user": "u", "token": "t0ps3cret"}, "options 'user' and 'token' contradict each other"),
     "no user": ({"password": "t0ps3cret"}, "option 'password' needs the option 'user'"),
     "two prefixes": ({"domain": "d", "apiPrefix": "p"}, "options 'domain' and 'apiPrefix' contradict each other"),
-    "scheme": ({"servers": "http://h:1"}, "has the scheme 'http', of which nothing is known here"),
+    "scheme": ({"servers": "http://h:1"}, "has the unsupported scheme 'http'"),
     "port": ({"servers": "nats://h:port"}, "is not a server URL such as nats://localhost:4222: 'nats://h:port'"),
     "create what": ({"createStream": "yes"}, "option 'createStream' must be true, false or a stream configuration"),
     "create empty": (
@@ -119,7 +119,9 @@ def test_options_for_batches_are_not_for_streaming(
     value = {"endingOffsets": "latest", "endingTimestamp": "0", "filterPushdown": "true"}[name]
     frame = nats(spark.readStream, nats_server, stream=stream, **{name: value}).load()
     error = error_of(lambda: finish(frame.writeStream.format("noop").start()))
-    assert error == f"OptionError: option '{name}' is for batch reads (spark.read), not for streaming"
+    assert (
+        error == f"OptionError: option '{name}' is for batch reads (spark.read), not for streaming (spark.readStream)"
+    )
 
 
 BAD_WRITES = {

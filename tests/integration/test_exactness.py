@@ -16,11 +16,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructType
 
-from spark_nats.client import ConnectionOptions, connect, parse_servers
+from spark_nats.client import connect
 from spark_nats.errors import DataLossError, JetStreamError, NatsConnectionError, NatsTimeoutError, OptionError
-from spark_nats.jetstream import JetStream, Publisher, consumers, read_range, reading, searching
+from spark_nats.jetstream import JetStream, consumers, read_range, reading, searching
 from spark_nats.options import parse_read
-from spark_nats.source.readers import NatsReader, NatsStreamReader
+from spark_nats.protocol.api import Api
+from spark_nats.source.stream.readers import NatsReader, NatsStreamReader
+from tests.connections import options_for, publisher_for
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Cluster, Server, ServerFactory
 
@@ -47,14 +49,14 @@ def publish(client: NatsPy, stream: str, count: int, payload: bytes = b"", subje
 
 @pytest.fixture
 def js(nats_server: Server) -> Iterator[JetStream]:
-    with connect(ConnectionOptions(servers=parse_servers(nats_server.url))) as connection:
+    with connect(options_for(nats_server.url)) as connection:
         yield JetStream(connection)
 
 
 # A replica that lags
 
 
-class Api:
+class ForwardedApi:
     """The JetStream API under another prefix, so that a test can change what it is asked and what it answers.
 
     `requests` and `answers` are functions by operation, such as `CONSUMER.CREATE`: they get the real one and return
@@ -70,7 +72,7 @@ class Api:
         self.answers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 
     @contextmanager
-    def serving(self) -> Iterator[Api]:
+    def serving(self) -> Iterator[ForwardedApi]:
         nats = self._client.nats
 
         async def forward(message: Any) -> None:
@@ -102,8 +104,8 @@ class Api:
 
 
 @pytest.fixture
-def api(nats_py: NatsPy) -> Iterator[Api]:
-    with Api(nats_py).serving() as serving:
+def api(nats_py: NatsPy) -> Iterator[ForwardedApi]:
+    with ForwardedApi(nats_py).serving() as serving:
         yield serving
 
 
@@ -120,31 +122,31 @@ def empty_at_first(times: int) -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 @pytest.mark.parametrize("filters", [(), ("1", "2")])
 def test_a_consumer_that_knows_of_nothing_does_not_end_a_range(
-    js: JetStream, nats_py: NatsPy, unique: str, api: Api, filters: tuple[str, ...]
+    js: JetStream, nats_py: NatsPy, unique: str, api: ForwardedApi, filters: tuple[str, ...]
 ) -> None:
     nats_py.create_stream(unique)
     nats_py.publish_acked((f"{unique}.{i % 3}", b"") for i in range(1, 301))
     api.answers["CONSUMER.CREATE"] = empty_at_first(3)
     subjects = [f"{unique}.{name}" for name in filters]
-    read = read_range(JetStream(js.connection, Api.PREFIX), unique, 1, 301, subjects)
+    read = read_range(JetStream(js.connection, ForwardedApi.PREFIX), unique, 1, 301, subjects)
     found = [sequence for _, deliveries in read for sequence in deliveries.stream_sequences().tolist()]
     assert found == [i for i in range(1, 301) if not filters or str(i % 3) in filters]
     assert api.count("CONSUMER.CREATE") == 4
 
 
 def test_a_replica_that_never_catches_up_is_given_up_with_a_sentence(
-    js: JetStream, nats_py: NatsPy, unique: str, api: Api, monkeypatch: pytest.MonkeyPatch
+    js: JetStream, nats_py: NatsPy, unique: str, api: ForwardedApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "STALL_LIMIT", 0.5)
     nats_py.create_stream(unique)
     publish(nats_py, unique, 3)
     api.answers["CONSUMER.CREATE"] = empty_at_first(10_000)
     with pytest.raises(NatsTimeoutError, match="stopped delivering at sequence 1, before 4: its replica has no more"):
-        list(read_range(JetStream(js.connection, Api.PREFIX), unique, 1, 4))
+        list(read_range(JetStream(js.connection, ForwardedApi.PREFIX), unique, 1, 4))
 
 
 def test_a_consumer_that_begins_too_early_or_too_late_is_not_used(
-    js: JetStream, nats_py: NatsPy, unique: str, api: Api
+    js: JetStream, nats_py: NatsPy, unique: str, api: ForwardedApi
 ) -> None:
     nats_py.create_stream(unique)
     publish(nats_py, unique, 30)
@@ -154,16 +156,16 @@ def test_a_consumer_that_begins_too_early_or_too_late_is_not_used(
         return {**answer, "delivered": {"consumer_seq": 0, "stream_seq": next(begins)}}
 
     api.answers["CONSUMER.CREATE"] = elsewhere
-    read = read_range(JetStream(js.connection, Api.PREFIX), unique, 10, 31)
+    read = read_range(JetStream(js.connection, ForwardedApi.PREFIX), unique, 10, 31)
     assert [s for _, deliveries in read for s in deliveries.stream_sequences().tolist()] == list(range(10, 31))
 
 
 def test_a_range_that_ends_with_its_last_message_asks_nothing_more(
-    js: JetStream, nats_py: NatsPy, unique: str, api: Api
+    js: JetStream, nats_py: NatsPy, unique: str, api: ForwardedApi
 ) -> None:
     nats_py.create_stream(unique)
     publish(nats_py, unique, 30)
-    assert len(list(read_range(JetStream(js.connection, Api.PREFIX), unique, 1, 31))) >= 1
+    assert len(list(read_range(JetStream(js.connection, ForwardedApi.PREFIX), unique, 1, 31))) >= 1
     assert [api.count(o) for o in ("CONSUMER.CREATE", "STREAM.INFO", "STREAM.MSG.GET", "CONSUMER.DELETE")] == [
         1,
         1,
@@ -180,7 +182,7 @@ def test_every_read_is_whole_while_followers_restart_with_and_without_their_stor
     with NatsPy(cluster.servers[0].url) as client:
         wait_until(lambda: created(client, unique, num_replicas=3), timeout=60)
         leader = cluster.of(client.stream_info(unique)["cluster"]["leader"])
-    options = ConnectionOptions(servers=parse_servers(leader.url))
+    options = options_for(leader.url)
     followers = [server for server in cluster.servers if server is not leader]
     ended = threading.Event()
     failures: list[BaseException] = []
@@ -199,7 +201,7 @@ def test_every_read_is_whole_while_followers_restart_with_and_without_their_stor
 
     def publish_more() -> None:
         with connect(options) as connection:
-            publisher = Publisher(connection, unique, 256, 60.0)
+            publisher = publisher_for(connection, unique, 256, 60.0)
             while not ended.wait(0.02):
                 publisher.publish(pa.array([f"{unique}.x"] * 500), pa.array([b"x" * 100] * 500))
                 publisher.drain()
@@ -215,7 +217,7 @@ def test_every_read_is_whole_while_followers_restart_with_and_without_their_stor
     try:
         with connect(options) as connection:
             js = JetStream(connection)
-            last = lambda: js.request(f"STREAM.INFO.{unique}")["state"]["last_seq"]  # noqa: E731
+            last = lambda: js.request(Api.STREAM_INFO, unique)["state"]["last_seq"]  # noqa: E731
             wait_until(lambda: last() > 5000, timeout=60)
             short = []
             for _ in range(200):
@@ -368,8 +370,8 @@ def publishing(server: Server, stream: str, pause: float = 0.0) -> Iterator[list
     ended = threading.Event()
 
     def run() -> None:
-        with connect(ConnectionOptions(servers=parse_servers(server.url))) as connection:
-            publisher = Publisher(connection, stream, 500, 60.0)
+        with connect(options_for(server.url)) as connection:
+            publisher = publisher_for(connection, stream, 500, 60.0)
             while not ended.wait(pause):
                 publisher.publish(pa.array([f"{stream}.x"] * 500), pa.array([b"x" * 50] * 500))
                 publisher.drain()
@@ -521,7 +523,7 @@ def test_the_most_messages_of_a_pull_request_are_asked_for_where_they_are_limite
 
 
 def test_a_pull_request_that_is_too_large_is_made_smaller(
-    js: JetStream, nats_py: NatsPy, unique: str, api: Api
+    js: JetStream, nats_py: NatsPy, unique: str, api: ForwardedApi
 ) -> None:
     """As a server does that does not say so before: here a consumer's own limit, which is hidden from its reader."""
 
@@ -529,7 +531,7 @@ def test_a_pull_request_that_is_too_large_is_made_smaller(
     publish(nats_py, unique, 100)
     api.requests["CONSUMER.CREATE"] = lambda request: {**request, "config": {**request["config"], "max_batch": 7}}
     api.answers["CONSUMER.CREATE"] = lambda answer: {**answer, "config": {**answer["config"], "max_batch": 0}}
-    read = read_range(JetStream(js.connection, Api.PREFIX), unique, 1, 101)
+    read = read_range(JetStream(js.connection, ForwardedApi.PREFIX), unique, 1, 101)
     assert [s for _, deliveries in read for s in deliveries.stream_sequences().tolist()] == list(range(1, 101))
 
 

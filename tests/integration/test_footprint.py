@@ -7,9 +7,10 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from spark_nats.client import ConnectionOptions, connect, parse_servers
-from spark_nats.jetstream import JetStream, Publisher
+from spark_nats.client import connect
+from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.streams import create_stream
+from tests.connections import options_for, publisher_for
 from tests.integration.support import finish, monitoring, nats, running
 from tests.nats_py import NatsPy, wait_until
 
@@ -61,9 +62,9 @@ def test_micro_batches_leave_no_consumer_and_a_stopped_query_no_connection(spark
 
 @pytest.mark.slow
 def test_reading_two_million_messages_takes_little_memory(spark, server):
-    with connect(ConnectionOptions(servers=parse_servers(server.url))) as connection:
+    with connect(options_for(server.url)) as connection:
         create_stream(JetStream(connection), {"name": "S", "subjects": ["s.>"]})
-        publisher = Publisher(connection, "S")
+        publisher = publisher_for(connection, "S")
         subjects, payloads = pa.array([f"s.{i % 100}" for i in range(10_000)]), pa.array([b"x" * 128] * 10_000)
         for _ in range(200):
             publisher.publish(subjects, payloads)

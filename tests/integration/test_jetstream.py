@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pytest
 
-from spark_nats.client import ConnectionOptions, Credentials, borrow, connect, parse_servers
+from spark_nats.client import Credentials, borrow, connect
 from spark_nats.errors import (
     AuthorizationError,
     JetStreamError,
@@ -18,8 +18,7 @@ from spark_nats.errors import (
     PublishError,
     StreamNotFoundError,
 )
-from spark_nats.jetstream import JetStream, Publisher, reading
-from spark_nats.jetstream.api import api_prefix
+from spark_nats.jetstream import JetStream, reading
 from spark_nats.jetstream.pulling import sizes_of
 from spark_nats.jetstream.streams import (
     create_stream,
@@ -29,14 +28,16 @@ from spark_nats.jetstream.streams import (
     stream_info,
     streams_of_subject,
 )
+from spark_nats.protocol.api import prefix_of_domain
 from spark_nats.protocol.headers import encode_blocks, flatten
+from tests.connections import options_for, publisher_for
 from tests.nats_py import wait_until
 from tests.servers import OLDER_BINARY
 
 
 @pytest.fixture
 def connection(nats_server):
-    with connect(ConnectionOptions(servers=parse_servers(nats_server.url))) as open_connection:
+    with connect(options_for(nats_server.url)) as open_connection:
         yield open_connection
 
 
@@ -97,11 +98,11 @@ def test_a_request_that_nobody_listens_to_fails_at_once(connection, unique):
     ids=["user and password", "token"],
 )
 def test_credentials_open_the_door_and_wrong_ones_do_not(server_factory, config, right, wrong):
-    servers = parse_servers(server_factory(config).url)
-    connect(ConnectionOptions(servers=servers, credentials=right)).close()
+    url = server_factory(config).url
+    connect(options_for(url, credentials=right)).close()
     for credentials in (wrong, Credentials()):
         with pytest.raises(AuthorizationError, match="Authorization Violation") as raised:
-            connect(ConnectionOptions(servers=servers, credentials=credentials))
+            connect(options_for(url, credentials=credentials))
         assert "s3cret" not in str(raised.value)
         assert "not-it" not in str(raised.value)
 
@@ -111,7 +112,7 @@ def test_a_forbidden_publish_is_an_error_of_the_next_flush(server_factory):
         'authorization { users: [{ user: "me", password: "x", permissions: { publish: "allowed.>" } }] }',
         jetstream=False,
     )
-    options = ConnectionOptions(servers=parse_servers(server.url), credentials=Credentials(user="me", password="x"))
+    options = options_for(server.url, credentials=Credentials(user="me", password="x"))
     with connect(options) as connection:
         connection.send(b"PUB forbidden 0\r\n\r\n")
         with pytest.raises(PermissionsError, match='Publish to "forbidden"'):
@@ -121,7 +122,7 @@ def test_a_forbidden_publish_is_an_error_of_the_next_flush(server_factory):
 
 def test_a_borrowed_connection_is_lent_again_while_it_answers(server_factory):
     server = server_factory()
-    options = ConnectionOptions(servers=parse_servers(server.url))
+    options = options_for(server.url)
     with borrow(options) as first:
         pass
     with borrow(options) as second, borrow(options) as third:
@@ -133,7 +134,7 @@ def test_a_borrowed_connection_is_lent_again_while_it_answers(server_factory):
 
 
 def test_a_connection_is_not_lent_again_after_an_error(nats_server):
-    options = ConnectionOptions(servers=parse_servers(nats_server.url), name="after an error")
+    options = options_for(nats_server.url, name="after an error")
     with pytest.raises(RuntimeError), borrow(options) as first:
         raise RuntimeError
     assert first.closed
@@ -143,7 +144,7 @@ def test_a_connection_is_not_lent_again_after_an_error(nats_server):
 
 def test_an_unused_connection_is_closed_after_a_while(nats_server, monkeypatch):
     monkeypatch.setattr("spark_nats.client.pool.IDLE_SECONDS", 0.1)
-    with borrow(ConnectionOptions(servers=parse_servers(nats_server.url), name="unused")) as connection:
+    with borrow(options_for(nats_server.url, name="unused")) as connection:
         pass
     wait_until(lambda: connection.closed)
 
@@ -186,7 +187,7 @@ def test_an_error_of_the_api_carries_its_codes(js, unique):
 def test_a_server_without_jetstream_is_told_apart(server_factory):
     server = server_factory(jetstream=False)
     with (
-        connect(ConnectionOptions(servers=parse_servers(server.url))) as connection,
+        connect(options_for(server.url)) as connection,
         pytest.raises(JetStreamError, match="is not enabled"),
     ):
         stream_info(JetStream(connection), "ANY")
@@ -194,16 +195,16 @@ def test_a_server_without_jetstream_is_told_apart(server_factory):
 
 def test_a_domain_is_another_prefix(server_factory):
     server = server_factory("jetstream { domain: hub }")
-    with connect(ConnectionOptions(servers=parse_servers(server.url))) as connection:
+    with connect(options_for(server.url)) as connection:
         assert connection.info.domain == "hub"
-        js = JetStream(connection, api_prefix(domain="hub"))
+        js = JetStream(connection, prefix_of_domain("hub"))
         create_stream(js, {"name": "D", "subjects": ["d"]})
-        publisher = Publisher(connection, "D")
+        publisher = publisher_for(connection, "D")
         publisher.publish(pa.array(["d"] * 3), pa.array([b"1", b"2", b"3"]))
         publisher.drain()
         assert read(js, "D", 1, 4) == [(1, "d", b"1"), (2, "d", b"2"), (3, "d", b"3")]
         with pytest.raises(JetStreamError, match="does not answer"):
-            stream_info(JetStream(connection, api_prefix(domain="elsewhere")), "D")
+            stream_info(JetStream(connection, prefix_of_domain("elsewhere")), "D")
 
 
 def test_sequences_are_found_by_subject_and_time(js, nats_py, unique):
@@ -318,13 +319,13 @@ def test_a_slow_reader_is_not_taken_for_a_silent_server(js, nats_py, unique, mon
 
 def test_every_row_is_stored_in_order(js, connection, nats_py, unique):
     nats_py.create_stream(unique)
-    publisher = Publisher(connection, unique, max_in_flight=100)
+    publisher = publisher_for(connection, unique, max_in_flight=100)
     subjects = pa.array([f"{unique}.{i % 7}" for i in range(5000)])
     payloads = pa.array([b"%d" % i for i in range(5000)])
     publisher.publish(subjects, payloads)
     publisher.publish(subjects.slice(4990), payloads.slice(4990))
     publisher.drain()
-    assert publisher.stored == 5010
+    assert publisher.confirmed == 5010
     stored = [(message.subject, message.payload) for message in nats_py.read_stream(unique)]
     expected = list(zip(subjects.to_pylist(), payloads.to_pylist(), strict=True))
     assert stored == expected + expected[4990:]
@@ -333,7 +334,7 @@ def test_every_row_is_stored_in_order(js, connection, nats_py, unique):
 def test_headers_reach_the_stream(js, connection, nats_py, unique):
     nats_py.create_stream(unique)
     headers = pa.array([[("a", ["1", "2"]), ("B", [""])], []], pa.map_(pa.string(), pa.list_(pa.string())))
-    publisher = Publisher(connection, unique)
+    publisher = publisher_for(connection, unique)
     publisher.publish(pa.array([f"{unique}.x"] * 2), pa.array(["text", ""]), encode_blocks(flatten(headers)))
     publisher.drain()
     assert [(m.payload, m.headers) for m in nats_py.read_stream(unique)] == [
@@ -344,7 +345,7 @@ def test_headers_reach_the_stream(js, connection, nats_py, unique):
 
 def test_a_refused_row_is_named_and_the_rest_accounted_for(connection, nats_py, unique):
     nats_py.create_stream(unique, max_msgs=10, discard="new")
-    publisher = Publisher(connection, unique, max_in_flight=8)
+    publisher = publisher_for(connection, unique, max_in_flight=8)
     with pytest.raises(PublishError, match=r"refused row 10 \(subject .*maximum messages exceeded") as raised:
         publisher.publish(pa.array([f"{unique}.x"] * 100), pa.array([b""] * 100))
         publisher.drain()
@@ -354,7 +355,7 @@ def test_a_refused_row_is_named_and_the_rest_accounted_for(connection, nats_py, 
 
 def test_a_subject_that_no_stream_listens_on_is_refused(connection, nats_py, unique):
     nats_py.create_stream(unique)
-    publisher = Publisher(connection, unique)
+    publisher = publisher_for(connection, unique)
     with pytest.raises(PublishError, match=r"row 1 \(subject 'nobody\..*no stream listens on it.*1 were stored"):
         publisher.publish(pa.array([f"{unique}.x", f"nobody.{unique}"]), pa.array([b"", b""]))
         publisher.drain()
@@ -371,7 +372,7 @@ def test_refused_rows_among_many_in_flight_are_found(connection, nats_py, unique
     subjects = [f"{unique}.x"] * 10_000
     for row in bad:
         subjects[row] = f"{unique}_other.{row}"
-    publisher = Publisher(connection, unique)
+    publisher = publisher_for(connection, unique)
     with pytest.raises(PublishError) as raised:
         publisher.publish(pa.array(subjects), pa.array([b"x" * 100] * 10_000), headers)
         publisher.drain()
@@ -383,19 +384,19 @@ def test_refused_rows_among_many_in_flight_are_found(connection, nats_py, unique
 
 def publish_at_once(server, tasks, rows, identified):
     """Publish from so many connections at once; what the stream S holds then, and how many rows were reported."""
-    options = ConnectionOptions(servers=parse_servers(server.url), connect_timeout=60.0, request_timeout=60.0)
+    options = options_for(server.url, connect_timeout=60.0, request_timeout=60.0)
     with connect(options) as connection:
         create_stream(JetStream(connection), {"name": "S", "subjects": ["s.>"]})
 
     def publish(task):
         ids = pa.array([b"NATS/1.0\r\nNats-Msg-Id: %d-%d\r\n\r\n" % (task, i) for i in range(rows)])
         with connect(options) as connection:
-            publisher = Publisher(connection, "S", ack_timeout=60.0, identified=identified)
+            publisher = publisher_for(connection, "S", ack_timeout=60.0, identified=identified)
             payloads = pa.array([b"%d-%d" % (task, i) for i in range(rows)])
             publisher.publish(pa.array([f"s.{task}"] * rows), payloads, ids if identified else None)
             publisher.drain()
             assert publisher.duplicates == 0
-            return publisher.stored
+            return publisher.confirmed
 
     with ThreadPoolExecutor(tasks) as pool:
         stored = sum(pool.map(publish, range(tasks)))
@@ -427,7 +428,7 @@ def test_a_stream_that_takes_nothing_any_more_is_given_up(connection, nats_py, u
     nats_py.create_stream(unique)
     too_many = '{"error":{"code":429,"err_code":10167,"description":"too many requests"},"stream":"x","seq":0}'
     with nats_py.respond(f"busy.{unique}", lambda _: too_many.encode()):
-        publisher = Publisher(connection, unique, ack_timeout=0.3)
+        publisher = publisher_for(connection, unique, ack_timeout=0.3)
         publisher.publish(pa.array([f"busy.{unique}"] * 3), pa.array([b""] * 3))
         with pytest.raises(PublishError, match=r"refused every row for 0.3 s: too many requests .* 0 were stored, any"):
             publisher.drain()
@@ -437,17 +438,17 @@ def test_rows_that_the_stream_had_already_are_counted_apart(connection, nats_py,
     nats_py.create_stream(unique)
     ids = pa.array([b"NATS/1.0\r\nNats-Msg-Id: %d\r\n\r\n" % i for i in range(1000)])
     for first, rows, duplicates in ((0, 600, 0), (0, 1000, 600)):
-        publisher = Publisher(connection, unique)
+        publisher = publisher_for(connection, unique)
         part = ids[first : first + rows]
         publisher.publish(pa.array([f"{unique}.x"] * rows), pa.array([b""] * rows), part)
         publisher.drain()
-        assert (publisher.stored, publisher.duplicates) == (rows, duplicates)
+        assert (publisher.confirmed, publisher.duplicates) == (rows, duplicates)
     assert nats_py.stream_info(unique)["state"]["messages"] == 1000
 
 
 def test_an_answer_of_somebody_else_is_no_acknowledgement(connection, nats_py, unique):
     nats_py.create_stream(unique)
-    publisher = Publisher(connection, unique)
+    publisher = publisher_for(connection, unique)
     subjects = pa.array([f"{unique}.x", f"service.{unique}", f"{unique}.x"])
     why = "somebody else than the stream answers on it: b'{\"ok\":true}'; of this task's rows 2 were stored"
     with nats_py.respond(f"service.{unique}", lambda _: b'{"ok":true}'), pytest.raises(PublishError) as raised:
@@ -459,7 +460,7 @@ def test_an_answer_of_somebody_else_is_no_acknowledgement(connection, nats_py, u
 
 def test_when_every_row_is_refused_the_first_is_named(connection, nats_py, unique):
     nats_py.create_stream(unique, max_msg_size=10)
-    publisher = Publisher(connection, unique)
+    publisher = publisher_for(connection, unique)
     with pytest.raises(PublishError, match=r"refused row 0 .*; [0-9]+ rows were refused in all; .* 0 were stored, any"):
         publisher.publish(pa.array([f"{unique}.x"] * 10_000), pa.array([b"x" * 100] * 10_000))
         publisher.drain()
@@ -467,9 +468,9 @@ def test_when_every_row_is_refused_the_first_is_named(connection, nats_py, uniqu
 
 def test_a_server_that_dies_is_an_error_that_counts_what_is_safe(server_factory):
     server = server_factory()
-    with connect(ConnectionOptions(servers=parse_servers(server.url))) as connection:
+    with connect(options_for(server.url)) as connection:
         create_stream(JetStream(connection), {"name": "S", "subjects": ["s"]})
-        publisher = Publisher(connection, "S")
+        publisher = publisher_for(connection, "S")
         publisher.publish(pa.array(["s"] * 10), pa.array([b""] * 10))
         publisher.drain()
         server.kill()
@@ -481,7 +482,7 @@ def test_a_server_that_dies_is_an_error_that_counts_what_is_safe(server_factory)
 
 def test_a_server_that_stops_acknowledging_is_given_up(connection, nats_py, unique):
     with nats_py.collect(unique):  # somebody listens, so there is no 503, but no stream answers
-        publisher = Publisher(connection, unique, ack_timeout=0.2)
+        publisher = publisher_for(connection, unique, ack_timeout=0.2)
         with pytest.raises(PublishError, match=r"no acknowledgement for 0\.2 s.*3 were sent and not answered"):
             publisher.publish(pa.array([unique] * 3), pa.array([b""] * 3))
             publisher.drain()

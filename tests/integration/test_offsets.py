@@ -2,16 +2,17 @@
 
 import pytest
 
-from spark_nats.client import ConnectionOptions, connect, parse_servers
+from spark_nats.client import connect
 from spark_nats.errors import DataLossError, NatsError, StreamNotFoundError, UnsupportedStreamError
 from spark_nats.jetstream import JetStream
 from spark_nats.options import parse_read
-from spark_nats.source.offsets import OffsetReader, from_json, planned, to_json
+from spark_nats.source.stream.offsets import OffsetReader, from_json, planned, to_json
+from tests.connections import options_for
 
 
 @pytest.fixture
 def js(nats_server):
-    with connect(ConnectionOptions(servers=parse_servers(nats_server.url))) as connection:
+    with connect(options_for(nats_server.url)) as connection:
         yield JetStream(connection)
 
 

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 from spark_nats import NatsDataSource
 from spark_nats.options import parse_read
 from spark_nats.protocol.messages import Messages
-from spark_nats.source.readers import NatsReader
+from spark_nats.source.stream.readers import NatsReader
 from tests.integration.support import finish, monitoring, nats
 from tests.nats_py import Headers, NatsPy, wait_until
 from tests.servers import Server, ServerFactory

@@ -115,7 +115,7 @@ spark = (
 )
 
 def stored():
-    with connect(ConnectionOptions(servers=parse_servers(url))) as connection:
+    with connect(options_for(url)) as connection:
         return stream_info(JetStream(connection), stream).messages
 
 def in_another_order(batches):

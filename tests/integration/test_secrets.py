@@ -23,6 +23,7 @@ from spark_nats.embedded import NatsServer
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.streams import create_stream
 from spark_nats.options import parse
+from spark_nats.protocol.api import Api
 from tests.certificates import Certificates
 from tests.operator_mode import Key, OperatorMode
 from tests.servers import ServerFactory
@@ -57,7 +58,7 @@ for kept_login, batch, query in queries:
     with connect(parse(kept_login).connection) as connection:
         connection.send(b"".join(b"PUB S.x 1\\r\\n%d\\r\\n" % i for i in range(10)))
         connection.flush()
-        while JetStream(connection).request("STREAM.INFO.COPY")["state"]["messages"] < 10:
+        while JetStream(connection).request(Api.STREAM_INFO, "COPY")["state"]["messages"] < 10:
             query.processAllAvailable()
     query.explain(True)
     print(query.lastProgress, query.recentProgress, query.status)
@@ -178,7 +179,7 @@ def test_a_task_that_writes_needs_no_files_either(locked: Locked, tmp_path: Path
     on_executor = pickle.loads(pickle.dumps(writer))
     on_executor.write(iter([pa.RecordBatch.from_pydict({"subject": ["S.x"], "payload": [b"1"]})]))
     with connect(connection) as client:
-        assert JetStream(client).request("STREAM.INFO.S")["state"]["messages"] == 1
+        assert JetStream(client).request(Api.STREAM_INFO, "S")["state"]["messages"] == 1
 
 
 @pytest.mark.slow

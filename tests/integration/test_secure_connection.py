@@ -9,16 +9,17 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from spark_nats.client import ConnectionOptions, Credentials, TlsOptions, connect, parse_servers
+from spark_nats.client import ConnectionOptions, Credentials, TlsOptions, connect
 from spark_nats.client.auth import parse_creds
-from spark_nats.client.receiver import Backlog, Receiver
+from spark_nats.client.backlog import Backlog
+from spark_nats.client.receiver import Receiver
 from spark_nats.embedded import NatsServer
 from spark_nats.errors import AuthorizationError, NatsConnectionError
 from spark_nats.jetstream import JetStream, read_range
-from spark_nats.jetstream.publishing import Publisher
 from spark_nats.jetstream.streams import create_stream
 from spark_nats.options import parse
 from tests.certificates import Certificates
+from tests.connections import options_for, publisher_for
 from tests.integration.support import monitoring
 from tests.nats_py import NatsPy, wait_until
 from tests.operator_mode import Key, OperatorMode
@@ -33,7 +34,7 @@ def certificates(tmp_path: Path) -> Certificates:
 
 
 def options(server: NatsServer, certificates: Certificates, **tls: bool) -> ConnectionOptions:
-    return ConnectionOptions(parse_servers(server.url), tls=TlsOptions(ca=certificates.ca.read_text(), **tls))
+    return options_for(server.url, tls=TlsOptions(ca=certificates.ca.read_text(), **tls))
 
 
 @pytest.mark.parametrize("first", [False, True], ids=["after INFO", "first"])
@@ -46,7 +47,7 @@ def test_messages_of_all_sizes_pass_through_tls_unharmed(
     with connect(options(server, certificates, handshake_first=first)) as connection:
         js = JetStream(connection)
         create_stream(js, {"name": "S", "subjects": ["S.*"]})
-        publisher = Publisher(connection, "S")
+        publisher = publisher_for(connection, "S")
         publisher.publish(pa.array(["S.x"] * len(payloads)), pa.array(payloads))
         publisher.drain()
         read = [
@@ -77,7 +78,7 @@ def test_tls_that_a_server_requires_is_used_with_the_systems_trust(
     server_factory: ServerFactory, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = server_factory(certificates.config(), jetstream=False)
-    unconfigured = ConnectionOptions(parse_servers(server.url), Credentials(token="unused"))
+    unconfigured = options_for(server.url, credentials=Credentials(token="unused"))
     with pytest.raises(NatsConnectionError, match=r"cannot be verified for the name '127\.0\.0\.1': unable to get"):
         connect(unconfigured)
     monkeypatch.setenv("SSL_CERT_FILE", str(certificates.ca))  # where OpenSSL finds the system's
@@ -92,7 +93,7 @@ def test_tls_that_a_server_only_offers_is_used_when_it_is_asked_for(
 ) -> None:
     server = server_factory(f"allow_non_tls: true\n{certificates.config()}", jetstream=False)
     asking = options(server, certificates)
-    for asked, version in ((asking, "1.3"), (ConnectionOptions(asking.servers), None)):
+    for asked, version in ((asking, "1.3"), (options_for(server.url), None)):
         with connect(asked):
             (known,) = monitoring(server, "connz")["connections"]
             assert known.get("tls_version") == version
@@ -104,7 +105,7 @@ def test_another_server_of_the_cluster_that_is_named_is_verified_too(
     impostor = server_factory(Certificates(certificates.ca.parent / "other").config(), jetstream=False)
     server = server_factory(certificates.config(), jetstream=False)
     asked = options(server, certificates)
-    with connect(ConnectionOptions(parse_servers(f"{impostor.url},{server.url}"), tls=asked.tls)) as connection:
+    with connect(options_for(f"{impostor.url},{server.url}", tls=asked.tls)) as connection:
         assert str(connection.server) == server.url
 
 
@@ -118,9 +119,9 @@ def test_an_expired_user_is_told_the_servers_reason(server_factory: ServerFactor
 
     with connect(login(time.time() + 3)) as connection:
         nothing = connection.subscribe("nothing")
-        with pytest.raises(AuthorizationError, match="refused the credentials: User Authentication Expired; check"):
+        with pytest.raises(AuthorizationError, match="refused the credentials: User Authentication Expired$"):
             connection.next(nothing, 20.0)
-    with pytest.raises(AuthorizationError, match="refused the credentials: Authorization Violation; check"):
+    with pytest.raises(AuthorizationError, match="refused the credentials: Authorization Violation$"):
         connect(login(time.time() - 60))
 
 
@@ -133,9 +134,9 @@ def test_a_revoked_user_is_told_the_servers_reason(server_factory: ServerFactory
         nothing = connection.subscribe("nothing")
         with NatsPy(server.url, user_credentials=str(mode.system_creds(tmp_path / "system.creds"))) as system:
             system.publish(f"$SYS.ACCOUNT.{mode.account}.CLAIMS.UPDATE", mode.account_jwt(revoked=user).encode())
-        with pytest.raises(AuthorizationError, match="refused the credentials: User Authentication Revoked; check"):
+        with pytest.raises(AuthorizationError, match="refused the credentials: User Authentication Revoked$"):
             connection.next(nothing, 20.0)
-    with pytest.raises(AuthorizationError, match="refused the credentials: Authorization Violation; check") as raised:
+    with pytest.raises(AuthorizationError, match="refused the credentials: Authorization Violation$") as raised:
         connect(login)
     for secret in (user.seed, str(parse_creds(creds.read_text()).jwt)):
         assert secret not in str(raised.value)

@@ -17,12 +17,13 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import LongType, StructType
 
-from spark_nats.client import ConnectionOptions, connect, parse_servers
+from spark_nats.client import connect
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.streams import first_sequence_at, first_sequence_since, stream_info
 from spark_nats.options import ReadOptions, parse_read
-from spark_nats.source.pushdown import NatsPushdownReader
-from spark_nats.source.readers import NatsReader, NatsStreamReader
+from spark_nats.source.stream.pushdown import NatsPushdownReader
+from spark_nats.source.stream.readers import NatsReader, NatsStreamReader
+from tests.connections import options_for
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Server
 
@@ -49,7 +50,7 @@ def stored(nats_server: Server) -> Iterator[tuple[str, dict[int, datetime]]]:
 
 @pytest.fixture
 def js(nats_server: Server) -> Iterator[JetStream]:
-    with connect(ConnectionOptions(servers=parse_servers(nats_server.url))) as connection:
+    with connect(options_for(nats_server.url)) as connection:
         yield JetStream(connection)
 
 

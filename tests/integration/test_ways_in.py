@@ -92,7 +92,7 @@ def with_mutual_tls(directory: Path) -> Way:
 def with_mutual_tls_but_no_certificate(directory: Path) -> Way:
     way = with_mutual_tls(directory)
     way.wrong = {"tlsCaFile": way.right["tlsCaFile"]}
-    way.reason = "requires a client certificate; set the options 'tlsCertFile' and 'tlsKeyFile'"
+    way.reason = "requires a client certificate); check the options 'tlsCertFile' and 'tlsKeyFile'"
     return way
 
 

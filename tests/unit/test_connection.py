@@ -9,7 +9,7 @@ import time
 import pytest
 import trustme
 
-from spark_nats.client import ConnectionOptions, Credentials, TlsOptions, connect, parse_servers
+from spark_nats.client import Credentials, TlsOptions, connect, parse_servers
 from spark_nats.errors import (
     AuthorizationError,
     NatsConnectionError,
@@ -19,13 +19,14 @@ from spark_nats.errors import (
     ProtocolError,
     ServerError,
 )
+from tests.connections import options_for
 from tests.nats_py import wait_until
 from tests.scripted_server import INFO, scripted_server
 
 
 def options(url, **changes):
     values = {"connect_timeout": 2.0, "request_timeout": 2.0}
-    return ConnectionOptions(servers=parse_servers(url), **{**values, **changes})
+    return options_for(url, **{**values, **changes})
 
 
 def unused_port():
@@ -316,36 +317,6 @@ def test_refused_credentials_are_an_authorization_error_with_the_servers_words()
         connect(options(url))
 
 
-def test_bytes_may_arrive_one_at_a_time():
-    def script(peer):
-        peer.let_in()
-        peer.expect(b"SUB a.> 1\r\n")
-        for byte in b"MSG a.b 1 2\r\nhi\r\nPING\r\nHMSG a.c 1 r 12 14\r\nNATS/1.0\r\n\r\nyo\r\n":
-            peer.send(bytes([byte]))
-        peer.expect(b"PONG\r\n")
-        peer.wait_for_close()
-
-    with scripted_server(script) as url, connect(options(url)) as connection:
-        subscription = connection.subscribe("a.>")
-        payloads = []
-        while len(payloads) < 2:
-            payloads += connection.next(subscription, 5).payloads().to_pylist()
-        assert payloads == [b"hi", b"yo"]
-
-
-def test_messages_are_kept_apart_by_subscription():
-    def script(peer):
-        peer.let_in()
-        peer.expect(b"SUB b 2\r\n")
-        peer.send(b"MSG a 1 1\r\n1\r\nMSG b 2 1\r\n2\r\nMSG a 1 1\r\n3\r\n")
-        peer.wait_for_close()
-
-    with scripted_server(script) as url, connect(options(url)) as connection:
-        a, b = connection.subscribe("a"), connection.subscribe("b")
-        assert connection.next(b, 5).payloads().to_pylist() == [b"2"]
-        assert connection.next(a, 5).payloads().to_pylist() == [b"1", b"3"]
-
-
 def test_nothing_in_time_is_none():
     def script(peer):
         peer.let_in()
@@ -431,34 +402,6 @@ def test_a_silent_server_is_pinged_and_then_given_up():
     assert len(pings) == 2
 
 
-def test_a_server_that_answers_pings_is_not_given_up():
-    def script(peer):
-        peer.let_in()
-        for _ in range(4):
-            peer.expect(b"PING\r\n")
-            peer.send(b"PONG\r\n")
-        peer.send(b"MSG a 1 0\r\n\r\n")
-        peer.wait_for_close()
-
-    with scripted_server(script) as url, connect(options(url, ping_interval=0.05)) as connection:
-        assert len(connection.next(connection.subscribe("a"), 10)) == 1
-
-
-def test_a_later_info_is_kept():
-    def script(peer):
-        peer.let_in()
-        peer.send(b'INFO {"server_id":"S","connect_urls":["10.0.0.1:4222"],"ldm":true,"max_payload":7}\r\n')
-        peer.expect(b"PING\r\n")
-        peer.send(b"PONG\r\n")
-        peer.wait_for_close()
-
-    with scripted_server(script) as url, connect(options(url)) as connection:
-        connection.flush()
-        assert connection.info.connect_urls == ("10.0.0.1:4222",)
-        assert connection.info.ldm
-        assert connection.info.max_payload == 7
-
-
 def test_a_permissions_error_leaves_the_connection_open():
     def script(peer):
         peer.let_in()
@@ -473,19 +416,6 @@ def test_a_permissions_error_leaves_the_connection_open():
             connection.flush()
         connection.flush()
         assert not connection.closed
-
-
-def test_subjects_of_one_subscription_arrive_together_and_in_order():
-    def script(peer):
-        peer.let_in()
-        assert peer.expect(b"SUB c 3\r\n") == b"SUB a 1\r\nSUB b 2\r\nSUB c 3\r\n"
-        peer.send(b"".join(b"MSG x %d 1\r\n%d\r\n" % (sid, i) for i, sid in enumerate((2, 1, 3, 2, 1))))
-        peer.wait_for_close()
-
-    with scripted_server(script) as url, connect(options(url)) as connection:
-        both, other = connection.subscribe("a", "b"), connection.subscribe("c")
-        assert payloads(connection.next(both, 5)) == [b"0", b"1", b"3", b"4"]
-        assert payloads(connection.next(other, 5)) == [b"2"]
 
 
 def test_draining_ends_a_subscription_behind_all_that_was_on_its_way():
@@ -506,28 +436,6 @@ def test_draining_ends_a_subscription_behind_all_that_was_on_its_way():
             [b"1", b"2", b"3"],  # when it came in the same bytes as the PONG
         )
         assert not subscription.waits
-
-
-def test_a_mark_is_passed_when_the_server_answers_and_has_reported_no_error():
-    def script(peer):
-        peer.let_in()
-        peer.expect(b"PING\r\n")
-        peer.send(b"PONG\r\n")
-        peer.expect(b"PING\r\n")
-        peer.send(b"-ERR 'Permissions Violation for Publish to \"a\"'\r\nPONG\r\n")
-        peer.wait_for_close()
-
-    with scripted_server(script) as url, connect(options(url)) as connection:
-        subscription = connection.subscribe("x")
-        first = connection.mark()
-        assert connection.passed < first
-        while connection.passed < first:
-            connection.next(subscription, 0.05)
-        second = connection.mark()
-        with pytest.raises(PermissionsError):
-            connection.next(subscription, 5)
-        connection.next(subscription, 0.05)
-        assert first == connection.passed < second
 
 
 def payloads(messages):
@@ -665,7 +573,7 @@ def test_a_subject_that_would_break_the_line_is_not_sent(subject):
     ("text", "reason"),
     [
         ("", "names no server"),
-        ("http://localhost", "scheme 'http'"),
+        ("http://localhost", "unsupported scheme 'http'"),
         ("nats://", "not a server URL"),
         ("nats://u:secret@host:notaport", "not a server URL"),
         ("nats://u:secret@host:4222/path", "not a server URL"),

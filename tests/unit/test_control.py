@@ -15,13 +15,12 @@ from spark_nats.protocol.control import (
     PING,
     PONG,
     ConnectOptions,
+    ErrorKind,
     ServerInfo,
-    closes_connection,
     encode_sub,
     encode_unsub,
+    error_kind,
     error_text,
-    is_authorization_error,
-    is_permissions_error,
     parse_info,
 )
 from spark_nats.protocol.subjects import filter_violation, queue_violation
@@ -273,11 +272,11 @@ class TestErrors:
 
     @pytest.mark.parametrize("change", [str, str.lower, str.upper, str.title])
     def test_case_does_not_matter(self, change: Any) -> None:
-        assert not closes_connection(change("Permissions Violation for Publish to x"))
-        assert not closes_connection(change("Invalid Subject"))
-        assert closes_connection(change("Stale Connection"))
-        assert is_permissions_error(change("Permissions Violation for Subscription to x"))
-        assert is_authorization_error(change("Authorization Violation"))
+        assert not error_kind(change("Permissions Violation for Publish to x")).closes
+        assert not error_kind(change("Invalid Subject")).closes
+        assert error_kind(change("Stale Connection")).closes
+        assert error_kind(change("Permissions Violation for Subscription to x")) is ErrorKind.PERMISSIONS
+        assert error_kind(change("Authorization Violation")) is ErrorKind.AUTHORIZATION
 
     @pytest.mark.parametrize(
         "text",
@@ -292,16 +291,16 @@ class TestErrors:
         ],
     )
     def test_refused_credentials_are_told_from_other_errors(self, text: str) -> None:
-        assert is_authorization_error(text)
-        assert closes_connection(text)
-        assert not is_permissions_error(text)
+        assert error_kind(text) is ErrorKind.AUTHORIZATION
+        assert error_kind(text).closes
+        assert error_kind(text) is not ErrorKind.PERMISSIONS
 
     @pytest.mark.parametrize(
         "text", ["", "Stale Connection", "Slow Consumer", "Permissions Violation for Publish to x"]
     )
     def test_other_errors_are_not_about_credentials(self, text: str) -> None:
-        assert not is_authorization_error(text)
+        assert error_kind(text) is not ErrorKind.AUTHORIZATION
 
     @pytest.mark.parametrize("text", ["Something New", "", "Account Connections Exceeded", "Invalid", "Permissions"])
     def test_an_error_that_no_page_knows_closes_the_connection(self, text: str) -> None:
-        assert closes_connection(text)
+        assert error_kind(text).closes

@@ -10,6 +10,7 @@ import trustme
 
 from spark_nats.client import Credentials, TlsOptions
 from spark_nats.client.auth import parse_creds, parse_seed
+from spark_nats.client.tls import context_of
 from spark_nats.errors import AuthorizationError, OptionError
 from spark_nats.options import parse
 from spark_nats.protocol.control import ConnectOptions, ServerInfo
@@ -88,7 +89,7 @@ def test_what_a_file_should_hold_is_not_shown_when_it_is_given_instead_of_the_fi
 
 def test_a_file_that_is_no_text_is_not_shown_by_any_exception(tmp_path):
     (tmp_path / "seed").write_bytes(b"s3cret\xff")
-    with pytest.raises(OptionError, match="which is no text file") as raised:
+    with pytest.raises(OptionError, match="which is not a text file") as raised:
         parse({"nkeySeedFile": str(tmp_path / "seed")})
     error = raised.value
     while error:
@@ -107,8 +108,8 @@ def test_without_the_package_the_extra_is_named():
 import sys
 sys.modules["nkeys"] = None
 from spark_nats.client import Credentials
-from spark_nats.client.connection import ConnectOptions, ServerInfo
 from spark_nats.options import parse
+from spark_nats.protocol.control import ConnectOptions, ServerInfo
 for action in (
     lambda: parse({"nkeySeedSecret": sys.argv[1]}),
     lambda: Credentials(nkey_seed=sys.argv[1]).apply(ConnectOptions(), ServerInfo(nonce="n")),
@@ -163,7 +164,7 @@ def pem(tmp_path_factory):
 )
 def test_certificates_travel_as_their_contents(pem, files):
     tls = parse({name: pem[file] for name, file in files.items()}).connection.tls
-    context = pickle.loads(pickle.dumps(tls)).context()
+    context = context_of(pickle.loads(pickle.dumps(tls)))
     assert context.verify_mode is ssl.CERT_REQUIRED
     assert context.check_hostname
     assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
@@ -176,7 +177,7 @@ def test_certificates_travel_as_their_contents(pem, files):
         ({"tlsCertFile": "certificate", "tlsKeyFile": "encrypted"}, "or the key is encrypted"),
         ({"tlsCertFile": "certificate"}, "are not a pair of PEM files"),
         ({"tlsKeyFile": "key"}, "option 'tlsKeyFile' needs the option 'tlsCertFile'"),
-        ({"tlsCaFile": "no"}, "which is no file in PEM format"),
+        ({"tlsCaFile": "no"}, "which is not a file in PEM format"),
         ({"tlsCaFile": "empty"}, "the certificates to trust are not in PEM"),
         ({"tlsCaFile": "key"}, "the certificates to trust are not in PEM"),
     ],
@@ -187,5 +188,5 @@ def test_certificates_that_cannot_be_used_are_said(pem, files, words):
 
 
 def test_no_certificates_are_not_the_systems_certificates():
-    with pytest.raises(ValueError, match="the certificates to trust are none"):
-        TlsOptions(ca="").context()
+    with pytest.raises(ValueError, match="the certificates to trust are empty"):
+        context_of(TlsOptions(ca=""))

@@ -17,7 +17,6 @@ from spark_nats.protocol import decoder as decoder_module
 from spark_nats.protocol.bytecolumns import Positions
 from spark_nats.protocol.control import Control, Op
 from spark_nats.protocol.decoder import Decoded, Decoder
-from spark_nats.protocol.headers import Status
 from tests.unit.readers import decode, messages_of, read_with_nats_py
 from tests.unit.reference import Message, read_server_stream
 from tests.unit.strategies import (
@@ -481,10 +480,6 @@ class TestDecodedColumns:
         assert messages.header_at(0) == b""
         assert messages.header_at(2) == b"NATS/1.0\r\n\r\n"
 
-    def test_only_messages_without_payload_can_be_a_status(self) -> None:
-        wire = self.WIRE + b"HMSG i 5 16 17\r\nNATS/1.0 503\r\n\r\nx\r\n"
-        assert feed_all(wire).messages.statuses() == [(4, Status(503, "", {}))]
-
     @pytest.mark.parametrize(
         "chosen", [slice(1, 3), slice(0, 0), np.array([0, 2, 4]), np.array([True, False, False, True, True])], ids=str
     )
@@ -493,6 +488,14 @@ class TestDecodedColumns:
         everything = np.empty(5, object)
         everything[:] = messages_of(messages)
         assert messages_of(messages.take(chosen)) == list(everything[chosen])
+
+    @pytest.mark.parametrize(
+        "chosen", [slice(None), slice(1, 3), slice(0, 0), np.array([0, 2, 4]), np.array([4])], ids=str
+    )
+    def test_the_wire_of_chosen_messages_is_theirs_alone(self, chosen: Any) -> None:
+        messages = feed_all(b"PING\r\n" + self.WIRE.replace(b"HMSG baz", b"+OK\r\nHMSG baz")).messages.take(chosen)
+        assert messages_of(feed_all(messages.wire()).messages) == messages_of(messages)
+        assert b"PING" not in messages.wire()
 
     def test_a_sid_that_is_no_number_is_minus_one(self) -> None:
         messages = feed_all(b"MSG a RSID:1:1 0\r\n\r\nMSG a 7 0\r\n\r\nMSG a x 0\r\n\r\n").messages
@@ -512,7 +515,7 @@ class TestDecodedColumns:
         assert messages.payloads().to_pylist() == []
         assert messages.headers().values.to_pylist() == []
         assert messages.sids().tolist() == []
-        assert messages.statuses() == []
+        assert messages.wire() == b""
 
     def test_control_lines_know_how_many_messages_of_their_chunk_came_before(self) -> None:
         decoded = feed_all(b"PING\r\nMSG a 1 0\r\n\r\n+OK\r\nMSG a 1 0\r\n\r\nMSG a 1 0\r\n\r\n-ERR 'x'\r\nINFO {}\r\n")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from spark_nats.protocol.documents import nanoseconds
+from spark_nats.protocol.documents import time_at
 from tests.unit.strategies import property_settings
 
 ZONES = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
@@ -27,7 +27,7 @@ def test_a_time_is_read_to_the_nanosecond(time: datetime, beyond: int, short: bo
     text = time.replace(microsecond=0, tzinfo=None).isoformat() + (f".{fraction}" if fraction else "") + zone
     since = time - datetime(1970, 1, 1, tzinfo=UTC)
     expected = ((since.days * 86400 + since.seconds) * 10**6 + since.microseconds) * 1000 + beyond
-    assert nanoseconds({"message": {"time": text}}, "message", "time") == expected
+    assert time_at({"message": {"time": text}}, "message", "time") == expected
 
 
 @pytest.mark.parametrize(
@@ -58,4 +58,4 @@ def test_a_time_is_read_to_the_nanosecond(time: datetime, beyond: int, short: bo
 )
 def test_what_is_no_time_is_refused(value: Any) -> None:
     with pytest.raises(ValueError, match="'created' is not a time"):
-        nanoseconds({"created": value}, "created")
+        time_at({"created": value}, "created")

@@ -12,13 +12,11 @@ from hypothesis import strategies as st
 from spark_nats.protocol.headers import (
     HEADERS_TYPE,
     HeaderLines,
-    Status,
     encode_blocks,
     find_header_violation,
     find_value_violation,
     flatten,
     parse_block,
-    parse_status,
     split_blocks,
 )
 from tests.unit.reference import headers_of
@@ -154,58 +152,6 @@ class TestReading:
         column = split_blocks(blocks_of(*[b""] * rows))
         assert column.values.to_pylist() == [[]] * rows
         assert column.values.type == HEADERS_TYPE
-
-
-class TestStatus:
-    @pytest.mark.parametrize(
-        ("block", "status"),
-        [
-            (b"NATS/1.0 503\r\n\r\n", Status(503, "", {})),
-            (b"NATS/1.0 404 No Messages\r\n\r\n", Status(404, "No Messages", {})),
-            (b"NATS/1.0 100 Idle Heartbeat\r\n\r\n", Status(100, "Idle Heartbeat", {})),
-            (b"NATS/1.0  408  Request Timeout \r\n\r\n", Status(408, "Request Timeout", {})),
-            (b"NATS/1.0\t409\tConsumer Deleted\r\n\r\n", Status(409, "Consumer Deleted", {})),
-            (
-                b"NATS/1.0 409 Message Size Exceeds MaxBytes\r\nNats-Pending-Messages: 1\r\nNats-Pending-Bytes: 0\r\n"
-                b"\r\n",
-                Status(409, "Message Size Exceeds MaxBytes", {"Nats-Pending-Messages": "1", "Nats-Pending-Bytes": "0"}),
-            ),
-            (b"NATS/1.0 503\r\nA: 1\r\nA: 2\r\n\r\n", Status(503, "", {"A": "1"})),
-            (b"NATS/1.0 503", Status(503, "", {})),
-        ],
-    )
-    def test_an_inline_status_is_parsed(self, block: bytes, status: Status) -> None:
-        assert parse_status(block) == status
-
-    @pytest.mark.parametrize(
-        "block",
-        [
-            b"",
-            b"NATS/1.0\r\n\r\n",
-            b"NATS/1.0 \r\n\r\n",
-            b"NATS/1.0\r\nStatus: 503\r\n\r\n",
-            b"NATS/1.0 abc\r\n\r\n",
-            b"NATS/1.0 -503\r\n\r\n",
-            b"NATS/1.0503\r\n\r\n",
-            b"NATS/1.05 503\r\n\r\n",
-            b"NATS/1.0 50\r\n\r\n",
-            b"NATS/1.0 5033\r\n\r\n",
-            b"NATS/1.0 " + b"9" * 5000 + b"\r\n\r\n",
-            "NATS/1.0 \N{ARABIC-INDIC DIGIT ONE}03\r\n\r\n".encode(),
-            b"NATS/2.0 503\r\n\r\n",
-            b"nats/1.0 503\r\n\r\n",
-            b"\r\nNATS/1.0 503\r\n\r\n",
-        ],
-        ids=lambda block: repr(block[:24]),
-    )
-    def test_what_is_no_status_is_none(self, block: bytes) -> None:
-        assert parse_status(block) is None
-
-    @property_settings(100)
-    @given(st.one_of(header_blocks, st.binary(max_size=30), st.binary(max_size=20).map(lambda b: b"NATS/1.0 " + b)))
-    def test_any_block_is_a_status_or_none_and_never_an_error(self, block: bytes) -> None:
-        status = parse_status(block)
-        assert status is None or 0 <= status.code <= 999
 
 
 rows_of_lines = st.lists(st.one_of(st.none(), st.lists(st.tuples(header_names, header_values), max_size=5)), max_size=5)

@@ -12,8 +12,9 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from spark_nats.client import ConnectionOptions, Credentials, connect, parse_servers
-from spark_nats.client.receiver import Backlog, Receiver
+from spark_nats.client import ConnectionOptions, Credentials, connect
+from spark_nats.client.backlog import Backlog
+from spark_nats.client.receiver import Receiver
 from spark_nats.errors import (
     AuthorizationError,
     NatsConnectionError,
@@ -22,16 +23,17 @@ from spark_nats.errors import (
     ProtocolError,
     ServerError,
 )
-from spark_nats.jetstream import JetStream, Publisher, read_range
+from spark_nats.jetstream import JetStream, read_range
 from spark_nats.jetstream.streams import first_sequence_at, last_sequence, stream_info
+from tests.connections import options_for, publisher_for
 from tests.nats_py import wait_until
 from tests.scripted_server import INFO, Peer, scripted_server
 
-TIMEOUT = 0.5
+TIMEOUT = 0.2
 
 
 def options(url: str) -> ConnectionOptions:
-    return ConnectionOptions(servers=parse_servers(url), connect_timeout=TIMEOUT, request_timeout=TIMEOUT)
+    return options_for(url, connect_timeout=TIMEOUT, request_timeout=TIMEOUT)
 
 
 def for_ever(data: bytes) -> Callable[[Peer], None]:
@@ -61,38 +63,8 @@ def megabytes() -> int:
 
 @pytest.mark.parametrize(
     "script",
-    [
-        for_ever(b"x" * 65536),
-        for_ever(b"\x00" * 65536),
-        for_ever(b"\r\n" * 30000),
-        for_ever(b"+OK\r\n" * 10000),
-        for_ever(b"PING\r\n" * 10000),
-        for_ever(INFO * 200),
-        trickle(INFO * 100),
-        trickle(b"\x00" * 10_000),
-        lambda peer: peer.send(b"INFO []\r\n"),
-        lambda peer: peer.send(b"INFO {\r\n"),
-        lambda peer: peer.send(b'INFO {"max_payload":"many"}\r\n'),
-        lambda peer: peer.send(b"INFO " + b"[" * 60_000 + b"\r\n"),
-        lambda peer: peer.send(b"INFO \xff\xfe\r\n"),
-        lambda peer: peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n"),
-    ],
-    ids=[
-        "a line without end",
-        "gigabytes of nothing",
-        "empty lines",
-        "+OK for ever",
-        "PING for ever",
-        "INFO for ever",
-        "a byte now and then",
-        "nothing, a byte now and then",
-        "INFO that is a list",
-        "INFO cut off",
-        "INFO with a wrong type",
-        "INFO nested without end",
-        "INFO that is not UTF-8",
-        "another protocol",
-    ],
+    [for_ever(b"\x00" * 65536), for_ever(b"PING\r\n" * 1000), trickle(INFO * 100)],
+    ids=["gigabytes of nothing", "PING for ever", "a byte now and then"],
 )
 def test_a_handshake_that_goes_wrong_ends_in_time_and_takes_little_memory(script: Callable[[Peer], None]) -> None:
     before = megabytes()
@@ -101,67 +73,7 @@ def test_a_handshake_that_goes_wrong_ends_in_time_and_takes_little_memory(script
     assert megabytes() - before < 100
 
 
-@pytest.mark.parametrize(
-    ("sent", "why"),
-    [
-        (b"MSG a 1 -1\r\n\r\n", "not a line"),
-        (b"MSG a 1 1e3\r\n\r\n", "not a line"),
-        (b"MSG a 1 99999999999999999999999999\r\n", "larger than"),
-        (b"MSG a 1 67108865\r\n", "larger than"),
-        (b"MSG a 1 " + b"9" * 5000 + b"\r\n", "larger than"),
-        (b"MSG a 1 5\r\nhelloXX", "no CRLF"),
-        (b"HMSG a 1 10 5\r\nhello\r\n", "a header of 10 bytes in a message of 5"),
-        (b"HMSG a 1 -3 5\r\nhello\r\n", "not a line"),
-        (b"MSG " + b"a" * 70_000, "longer than"),
-        (b"MSG a\r\n", "not a line"),
-        (b"INFO 7\r\n", "INFO"),
-    ],
-)
-def test_nonsense_after_the_handshake_is_a_protocol_error_and_closes(sent: bytes, why: str) -> None:
-    def script(peer: Peer) -> None:
-        peer.let_in()
-        peer.expect(b"SUB")
-        peer.send(sent)
-        peer.wait_for_close()
-
-    with scripted_server(script) as url, connect(options(url)) as connection:
-        subscription = connection.subscribe("a")
-        with pytest.raises(ProtocolError, match=why):
-            connection.next(subscription, 5.0)
-        assert connection.closed
-
-
-@pytest.mark.parametrize("sid", [b"2", b"0", b"-1", b"x", b"99999999999999999999999"])
-def test_a_message_for_a_subscription_that_was_never_made_is_a_protocol_error(sid: bytes) -> None:
-    def script(peer: Peer) -> None:
-        peer.let_in()
-        peer.expect(b"SUB")
-        peer.send(b"MSG a %b 0\r\n\r\nMSG a 1 0\r\n\r\n" % sid)
-        peer.wait_for_close()
-
-    with scripted_server(script) as url, connect(options(url)) as connection:
-        subscription = connection.subscribe("a")
-        with pytest.raises(ProtocolError, match="a subscription that was never made"):
-            connection.next(subscription, 5.0)
-        assert connection.closed
-
-
-def test_messages_that_nobody_asked_for_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spark_nats.client.connection.MOST_PENDING", 8 << 20)
-
-    def script(peer: Peer) -> None:
-        peer.let_in()
-        peer.expect(b"SUB")
-        for_ever(b"MSG a 1 0\r\n\r\n" * 1000)(peer)
-
-    with scripted_server(script) as url, connect(options(url)) as connection:
-        connection.subscribe("a")
-        with pytest.raises(ProtocolError, match="it sent 8 MiB to a that nobody has asked for"):
-            connection.flush(60.0)
-        assert connection.closed
-
-
-@pytest.mark.parametrize("flood", [b"+OK\r\n" * 1000, b"PING\r\n" * 1000, b"MSG a 1 0\r\n\r\n"])
+@pytest.mark.parametrize("flood", [b"PING\r\n" * 1000, b"MSG a 1 0\r\n\r\n"])
 def test_sending_ends_in_time_when_the_server_only_talks(flood: bytes) -> None:
     def script(peer: Peer) -> None:
         peer.let_in()
@@ -174,34 +86,14 @@ def test_sending_ends_in_time_when_the_server_only_talks(flood: bytes) -> None:
             connection.send(b"PUB b 1000000\r\n" + b"x" * 1_000_000 + b"\r\n" + b"x" * 30_000_000)
 
 
-def test_pings_that_come_while_something_is_sent_are_answered_behind_it() -> None:
-    received = []
-
-    def script(peer: Peer) -> None:
-        peer.let_in()
-        peer.send(b"PING\r\n" * 5000)
-        received.append(peer.expect(b"end\r\n"))
-        received.append(peer.expect(b"PING\r\n"))
-        peer.send(b"PONG\r\n")
-        peer.wait_for_close()
-
-    with scripted_server(script) as url, connect(options(url)) as connection:
-        connection.send(b"PUB b 8000000\r\n" + b"x" * 8_000_000 + b"\r\nPUB c 3\r\nend\r\n")
-        connection.flush(10.0)
-    assert b"PONG" not in received[0].partition(b"PUB b")[2]
-    assert received[1].startswith(b"PONG\r\n")
-
-
 @pytest.mark.parametrize(
     "script",
     [
-        for_ever(b"+OK\r\n" * 10000),
         for_ever(b"PING\r\n" * 1000),
         for_ever(b"MSG _INBOX.another.1 1 0\r\n\r\n"),
         trickle(b"MSG _INBOX.x.1 1 1000000\r\n" + b"x" * 10_000),
-        for_ever(b"MSG other 99 5\r\nhello\r\n" * 1000),
     ],
-    ids=["+OK", "PING", "answers to somebody else", "a message byte by byte", "messages of nobody"],
+    ids=["PING", "answers to somebody else", "a message byte by byte"],
 )
 def test_a_request_ends_in_time_whatever_comes_instead_of_an_answer(script: Callable[[Peer], None]) -> None:
     def serve(peer: Peer) -> None:
@@ -279,7 +171,7 @@ def test_answers_that_are_no_acknowledgements_are_refused(answer: bytes) -> None
         peer.wait_for_close()
 
     with scripted_server(script) as url, connect(options(url)) as connection:
-        publisher = Publisher(connection, "S", ack_timeout=TIMEOUT)
+        publisher = publisher_for(connection, "S", ack_timeout=TIMEOUT)
         with pytest.raises(NatsError):
             publisher.publish(pa.array(["a"]), pa.array([b""]))
             publisher.drain()
@@ -366,7 +258,7 @@ def test_a_short_password_does_not_change_what_a_servers_error_means() -> None:
     login = Credentials(user="u", password="a")
     with (
         scripted_server(script) as url,
-        pytest.raises(AuthorizationError, match="credentials: Authorization Violation;"),
+        pytest.raises(AuthorizationError, match="credentials: Authorization Violation$"),
     ):
         connect(dataclasses.replace(options(url), credentials=login))
 

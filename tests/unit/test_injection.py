@@ -9,13 +9,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from spark_nats.client import ConnectionOptions, connect, parse_servers
+from spark_nats.client import connect
 from spark_nats.errors import InvalidRowError, OptionError
 from spark_nats.options import parse, parse_read, parse_write
 from spark_nats.protocol.control import ConnectOptions, ServerInfo, encode_sub, encode_unsub
 from spark_nats.protocol.encoder import encode_message, encode_messages
 from spark_nats.protocol.headers import HEADERS_TYPE
 from spark_nats.sink.columns import RowChecker
+from tests.connections import options_for
 from tests.scripted_server import scripted_server
 from tests.unit.reference import Publication, headers_of, read_client_stream
 from tests.unit.strategies import property_settings
@@ -88,7 +89,7 @@ def test_rows_become_the_publications_that_were_meant_or_nothing_is_sent(batch: 
         ["subject", "payload", "headers", "reply", "msg_id"],
     )
     try:
-        checked = RowChecker(options, 1 << 20, None).check(columns, 0)
+        checked = RowChecker(options, 1 << 20, None, names_stream=to_stream).check(columns, 0)
     except InvalidRowError:
         return
     wire = encode_messages(checked.subjects, checked.payloads, checked.replies, checked.headers).to_pybytes()
@@ -159,7 +160,7 @@ def test_a_request_to_what_is_no_subject_is_not_sent(subject: str) -> None:
 
     with (
         scripted_server(script) as url,
-        connect(ConnectionOptions(servers=parse_servers(url))) as connection,
+        connect(options_for(url)) as connection,
         pytest.raises(ValueError, match="subject"),
     ):
         connection.request(subject, b"")

@@ -1,12 +1,15 @@
 """Options: each value as it is read, and what is refused with which words."""
 
+import dataclasses
+import functools
 from datetime import UTC, datetime
 
 import pytest
 
 from spark_nats.client import parse_servers
 from spark_nats.errors import OptionError
-from spark_nats.options import options_of_urls, parse, parse_read, parse_write
+from spark_nats.options import OPTIONS, options_of_urls, parse, parse_read, parse_write
+from spark_nats.options.table import BATCH, CORE, READ, STREAM, STREAMING, WRITE
 
 
 def read(streaming=False, **options):
@@ -133,7 +136,7 @@ READ_MISTAKES = [
     ({"stream": "a.b"}, "option 'stream' is 'a.b'; 'a.b' contains"),
     ({"stream": ""}, "option 'stream' is ''"),
     ({"stream": "A,A"}, "names the same thing twice"),
-    ({"servers": "http://x"}, "option 'servers' has the scheme 'http'"),
+    ({"servers": "http://x"}, "option 'servers' has the unsupported scheme 'http'"),
     ({"startingOffsets": "first"}, "option 'startingOffsets' is 'first'; it must be earliest, latest, or JSON"),
     ({"startingOffsets": '{"ORDERS": 0}'}, "option 'startingOffsets'"),
     ({"startingOffsets": '{"ORDERS": true}'}, "option 'startingOffsets'"),
@@ -292,3 +295,89 @@ def test_a_misspelt_secret_is_not_shown():
     with pytest.raises(OptionError, match="did you mean 'password'") as raised:
         parse({"passwrd": "s3cret"})
     assert "s3cret" not in str(raised.value)
+
+
+# The table
+
+USES = [
+    (writing, stream, streaming) for writing in (False, True) for stream in (False, True) for streaming in (False, True)
+]
+
+
+def least(writing, stream):
+    """The fewest options that such a query needs."""
+    return {"stream": "ORDERS"} if stream else {} if writing else {"subject": "a"}
+
+
+def use_of(writing, stream, streaming):
+    return (WRITE if writing else READ) & (STREAM if stream else CORE) & (STREAMING if streaming else BATCH)
+
+
+def parsed(writing, stream, streaming, **options):
+    return (parse_write if writing else parse_read)({**least(writing, stream), **options}, streaming)
+
+
+@pytest.mark.parametrize(("writing", "stream", "streaming"), USES)
+@pytest.mark.parametrize("option", [option for option in OPTIONS if option.default], ids=lambda option: option.name)
+def test_the_documented_default_is_the_one_that_is_used(option, writing, stream, streaming):
+    in_streaming, _, in_batch = option.shown_default.partition(" in streaming, ")
+    documented = in_streaming if streaming or not in_batch else in_batch.removesuffix(" in batch")
+    if use_of(writing, stream, streaming) in option.applies:
+        explicit = parsed(writing, stream, streaming, **{option.name: documented})
+        assert explicit == parsed(writing, stream, streaming)
+    else:
+        with pytest.raises(OptionError, match=f"option '{option.name}'"):
+            parsed(writing, stream, streaming, **{option.name: documented})
+
+
+@pytest.mark.parametrize(("writing", "stream", "streaming"), USES)
+def test_another_default_in_the_table_is_another_behaviour(monkeypatch, writing, stream, streaming):
+    """There is no second place that a default could come from."""
+    others = {"true": "false", "false": "true", "earliest": "latest", "latest": "earliest"}
+    fields = {
+        "minPartitions": ("min_partitions",),
+        "maxInFlight": ("max_in_flight",),
+        "ackTimeout": ("ack_timeout",),
+        "readTimeout": ("read_timeout",),
+        "maxRecordsPerPartition": ("max_records_per_partition",),
+        "deduplicate": ("deduplicate",),
+        "requestTimeout": ("connection", "request_timeout"),
+    }
+    changed = tuple(
+        dataclasses.replace(
+            option,
+            default=others.get(option.default, "7" if option.default.isdigit() else "7s"),
+            batch_default=others.get(option.batch_default),
+        )
+        if option.name in fields
+        else option
+        for option in OPTIONS
+    )
+    before = parsed(writing, stream, streaming)
+    monkeypatch.setattr("spark_nats.options.settings.OPTIONS", changed)
+    after = parsed(writing, stream, streaming)
+    use = use_of(writing, stream, streaming)
+    for option in changed:
+        path = fields.get(option.name)
+        if path is None or use not in option.applies:
+            continue
+        values = [functools.reduce(getattr, path, each) for each in (before, after)]
+        assert values[0] != values[1], option.name
+        assert values[1] == option.default_for(use)
+
+
+@pytest.mark.parametrize(("writing", "stream", "streaming"), USES)
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+def test_an_option_that_does_not_apply_says_what_it_is_for(option, writing, stream, streaming):
+    use = use_of(writing, stream, streaming)
+    misuse = option.misuse(use)
+    assert (misuse is None) == (use in option.applies)
+    if misuse is None:
+        return
+    assert misuse.startswith(f"option '{option.name}' ")
+    if not option.applies & (WRITE if writing else READ):
+        assert misuse.endswith(f"is only for {'reading' if writing else 'writing'}")
+    elif not option.applies & (WRITE if writing else READ) & (STREAM if stream else CORE):
+        assert ("contradicts the option 'stream'" if stream else "needs the option 'stream'") in misuse
+    else:
+        assert ("not for streaming" if streaming else "not for batch reads") in misuse

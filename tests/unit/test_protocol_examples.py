@@ -17,18 +17,20 @@ from spark_nats.protocol.control import (
     PING,
     PONG,
     ConnectOptions,
+    ErrorKind,
     ServerInfo,
-    closes_connection,
     encode_sub,
     encode_unsub,
+    error_kind,
     error_text,
-    is_permissions_error,
     parse_info,
 )
 from spark_nats.protocol.decoder import Decoder
 from spark_nats.protocol.encoder import encode_message, encode_messages
-from spark_nats.protocol.headers import encode_blocks, flatten, parse_block, parse_status
-from spark_nats.protocol.subjects import filter_violation, find_subject_violation, matches, subject_violation
+from spark_nats.protocol.headers import encode_blocks, flatten, parse_block
+from spark_nats.protocol.statuses import parse_status
+from spark_nats.protocol.subject_columns import find_subject_violation
+from spark_nats.protocol.subjects import filter_violation, matches, subject_violation
 from tests.unit.readers import decode
 from tests.unit.reference import ControlLine, Malformed, Message, Publication, read_client_stream, read_server_stream
 from tests.unit.strategies import one_by_one
@@ -498,15 +500,15 @@ def received_error(text: str) -> str:
 @pytest.mark.parametrize("text", CLOSING)
 def test_errors_after_which_the_connection_is_closed(text: str) -> None:
     assert received_error(text) == text
-    assert closes_connection(text)
-    assert not is_permissions_error(text)
+    assert error_kind(text).closes
+    assert error_kind(text) is not ErrorKind.PERMISSIONS
 
 
 @pytest.mark.parametrize("text", REMAINING_OPEN)
 def test_errors_after_which_the_connection_stays_open(text: str) -> None:
     assert received_error(text) == text
-    assert not closes_connection(text)
-    assert is_permissions_error(text) == text.startswith("Permissions")
+    assert not error_kind(text).closes
+    assert (error_kind(text) is ErrorKind.PERMISSIONS) == text.startswith("Permissions")
 
 
 # The telnet session

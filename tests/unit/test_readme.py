@@ -5,12 +5,12 @@ from pathlib import Path
 from spark_nats.options import OPTIONS
 
 README = Path(__file__).parents[2] / "README.md"
-SCOPES = {"both": "both", "read": "read", "write": "write"}
 
 
 def row(option):
-    default = f"`{option.default}`" if option.default and " " not in option.default else option.default
-    return f"| `{option.name}` | {SCOPES[option.scope]} | {default} | {option.meaning} |"
+    default = option.shown_default
+    default = f"`{default}`" if default and " " not in default else default
+    return f"| `{option.name}` | {option.shown_scope} | {default} | {option.meaning} |"
 
 
 def test_the_readme_lists_every_option_as_the_code_has_it():

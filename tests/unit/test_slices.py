@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_nats.client.receiver import PIECE_OVERHEAD, Backlog, Piece
+from spark_nats.client.backlog import PIECE_OVERHEAD, Backlog, Piece
 from spark_nats.protocol.decoder import Decoder, frame_ends
-from spark_nats.source.slices import WireSlice, cut
-from spark_nats.source.spool import Spool
+from spark_nats.source.core.slices import WireSlice, cut
+from spark_nats.source.core.spool import Spool
 from tests.unit.strategies import control_frames, message_frames, property_settings
 
 

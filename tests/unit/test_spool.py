@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_nats.client.receiver import Piece
-from spark_nats.source.spool import Spool, SpoolDamageError
+from spark_nats.client.backlog import Piece
+from spark_nats.source.core.spool import Spool, SpoolDamageError
 from tests.unit.strategies import property_settings
 
 PIECES = [Piece(b"MSG a 1 2\r\nhi\r\n", 1, 1_793_491_200_000_000), Piece(b"MSG b 1 0\r\n\r\n" * 2, 2, 5)]

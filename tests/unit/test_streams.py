@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from spark_nats.client import Connection
 from spark_nats.errors import JetStreamError, ProtocolError
-from spark_nats.jetstream.api import NO_MESSAGE_FOUND, JetStream
+from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.streams import first_sequence_since
+from spark_nats.protocol.api import Api, ErrCode
 from tests.unit.strategies import property_settings
 
 
@@ -28,15 +29,13 @@ class Stream(JetStream):
         object.__setattr__(self, "messages", messages)
         object.__setattr__(self, "asked", [])
 
-    def request(self, operation: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        assert (operation, body) == (
-            "STREAM.MSG.GET.S",
-            {"seq": body and body["seq"], "next_by_subj": ">", "no_hdr": True},
-        )
+    def request(self, operation: Api, *names: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        assert (operation, names) == (Api.MESSAGE_GET, ("S",))
+        assert body == {"seq": body and body["seq"], "next_by_subj": ">", "no_hdr": True}
         self.asked.append(body["seq"])
         found = min((sequence for sequence in self.messages if sequence >= body["seq"]), default=None)
         if found is None:
-            raise JetStreamError("none", 404, NO_MESSAGE_FOUND, "no message found")
+            raise JetStreamError("none", 404, ErrCode.NO_MESSAGE_FOUND, "no message found")
         return {"message": {"subject": "s", "seq": found, "time": written(self.messages[found])}}
 
 
@@ -71,8 +70,8 @@ def test_times_that_the_server_cannot_count_in_are_before_or_after_every_message
 
 def test_a_purge_during_the_search_is_no_error() -> None:
     class Purged(Stream):
-        def request(self, operation: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-            answer = super().request(operation, body)
+        def request(self, operation: Api, *names: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+            answer = super().request(operation, *names, body=body)
             if len(self.asked) == 2:
                 self.messages.clear()
             return answer
@@ -94,7 +93,7 @@ def test_a_purge_during_the_search_is_no_error() -> None:
 )
 def test_an_answer_that_is_none_is_a_protocol_error(message: Any) -> None:
     class Wrong(Stream):
-        def request(self, operation: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        def request(self, operation: Api, *names: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
             return {"message": message}
 
     with pytest.raises(ProtocolError):

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from spark_nats.protocol.subject_columns import SubjectMatcher, find_subject_violation
 from spark_nats.protocol.subjects import (
-    SubjectMatcher,
     filter_violation,
-    find_subject_violation,
     matches,
     name_violation,
     overlap,

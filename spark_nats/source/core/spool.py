@@ -17,7 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import fs
 
-from spark_nats.client.receiver import Piece
+from spark_nats.client.backlog import Piece
 from spark_nats.errors import NatsError
 
 _SCHEMA = pa.schema([("wire", pa.large_binary()), ("messages", pa.int64()), ("received", pa.int64())])
@@ -129,7 +129,7 @@ def _damage(content: pa.Buffer) -> str | None:
         return "is empty"
     seal = _SEAL.fullmatch(content.slice(max(0, content.size - _SEAL_LENGTH)))
     if seal is None:
-        return f"was cut off or is not one of ours: the last of its {content.size} bytes are no seal"
+        return f"was cut off or is not one of ours: the last of its {content.size} bytes are not a seal"
     stream = content.slice(0, content.size - _SEAL_LENGTH)
     if int(seal[1]) != stream.size:
         return f"should have {int(seal[1])} bytes before its seal and has {stream.size}"

@@ -25,7 +25,7 @@ class StreamRange(InputPartition):
         end: sequence before which to stop.
         filters: only subjects that match one of these; all when empty.
         head_may_go: whether it begins with whatever there is, so that messages that are removed before the first one is
-            read are no loss.
+            read are not a data loss.
     """
 
     stream: str

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from spark_nats.errors import DataLossError, NatsError, OptionError, StreamNotFoundError, UnsupportedStreamError
+from spark_nats.errors import NatsError, OptionError, StreamNotFoundError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.streams import (
     StreamInfo,
@@ -27,12 +27,12 @@ from spark_nats.jetstream.streams import (
     next_sequence,
     stream_info,
 )
-from spark_nats.options import EARLIEST, LATEST, Offsets, ReadOptions
-from spark_nats.source.planning import StreamRange, share
+from spark_nats.options.read import ReadOptions
+from spark_nats.options.values import EARLIEST, LATEST, Offsets
+from spark_nats.source.losses import report_loss
+from spark_nats.source.stream.planning import StreamRange, share
 
 logger = logging.getLogger(__name__)
-
-_GO_ON = "set the option 'failOnDataLoss' to false to go on with what there is"
 
 
 class StreamOffset(NamedTuple):
@@ -77,22 +77,22 @@ class StreamOffset(NamedTuple):
         """Return what Spark kept.
 
         Raises:
-            KeyError, TypeError, ValueError: it is none of ours.
+            KeyError, TypeError, ValueError: this source has not written it.
         """
         since, first = (int(entry["since"]), int(entry["from"])) if "since" in entry else (None, None)
         return cls(str(entry["created"]), int(entry["next"]), since, first, entry.get("earliest") is True)
 
 
-Position = dict[str, StreamOffset]
+QueryOffset = dict[str, StreamOffset]
 """The offset of a query: one entry for each stream."""
 
 
-def to_json(position: Position) -> dict[str, Any]:
+def to_json(position: QueryOffset) -> dict[str, Any]:
     """Return an offset as Spark keeps it. The order is fixed: Spark compares offsets as text."""
     return {name: position[name].to_json() for name in sorted(position)}
 
 
-def from_json(document: Mapping[str, Any]) -> Position:
+def from_json(document: Mapping[str, Any]) -> QueryOffset:
     """Return an offset that Spark kept.
 
     Raises:
@@ -106,7 +106,7 @@ def from_json(document: Mapping[str, Any]) -> Position:
         ) from None
 
 
-def planned(start: Position, end: Position, filters: tuple[str, ...]) -> list[StreamRange]:
+def planned(start: QueryOffset, end: QueryOffset, filters: tuple[str, ...]) -> list[StreamRange]:
     """Return what a micro-batch reads: a function of its two offsets, and of nothing that a restart forgets."""
     found = []
     for name, stop in end.items():
@@ -166,21 +166,23 @@ class OffsetReader:
         self._lost(f"the stream {name!r} does not exist any more: whatever it held{where} is gone")
         return None
 
-    def starting(self) -> Position:
+    def starting(self) -> QueryOffset:
         """Return where a new query begins."""
         return self._resolve(self._options.starting)
 
-    def ending(self) -> Position:
+    def ending(self) -> QueryOffset:
         """Return where a batch ends: behind the last message that there is now, or earlier."""
+        if self._options.ending is None:
+            return self.now()
         wanted = self._resolve(self._options.ending)
         return {name: min(wanted[name], offset, key=lambda o: o.next) for name, offset in self.now().items()}
 
-    def now(self) -> Position:
+    def now(self) -> QueryOffset:
         """Return where every stream ends now. A missing stream is left out if that may be."""
         found = {name: self._info_unless_deleted(name, None) for name in self._options.streams}
         return {name: StreamOffset(info.created, info.last_sequence + 1) for name, info in found.items() if info}
 
-    def _resolve(self, what: Offsets | datetime) -> Position:
+    def _resolve(self, what: Offsets | datetime) -> QueryOffset:
         position = {}
         for name in self._options.streams:
             info = self._info(name)
@@ -201,7 +203,7 @@ class OffsetReader:
 
     # Streaming
 
-    def latest(self, start: Position, searched: Position) -> Position:
+    def latest(self, start: QueryOffset, searched: QueryOffset) -> QueryOffset:
         """Return where a query that has come to ``start`` could go on to.
 
         With a filter that is behind the last message that matches it, so that messages of other subjects do not make
@@ -209,7 +211,8 @@ class OffsetReader:
 
         Args:
             start: where the query has come to.
-            searched: up to where streams were searched by earlier calls, in vain: what they lose there is no loss.
+            searched: up to where earlier calls have searched the streams without a match: what is removed there is
+                not a data loss.
 
         Raises:
             DataLossError: some of what comes next is gone, and ``failOnDataLoss`` is set.
@@ -253,7 +256,7 @@ class OffsetReader:
             return StreamOffset(info.created, end, begin.next, end)
         return begin
 
-    def searched(self, start: Position, latest: Position) -> Position:
+    def searched(self, start: QueryOffset, latest: QueryOffset) -> QueryOffset:
         """Return up to where streams have now been searched in vain, for the next call of :meth:`latest`."""
         return {
             name: StreamOffset(info.created, info.last_sequence + 1)
@@ -267,7 +270,7 @@ class OffsetReader:
             return last_sequence(self._js, info.name, self._options.filters)
         return info.last_sequence
 
-    def limited(self, start: Position, latest: Position, limit: int) -> Position:
+    def limited(self, start: QueryOffset, latest: QueryOffset, limit: int) -> QueryOffset:
         """Return an offset between ``start`` and ``latest`` with at most ``limit`` sequences more than ``start``.
 
         The count begins at the first message that there is to read: neither a rare subject nor a hole is passed in
@@ -293,7 +296,7 @@ class OffsetReader:
 
     # Batch
 
-    def ranges(self, start: Position, end: Position) -> list[StreamRange]:
+    def ranges(self, start: QueryOffset, end: QueryOffset) -> list[StreamRange]:
         """Return what a batch reads from ``start`` to ``end``, checked against what there is.
 
         Raises:
@@ -334,10 +337,3 @@ class OffsetReader:
 
     def _lost(self, what: str) -> None:
         report_loss(what, self._options.fail_on_data_loss)
-
-
-def report_loss(what: str, fail: bool) -> None:
-    """Fail or warn, as the option ``failOnDataLoss`` says, about messages that are gone."""
-    if fail:
-        raise DataLossError(f"{what}; {_GO_ON}")
-    logger.warning("%s; the query goes on with what there is", what)

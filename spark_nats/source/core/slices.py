@@ -10,7 +10,7 @@ from typing import Self
 import numpy as np
 from pyspark.sql.datasource import InputPartition
 
-from spark_nats.client.receiver import Piece
+from spark_nats.client.backlog import Piece
 from spark_nats.protocol.bytecolumns import Positions
 from spark_nats.protocol.decoder import Decoder
 from spark_nats.protocol.messages import Messages

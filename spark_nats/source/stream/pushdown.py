@@ -25,11 +25,11 @@ from pyspark.sql.types import StructType
 from spark_nats.client.pool import borrow
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.streams import first_sequence_since, stream_info
-from spark_nats.options import ReadOptions
+from spark_nats.options.read import ReadOptions
 from spark_nats.protocol.documents import EPOCH
 from spark_nats.protocol.subjects import filter_violation, matches, overlap, subject_violation
-from spark_nats.source.planning import StreamRange
-from spark_nats.source.readers import NatsReader
+from spark_nats.source.stream.planning import StreamRange
+from spark_nats.source.stream.readers import NatsReader
 
 
 class NatsPushdownReader(NatsReader):

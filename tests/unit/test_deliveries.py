@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_nats.errors import ProtocolError
-from spark_nats.protocol.acks import Deliveries, Delivery
+from spark_nats.protocol.deliveries import Deliveries, Delivery
 from tests.unit.strategies import property_settings, tokens
 
 NUMBERS = (1, 42, 7, 1700000000123456789, 3)

@@ -7,12 +7,11 @@ micro-batches: the driver's reader holds it, and hands the bytes that were recei
 from __future__ import annotations
 
 import logging
-import re
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,16 +24,18 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from spark_nats.client.backlog import Backlog, Piece
 from spark_nats.client.connection import connect
 from spark_nats.client.pool import borrow
-from spark_nats.client.receiver import Backlog, Piece, Receiver
-from spark_nats.errors import DataLossError, NatsError
-from spark_nats.options import CoreReadOptions
-from spark_nats.protocol.documents import number, text
+from spark_nats.client.receiver import Receiver
+from spark_nats.options.read import CoreReadOptions
+from spark_nats.options.remedies import naming_options
 from spark_nats.protocol.messages import Messages
 from spark_nats.source.columns import RowBuilder
-from spark_nats.source.slices import WireSlice, cut
-from spark_nats.source.spool import Spool, SpoolDamageError
+from spark_nats.source.core.offsets import CoreOffset
+from spark_nats.source.core.slices import WireSlice, cut
+from spark_nats.source.core.spool import Spool, SpoolDamageError
+from spark_nats.source.losses import GO_ON, report_loss
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +70,7 @@ class NatsCoreReader(DataSourceReader):
         self._options = options
         self._schema = schema
 
+    @naming_options()
     def partitions(self) -> list[InputPartition]:
         """Plan the read: tasks that share the messages and, in equal parts, the limit of their number.
 
@@ -102,7 +104,7 @@ class NatsCoreReader(DataSourceReader):
                 return
 
     def _listen(self, partition: Listening) -> Iterator[Messages]:
-        with borrow(self._options.connection) as connection:
+        with naming_options(), borrow(self._options.connection) as connection:
             deadline = time.monotonic() + self._options.read_timeout
             subscription = connection.subscribe(*self._options.subjects, queue=partition.queue_group)
             if partition.messages is not None:
@@ -113,39 +115,6 @@ class NatsCoreReader(DataSourceReader):
                 if messages is not None:
                     yield messages
             yield from connection.drain(subscription)
-
-
-class CoreOffset(NamedTuple):
-    """How far a query has come.
-
-    Attributes:
-        epoch: tells the process that received the messages from others: each start of the query is another.
-        messages: how many messages it had received.
-    """
-
-    epoch: str
-    messages: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the offset as Spark keeps it."""
-        return {"epoch": self.epoch, "messages": self.messages}
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> CoreOffset:
-        """Return an offset that Spark kept.
-
-        Raises:
-            NatsError: it was not written by this source.
-        """
-        try:
-            epoch, messages = text(document, "epoch"), number(document, "messages")
-            if not re.fullmatch("[0-9a-f]{16}", epoch):  # it becomes part of the spool's paths
-                raise ValueError
-            return cls(epoch, messages)
-        except ValueError:
-            raise NatsError(
-                f"the checkpoint's offset {document!r} is not one of core NATS; was the checkpoint another query's?"
-            ) from None
 
 
 class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -169,6 +138,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: int | None = None  # of a query that ends when it has read what there was at its start
         self._seen: int | None = None
 
+    @naming_options()
     def _receiving(self) -> Backlog:
         """Return what was received; begin to receive if that has not begun.
 
@@ -273,7 +243,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _received_before(self, begin: int, last: CoreOffset) -> list[Piece]:
         """Return a micro-batch that was planned before the query was started again."""
         subjects = ",".join(self._options.subjects)
-        hint = "set the option 'failOnDataLoss' to false to go on with what is published now"
+        rest = "what is published now"
         try:
             kept = self._spool.read(last.epoch, last.messages) if self._spool else None
         except SpoolDamageError as damage:
@@ -281,7 +251,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"messages {begin + 1} to {last.messages} of {subjects} in epoch {last.epoch}, which a micro-batch was "
                 f"about to process when the query ended, are lost: {damage}"
             )
-            hint = f"put a sound copy of it there, or {hint}"
+            hint = f"put a sound copy of it there, or {GO_ON} {rest}"
         else:
             if kept is not None:
                 return kept
@@ -289,10 +259,8 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"{last.messages - begin} messages of {subjects}, which a micro-batch was about to process when the "
                 "query ended, are gone with the process that had received them"
             )
-            hint += ", and the option 'spoolLocation' to keep such messages in future"
-        if self._options.fail_on_data_loss:
-            raise DataLossError(f"{what}; {hint}")
-        logger.warning("%s; the query goes on with what is published now", what)
+            hint = f"{GO_ON} {rest}, and the option 'spoolLocation' to keep such messages in future"
+        report_loss(what, self._options.fail_on_data_loss, rest, hint)
         return []
 
     def _report(self, backlog: Backlog) -> None:

@@ -1,4 +1,4 @@
-"""The batch and the streaming reader. Both plan on the driver and read ranges of sequences on the executors."""
+"""The batch and the streaming reader of streams. Both plan on the driver and read ranges on the executors."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ from spark_nats.client.pool import borrow
 from spark_nats.errors import AuthorizationError, NatsConnectionError, PermissionsError, ServerError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.reading import RangeReader
-from spark_nats.options import ReadOptions
+from spark_nats.options.read import ReadOptions
+from spark_nats.options.remedies import naming_options
 from spark_nats.source.columns import RowBuilder
-from spark_nats.source.offsets import OffsetReader, Position, StreamOffset, from_json, planned, report_loss, to_json
-from spark_nats.source.planning import StreamRange, cut
+from spark_nats.source.losses import report_loss
+from spark_nats.source.stream.offsets import OffsetReader, QueryOffset, StreamOffset, from_json, planned, to_json
+from spark_nats.source.stream.planning import StreamRange, cut
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +57,7 @@ def read_partition(options: ReadOptions, schema: StructType, partition: InputPar
     while True:
         before = reader.position
         try:
-            with borrow(options.connection) as connection:
+            with naming_options(), borrow(options.connection) as connection:
                 for delivered in reader.read(JetStream(connection, options.api_prefix)):
                     yield rows.build(delivered, partition.stream)
             return
@@ -82,6 +84,7 @@ class NatsReader(DataSourceReader):
         self._options = options
         self._schema = schema
 
+    @naming_options()
     def partitions(self) -> list[InputPartition]:
         """Plan the read: sequence ranges as partitions."""
         return list(cut(self._ranges(), self._options.min_partitions, self._options.max_records_per_partition))
@@ -107,10 +110,11 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        self._target: Position | None = None  # of a query that ends when it has read what there was at its start
-        self._seen: tuple[float, dict[str, Any], Position] | None = None  # when looked, from where, how far
-        self._searched: Position = {}
+        self._target: QueryOffset | None = None  # of a query that ends when it has read what there was at its start
+        self._seen: tuple[float, dict[str, Any], QueryOffset] | None = None  # when looked, from where, how far
+        self._searched: QueryOffset = {}
 
+    @naming_options()
     def initialOffset(self) -> dict[str, Any]:
         """Return where a new query begins."""
         with borrow(self._options.connection) as connection:
@@ -121,11 +125,13 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         limit = self._options.max_offsets_per_trigger
         return ReadMaxRows(limit) if limit else ReadAllAvailable()
 
+    @naming_options()
     def prepareForTriggerAvailableNow(self) -> None:
         """Note how far the streams reach now: the query ends there."""
         with borrow(self._options.connection) as connection:
             self._target = self._offsets(connection).now()
 
+    @naming_options()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return how far the next micro-batch goes."""
         if self._looked_already(start):
@@ -171,7 +177,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return OffsetReader(JetStream(connection, self._options.api_prefix), self._options)
 
 
-def _at_most(position: Position, target: Position, begin: Position) -> Position:
+def _at_most(position: QueryOffset, target: QueryOffset, begin: QueryOffset) -> QueryOffset:
     """Return ``position``, but no stream beyond ``target``. A stream that ``target`` lacks stays where it is."""
     found = dict(position)
     for name, offset in position.items():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 
+from spark_nats.options.files import read_file
 from spark_nats.protocol.documents import parse_document
 
 # What each field of a context is as one of our options.
@@ -55,25 +55,11 @@ def read_context(where: str) -> dict[str, str]:
         if not value or name in _WITHOUT_EFFECT:
             continue
         if name not in FIELDS:
-            raise ValueError(f"is {where!r}, which has the field {name!r}, of which nothing is known here; remove it")
+            raise ValueError(f"is {where!r}, which has the field {name!r}, which is unsupported; remove it")
         if not isinstance(value, bool if name == "tls_first" else str):
             raise ValueError(f"is {where!r}, of which the field {name!r} is a {type(value).__name__}")
         found[FIELDS[name]] = str(value)
     return found
-
-
-def read_file(path: str) -> bytes:
-    """Return what a file holds; ``~`` is the home directory.
-
-    Raises:
-        ValueError: it cannot be read, and why.
-    """
-    try:
-        return Path(path).expanduser().read_bytes()
-    except OSError as error:
-        raise ValueError(f"cannot be read: {error.strerror}") from None
-    except (RuntimeError, ValueError) as error:  # a user without a home, a NUL
-        raise ValueError(f"cannot be read: {error}") from None
 
 
 def _path(where: str) -> str:

@@ -1,0 +1,93 @@
+"""Subscriptions of one connection, and which of them a message belongs to."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+
+from spark_nats.errors import ProtocolError
+from spark_nats.protocol.messages import Messages
+
+MOST_PENDING = 256 << 20
+"""Bytes of memory that a subscription's messages may take until they are taken. What is delivered is asked for in
+portions, or taken as it comes; so this is met by a server that sends what nobody has asked for."""
+_MESSAGE_OVERHEAD = 80  # bytes of memory that a message takes beside its own
+
+
+class Subscription:
+    """One or more subjects, and the messages that have arrived for them and were not taken yet."""
+
+    def __init__(self, sids: range, subject: str) -> None:
+        self.sids = sids
+        self.subject = subject
+        self._pending: deque[Messages] = deque()
+        self._size = 0
+
+    def put(self, messages: Messages) -> None:
+        """Keep messages that have arrived.
+
+        Raises:
+            ProtocolError: more than :data:`MOST_PENDING` bytes wait already.
+        """
+        if self._size > MOST_PENDING:
+            raise ProtocolError(f"it sent {MOST_PENDING >> 20} MiB to {self.subject} that nobody has asked for")
+        self._pending.append(messages)
+        self._size += _memory_of(messages)
+
+    def take(self) -> Messages | None:
+        """Return the messages that arrived first, None when there are none."""
+        if not self._pending:
+            return None
+        messages = self._pending.popleft()
+        self._size -= _memory_of(messages)
+        return messages
+
+    @property
+    def waits(self) -> bool:
+        """Whether there are messages to take."""
+        return bool(self._pending)
+
+
+class Subscriptions:
+    """All subscriptions of one connection by their ids, which are counted from 1 on and never used again."""
+
+    def __init__(self) -> None:
+        self._by_sid: dict[int, Subscription] = {}
+        self._next = 1
+
+    def add(self, subjects: Sequence[str]) -> Subscription:
+        """Make a subscription with an id for each subject."""
+        sids = range(self._next, self._next + len(subjects))
+        subscription = Subscription(sids, ",".join(subjects))
+        self._next = sids.stop
+        self._by_sid.update(dict.fromkeys(sids, subscription))
+        return subscription
+
+    def remove(self, subscription: Subscription) -> list[int]:
+        """Forget a subscription, whose messages are then dropped; return its ids that were known."""
+        return [sid for sid in subscription.sids if self._by_sid.pop(sid, None) is not None]
+
+    def deliver(self, messages: Messages) -> None:
+        """Put messages aside for the subscriptions that they are for.
+
+        Raises:
+            ProtocolError: one is for a subscription that was never made, or one has more than anybody asked for.
+        """
+        sids = messages.sids()
+        if sids.min() < 1 or sids.max() >= self._next:
+            raise ProtocolError("it delivers a message to a subscription that was never made")
+        first = self._by_sid.get(int(sids[0]))
+        if (sids == sids[0]).all() or (first and np.isin(sids, first.sids).all()):
+            groups = [(first, messages)]
+        else:
+            owners = {self._by_sid.get(int(sid)) for sid in np.unique(sids)}
+            groups = [(owner, messages.take(np.isin(sids, owner.sids))) for owner in owners if owner]
+        for owner, group in groups:
+            if owner:
+                owner.put(group)
+
+
+def _memory_of(messages: Messages) -> int:
+    return len(messages.buffer) + _MESSAGE_OVERHEAD * len(messages)

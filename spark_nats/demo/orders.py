@@ -1,0 +1,129 @@
+"""Orders that are made up, and what they come to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_SEED = 20
+_ROWS_AT_ONCE = 50_000
+
+_COUNTRIES = {
+    **dict.fromkeys(("DE", "ES", "FR", "IT", "NL", "PL"), "eu"),
+    **dict.fromkeys(("CA", "MX", "US"), "na"),
+    **dict.fromkeys(("AR", "BR", "CL"), "latam"),
+    **dict.fromkeys(("AU", "IN", "JP", "KR"), "apac"),
+}
+_PRODUCTS = {  # prices in cents, so that sums are exact
+    "coffee-beans": 1450,
+    "teapot": 3295,
+    "espresso-machine": 34900,
+    "grinder": 8999,
+    "mug": 1199,
+    "filter-papers": 425,
+    "kettle": 5950,
+    "milk-frother": 2799,
+}
+_EVENTS = {"placed": 0.88, "cancelled": 0.08, "returned": 0.04}
+_EXPRESS = 0.15  # share of orders with a header of their own
+_OPENING = np.datetime64("2026-11-02T08:00", "ms")
+_MINUTES = 60
+_LATENESS = 5_000  # ms by which an event may stand behind one that happened after it
+
+_REGIONS = sorted(set(_COUNTRIES.values()))
+
+
+@dataclass(frozen=True)
+class Revenue:
+    """What the orders of one region and minute come to."""
+
+    orders: int
+    express: int
+    cents: int
+
+    def __str__(self) -> str:
+        return f"{self.orders} orders, {self.express} express, revenue {Decimal(self.cents).scaleb(-2)}"
+
+
+class Orders:
+    """Makes up order events, the same ones for the same seed, and adds up what they come to.
+
+    Args:
+        count: how many.
+        prefix: first token of their subjects, ``<prefix>.<region>.<event>``.
+        seed: of the random numbers.
+    """
+
+    def __init__(self, count: int, prefix: str, seed: int = _SEED) -> None:
+        self._count = count
+        self._prefix = prefix
+        self._random = np.random.default_rng(seed)
+        self._sums = np.zeros((3, len(_REGIONS), _MINUTES + 1), np.int64)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Make the events: columns ``sequence`` (counted from 1), ``subject``, ``payload``, ``priority``."""
+        for first in range(0, self._count, _ROWS_AT_ONCE):
+            yield self._batch(np.arange(first, min(first + _ROWS_AT_ONCE, self._count)))
+
+    def revenue(self) -> dict[tuple[str, str], Revenue]:
+        """Return what the events made so far come to, by region and minute."""
+        minutes = np.datetime_as_string(_OPENING + np.arange(_MINUTES + 1) * np.timedelta64(1, "m"), "m")
+        orders, express, cents = self._sums
+        return {
+            (_REGIONS[r], str(minutes[m])): Revenue(int(orders[r, m]), int(express[r, m]), int(cents[r, m]))
+            for r, m in zip(*np.nonzero(orders), strict=True)
+        }
+
+    def _batch(self, numbers: np.ndarray[Any, np.dtype[np.int64]]) -> pa.RecordBatch:
+        random, rows = self._random, len(numbers)
+        country = random.integers(0, len(_COUNTRIES), rows)
+        region = np.array([_REGIONS.index(name) for name in _COUNTRIES.values()])[country]
+        product = random.integers(0, len(_PRODUCTS), rows)
+        price = np.array(list(_PRODUCTS.values()))[product]
+        quantity = random.geometric(0.5, rows)
+        event = random.choice(len(_EVENTS), rows, p=list(_EVENTS.values()))
+        express = random.random(rows) < _EXPRESS
+        elapsed = numbers * (_MINUTES * 60_000) // self._count + random.integers(0, _LATENESS, rows)
+        amount = np.where(event == 0, price, -price) * quantity
+        for sums, values in zip(self._sums, (np.ones_like(amount), express.astype(np.int64), amount), strict=True):
+            np.add.at(sums, (region, elapsed // 60_000), values)
+        payloads = self._payloads(numbers + 1, country, product, quantity, _OPENING + elapsed)
+        subjects = pc.binary_join_element_wise(self._prefix, _named(_REGIONS, region), _named(_EVENTS, event), ".")
+        priorities = pc.if_else(pa.array(express), pa.scalar("express"), pa.scalar(None, pa.string()))
+        return pa.record_batch(
+            {"sequence": pa.array(numbers + 1), "subject": subjects, "payload": payloads, "priority": priorities}
+        )
+
+    def _payloads(
+        self,
+        numbers: np.ndarray[Any, Any],
+        country: np.ndarray[Any, Any],
+        product: np.ndarray[Any, Any],
+        quantity: np.ndarray[Any, Any],
+        times: np.ndarray[Any, Any],
+    ) -> pa.Array:
+        fields: list[tuple[str, pa.Array | str]] = [
+            ('{"order":"', _padded(numbers)),
+            ('","customer":"C', _padded(self._random.zipf(1.3, len(numbers)) % 100_000)),
+            ('","country":"', _named(_COUNTRIES, country)),
+            ('","product":"', _named(_PRODUCTS, product)),
+            ('","quantity":', pa.array(quantity).cast(pa.string())),
+            (',"unit_price":', _named([f"{cents / 100:.2f}" for cents in _PRODUCTS.values()], product)),
+            (',"time":"', pc.strftime(pa.array(times), "%Y-%m-%dT%H:%M:%S")),
+            ('Z"}', ""),
+        ]
+        return pc.binary_join_element_wise(*(piece for field in fields for piece in field), "")
+
+
+def _named(names: Mapping[str, Any] | Sequence[str], index: np.ndarray[Any, Any]) -> pa.Array:
+    return pa.array(list(names)).take(pa.array(index))
+
+
+def _padded(numbers: np.ndarray[Any, Any]) -> pa.Array:
+    return pc.utf8_lpad(pa.array(numbers).cast(pa.string()), 6, "0")

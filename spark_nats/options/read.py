@@ -1,0 +1,146 @@
+"""What a query reads: of streams when the option ``stream`` is set, else of core NATS."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from spark_nats.client.options import ConnectionOptions
+from spark_nats.errors import OptionError
+from spark_nats.options.settings import Settings, parse, value_of
+from spark_nats.options.streams import stream_to_create
+from spark_nats.options.table import BATCH, CORE, READ, STREAM, STREAMING
+from spark_nats.options.values import EARLIEST, LATEST, Offsets, read_filters, read_subjects
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What to read of streams and how. See :data:`~spark_nats.options.table.OPTIONS` for the meaning of each.
+
+    ``ending`` is None in streaming, which has no end.
+    """
+
+    connection: ConnectionOptions
+    api_prefix: str
+    streams: tuple[str, ...]
+    filters: tuple[str, ...]
+    starting: Offsets | datetime
+    ending: Offsets | datetime | None
+    max_offsets_per_trigger: int | None
+    min_partitions: int
+    max_records_per_partition: int
+    fail_on_data_loss: bool
+    filter_pushdown: bool | None
+    create_stream: dict[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class CoreReadOptions:
+    """What to read of core NATS and how. See :data:`~spark_nats.options.table.OPTIONS` for the meaning of each.
+
+    What applies to batches only is None in streaming, and the other way round.
+    """
+
+    connection: ConnectionOptions
+    subjects: tuple[str, ...]
+    queue_group: str | None
+    min_partitions: int
+    read_timeout: float
+    max_messages: int | None
+    max_offsets_per_trigger: int | None
+    max_buffered_bytes: int
+    receivers: int
+    spool_location: str | None
+    fail_on_data_loss: bool
+
+
+def parse_read(options: Mapping[str, str] | Settings, streaming: bool) -> ReadOptions | CoreReadOptions:
+    """Return the options of a read.
+
+    Raises:
+        OptionError: one of them is invalid or does not apply, or two contradict each other.
+    """
+    settings = parse(options)
+    mode = STREAMING if streaming else BATCH
+    if "stream" not in settings.given:
+        if "subject" not in settings.given:
+            raise OptionError(
+                "nothing to read is named: set the option 'stream', or 'subject' alone to read core NATS as it is "
+                "published"
+            )
+        return _core(settings, settings.values(READ & CORE & mode))
+    values = settings.values(READ & STREAM & mode)
+    streams = values["stream"]
+    starting = values["startingTimestamp"] or values["startingOffsets"]
+    ending = values["endingTimestamp"] or values["endingOffsets"]
+    if not streaming:
+        if _mentions(starting, LATEST):
+            raise OptionError(
+                "option 'startingOffsets' is latest, where a batch read has nothing to read; use earliest"
+            )
+        if _mentions(ending, EARLIEST):
+            raise OptionError("option 'endingOffsets' is earliest, where a batch read has nothing to read; use latest")
+    _check_streams("startingOffsets", starting, streams)
+    _check_streams("endingOffsets", ending, streams)
+    _check_order(starting, ending)
+    filters = value_of("subject", values["subject"], read_filters) if values["subject"] else ()
+    return ReadOptions(
+        connection=settings.connection,
+        api_prefix=settings.api_prefix,
+        streams=streams,
+        filters=filters,
+        starting=starting,
+        ending=ending,
+        max_offsets_per_trigger=values["maxOffsetsPerTrigger"],
+        min_partitions=values["minPartitions"],
+        max_records_per_partition=values["maxRecordsPerPartition"],
+        fail_on_data_loss=values["failOnDataLoss"],
+        filter_pushdown=values["filterPushdown"],
+        create_stream=stream_to_create(values, streams, filters),
+    )
+
+
+def _core(settings: Settings, values: Mapping[str, Any]) -> CoreReadOptions:
+    return CoreReadOptions(
+        connection=settings.connection,
+        subjects=value_of("subject", values["subject"], read_subjects),
+        queue_group=values["queueGroup"],
+        min_partitions=values["minPartitions"],
+        read_timeout=values["readTimeout"],
+        max_messages=values["maxMessages"],
+        max_offsets_per_trigger=values["maxOffsetsPerTrigger"],
+        max_buffered_bytes=values["maxBufferedBytes"],
+        receivers=values["receivers"],
+        spool_location=values["spoolLocation"],
+        fail_on_data_loss=values["failOnDataLoss"],
+    )
+
+
+def _mentions(offsets: Offsets | datetime | None, word: str) -> bool:
+    return offsets == word or (isinstance(offsets, dict) and word in offsets.values())
+
+
+def _check_streams(name: str, offsets: Offsets | datetime | None, streams: tuple[str, ...]) -> None:
+    if isinstance(offsets, dict) and set(offsets) != set(streams):
+        raise OptionError(
+            f"option '{name}' has offsets for {', '.join(sorted(offsets)) or 'no stream'}, "
+            f"but the streams to read are {', '.join(streams)}"
+        )
+
+
+def _check_order(starting: Offsets | datetime | None, ending: Offsets | datetime | None) -> None:
+    if isinstance(starting, datetime) and isinstance(ending, datetime) and ending < starting:
+        raise OptionError(
+            f"option 'endingTimestamp' is {ending.isoformat()}, which is before 'startingTimestamp', "
+            f"{starting.isoformat()}; nothing can be read, so exchange or correct them"
+        )
+    if isinstance(starting, dict) and isinstance(ending, dict):
+        for name, end in ending.items():
+            start = starting[name]
+            if isinstance(start, int) and isinstance(end, int) and end < start:
+                raise OptionError(
+                    f"option 'endingOffsets' has {end} for the stream {name!r}, which is below its {start} in "
+                    "'startingOffsets'; nothing can be read, so exchange or correct them"
+                )

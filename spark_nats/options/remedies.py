@@ -1,0 +1,36 @@
+"""Which options to look at when something goes wrong below, where options are not known.
+
+:func:`naming_options` stands around whatever Spark calls of ours that reaches a server, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from spark_nats.errors import NatsError, Remedy
+
+_SENTENCES = {
+    Remedy.SERVERS: "check the option 'servers' and that a nats-server listens there",
+    Remedy.TLS_FIRST: "check the option 'tlsHandshakeFirst', which must be what the server does",
+    Remedy.TRUST: "check the options 'tlsCaFile' and 'tlsServerName'",
+    Remedy.CLIENT_CERTIFICATE: "check the options 'tlsCertFile' and 'tlsKeyFile'",
+    Remedy.CREDENTIALS: "check the options 'user' and 'password', 'token', 'nkeySeedFile', 'credentialsFile' or "
+    "'context', or the client certificate",
+    Remedy.API_PREFIX: "check the options 'domain' and 'apiPrefix'",
+    Remedy.CREATE_STREAM: "create it, or set the option 'createStream'",
+    Remedy.MESSAGE_IDS: "set the option 'deduplicate'",
+}
+
+
+@contextlib.contextmanager
+def naming_options() -> Iterator[None]:
+    """Add to an error's message which options to look at."""
+    try:
+        yield
+    except NatsError as error:
+        if not error.remedies:
+            raise
+        named = error.with_context("; ".join([str(error), *(_SENTENCES[remedy] for remedy in error.remedies)]))
+        named.remedies = ()  # or it would be said again further out
+        raise named from None

@@ -1,0 +1,333 @@
+"""The table of options: for each its name, where it applies, how its value is read, and its default.
+
+This is the one place where any of that stands. Names are case-insensitive and, where Spark's Kafka connector has the
+same thing, are its names. The README's table is compared with this one by a test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Flag, auto
+from itertools import combinations
+from typing import Any
+
+from spark_nats.options.context import read_context
+from spark_nats.options.values import (
+    read_boolean,
+    read_certificates,
+    read_create_stream,
+    read_credentials_file,
+    read_domain,
+    read_duration,
+    read_location,
+    read_names,
+    read_offsets,
+    read_queue_group,
+    read_secret,
+    read_seed,
+    read_seed_file,
+    read_servers,
+    read_text,
+    read_timestamp,
+    read_tokens,
+    read_whole_number,
+)
+from spark_nats.protocol.api import API_PREFIX
+from spark_nats.protocol.subjects import INBOX_PREFIX
+
+
+class Use(Flag):
+    """What options are for: reading or writing, a stream or core NATS, in a batch or in streaming.
+
+    One query is one of these; where an option applies is several of them.
+    """
+
+    READ_STREAM_IN_BATCH = auto()
+    READ_STREAM_IN_STREAMING = auto()
+    READ_CORE_IN_BATCH = auto()
+    READ_CORE_IN_STREAMING = auto()
+    WRITE_STREAM_IN_BATCH = auto()
+    WRITE_STREAM_IN_STREAMING = auto()
+    WRITE_CORE_IN_BATCH = auto()
+    WRITE_CORE_IN_STREAMING = auto()
+
+
+def _all(word: str) -> Use:
+    uses = Use(0)
+    for name, use in Use.__members__.items():
+        if word in name.split("_"):
+            uses |= use
+    return uses
+
+
+READ, WRITE = _all("READ"), _all("WRITE")
+STREAM, CORE = _all("STREAM"), _all("CORE")
+BATCH, STREAMING = _all("BATCH"), _all("STREAMING")
+ANY = READ | WRITE
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One row of the table.
+
+    Attributes:
+        name: as documented.
+        applies: what it is for.
+        read: reads a value; raises ValueError.
+        meaning: what it does, for the documentation.
+        default: what it is when it is not set, as a user would write it; None when it is then absent.
+        batch_default: what it is then in a batch, where that differs.
+    """
+
+    name: str
+    applies: Use
+    read: Callable[[str], Any]
+    meaning: str
+    default: str | None = field(default=None, kw_only=True)
+    batch_default: str | None = field(default=None, kw_only=True)
+
+    def default_for(self, use: Use) -> Any:
+        """Return the value that it has in a query where it is not set; None when it has none."""
+        if use not in self.applies:
+            return None
+        text = self.batch_default if self.batch_default is not None and use in BATCH else self.default
+        return None if text is None else self.read(text)
+
+    @property
+    def shown_scope(self) -> str:
+        """Whether it is for reading, writing or both, for the documentation."""
+        return "both" if self.applies & READ and self.applies & WRITE else "read" if self.applies & READ else "write"
+
+    @property
+    def shown_default(self) -> str:
+        """Its default, for the documentation; empty when it has none."""
+        if self.batch_default is not None:
+            return f"{self.default} in streaming, {self.batch_default} in batch"
+        return self.default or ""
+
+    def misuse(self, use: Use) -> str | None:
+        """Say why it cannot be set in such a query; None when it can."""
+        if use in self.applies:
+            return None
+        mine = READ if use in READ else WRITE
+        if not self.applies & mine:
+            return f"option '{self.name}' is only for {'writing' if mine is READ else 'reading'}"
+        if self.applies & mine & (CORE if use in CORE else STREAM):
+            modes = ["streaming (spark.readStream)", "batch reads (spark.read)"]
+            wanted, found = modes if use in BATCH else reversed(modes)
+            where = " of core NATS" if use in CORE else ""
+            return f"option '{self.name}' is for {wanted}{where}, not for {found}"
+        if use in CORE:
+            without = "the subjects of core NATS are read" if mine is READ else "rows go to core NATS"
+            return f"option '{self.name}' needs the option 'stream'; without it {without}"
+        doing = "reading" if mine is READ else "writing to"
+        return f"option '{self.name}' is for {doing} core NATS, and contradicts the option 'stream'"
+
+
+OPTIONS: tuple[Option, ...] = (
+    Option(
+        "servers",
+        ANY,
+        read_servers,
+        "servers to try in turn, comma-separated URLs; `tls://` asks for TLS",
+        default="nats://localhost:4222",
+    ),
+    Option("context", ANY, read_context, "context of the `nats` command line, by name or path; options win"),
+    Option("user", ANY, read_text, "user name"),
+    Option("password", ANY, read_secret, "password of `user`"),
+    Option("token", ANY, read_secret, "authentication token, instead of `user`"),
+    Option("nkeySeedFile", ANY, read_seed_file, "file with the seed of an nkey (`SU…`) to log in with"),
+    Option("nkeySeedSecret", ANY, read_seed, "the seed itself, under a name that Spark's plans hide"),
+    Option("credentialsFile", ANY, read_credentials_file, "`.creds` file, with JWT and seed, to log in with"),
+    Option("tlsCaFile", ANY, read_certificates, "certificates (PEM) to trust instead of the system's; asks for TLS"),
+    Option("tlsCertFile", ANY, read_certificates, "the client's certificate (PEM) for mutual TLS; asks for TLS"),
+    Option("tlsKeyFile", ANY, read_certificates, "key of `tlsCertFile` (PEM, not encrypted), unless that holds it"),
+    Option(
+        "tlsServerName",
+        ANY,
+        read_text,
+        "name that the server's certificate must have, instead of the URL's host; asks for TLS",
+    ),
+    Option(
+        "tlsHandshakeFirst",
+        ANY,
+        read_boolean,
+        "do TLS before anything else, as the server's `handshake_first` demands; asks for TLS",
+        default="false",
+    ),
+    Option(
+        "connectionName", ANY, read_text, "name of our connections in the server's monitoring", default="spark-nats"
+    ),
+    Option("connectTimeout", ANY, read_duration, "time for connecting and logging in to one server", default="5s"),
+    Option("requestTimeout", ANY, read_duration, "time for an answer of the server", default="5s"),
+    Option("pingInterval", ANY, read_duration, "silence after which the server is pinged", default="2m"),
+    Option("inboxPrefix", ANY, read_tokens, "first tokens of the subjects for answers to us", default=INBOX_PREFIX),
+    Option("domain", STREAM, read_domain, "JetStream domain"),
+    Option(
+        "apiPrefix", STREAM, read_tokens, "subject prefix of the JetStream API, instead of `domain`", default=API_PREFIX
+    ),
+    Option(
+        "stream",
+        ANY,
+        read_names,
+        "stream to read (several: comma-separated) or to write to; without it, core NATS is read or written",
+    ),
+    Option(
+        "createStream",
+        STREAM,
+        read_create_stream,
+        "make the stream if it is missing: `true` (listening on `subject`) or its configuration in JSON",
+        default="false",
+    ),
+    Option(
+        "subject",
+        ANY,
+        read_text,
+        "reading: only these subjects, wildcards allowed, comma-separated; writing: the subject of every row",
+    ),
+    Option(
+        "startingOffsets",
+        READ & STREAM,
+        read_offsets,
+        "where to begin: `earliest`, `latest` or the first sequence of each stream in JSON",
+        default="latest",
+        batch_default="earliest",
+    ),
+    Option(
+        "endingOffsets",
+        READ & STREAM & BATCH,
+        read_offsets,
+        "batch: where to end: `latest` or the sequence before which to stop, of each stream in JSON",
+        default="latest",
+    ),
+    Option(
+        "startingTimestamp",
+        READ & STREAM,
+        read_timestamp,
+        "begin with the first message stored at or after this time; in streaming, if there is none, with the next one",
+    ),
+    Option(
+        "endingTimestamp",
+        READ & STREAM & BATCH,
+        read_timestamp,
+        "batch: end before the first message stored at or after it",
+    ),
+    Option(
+        "maxOffsetsPerTrigger",
+        READ & STREAMING,
+        read_whole_number,
+        "most sequences, or messages of core NATS, in one micro-batch",
+    ),
+    Option(
+        "minPartitions", READ, read_whole_number, "least number of partitions, if there is enough to read", default="1"
+    ),
+    Option(
+        "maxRecordsPerPartition", READ & STREAM, read_whole_number, "most sequences in one partition", default="500000"
+    ),
+    Option(
+        "failOnDataLoss",
+        READ & (STREAM | STREAMING),
+        read_boolean,
+        "fail when messages to be read are gone, else warn and go on",
+        default="true",
+    ),
+    Option(
+        "filterPushdown",
+        READ & STREAM & BATCH,
+        read_boolean,
+        "batch: let filters on subject, sequence and timestamp narrow what is read; "
+        "needs `spark.sql.python.filterPushdown.enabled`",
+        default="false",
+    ),
+    Option(
+        "queueGroup",
+        READ & CORE,
+        read_queue_group,
+        "core NATS: share the messages with all that subscribe in this group",
+    ),
+    Option(
+        "readTimeout", READ & CORE & BATCH, read_duration, "core NATS, batch: time for which to read", default="10s"
+    ),
+    Option("maxMessages", READ & CORE & BATCH, read_whole_number, "core NATS, batch: end after so many messages"),
+    Option(
+        "maxBufferedBytes",
+        READ & CORE & STREAMING,
+        read_whole_number,
+        "core NATS, streaming: most bytes that wait for a micro-batch; beyond it the newest messages are dropped",
+        default="268435456",
+    ),
+    Option(
+        "receivers",
+        READ & CORE & STREAMING,
+        read_whole_number,
+        "core NATS, streaming: connections that share the messages",
+        default="1",
+    ),
+    Option(
+        "spoolLocation",
+        READ & CORE & STREAMING,
+        read_location,
+        "core NATS, streaming: directory or URI where micro-batches are kept until they are processed",
+    ),
+    Option(
+        "maxInFlight",
+        WRITE & STREAM,
+        read_whole_number,
+        "most rows sent and not yet acknowledged, per task; fewer while the stream is given too much",
+        default="8192",
+    ),
+    Option(
+        "ackTimeout",
+        WRITE & STREAM,
+        read_duration,
+        "time without any row being stored after which a task fails",
+        default="10s",
+    ),
+    Option(
+        "deduplicate",
+        WRITE & STREAM,
+        read_boolean,
+        "give every row a message id, so that a replay is not stored twice",
+        default="true",
+        batch_default="false",
+    ),
+    Option(
+        "controlHeaders",
+        WRITE,
+        read_boolean,
+        "send headers whose names begin with `Nats-` too, on which servers act; else they are left out",
+        default="false",
+    ),
+    Option(
+        "echo",
+        WRITE & CORE,
+        read_boolean,
+        "core NATS: whether a connection may be sent what it has itself published",
+        default="true",
+    ),
+)
+
+BY_NAME = {option.name.lower(): option for option in OPTIONS}
+
+# Options that Spark itself understands and hands to every source and sink.
+SPARKS_OWN = frozenset(
+    {"path", "paths", "checkpointlocation", "queryname", "outputmode", "mergeschema", "numrows", "truncate"}
+)
+
+LOGINS = ("user", "token", "nkeySeedFile", "nkeySeedSecret", "credentialsFile")
+"""Ways to log in, of which only one may be set."""
+
+CONTRADICTIONS = (
+    *combinations(LOGINS, 2),
+    ("domain", "apiPrefix"),
+    ("startingOffsets", "startingTimestamp"),
+    ("endingOffsets", "endingTimestamp"),
+)
+"""Pairs that cannot both be set."""
+
+REQUIREMENTS = (("password", "user"), ("tlsKeyFile", "tlsCertFile"))
+"""Options that mean nothing without another one."""
+
+TOGETHER = ((*LOGINS, "password"), ("tlsCertFile", "tlsKeyFile"), ("domain", "apiPrefix"))
+"""What is taken from a context together or not at all."""

@@ -1,0 +1,252 @@
+"""How values of options are read: text in, value out.
+
+Each function returns the value, or raises :class:`ValueError` with what follows "option 'x' " in the error that a user
+sees. Secrets and contents of files are never part of it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from itertools import combinations
+from typing import Any
+
+from spark_nats.client.auth import Credentials, key_pair, parse_creds, parse_seed
+from spark_nats.client.servers import Server, parse_servers
+from spark_nats.errors import AuthorizationError, InvalidCredentialsError
+from spark_nats.options.files import read_file
+from spark_nats.protocol.subjects import (
+    filter_violation,
+    name_violation,
+    overlap,
+    queue_violation,
+    subject_violation,
+)
+
+EARLIEST = "earliest"
+LATEST = "latest"
+Offsets = str | dict[str, int | str]
+"""``earliest``, ``latest``, or one of these or a sequence for each stream."""
+
+
+def read_whole_number(text: str) -> int:
+    """Read a whole number of at least 1."""
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise ValueError(f"is {text!r}; it must be a whole number of at least 1")
+    return int(text)
+
+
+def read_boolean(text: str) -> bool:
+    """Read ``true`` or ``false``."""
+    if text.lower() not in ("true", "false"):
+        raise ValueError(f"is {text!r}; it must be true or false")
+    return text.lower() == "true"
+
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_LONGEST = 500 * 3600.0  # seconds; the system counts a wait in milliseconds of 31 bits
+
+
+def read_duration(text: str) -> float:
+    """Read a time with its unit, such as ``500ms``; return seconds."""
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?(ms|s|m|h)", text)
+    seconds = float(found[1]) * _UNITS[found[2]] if found else 0.0
+    if not 0 < seconds <= _LONGEST:
+        raise ValueError(
+            f"is {text!r}; it must be a time above zero, of 500h at most, with its unit, such as 500ms, 5s or 2m"
+        )
+    return seconds
+
+
+def read_timestamp(text: str) -> datetime:
+    """Read a time in ISO 8601, in UTC unless it has a zone, or in milliseconds since 1970."""
+    try:
+        if text.isascii() and text.isdigit():
+            return datetime.fromtimestamp(int(text) / 1000, UTC)
+        parsed = datetime.fromisoformat(text)
+        return parsed.astimezone(UTC) if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+    except (ValueError, OverflowError, OSError):
+        raise ValueError(
+            f"is {text!r}; it must be ISO 8601, such as 2026-11-01T00:00:00Z, or milliseconds since 1970"
+        ) from None
+
+
+def read_offsets(text: str) -> Offsets:
+    """Read ``earliest``, ``latest`` or JSON with an offset for each stream."""
+    if text.lower() in (EARLIEST, LATEST):
+        return text.lower()
+    try:
+        parsed = json.loads(text)
+    except (ValueError, RecursionError):
+        parsed = None
+    if not isinstance(parsed, dict) or not all(_is_offset(value) for value in parsed.values()):
+        raise ValueError(
+            f"is {text!r}; it must be earliest, latest, or JSON with the next sequence of each stream, such as "
+            '{"ORDERS": 1200}'
+        )
+    return parsed
+
+
+def _is_offset(value: object) -> bool:
+    is_sequence = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    return is_sequence or value in (EARLIEST, LATEST)
+
+
+def read_text(text: str) -> str:
+    """Read any text without control characters."""
+    if not text or re.search(r"[\x00-\x1f\x7f]", text):
+        raise ValueError("is empty or contains a control character")
+    return text
+
+
+def read_secret(text: str) -> str:
+    """Read any text. No error shows it."""
+    if not text:
+        raise ValueError("is empty")
+    return text
+
+
+def read_servers(text: str) -> tuple[Server, ...]:
+    """Read server URLs without user, password or token."""
+    if "@" in text:
+        raise ValueError(
+            "has a user, password or token in a URL, where Spark's plans would show it; "
+            "use the options 'user' and 'password', or 'token'"
+        )
+    return parse_servers(text)
+
+
+# What a seed, a JWT and anything in PEM have in them, and the name of a file has not.
+_CONTENT = re.compile(r"\n|-----|\bS[A-Z2-7]{50,}|\beyJ")
+
+
+def _content_of_file(text: str) -> str:
+    """Return what a file holds. Files are read here, on the driver, and nowhere else."""
+    if _CONTENT.search(text):
+        raise ValueError("must be the name of a file, and looks like what such a file holds")
+    try:
+        content = read_file(text).decode("utf-8", "replace")
+    except ValueError as error:
+        raise ValueError(f"is {text!r}, which {error}") from None
+    if "\ufffd" in content:
+        raise ValueError(f"is {text!r}, which is not a text file")
+    return content
+
+
+def read_certificates(text: str) -> str:
+    """Read a file in PEM format."""
+    content = _content_of_file(text)
+    if "-----BEGIN " not in content:
+        raise ValueError(f"is {text!r}, which is not a file in PEM format")
+    return content
+
+
+def read_seed(text: str) -> Credentials:
+    """Read an nkey seed."""
+    return _usable(parse_seed(text))
+
+
+def read_seed_file(text: str) -> Credentials:
+    """Read a file that holds an nkey seed."""
+    return _from_file(text, parse_seed)
+
+
+def read_credentials_file(text: str) -> Credentials:
+    """Read a ``.creds`` file."""
+    return _from_file(text, parse_creds)
+
+
+def _from_file(text: str, parse: Callable[[str], Credentials]) -> Credentials:
+    content = _content_of_file(text)
+    try:
+        return _usable(parse(content))
+    except ValueError as error:
+        raise ValueError(f"is {text!r}, which {error}") from None
+
+
+def _usable(credentials: Credentials) -> Credentials:
+    try:
+        key_pair(credentials.nkey_seed or "")
+    except InvalidCredentialsError:
+        raise ValueError("is not an nkey seed of a user, which begins with SU") from None
+    except AuthorizationError as error:
+        raise ValueError(f"cannot be used: {error}") from None
+    return credentials
+
+
+def read_location(text: str) -> str:
+    """Read a path or URI without a secret."""
+    if re.match(r"[^/]*://[^/]*@", text):
+        raise ValueError(
+            "has a user or a key in its URI, where Spark's plans would show it; leave it to the environment"
+        )
+    return read_text(text)
+
+
+def read_names(text: str) -> tuple[str, ...]:
+    """Read names of streams, comma-separated."""
+    return _each(text, name_violation)
+
+
+def read_filters(text: str) -> tuple[str, ...]:
+    """Read subjects of a stream, comma-separated, which may have wildcards and must not overlap."""
+    filters = _each(text, filter_violation)
+    for one, other in combinations(filters, 2):
+        if overlap(one, other):
+            raise ValueError(f"names {one!r} and {other!r}, which overlap; name each subject once")
+    return filters
+
+
+def read_queue_group(text: str) -> str:
+    """Read the name of a queue group."""
+    if violation := queue_violation(text):
+        raise ValueError(f"is {text!r}; it {violation}")
+    return text
+
+
+def read_subjects(text: str) -> tuple[str, ...]:
+    """Read subjects to subscribe to, comma-separated, which may have wildcards."""
+    return _each(text, filter_violation)
+
+
+def _each(text: str, violation_of: Callable[[str], str | None]) -> tuple[str, ...]:
+    parts = tuple(part.strip() for part in text.split(","))
+    for part in parts:
+        if violation := violation_of(part):
+            raise ValueError(f"is {text!r}; {part!r} {violation}")
+    if len(set(parts)) < len(parts):
+        raise ValueError(f"is {text!r}; it names the same thing twice")
+    return parts
+
+
+def read_tokens(text: str) -> str:
+    """Read a subject prefix: literal tokens, with or without a last dot."""
+    stripped = text.removesuffix(".")
+    if violation := subject_violation(stripped):
+        raise ValueError(f"is {text!r}; it {violation}")
+    return stripped
+
+
+def read_domain(text: str) -> str:
+    """Read the name of a JetStream domain."""
+    if violation := name_violation(text):
+        raise ValueError(f"is {text!r}; it {violation}")
+    return text
+
+
+def read_create_stream(text: str) -> bool | dict[str, Any]:
+    """Read ``true``, ``false`` or a stream's configuration in JSON."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    try:
+        config = json.loads(text)
+    except (ValueError, RecursionError):
+        config = None
+    if not isinstance(config, dict):
+        raise ValueError(
+            "must be true, false or a stream configuration in JSON, such as "
+            '{"subjects": ["orders.>"], "max_age": 86400000000000}'
+        )
+    return config

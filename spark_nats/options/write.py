@@ -1,0 +1,59 @@
+"""What a query writes to: a stream when the option ``stream`` is set, else core NATS."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from spark_nats.client.options import ConnectionOptions
+from spark_nats.errors import OptionError
+from spark_nats.options.settings import Settings, parse
+from spark_nats.options.streams import stream_to_create
+from spark_nats.options.table import BATCH, CORE, STREAM, STREAMING, WRITE
+from spark_nats.protocol.subjects import subject_violation
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """Where to write and how. See :data:`~spark_nats.options.table.OPTIONS` for the meaning of each.
+
+    What applies to streams only is None for core NATS.
+    """
+
+    connection: ConnectionOptions
+    api_prefix: str
+    stream: str | None
+    subject: str | None
+    max_in_flight: int
+    ack_timeout: float
+    deduplicate: bool
+    control_headers: bool
+    create_stream: dict[str, Any] | None
+
+
+def parse_write(options: Mapping[str, str] | Settings, streaming: bool) -> WriteOptions:
+    """Return the options of a write.
+
+    Raises:
+        OptionError: one of them is invalid or does not apply, or two contradict each other.
+    """
+    settings = parse(options)
+    streams = settings.given.get("stream", ())
+    if len(streams) > 1:
+        raise OptionError(f"option 'stream' names {len(streams)} streams; a query writes to one")
+    values = settings.values(WRITE & (STREAM if streams else CORE) & (STREAMING if streaming else BATCH))
+    subject = values["subject"]
+    if subject is not None and (violation := subject_violation(subject)):
+        raise OptionError(f"option 'subject' is {subject!r}; for writing it must be one subject, but it {violation}")
+    return WriteOptions(
+        connection=settings.connection,
+        api_prefix=settings.api_prefix,
+        stream=streams[0] if streams else None,
+        subject=subject,
+        max_in_flight=values["maxInFlight"],
+        ack_timeout=values["ackTimeout"],
+        deduplicate=values["deduplicate"],
+        control_headers=values["controlHeaders"],
+        create_stream=stream_to_create(values, streams, (subject,) if subject else ()),
+    )

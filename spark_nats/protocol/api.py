@@ -1,0 +1,95 @@
+"""The wire of the JetStream API: subjects of its requests, and what an answer says (ADR-1)."""
+
+from __future__ import annotations
+
+import json
+from enum import IntEnum, StrEnum
+from typing import Any, NamedTuple
+
+from spark_nats.protocol.documents import integer_at, parse_document, printable, string_at
+
+API_PREFIX = "$JS.API"
+"""First tokens of the API's subjects, unless an account imports them from elsewhere."""
+
+
+def prefix_of_domain(domain: str) -> str:
+    """Return the first tokens of the subjects of a JetStream domain's API."""
+    return f"$JS.{domain}.API"
+
+
+class Api(StrEnum):
+    """What can be asked for. Names of streams and consumers follow in the subject."""
+
+    STREAM_INFO = "STREAM.INFO"
+    STREAM_CREATE = "STREAM.CREATE"
+    STREAM_DELETE = "STREAM.DELETE"
+    STREAM_NAMES = "STREAM.NAMES"
+    MESSAGE_GET = "STREAM.MSG.GET"
+    CONSUMER_CREATE = "CONSUMER.CREATE"
+    CONSUMER_DELETE = "CONSUMER.DELETE"
+    CONSUMER_NEXT = "CONSUMER.MSG.NEXT"
+
+    def about(self, *names: str) -> str:
+        """Return the operation as it stands in a subject and in messages, such as ``STREAM.INFO.ORDERS``."""
+        return ".".join([self.value, *names])
+
+
+class ErrCode(IntEnum):
+    """``err_code`` of the errors that are told apart (the server's ``errors.json``)."""
+
+    MAXIMUM_CONSUMERS = 10026
+    NO_MESSAGE_FOUND = 10037
+    STREAM_NAME_IN_USE = 10058
+    STREAM_NOT_FOUND = 10059
+    WRONG_STREAM = 10060
+    INACTIVE_THRESHOLD_EXCESS = 10153
+
+
+class ApiError(NamedTuple):
+    """The error object of an answer.
+
+    Attributes:
+        code: class of the error, as in HTTP.
+        err_code: the exact error; 0 where an old server does not say.
+        description: the server's words, fit to be shown.
+    """
+
+    code: int
+    err_code: int
+    description: str
+
+
+def parse_answer(payload: bytes) -> dict[str, Any] | ApiError:
+    """Return an answer's JSON object, or the error in it.
+
+    Raises:
+        ValueError: it is not a JSON object, or its error is not one of the API's.
+    """
+    answer = parse_document(payload)
+    error = answer.get("error")
+    if error is None:
+        return answer
+    return ApiError(
+        code=integer_at(error, "code"),
+        err_code=integer_at(error, "err_code") if "err_code" in error else 0,
+        description=printable(string_at(error, "description")) if "description" in error else "",
+    )
+
+
+def encode_pull(messages: int, max_bytes: int, expires: float, heartbeat: float) -> bytes:
+    """Return the body of a pull request (ADR-13).
+
+    Args:
+        messages: most messages.
+        max_bytes: most bytes, counted as :func:`~spark_nats.jetstream.pulling.sizes_of` does.
+        expires: seconds that the request lives.
+        heartbeat: seconds after which the server says that it has nothing to send; at most half of ``expires``.
+    """
+    nanoseconds = 1_000_000_000
+    body = {
+        "batch": messages,
+        "max_bytes": max_bytes,
+        "expires": int(expires * nanoseconds),
+        "idle_heartbeat": int(heartbeat * nanoseconds),
+    }
+    return json.dumps(body).encode()

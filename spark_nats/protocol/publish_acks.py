@@ -1,0 +1,108 @@
+"""The answers to messages that were published to a stream, as columns: ``{"stream":"ORDERS","seq":17}``.
+
+Nearly all answers are a plain success, which is told by its beginning, eight bytes at a time. Only what is anything
+else is parsed by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow.compute as pc
+
+from spark_nats.protocol.api import ApiError, ErrCode, parse_answer
+from spark_nats.protocol.bytecolumns import Mask, Positions, decimals, gather, load_words
+from spark_nats.protocol.documents import integer_at, string_at
+from spark_nats.protocol.messages import Messages
+from spark_nats.protocol.statuses import NO_RESPONDERS, TOO_MANY_REQUESTS, parse_status
+
+_DUPLICATE = '"duplicate": ?true'  # as the server writes it, and as a JSON library might
+
+
+class Refusal(NamedTuple):
+    """Why a message was not stored.
+
+    Attributes:
+        reason: to be shown.
+        too_many: whether the stream was given too much at once, so that the same message may be sent again.
+    """
+
+    reason: str
+    too_many: bool
+
+
+class PublishAcks:
+    """Reads the answers of one stream.
+
+    Args:
+        stream: its name; an answer that does not name it is not an acknowledgement.
+    """
+
+    def __init__(self, stream: str) -> None:
+        self._stream = stream
+        # How an acknowledgement begins, as words of eight bytes, the last of which overlaps the one before.
+        self._beginning = f'{{"stream":"{stream}","seq":'.encode()
+        size = len(self._beginning)
+        self._words = [
+            (i, int.from_bytes(self._beginning[i : i + 8], "little")) for i in (*range(0, size - 8, 8), size - 8)
+        ]
+
+    def plain(self, answers: Messages) -> Mask:
+        """Tell which answers begin as the stream's acknowledgements do.
+
+        The benchmark's row "client: Arrow to acknowledged JetStream publish" guards the cost.
+        """
+        start, end = answers.payload
+        success: Mask = end - start >= len(self._beginning)
+        for place, word in self._words:
+            success &= load_words(answers.buffer, np.where(success, start + place, 0)) == np.uint64(word)
+        return success
+
+    def refusal(self, answers: Messages, i: int) -> Refusal | None:
+        """Return why an answer refuses its message; None when the message was stored."""
+        status = parse_status(answers.header_at(i))
+        if status is not None:
+            if status.code == NO_RESPONDERS:
+                return Refusal("no stream listens on it", False)
+            return Refusal(f"{status.description} ({status.code})", status.code == TOO_MANY_REQUESTS)
+        payload = answers.payload_at(i)
+        with contextlib.suppress(ValueError):
+            answer = parse_answer(payload)
+            if isinstance(answer, ApiError):
+                reason = f"{answer.description} ({answer.code}, {answer.err_code})"
+                if answer.err_code == ErrCode.WRONG_STREAM:
+                    reason = f"another stream listens on it ({answer.description}, {answer.err_code})"
+                return Refusal(reason, answer.code == TOO_MANY_REQUESTS)
+            if string_at(answer, "stream") == self._stream and integer_at(answer, "seq"):
+                return None
+        return Refusal(f"somebody else than the stream answers on it: {payload[:80]!r}", False)
+
+    def stored(self, answers: Messages) -> Mask:
+        """Tell which answers say that their message was stored."""
+        stored = self.plain(answers)
+        for i in np.flatnonzero(~stored).tolist():
+            stored[i] = self.refusal(answers, i) is None
+        return stored
+
+    def sequences(self, answers: Messages) -> Positions:
+        """Return the sequences that acknowledgements name; any number where an answer is not one."""
+        start = np.minimum(answers.payload.start + len(self._beginning), answers.payload.end)
+        sequences, plain = decimals(answers.buffer, start, np.maximum(start, answers.payload.end - 1))
+        plain &= self.plain(answers)
+        for i in np.flatnonzero(~plain).tolist():  # more stands behind it, as a domain does
+            with contextlib.suppress(ValueError):
+                sequences[i] = integer_at(parse_answer(answers.payload_at(i)), "seq")
+        return sequences
+
+
+def count_duplicates(answers: Messages) -> int:
+    """Return how many acknowledgements say that the stream had the message already (``"duplicate": true``)."""
+    start, end = answers.payload
+    last = answers.buffer[np.maximum(end - 2, start)]
+    more = (last < ord("0")) | (last > ord("9"))  # a plain acknowledgement ends with its sequence
+    if not more.any():
+        return 0
+    payloads = gather(answers.buffer, start[more], end[more])
+    return int(pc.sum(pc.match_substring_regex(payloads, _DUPLICATE)).as_py())

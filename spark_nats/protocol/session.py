@@ -1,0 +1,176 @@
+"""A client's side of one connection without its socket: received bytes in, messages and events out, bytes to send.
+
+Strategy. A session does no I/O, reads no clock and never waits. Its owner hands it what the socket brought
+(:meth:`Session.receive`) together with the time, sends what is :meth:`due <Session.due>`, and calls
+:meth:`Session.check_silence` when the time for it has come. Everything that affects the state of the protocol is in
+this file: the greeting, the login, PINGs and their PONGs in both directions, and what an -ERR means for them.
+
+Bytes to send form one queue, so a PONG that becomes due while a long frame is being sent stands behind that frame and
+not inside it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from spark_nats.protocol.control import (
+    PING,
+    PONG,
+    ConnectOptions,
+    Control,
+    ErrorKind,
+    Op,
+    ServerInfo,
+    error_kind,
+    error_text,
+    parse_info,
+)
+from spark_nats.protocol.decoder import Decoder
+from spark_nats.protocol.messages import Messages
+
+MAX_PINGS_OUT = 2
+"""So many PINGs may be unanswered before a silent server is given up (ADR-40)."""
+_MOST_DUE = 1000  # entries in the queue beyond which no PONG is added, for a server that sends PING and reads nothing
+
+
+@dataclass(frozen=True, slots=True)
+class InfoReceived:
+    """The server has described itself: at first, and whenever something changes, such as ``ldm`` or ``connect_urls``.
+
+    Attributes:
+        info: what it said; also :attr:`Session.info` from now on.
+    """
+
+    info: ServerInfo
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorReceived:
+    """The server has sent an -ERR.
+
+    Attributes:
+        kind: what it means.
+        text: the server's own words, fit to be shown.
+    """
+
+    kind: ErrorKind
+    text: str
+
+
+Event = InfoReceived | ErrorReceived
+
+
+class Session:
+    """The state of one connection's protocol.
+
+    Args:
+        ping_interval: seconds without a byte from the server after which it is pinged.
+        now: the time, in seconds of any clock that does not go back.
+        info: what the server has said of itself already, when this session replaces another one on the same connection.
+
+    Attributes:
+        info: what the server says of itself; all defaults before :attr:`greeted`.
+        greeted: whether INFO has come.
+        ping_at: when :meth:`check_silence` has to be called, unless something is received before.
+        passed: the last mark that the server is known to have reached before it reported any error.
+    """
+
+    def __init__(self, ping_interval: float, now: float, info: ServerInfo | None = None) -> None:
+        self.info = info or ServerInfo()
+        self.greeted = info is not None
+        self.ping_at = now + ping_interval
+        self.passed = 0
+        self._ping_interval = ping_interval
+        self._decoder = Decoder()
+        self._due: deque[memoryview] = deque()
+        self._pings = 0  # sent; their number is their mark
+        self._pongs = 0  # received
+        self._failed = False  # the server has reported an error
+
+    # Sending
+
+    def due(self) -> memoryview | None:
+        """Return what is to be sent next; None when there is nothing."""
+        return self._due[0] if self._due else None
+
+    def sent(self, count: int) -> None:
+        """Note that so many bytes of what is due were sent."""
+        rest = self._due.popleft()[count:]
+        if rest:
+            self._due.appendleft(rest)
+
+    def send(self, frames: bytes | pa.Buffer) -> None:
+        """Have encoded frames sent."""
+        view = memoryview(frames)
+        if view:
+            self._due.append(view)
+
+    def log_in(self, hello: ConnectOptions) -> int:
+        """Answer the server's greeting, and mark that (see :meth:`mark`): a PONG means that it has let us in."""
+        self.send(hello.encode())
+        return self.mark()
+
+    def mark(self) -> int:
+        """Mark what was sent so far with a PING, which the server answers when it has processed all before it.
+
+        Returns:
+            The number of the mark, see :meth:`has_reached` and :attr:`passed`.
+        """
+        self._pings += 1
+        self.send(PING)
+        return self._pings
+
+    def has_reached(self, mark: int) -> bool:
+        """Tell whether the server has processed what was sent before a mark. It answers in order."""
+        return self._pongs >= mark
+
+    # Receiving
+
+    def receive(self, data: bytes, now: float) -> tuple[Messages, list[Event]]:
+        """Take in what has arrived, in any pieces.
+
+        Returns:
+            The messages that it completes, and what else the server has said.
+
+        Raises:
+            ProtocolError: these bytes are not the protocol. The connection is of no more use.
+        """
+        self.ping_at = now + self._ping_interval
+        messages, controls = self._decoder.feed(data)
+        events = [event for _, control in controls if (event := self._obey(control))]
+        return messages, events
+
+    def check_silence(self, now: float) -> bool:
+        """Ping a server that has been silent for too long.
+
+        Returns:
+            False when it has not answered earlier PINGs either, and is to be given up.
+        """
+        if now < self.ping_at:
+            return True
+        if self._pings - self._pongs >= MAX_PINGS_OUT:
+            return False
+        self.ping_at = now + self._ping_interval
+        self.mark()
+        return True
+
+    def _obey(self, control: Control) -> Event | None:
+        match control.op:
+            case Op.PING:
+                if len(self._due) < _MOST_DUE:
+                    self.send(PONG)
+            case Op.PONG:
+                self._pongs = min(self._pongs + 1, self._pings)  # one that answers no PING means nothing
+                if not self._failed:
+                    self.passed = self._pongs
+            case Op.INFO:
+                self.info, self.greeted = parse_info(control.argument), True
+                return InfoReceived(self.info)
+            case Op.ERR:
+                self._failed = True
+                text = error_text(control.argument)
+                return ErrorReceived(error_kind(text), text)
+        return None

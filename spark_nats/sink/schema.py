@@ -1,0 +1,45 @@
+"""Which columns a DataFrame may have that is written, and of what types."""
+
+from __future__ import annotations
+
+from pyspark.sql.types import StructType
+
+from spark_nats.errors import SchemaError
+from spark_nats.options.write import WriteOptions
+
+COLUMN_TYPES = {
+    "payload": ("binary", "string"),
+    "subject": ("string",),
+    "reply": ("string",),
+    "headers": ("map<string,array<string>>", "map<string,string>"),
+    "msg_id": ("string",),
+}
+# What the source adds of its own. Ignored, so that what was read can be written.
+_IGNORED = ("stream", "sequence", "timestamp")
+
+
+def check_schema(schema: StructType, options: WriteOptions) -> None:
+    """Check the schema of a DataFrame that is to be written.
+
+    Raises:
+        SchemaError: a column is missing, unknown or of the wrong type.
+    """
+    names = schema.fieldNames()
+    for column in schema.fields:
+        if column.name in _IGNORED:
+            continue
+        if column.name not in COLUMN_TYPES:
+            raise SchemaError(
+                f"column '{column.name}' cannot be written to NATS, which would lose it; drop it, or put it into "
+                f"'payload' or 'headers' (columns that can be written: {', '.join(COLUMN_TYPES)})"
+            )
+        actual = column.dataType.simpleString()
+        if actual not in COLUMN_TYPES[column.name]:
+            allowed = " or ".join(name.upper() for name in COLUMN_TYPES[column.name])
+            raise SchemaError(f"column '{column.name}' must be {allowed}, not {actual.upper()}")
+    if "payload" not in names:
+        raise SchemaError(f"the column 'payload' (BINARY or STRING) is missing; there are {', '.join(names) or 'none'}")
+    if "subject" not in names and options.subject is None:
+        raise SchemaError(
+            "it is not known where to publish: add the column 'subject' (STRING) or set the option 'subject'"
+        )

@@ -1,0 +1,29 @@
+"""Connections and publishers with the defaults that a query has, and what a test wants otherwise."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from spark_nats.client import Connection, ConnectionOptions, parse_servers
+from spark_nats.jetstream import Publisher
+from spark_nats.options import connection_options, parse_write
+
+
+def options_for(urls: str, **changes: Any) -> ConnectionOptions:
+    """How to connect to these servers, whose URLs may log in."""
+    return dataclasses.replace(connection_options(), servers=parse_servers(urls), **changes)
+
+
+def publisher_for(
+    connection: Connection,
+    stream: str,
+    max_in_flight: int | None = None,
+    ack_timeout: float | None = None,
+    identified: bool = False,
+) -> Publisher:
+    """Publish to a stream."""
+    defaults = parse_write({"stream": stream}, streaming=False)
+    return Publisher(
+        connection, stream, max_in_flight or defaults.max_in_flight, ack_timeout or defaults.ack_timeout, identified
+    )

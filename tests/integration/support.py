@@ -1,20 +1,26 @@
-"""What the tests with Spark share: queries in few words, and errors as their reader sees them."""
+"""What tests share: queries in few words, with and without Spark, and errors as their reader sees them."""
 
 from __future__ import annotations
 
 import json
+import pickle
 import re
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import ArrayType, BinaryType, LongType, MapType, StringType, StructType, TimestampType
 
-from tests.nats_py import wait_until
+from spark_nats import NatsDataSource
+from spark_nats.errors import NatsError
+from tests.nats_py import NatsPy, wait_until
 from tests.servers import Server
 
 ReaderOrWriter = TypeVar("ReaderOrWriter")
@@ -83,3 +89,127 @@ def wait_for_subscriptions(server: Server, *subjects: str, count: int = 1) -> No
         return all(listed.count(subject) >= count for subject in subjects)
 
     wait_until(known, timeout=120)
+
+
+# Without Spark: what the data source does when Spark asks it, in this process
+
+
+MESSAGE = (
+    StructType()
+    .add("subject", StringType())
+    .add("reply", StringType())
+    .add("headers", MapType(StringType(), ArrayType(StringType())))
+    .add("payload", BinaryType())
+    .add("stream", StringType())
+    .add("sequence", LongType())
+    .add("timestamp", TimestampType())
+)
+"""All columns of a message."""
+SEQUENCE = StructType().add("sequence", LongType())
+PAYLOAD = StructType().add("payload", BinaryType())
+
+
+def source(server: Server | str, **options: Any) -> NatsDataSource:
+    """The data source for a server, or its URL, with options as Spark hands them on: as text."""
+    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
+    return NatsDataSource({"servers": server if isinstance(server, str) else server.url, **texts})
+
+
+def batch_reader(server: Server | str, schema: StructType = SEQUENCE, **options: Any) -> Any:
+    """What reads a batch."""
+    return source(server, **options).reader(schema)
+
+
+def stream_reader(server: Server | str, schema: StructType = SEQUENCE, **options: Any) -> Any:
+    """What reads for a streaming query."""
+    return source(server, **options).streamReader(schema)
+
+
+def read_partitions(pickled: bytes, partitions: Iterable[Any]) -> list[dict[str, Any]]:
+    """The rows of partitions, each read as its task does it: by a reader that came pickled, as its partition did."""
+    tasks = [(pickle.loads(pickled), pickle.loads(pickle.dumps(partition))) for partition in partitions]
+    return [row for task, partition in tasks for batch in task.read(partition) for row in batch.to_pylist()]
+
+
+def read(server: Server | str, schema: StructType = MESSAGE, **options: Any) -> list[dict[str, Any]]:
+    """The rows of a batch, in the order of its partitions."""
+    reader = batch_reader(server, schema, **options)
+    return read_partitions(pickle.dumps(reader), reader.partitions())
+
+
+def read_sequences(server: Server | str, **options: Any) -> list[int]:
+    return [row["sequence"] for row in read(server, SEQUENCE, **options)]
+
+
+def read_payloads(server: Server | str, **options: Any) -> list[bytes]:
+    return [row["payload"] for row in read(server, PAYLOAD, **options)]
+
+
+class Query:
+    """A streaming query: what Spark asks of a reader, one micro-batch after the other.
+
+    Args:
+        checkpoint: where a query before it stopped; None begins a new one.
+    """
+
+    def __init__(self, reader: Any, checkpoint: dict[str, Any] | None = None) -> None:
+        self.reader = reader
+        self._pickled = pickle.dumps(reader)
+        self.offset: dict[str, Any] = reader.initialOffset() if checkpoint is None else checkpoint
+
+    def micro_batch(self) -> list[dict[str, Any]]:
+        """The rows of the next micro-batch; none if there is nothing new."""
+        end = self.reader.latestOffset(self.offset, self.reader.getDefaultReadLimit())
+        if end == self.offset:
+            return []
+        rows = read_partitions(self._pickled, self.reader.partitions(self.offset, end))
+        self.offset = json.loads(json.dumps(end))  # by way of the checkpoint
+        self.reader.commit(end)
+        return rows
+
+    def rows(self, count: int) -> list[dict[str, Any]]:
+        """The next rows, at least so many, however many micro-batches they take."""
+        found: list[dict[str, Any]] = []
+
+        def enough() -> bool:
+            found.extend(self.micro_batch())
+            return len(found) >= count
+
+        wait_until(enough, timeout=30)
+        return found
+
+    def look(self, client: NatsPy) -> None:
+        """Ask the server for something new, which is not there."""
+        with client.collect("$JS.API.STREAM.INFO.>") as asked:
+
+            def has_asked() -> bool:
+                assert self.micro_batch() == []
+                return bool(asked.messages)
+
+            wait_until(has_asked)
+
+    def available(self) -> list[list[dict[str, Any]]]:
+        """The micro-batches up to what there is now."""
+        self.reader.prepareForTriggerAvailableNow()
+        found: list[list[dict[str, Any]]] = []
+        before = None
+        while before != self.offset:
+            before = self.offset
+            rows = self.micro_batch()
+            if before != self.offset:
+                found.append(rows)
+        return found
+
+
+def write(server: Server | str, rows: pa.Table, **options: Any) -> None:
+    """Write rows as a task does it, in batches of the size that Spark makes, after what the driver does before it."""
+    writer = source(server, **options).writer(from_arrow_schema(rows.schema), overwrite=False)
+    task = pickle.loads(pickle.dumps(writer))
+    writer.commit([task.write(iter(rows.to_batches(10_000)))])
+
+
+def sentence_of(action: Callable[[], object]) -> str:
+    """The error that an action without Spark ends with, such as `OptionError: option ...`."""
+    with pytest.raises(NatsError) as raised:
+        action()
+    return f"{type(raised.value).__name__}: {raised.value}"

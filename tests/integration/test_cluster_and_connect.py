@@ -1,21 +1,11 @@
-"""Real executors in JVMs of their own, and Spark Connect. Each needs a process to itself."""
+"""Real executors in JVMs of their own, and Spark Connect. Each is a process to itself."""
 
-import os
 import subprocess
 import sys
 
 import pytest
 
-from tests.spark_session import SPARK_ENVIRONMENT
-
-SCRIPT = """
-import sys
-from pyspark.sql import SparkSession
-
-kind, url, stream = sys.argv[1:]
-builder = SparkSession.builder.config("spark.ui.enabled", False)
-builder = builder.remote("local[2]") if kind == "connect" else builder.master("local-cluster[2,1,1024]")
-spark = builder.getOrCreate()
+COPY = """
 nats = {"servers": url, "stream": stream}
 rows = spark.range(2000).selectExpr(f"concat('{stream}.', id % 7) AS subject", "string(id) AS payload")
 rows.repartition(4).write.format("nats").options(**nats).mode("append").save()
@@ -27,26 +17,46 @@ copied = (
     .selectExpr(f"concat('{stream}_COPY.', string(payload)) AS subject", "payload", "headers")
     .writeStream.format("nats").options(servers=url, stream=stream + "_COPY", createStream=
         '{"subjects": ["' + stream + '_COPY.>"]}')
-    .option("checkpointLocation", sys.path[0] + "/checkpoint").trigger(availableNow=True).start()
+    .option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
 )
 assert copied.awaitTermination(120)
 assert copied.exception() is None, copied.exception()
 copy = spark.read.format("nats").options(servers=url, stream=stream + "_COPY").load()
 assert copy.selectExpr("count(*)", "count(DISTINCT subject)").first() == (2000, 2000)
+"""
+
+
+@pytest.mark.slow
+def test_streams_are_read_and_written_by_executors_of_a_cluster(
+    spark_application, nats_server, nats_py, unique, tmp_path
+):
+    nats_py.create_stream(unique)
+    begin = "url, stream, checkpoint = arguments\n"
+    with spark_application.run(begin + COPY, nats_server.url, unique, str(tmp_path / "checkpoint")):
+        pass
+    assert nats_py.stream_info(f"{unique}_COPY")["state"]["messages"] == 2000
+
+
+CONNECT = f"""
+import sys
+from pyspark.sql import SparkSession
+
+url, stream, checkpoint = sys.argv[1:]
+spark = SparkSession.builder.config("spark.ui.enabled", False).remote("local[2]").getOrCreate()
+{COPY}
 spark.stop()
 print("read and written")
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["local-cluster", "connect"])
-def test_streams_are_read_and_written(kind, nats_server, nats_py, unique, tmp_path):
+def test_streams_are_read_and_written_through_spark_connect(spark_environment, nats_server, nats_py, unique, tmp_path):
     nats_py.create_stream(unique)
     script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
+    script.write_text(CONNECT)
     done = subprocess.run(
-        [sys.executable, str(script), kind, nats_server.url, unique],
-        env={**os.environ, **SPARK_ENVIRONMENT},
+        [sys.executable, str(script), nats_server.url, unique, str(tmp_path / "checkpoint")],
+        env=spark_environment,
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -3,67 +3,96 @@
 from __future__ import annotations
 
 import logging
+import pickle
 import re
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from spark_nats.client import connect
 from spark_nats.errors import ServerError
-from spark_nats.options import parse_read, parse_write
+from spark_nats.options import parse_write
 from spark_nats.sink.writers import NatsWriter
-from spark_nats.source.core.readers import NatsCoreReader
-from tests.connections import options_for
-from tests.integration.support import error_of, nats, save, wait_for_subscriptions
+from tests.integration.support import (
+    MESSAGE,
+    batch_reader,
+    error_of,
+    nats,
+    read_partitions,
+    read_payloads,
+    sentence_of,
+    wait_for_subscriptions,
+    write,
+)
 from tests.nats_py import Message, NatsPy, send_raw
 from tests.scripted_server import Peer, scripted_server
 from tests.servers import Server, ServerFactory
 
 
 @contextmanager
-def listening(frame: DataFrame, server: Server, *subjects: str, tasks: int = 1) -> Iterator[Callable[[], list[Row]]]:
-    """Collect a frame in a thread; the block begins when its tasks listen. Returns what waits for the rows."""
-    with ThreadPoolExecutor(1) as pool:
-        rows: Future[list[Row]] = pool.submit(frame.collect)
+def listening(
+    server: Server, *subjects: str, tasks: int = 1, schema: StructType = MESSAGE, **options: Any
+) -> Iterator[Callable[[], list[list[dict[str, Any]]]]]:
+    """Read a batch, each task in a thread; the block begins when they listen. Returns what waits for their rows."""
+    reader = batch_reader(server, schema, subject=", ".join(subjects), **options)
+    partitions, pickled = reader.partitions(), pickle.dumps(reader)
+    assert len(partitions) == tasks
+    with ThreadPoolExecutor(tasks) as pool:
+        rows = [pool.submit(read_partitions, pickled, [partition]) for partition in partitions]
         wait_for_subscriptions(server, *subjects, count=tasks)
-        yield lambda: rows.result(60)
+        yield lambda: [task.result(60) for task in rows]
 
 
-def payloads(rows: list[Row]) -> list[int]:
-    return [int(row.payload) for row in rows]
+def payloads(rows: Iterable[Any]) -> list[int]:
+    return [int(row["payload"]) for row in rows]
 
 
-@pytest.mark.docker
 def test_messages_arrive_as_rows(spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     before = datetime.now(UTC)
-    frame = nats(spark.read, nats_server, subject=f"{unique}.>", readTimeout="3s").load()
-    with listening(frame, nats_server, f"{unique}.>") as rows:
-        nats_py.publish(f"{unique}.a", b"1", headers={"H": ["1", "2"]}, reply="answers.here")
-        nats_py.publish(f"{unique}.ü.日本", b"")
-        nats_py.publish(f"other.{unique}", b"not for us")
-        first, second = rows()
-    assert (first.subject, first.reply, first.headers, bytes(first.payload)) == (
-        f"{unique}.a",
-        "answers.here",
-        {"H": ["1", "2"]},
-        b"1",
-    )
-    assert (second.subject, second.reply, second.headers, bytes(second.payload)) == (f"{unique}.ü.日本", None, {}, b"")
-    for row in (first, second):
-        assert (row.stream, row.sequence) == (None, None)
+    frame = nats(spark.read, nats_server, subject=f"{unique}.>", maxMessages=3, minPartitions=2, readTimeout="10m")
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit(frame.load().collect)
+        wait_for_subscriptions(nats_server, f"{unique}.>", count=2)
+        for _ in range(20):  # enough for both tasks, of which one takes two and one takes one
+            nats_py.publish(f"{unique}.ü.日本", b"1\xff", headers={"H": ["1", "2"]}, reply="answers.here")
+            nats_py.publish(f"other.{unique}", b"not for us")
+        rows = read.result(60)
+    assert len(rows) == 3
+    for row in rows:
+        assert (row.subject, row.reply, row.headers) == (f"{unique}.ü.日本", "answers.here", {"H": ["1", "2"]})
+        assert (bytes(row.payload), row.stream, row.sequence) == (b"1\xff", None, None)
         received = row.timestamp.replace(tzinfo=UTC)
         assert before - timedelta(seconds=1) <= received <= datetime.now(UTC) + timedelta(seconds=1)
 
 
-def test_the_protocols_own_examples_arrive_exactly(spark: SparkSession, nats_server: Server, unique: str) -> None:
-    frame = nats(spark.read, nats_server, subject=f"{unique}.>", maxMessages=6, readTimeout="30s").load()
+@pytest.mark.docker
+def test_all_that_is_published_while_a_task_listens_is_read(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    before = datetime.now(UTC)
+    with listening(nats_server, f"{unique}.>", readTimeout="1s") as read:
+        nats_py.publish(f"{unique}.a", b"1", headers={"H": ["1", "2"]}, reply="answers.here")
+        nats_py.publish(f"{unique}.ü.日本", b"")
+        nats_py.publish(f"other.{unique}", b"not for us")
+        ((first, second),) = read()
+    assert [first[name] for name in ("subject", "reply", "headers", "payload")] == [
+        f"{unique}.a",
+        "answers.here",
+        [("H", ["1", "2"])],
+        b"1",
+    ]
+    assert [second[name] for name in ("subject", "reply", "headers", "payload")] == [f"{unique}.ü.日本", None, [], b""]
+    for row in (first, second):
+        assert (row["stream"], row["sequence"]) == (None, None)
+        assert before - timedelta(seconds=1) <= row["timestamp"] <= datetime.now(UTC) + timedelta(seconds=1)
+
+
+def test_the_protocols_own_examples_arrive_exactly(nats_server: Server, unique: str) -> None:
     head = b"NATS/1.0\r\nBar: Baz\r\n\r\n"
     cases = b"NATS/1.0\r\nBREAKFAST: donut\r\nbreakfast: eggs\r\nBREAKFAST: more\r\n\r\n"
     wire = b"".join(
@@ -76,9 +105,10 @@ def test_the_protocols_own_examples_arrive_exactly(spark: SparkSession, nats_ser
             b"HPUB %%b.CASES %d %d\r\n%b\r\n" % (len(cases), len(cases), cases),
         ]
     ).replace(b"%b", unique.encode())
-    with listening(frame, nats_server, f"{unique}.>") as rows:
+    with listening(nats_server, f"{unique}.>", maxMessages=6, readTimeout="30s") as read:
         assert send_raw(nats_server.url, wire) == b""
-        found = [(r.subject.partition(".")[2], r.reply, r.headers, bytes(r.payload)) for r in rows()]
+        (rows,) = read()
+        found = [(r["subject"].partition(".")[2], r["reply"], dict(r["headers"]), r["payload"]) for r in rows]
     assert found == [
         ("FOO", None, {}, b"Hello NATS!"),
         ("FRONT.DOOR", "JOKE.22", {}, b"Knock Knock"),
@@ -89,75 +119,64 @@ def test_the_protocols_own_examples_arrive_exactly(spark: SparkSession, nats_ser
     ]
 
 
-def test_several_tasks_share_the_messages_and_lose_none(
-    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
-) -> None:
-    frame = nats(spark.read, nats_server, subject=unique, minPartitions=2, readTimeout="4s").load()
-    frame = frame.selectExpr("payload", "spark_partition_id() AS task")
-    with listening(frame, nats_server, unique, tasks=2) as rows:
+def test_several_tasks_share_the_messages_and_lose_none(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    with listening(nats_server, unique, tasks=2, minPartitions=2, readTimeout="2s") as read:
         nats_py.publish_many([(unique, b"%d" % i) for i in range(20_000)])
-        found = rows()
-    assert sorted(payloads(found)) == list(range(20_000))
-    assert {row.task for row in found} == {0, 1}
+        first, second = map(payloads, read())
+    assert sorted(first + second) == list(range(20_000))
+    assert first
+    assert second
 
 
-def test_tasks_join_the_queue_group_that_is_named(
-    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
-) -> None:
-    frame = nats(spark.read, nats_server, subject=unique, queueGroup="workers", readTimeout="3s").load()
-    with nats_py.collect(unique, "workers") as other, listening(frame, nats_server, unique, tasks=2) as rows:
-        nats_py.publish_many([(unique, b"%d" % i) for i in range(1000)])
-        mine = payloads(rows())
+def test_tasks_join_the_queue_group_that_is_named(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    with nats_py.collect(unique, "workers") as other:
+        with listening(nats_server, unique, queueGroup="workers", readTimeout="1s") as read:
+            wait_for_subscriptions(nats_server, unique, count=2)
+            nats_py.publish_many([(unique, b"%d" % i) for i in range(1000)])
+            (mine,) = map(payloads, read())
         theirs = [int(message.payload) for message in other.messages]
     assert sorted(mine + theirs) == list(range(1000))
     assert mine
     assert theirs
 
 
-def test_a_read_ends_when_it_has_enough(spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str) -> None:
-    frame = nats(spark.read, nats_server, subject=unique, maxMessages=7, readTimeout="10m").load()
-    with listening(frame, nats_server, unique) as rows:
+@pytest.mark.docker
+def test_a_read_ends_when_it_has_enough(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    with listening(nats_server, unique, maxMessages=7, readTimeout="10m") as read:
         nats_py.publish_many([(unique, b"%d" % i) for i in range(100)])
-        assert payloads(rows()) == list(range(7))
+        assert list(map(payloads, read())) == [list(range(7))]
 
 
-def test_tasks_share_the_limit(spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str) -> None:
-    frame = nats(spark.read, nats_server, subject=unique, maxMessages=101, minPartitions=2, readTimeout="10m").load()
-    frame = frame.selectExpr("payload", "spark_partition_id() AS task")
-    with listening(frame, nats_server, unique, tasks=2) as rows:
+def test_tasks_share_the_limit(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    with listening(nats_server, unique, tasks=2, maxMessages=101, minPartitions=2, readTimeout="10m") as read:
         nats_py.publish_many([(unique, b"%d" % i) for i in range(5000)])
-        found = rows()
-    assert sorted(sum(row.task == task for row in found) for task in (0, 1)) == [50, 51]
-    assert len(set(payloads(found))) == 101
+        found = list(map(payloads, read()))
+    assert sorted(map(len, found)) == [50, 51]
+    assert len({*found[0], *found[1]}) == 101
 
 
 def test_several_subjects_are_read_in_order_and_overlapping_ones_twice(
-    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+    nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
-    both = f"{unique}.a.>, {unique}.*.x"
-    frame = nats(spark.read, nats_server, subject=both, readTimeout="3s").load()
-    with listening(frame, nats_server, f"{unique}.a.>", f"{unique}.*.x") as rows:
+    both = (f"{unique}.a.>", f"{unique}.*.x")
+    with listening(nats_server, *both, readTimeout="1s") as read:
         for i, subject in enumerate(("a.y", "b.x", "a.x", "a.z", "b.y")):
             nats_py.publish(f"{unique}.{subject}", b"%d" % i)
-        assert payloads(rows()) == [0, 1, 2, 2, 3]
-    frame = nats(spark.read, nats_server, subject=both, maxMessages=3, readTimeout="10m").load()
-    with listening(frame, nats_server, f"{unique}.a.>", f"{unique}.*.x") as rows:
+        assert list(map(payloads, read())) == [[0, 1, 2, 2, 3]]
+    with listening(nats_server, *both, maxMessages=3, readTimeout="10m") as read:
         nats_py.publish_many([(f"{unique}.a.x", b"%d" % i) for i in range(10)])
-        assert payloads(rows()) == [0, 0, 1]
+        assert list(map(payloads, read())) == [[0, 0, 1]]
 
 
-def test_nothing_published_is_no_row(spark: SparkSession, nats_server: Server, unique: str) -> None:
-    frame = nats(spark.read, nats_server, subject=unique, readTimeout="300ms").load()
-    assert frame.collect() == []
+def test_nothing_published_is_no_row(nats_server: Server, unique: str) -> None:
+    assert read_payloads(nats_server, subject=unique, readTimeout="300ms") == []
 
 
-def test_only_the_columns_asked_for_are_there(
-    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
-) -> None:
-    reader = nats(spark.read, nats_server, subject=unique, maxMessages=1, readTimeout="30s")
-    with listening(reader.schema("payload BINARY, reply STRING").load(), nats_server, unique) as rows:
+def test_only_the_columns_asked_for_are_there(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    schema = StructType().add("payload", "binary").add("reply", "string")
+    with listening(nats_server, unique, schema=schema, maxMessages=1, readTimeout="30s") as read:
         nats_py.publish(unique, b"1", reply="r")
-        assert [row.asDict() for row in rows()] == [{"payload": bytearray(b"1"), "reply": "r"}]
+        assert read() == [[{"payload": b"1", "reply": "r"}]]
 
 
 def test_what_is_on_its_way_at_the_end_is_read_too() -> None:
@@ -172,7 +191,7 @@ def test_what_is_on_its_way_at_the_end_is_read_too() -> None:
         peer.wait_for_close()
 
     with scripted_server(script) as url:
-        assert read_here(url, subject="late", readTimeout="50ms") == [b"1", b"2"]
+        assert read_payloads(url, subject="late", readTimeout="50ms") == [b"1", b"2"]
 
 
 def test_a_server_that_says_ok_to_everything_is_understood() -> None:
@@ -188,16 +207,7 @@ def test_a_server_that_says_ok_to_everything_is_understood() -> None:
         peer.wait_for_close()
 
     with scripted_server(script) as url:
-        assert read_here(url, subject="a", maxMessages="3", readTimeout="10s") == [b"1", b"2", b"3"]
-
-
-def read_here(url: str, **options: str) -> list[bytes]:
-    """The payloads that the one task of a read gets, run in this process."""
-    reader = NatsCoreReader(
-        parse_read({"servers": url, **options}, streaming=False), StructType().add("payload", "binary")
-    )
-    (partition,) = reader.partitions()
-    return [payload for batch in reader.read(partition) for payload in batch.column("payload").to_pylist()]
+        assert read_payloads(url, subject="a", maxMessages=3, readTimeout="10s") == [b"1", b"2", b"3"]
 
 
 def test_a_missing_permission_to_subscribe_is_named(spark: SparkSession, server_factory: ServerFactory) -> None:
@@ -206,7 +216,7 @@ def test_a_missing_permission_to_subscribe_is_named(spark: SparkSession, server_
         f"authorization {{ users: [ {{ user: ann, password: pw, permissions: {{ {permissions} }} }} ] }}"
     )
     login = {"user": "ann", "password": "pw"}
-    error = error_of(nats(spark.read, server, subject="forbidden.x", **login).load().collect)
+    error = sentence_of(lambda: read_payloads(server, subject="forbidden.x", **login))
     assert 'Permissions Violation for Subscription to "forbidden.x"' in error
     query = nats(spark.readStream, server, subject="forbidden.x", **login).load().writeStream.format("noop").start()
     assert 'Permissions Violation for Subscription to "forbidden.x"' in error_of(lambda: query.awaitTermination(60))
@@ -223,7 +233,7 @@ def test_a_connection_without_echo_is_not_sent_what_it_published(nats_server: Se
             assert len(connection.drain(subscription)) == copies
 
 
-def test_the_option_echo_reaches_the_server(spark: SparkSession) -> None:
+def test_the_option_echo_reaches_the_server() -> None:
     hellos: list[bytes] = []
 
     def script(peer: Peer) -> None:
@@ -268,13 +278,13 @@ def looked_at(writer: NatsWriter) -> None:
     writers._looked.append(writer._id)
 
 
-def test_refused_rows_are_not_among_those_flushed(spark: SparkSession, server_factory: ServerFactory) -> None:
+def test_refused_rows_are_not_among_those_flushed(server_factory: ServerFactory) -> None:
     server = server_factory(
         'authorization { users: [ { user: ann, password: pw, permissions: { publish: { deny: ["forbidden.>"] } } } ] }'
     )
-    rows = spark.range(100_000).coalesce(1)
-    rows = rows.selectExpr("if(id < 60000, 'allowed.x', 'forbidden.x') AS subject", "string(id) AS payload")
-    error = error_of(lambda: save(rows, server, user="ann", password="pw"))
+    subjects = ["allowed.x"] * 60_000 + ["forbidden.x"] * 40_000
+    rows = pa.table({"subject": subjects, "payload": [str(i) for i in range(100_000)]})
+    error = sentence_of(lambda: write(server, rows, user="ann", password="pw"))
     assert 'Permissions Violation for Publish to "forbidden.x"' in error
     said = re.search(r"(\d+) rows of this task were flushed before, up to (\d+) rows", error)
     assert said, error
@@ -326,8 +336,8 @@ def write_here(server: Server, **options: Any) -> None:
     NatsWriter(parse_write({"servers": server.url, **options}, False)).write(iter([batch, batch]))
 
 
-def test_replies_reach_those_who_asked(spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str) -> None:
-    answers = spark.createDataFrame([(unique, "r.1", "x")], "subject STRING, reply STRING, payload STRING")
+@pytest.mark.docker
+def test_replies_reach_those_who_asked(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     with nats_py.collect(unique) as collected:
-        save(answers, nats_server, echo=False)
+        write(nats_server, pa.table({"subject": [unique], "reply": ["r.1"], "payload": ["x"]}), echo=False)
         assert collected.wait(1) == [Message(unique, b"x", {}, "r.1")]

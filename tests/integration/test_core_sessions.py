@@ -1,42 +1,35 @@
-"""Core NATS in Spark sessions of another kind: tasks that fail and are tried again, executors in JVMs of their own."""
+"""Core NATS in a Spark application of another kind: executors in JVMs of their own, tasks that are tried again."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 import pytest
 
 from tests.integration.support import wait_for_subscriptions
 from tests.nats_py import NatsPy
 from tests.servers import Server
-from tests.spark_session import SPARK_ENVIRONMENT
+from tests.spark_session import SparkApplication
 
 PER_SECOND = 20_000
 MICRO_BATCHES = 30
 
-# Reads numbers until there were enough micro-batches and all that standard input then says were published.
+# Reads numbers until there were enough micro-batches and all that it then hears were published.
 STEADY = """
-import sys, time
+import time
 from pyspark import TaskContext
-from pyspark.sql import SparkSession
 
-url, subject, folder, failing, micro_batches = sys.argv[1:]
-spark = SparkSession.builder.master("local[2,3]").config("spark.ui.enabled", False).getOrCreate()
-spark.sparkContext.setLogLevel("OFF")
+url, subject, folder, micro_batches = arguments
 
 def fail_at_first(batches):
     context = TaskContext.get()
     for batch in batches:
         yield batch
-        if failing == "failing" and context.attemptNumber() == 0 and context.partitionId() == 0:
+        if context.attemptNumber() == 0 and context.partitionId() == 0:
             open(folder + "/failed", "a").write("once")
             raise RuntimeError("injected")
 
@@ -55,25 +48,22 @@ def wait_until(condition):
         time.sleep(0.1)
 
 wait_until(lambda: sum(p["numInputRows"] > 0 for p in query.recentProgress) >= int(micro_batches))
-print("enough", flush=True)
-published = int(sys.stdin.readline())
+say("enough")
+published = int(hear())
 # numInputRows counts rows of attempts that failed too, so the offset says how far the query is.
 wait_until(lambda: '"messages": ' + str(published) in (query.lastProgress["sources"][0]["endOffset"] or ""))
 query.stop()
 result = spark.read.parquet(folder + "/rows")
-print(*result.selectExpr("count(*)", "count(DISTINCT number)", "min(number)", "max(number)").first())
+say(" ".join(map(str, result.selectExpr("count(*)", "count(DISTINCT number)", "min(number)", "max(number)").first())))
 late = result.selectExpr("timestamp < max(timestamp) OVER (ORDER BY number) AS late").where("late").count()
-print(late, sum(p["numInputRows"] > 0 for p in query.recentProgress), flush=True)
+say(f"{late} {sum(p['numInputRows'] > 0 for p in query.recentProgress)}")
 """
 
 
 CLUSTER = """
-import glob, sys, time
-from pyspark.sql import SparkSession
+import glob, time
 
-url, subject, folder, spooled = sys.argv[1:]
-spark = SparkSession.builder.master("local-cluster[2,1,1024]").config("spark.ui.enabled", False).getOrCreate()
-spark.sparkContext.setLogLevel("ERROR")
+url, subject, folder, spooled = arguments
 options = {"servers": url, "subject": subject, "minPartitions": 4}
 if spooled == "spooled":
     options["spoolLocation"] = folder + "/spool"
@@ -87,12 +77,12 @@ def process(frame, batch):
 
 frame = spark.readStream.format("nats").options(**options).load()
 query = frame.writeStream.foreachBatch(process).start()
-print("started", flush=True)
-sys.stdin.readline()  # messages were published
+say("started")
+hear()  # messages were published
 for count in (10_000, 20_000):
     if count > 10_000:
-        print("more", flush=True)
-        sys.stdin.readline()
+        say("more")
+        hear()
     deadline = time.monotonic() + 120
     while len(numbers) < count and query.isActive:
         assert time.monotonic() < deadline, len(numbers)
@@ -103,38 +93,8 @@ assert numbers == list(range(20_000)), len(numbers)
 assert {files > 0 for files, _ in kept} == {spooled == "spooled"}, kept
 assert len(glob.glob(folder + "/spool/*/*")) <= 1
 assert max(parts for _, parts in kept) >= 4, kept
-print("all", flush=True)
+say("all")
 """
-
-
-@contextmanager
-def script(text: str, folder: Path, *arguments: str) -> Iterator[tuple[IO[str], IO[str]]]:
-    """Run a script; its standard input and output. It must end well."""
-    path = folder / "script.py"
-    path.write_text(text)
-    with (folder / "errors").open("w+") as errors:
-        process = subprocess.Popen(
-            [sys.executable, str(path), *arguments],
-            env={**os.environ, **SPARK_ENVIRONMENT},
-            cwd=folder,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-        )
-        watch = threading.Timer(240, process.kill)
-        watch.start()
-        try:
-            assert process.stdin
-            assert process.stdout
-            yield process.stdin, process.stdout
-            status = process.wait()
-        finally:
-            watch.cancel()
-            process.kill()
-            process.wait()
-        errors.seek(0)
-        assert status == 0, errors.read()[-5000:]
 
 
 @contextmanager
@@ -161,38 +121,31 @@ def publishing_steadily(server: Server, subject: str) -> Iterator[list[int]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("failing", ["failing", "working"])
-def test_nothing_is_lost_between_micro_batches(nats_server: Server, unique: str, tmp_path: Path, failing: str) -> None:
-    with script(STEADY, tmp_path, nats_server.url, unique, str(tmp_path), failing, str(MICRO_BATCHES)) as (
-        stdin,
-        stdout,
-    ):
+def test_nothing_is_lost_between_micro_batches_of_which_tasks_fail(
+    spark_application: SparkApplication, nats_server: Server, unique: str, tmp_path: Path
+) -> None:
+    with spark_application.run(STEADY, nats_server.url, unique, str(tmp_path), str(MICRO_BATCHES)) as script:
         wait_for_subscriptions(nats_server, unique)
         with publishing_steadily(nats_server, unique) as published:
-            assert stdout.readline() == "enough\n", (tmp_path / "errors").read_text()[-5000:]
+            assert script.hear() == "enough"
         count = published[0]
-        stdin.write(f"{count}\n")
-        stdin.flush()
-        assert stdout.readline().split() == [str(count), str(count), "0", str(count - 1)]
-        late, micro_batches = map(int, stdout.readline().split())
+        script.say(str(count))
+        assert script.hear().split() == [str(count), str(count), "0", str(count - 1)]
+        late, micro_batches = map(int, script.hear().split())
     assert late == 0  # times rise as the messages came
     assert micro_batches >= MICRO_BATCHES
-    failed = tmp_path / "failed"
-    assert (failed.read_text().count("once") if failed.exists() else 0) >= (
-        MICRO_BATCHES if failing == "failing" else 0
-    )
+    assert (tmp_path / "failed").read_text().count("once") >= MICRO_BATCHES
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("spooled", ["spooled", "not spooled"])
 def test_executors_need_nothing_of_the_drivers(
-    nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, spooled: str
+    spark_application: SparkApplication, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, spooled: str
 ) -> None:
-    with script(CLUSTER, tmp_path, nats_server.url, unique, str(tmp_path), spooled) as (stdin, stdout):
-        for first, said in ((0, "started\n"), (10_000, "more\n")):
-            assert stdout.readline() == said, (tmp_path / "errors").read_text()[-5000:]
+    with spark_application.run(CLUSTER, nats_server.url, unique, str(tmp_path), spooled) as script:
+        for first, said in ((0, "started"), (10_000, "more")):
+            assert script.hear() == said
             wait_for_subscriptions(nats_server, unique)
             nats_py.publish_many([(unique, b"%d" % i) for i in range(first, first + 10_000)])
-            stdin.write("go\n")
-            stdin.flush()
-        assert stdout.readline() == "all\n", (tmp_path / "errors").read_text()[-5000:]
+            script.say("go")
+        assert script.hear() == "all"

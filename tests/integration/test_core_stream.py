@@ -8,6 +8,7 @@ import pickle
 import re
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -22,8 +23,17 @@ from pyspark.sql.types import StructType
 from spark_nats.embedded import NatsServer
 from spark_nats.errors import AuthorizationError, DataLossError, NatsConnectionError, NatsError
 from spark_nats.options import parse_read
-from spark_nats.source.core.readers import NatsCoreStreamReader
-from tests.integration.support import error_of, finish, monitoring, nats, running, wait_for_subscriptions
+from spark_nats.source.core import NatsCoreStreamReader
+from tests.integration.support import (
+    error_of,
+    finish,
+    monitoring,
+    nats,
+    running,
+    sentence_of,
+    stream_reader,
+    wait_for_subscriptions,
+)
 from tests.nats_py import NatsPy, send_raw, wait_until
 from tests.scripted_server import Peer, scripted_server
 from tests.servers import Server, ServerFactory
@@ -52,7 +62,6 @@ def publish(client: NatsPy, subject: str, first: int, end: int) -> None:
     client.publish_many([(subject, b"%d" % i) for i in range(first, end)])
 
 
-@pytest.mark.docker
 def test_a_query_reads_what_is_published_while_it_runs(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
@@ -92,50 +101,45 @@ def subscribed(server: Server, subject: str) -> int:
     return [entry["subject"] for entry in page.get("subscriptions_list") or []].count(subject)
 
 
-def test_a_burst_at_full_speed_arrives_completely(
-    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
-) -> None:
-    frame = nats(spark.readStream, nats_server, subject=unique, minPartitions=2).load()
-    with collecting(frame.selectExpr("string(payload) AS payload"), unique, nats_server, unique) as (query, _):
-        publish(nats_py, unique, 0, 200_000)
-        wait_until(lambda: sum(p["numInputRows"] for p in query.recentProgress) >= 200_000, timeout=60)
-        counted = spark.table(unique).selectExpr(
-            "count(*)", "count(DISTINCT payload)", "min(int(payload))", "max(int(payload))"
-        )
-        assert tuple(counted.first() or ()) == (200_000, 200_000, 0, 199_999)
+def test_a_burst_at_full_speed_arrives_completely(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    found: list[int] = []
+    with here(nats_server.url, subject=unique, minPartitions="2") as reader, ThreadPoolExecutor(1) as pool:
+        burst = pool.submit(publish, nats_py, unique, 0, 200_000)
+
+        def all_read() -> bool:
+            found.extend(reader.micro_batch())
+            return len(found) >= 200_000
+
+        wait_until(all_read, timeout=60)
+        burst.result()
+    assert sorted(found) == list(range(200_000))
 
 
-def test_queries_of_one_queue_group_share_and_others_see_all(
-    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
-) -> None:
-    shared = nats(spark.readStream, nats_server, subject=f"{unique}.>", queueGroup="g").load()
-    alone = nats(spark.readStream, nats_server, subject=f"{unique}.*").load()
+def test_queries_of_one_queue_group_share_and_others_see_all(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    url = nats_server.url
     with (
-        collecting(shared, f"{unique}_1", nats_server, f"{unique}.>") as (_, first),
-        collecting(shared, f"{unique}_2", nats_server, f"{unique}.>") as (_, second),
-        collecting(alone, f"{unique}_3", nats_server, f"{unique}.*") as (_, third),
-        collecting(alone, f"{unique}_4", nats_server, f"{unique}.*") as (_, fourth),
+        here(url, subject=f"{unique}.>", queueGroup="g") as first,
+        here(url, subject=f"{unique}.>", queueGroup="g") as second,
+        here(url, subject=f"{unique}.*") as third,
+        here(url, subject=f"{unique}.*") as fourth,
     ):
-        wait_until(lambda: (subscribed(nats_server, f"{unique}.>"), subscribed(nats_server, f"{unique}.*")) == (2, 2))
         publish(nats_py, f"{unique}.x", 0, 1000)
-        wait_until(lambda: len(first()) + len(second()) == len(third()) == len(fourth()) == 1000, timeout=60)
-        assert sorted(payloads(first()) + payloads(second())) == list(range(1000))
-        assert first()
-        assert second()
-        assert payloads(third()) == payloads(fourth()) == list(range(1000))
+        wait_until(lambda: first.received + second.received == third.received == fourth.received == 1000)
+        shares = first.micro_batch(), second.micro_batch()
+        assert all(shares)
+        assert sorted(shares[0] + shares[1]) == list(range(1000))
+        assert third.micro_batch() == fourth.micro_batch() == list(range(1000))
 
 
-def test_several_receivers_share_the_messages(
-    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
-) -> None:
-    frame = nats(spark.readStream, nats_server, subject=unique, receivers=3, connectionName=unique).load()
-    with collecting(frame, unique, nats_server, unique) as (_, read):
-        wait_until(lambda: subscribed(nats_server, unique) == 3)
+def test_several_receivers_share_the_messages(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    with here(nats_server.url, subject=unique, receivers="3", connectionName=unique) as reader:
+        assert subscribed(nats_server, unique) == 3
         publish(nats_py, unique, 0, 20_000)
-        wait_until(lambda: len(read()) >= 20_000, timeout=60)
-        assert sorted(payloads(read())) == list(range(20_000))
-        stamps = [row.timestamp for row in read()]
-        assert len(set(stamps)) > 1
+        wait_until(lambda: reader.received == 20_000, timeout=60)
+        start, end = reader.offset, reader.reader.latestOffset(reader.offset, ReadAllAvailable())
+        rows = reader.read(start, end)
+        assert sorted(int(payload) for payload, _ in rows) == list(range(20_000))
+        assert len({timestamp for _, timestamp in rows}) > 1
         carried = [c["out_msgs"] for c in monitoring(nats_server, "connz")["connections"] if c.get("name") == unique]
         assert len(carried) == 3
         assert all(carried)
@@ -196,8 +200,8 @@ def test_a_query_for_what_there_is_ends_at_once(
         assert sum(p["numInputRows"] for p in query.recentProgress) == 0
 
 
-def test_pings_are_answered_while_a_micro_batch_runs(spark: SparkSession) -> None:
-    answered = threading.Event()
+def test_pings_are_answered_while_a_micro_batch_runs() -> None:
+    begun, answered = threading.Event(), threading.Event()
 
     def script(peer: Peer) -> None:
         peer.send(b'INFO {"server_id":"S","headers":true,"max_payload":1048576}\r\n')
@@ -212,35 +216,28 @@ def test_pings_are_answered_while_a_micro_batch_runs(spark: SparkSession) -> Non
         answered.set()
         peer.wait_for_close()
 
-    begun = threading.Event()
-    read: list[int] = []
-
-    def process(frame: DataFrame, _: int) -> None:
-        rows = payloads(frame.collect())
-        if rows:
-            begun.set()
-            assert answered.wait(60)  # the micro-batch lasts until the PONG is there
-            read.extend(rows)
-
-    with scripted_server(script) as url:
-        frame = spark.readStream.format("nats").options(servers=url, subject="a").load()
-        with running(frame.writeStream.foreachBatch(process).start()):
-            wait_until(lambda: len(read) == 10, timeout=120)
-    assert read == list(range(10))
+    with scripted_server(script) as url, here(url, requestTimeout="1s") as reader:
+        wait_until(lambda: reader.received == 1)
+        assert reader.micro_batch() == [0]
+        begun.set()
+        assert answered.wait(60)  # the micro-batch lasts until the PONG is there
+        wait_until(lambda: reader.received == 10)
+        assert reader.micro_batch() == list(range(1, 10))
 
 
-def test_a_query_outlives_its_server(spark: SparkSession, server_factory: ServerFactory, unique: str) -> None:
+def test_a_query_outlives_its_server(server_factory: ServerFactory) -> None:
     server = server_factory()
-    frame = nats(spark.readStream, server, subject="a.>").load()
-    with collecting(frame, unique, server, "a.>") as (_, read):
+    found: list[int] = []
+    with here(server.url, subject="a.>") as reader:
         for turn in range(3):
             with NatsPy(server.url) as client:
                 publish(client, "a.x", 100 * turn, 100 * turn + 100)
-            wait_until(lambda: len(read()) == 100 * turn + 100, timeout=60)  # noqa: B023 - used in its own turn
+            wait_until(lambda: reader.received == 100 * turn + 100, timeout=60)  # noqa: B023 - used in its own turn
+            found += reader.micro_batch()
             server.kill()
             server.start()
             wait_for_subscriptions(server, "a.>")
-        assert payloads(read()) == list(range(300))
+    assert found == list(range(300))
 
 
 # A micro-batch that was not finished
@@ -317,28 +314,22 @@ def test_an_unfinished_micro_batch_is_read_from_the_spool(
     assert len(list(spool.glob("*/*.arrow"))) == 1  # Spark commits a micro-batch when it plans the next one
 
 
-def test_a_spool_that_cannot_be_used_is_said(
-    spark: SparkSession, nats_server: Server, unique: str, tmp_path: Path
-) -> None:
+def test_a_spool_that_cannot_be_used_is_said(nats_server: Server, unique: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for location in (str(tmp_path / "file" / "spool"), "nosuchscheme://host/x"):
-        frame = nats(spark.readStream, nats_server, subject=unique, spoolLocation=location).load()
-        error = error_of(lambda: finish(frame.writeStream.format("noop").start()))  # noqa: B023
+        error = sentence_of(lambda: Here(nats_server.url, subject=unique, spoolLocation=location))  # noqa: B023
         assert f"NatsError: the spool of the option 'spoolLocation' ({location!r}) cannot be opened: " in error
 
 
-def test_a_checkpoint_of_a_stream_is_refused(
-    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
-) -> None:
+def test_a_checkpoint_of_a_stream_is_refused(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique)
-
-    def run(**options: Any) -> None:
-        frame = nats(spark.readStream, nats_server, **options).load()
-        writer = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
-        finish(writer.trigger(availableNow=True).start())
-
-    run(stream=unique)
-    assert "is not one of core NATS; was the checkpoint another query's?" in error_of(lambda: run(subject=unique))
+    checkpoint = stream_reader(nats_server, stream=unique).initialOffset()
+    with here(nats_server.url, subject=unique) as reader:
+        for ask in (
+            lambda: reader.reader.latestOffset(checkpoint, ReadAllAvailable()),
+            lambda: reader.reader.partitions(checkpoint, checkpoint),
+        ):
+            assert "is not one of core NATS; was the checkpoint another query's?" in sentence_of(ask)
 
 
 # Requests
@@ -540,6 +531,7 @@ def test_stopping_unsubscribes_and_keeps_what_was_on_its_way() -> None:
         assert reader.micro_batch() == [1, 2]
 
 
+@pytest.mark.docker
 def test_a_stopped_reader_leaves_no_connection(nats_server: Server, unique: str) -> None:
     reader = Here(nats_server.url, subject=unique, connectionName=unique, receivers="2")
     names = [each.get("name") for each in monitoring(nats_server, "connz")["connections"]]
@@ -548,6 +540,7 @@ def test_a_stopped_reader_leaves_no_connection(nats_server: Server, unique: str)
     wait_until(lambda: unique not in [each.get("name") for each in monitoring(nats_server, "connz")["connections"]])
 
 
+@pytest.mark.docker
 def test_a_query_for_what_there_is_reads_what_had_been_received_at_its_start(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:

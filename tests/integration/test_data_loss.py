@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import pickle
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql import SparkSession
 
-from spark_nats.options import parse_read
-from spark_nats.source.stream.readers import NatsReader, NatsStreamReader
-from tests.integration.support import error_of, finish, nats, running, wait_for_requests
+from tests.integration.support import (
+    Query,
+    batch_reader,
+    error_of,
+    finish,
+    nats,
+    read,
+    read_partitions,
+    read_sequences,
+    sentence_of,
+    stream_reader,
+)
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Server
 
@@ -23,11 +33,27 @@ def publish(client: NatsPy, stream: str, count: int, subject: str = "x") -> None
     client.publish_acked([(f"{stream}.{subject}", b"")] * count)
 
 
-def sequences(frame: DataFrame) -> list[int]:
-    return sorted(row.sequence for row in frame.collect())
+def sequences(rows: Iterable[Any]) -> list[int]:
+    return sorted(row["sequence"] for row in rows)
 
 
-class Query:
+class StoppedQuery:
+    """A query that is stopped when it has read what there is, and goes on with other options where it stopped."""
+
+    def __init__(self, server: Server, **options: str) -> None:
+        self._server = server
+        self._options = {"startingOffsets": "earliest", **options}
+        self._checkpoint: dict[str, Any] | None = None
+
+    def run(self, fail: bool) -> list[int]:
+        """Go on; the sequences that were new in this run, in one list for all streams."""
+        query = Query(stream_reader(self._server, failOnDataLoss=fail, **self._options), self._checkpoint)
+        rows = [row for micro_batch in query.available() for row in micro_batch]
+        self._checkpoint = query.offset
+        return sequences(rows)
+
+
+class CheckpointedQuery:
     """A query that can be stopped and go on; each run ends when it has read what there is."""
 
     def __init__(self, spark: SparkSession, server: Server, folder: Path, stream: str, **options: str) -> None:
@@ -43,7 +69,7 @@ class Query:
         frame = source.schema("sequence BIGINT").load()
         writer = frame.writeStream.option("checkpointLocation", str(self._folder / "checkpoint"))
         finish(writer.trigger(availableNow=True).start(str(self._folder / "rows"), format="parquet"))
-        new = sequences(self._spark.read.schema("sequence BIGINT").parquet(str(self._folder / "rows")))
+        new = sequences(self._spark.read.schema("sequence BIGINT").parquet(str(self._folder / "rows")).collect())
         for sequence in self._seen:
             new.remove(sequence)
         self._seen += new
@@ -86,22 +112,20 @@ def make_again_larger(client: NatsPy, stream: str) -> None:
     ],
 )
 def test_a_query_that_goes_on_misses_what_is_gone(
-    spark: SparkSession,
     nats_server: Server,
     nats_py: NatsPy,
     unique: str,
-    tmp_path: Path,
     lose: Callable[[NatsPy, str], None],
     sentence: str,
     left: list[int],
 ) -> None:
     nats_py.create_stream(unique)
     publish(nats_py, unique, 3)
-    query = Query(spark, nats_server, tmp_path, unique)
+    query = StoppedQuery(nats_server, stream=unique)
     assert query.run(fail=True) == [1, 2, 3]
     publish(nats_py, unique, 7)
     lose(nats_py, unique)
-    error = error_of(lambda: query.run(fail=True))
+    error = sentence_of(lambda: query.run(fail=True))
     assert error.startswith(f"DataLossError: stream '{unique}' {sentence}")
     assert error.endswith(GO_ON)
     assert query.run(fail=False) == left
@@ -109,15 +133,31 @@ def test_a_query_that_goes_on_misses_what_is_gone(
     assert query.run(fail=True) == [max(left) + 1]  # the loss is behind it
 
 
-def test_a_query_whose_stream_was_deleted_waits_for_another(
+def test_a_query_that_goes_on_from_its_checkpoint_misses_what_is_gone(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
 ) -> None:
     nats_py.create_stream(unique)
     publish(nats_py, unique, 3)
-    query = Query(spark, nats_server, tmp_path, unique)
+    query = CheckpointedQuery(spark, nats_server, tmp_path, unique)
+    assert query.run(fail=True) == [1, 2, 3]
+    publish(nats_py, unique, 7)
+    purge_beginning(nats_py, unique)
+    error = error_of(lambda: query.run(fail=True))
+    sentence = "begins at sequence 8: sequences 4 to 7, which the query had still to read, are gone"
+    assert error.startswith(f"DataLossError: stream '{unique}' {sentence}")
+    assert error.endswith(GO_ON)
+    assert query.run(fail=False) == [8, 9, 10]
+    publish(nats_py, unique, 1)
+    assert query.run(fail=True) == [11]  # the loss is behind it
+
+
+def test_a_query_whose_stream_was_deleted_waits_for_another(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique)
+    publish(nats_py, unique, 3)
+    query = StoppedQuery(nats_server, stream=unique)
     assert query.run(fail=True) == [1, 2, 3]
     nats_py.delete_stream(unique)
-    error = error_of(lambda: query.run(fail=True))
+    error = sentence_of(lambda: query.run(fail=True))
     assert f"the stream '{unique}' does not exist" in error
     assert query.run(fail=False) == []
     nats_py.create_stream(unique)
@@ -125,15 +165,13 @@ def test_a_query_whose_stream_was_deleted_waits_for_another(
     assert query.run(fail=False) == [1, 2]
 
 
-def test_one_lost_stream_does_not_stop_the_others(
-    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
-) -> None:
+def test_one_lost_stream_does_not_stop_the_others(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     kept, lost = f"{unique}_KEPT", f"{unique}_LOST"
     for stream in (kept, lost):
         nats_py.create_stream(stream)
     publish(nats_py, kept, 2)
     publish(nats_py, lost, 5)
-    query = Query(spark, nats_server, tmp_path, f"{kept},{lost}")
+    query = StoppedQuery(nats_server, stream=f"{kept},{lost}")
     assert query.run(fail=True) == [1, 1, 2, 2, 3, 4, 5]
     publish(nats_py, kept, 2)
     nats_py.delete_stream(lost)
@@ -157,40 +195,30 @@ def test_a_running_query_notices_that_its_stream_is_gone(
 
 
 def test_a_running_query_can_go_on_with_a_stream_that_was_made_again(
-    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+    nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
     nats_py.create_stream(unique)
     publish(nats_py, unique, 4)
-    source = nats(spark.readStream, nats_server, stream=unique, startingOffsets="earliest", failOnDataLoss=False)
-    query = source.load().writeStream.format("memory").queryName(unique).start()
-    try:
-        with running(query):
-            wait_until(lambda: sequences(spark.table(unique)) == [1, 2, 3, 4], timeout=120)
-            nats_py.delete_stream(unique)
-            nats_py.create_stream(unique)
-            publish(nats_py, unique, 2)
-            wait_until(lambda: sequences(spark.table(unique)) == [1, 1, 2, 2, 3, 4], timeout=30)
-    finally:
-        spark.catalog.dropTempView(unique)
+    query = Query(stream_reader(nats_server, stream=unique, startingOffsets="earliest", failOnDataLoss=False))
+    assert sequences(query.rows(4)) == [1, 2, 3, 4]
+    nats_py.delete_stream(unique)
+    nats_py.create_stream(unique)
+    publish(nats_py, unique, 2)
+    assert sequences(query.rows(2)) == [1, 2]
 
 
 def test_a_rare_subject_loses_nothing_when_others_are_removed(
-    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+    nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
     nats_py.create_stream(unique, max_msgs=50)
-    options = {"stream": unique, "subject": f"{unique}.rare", "startingOffsets": "earliest"}
-    query = nats(spark.readStream, nats_server, **options).load().writeStream.format("memory").queryName(unique).start()
-    try:
-        with running(query):
-            publish(nats_py, unique, 1, "rare")
-            wait_until(lambda: sequences(spark.table(unique)) == [1], timeout=120)
-            for _ in range(8):
-                publish(nats_py, unique, 20, "other")
-                wait_for_requests(nats_server, 10)  # the query has looked, and seen these before they go
-            publish(nats_py, unique, 1, "rare")
-            wait_until(lambda: query.exception() or sequences(spark.table(unique)) == [1, 162], timeout=30)
-    finally:
-        spark.catalog.dropTempView(unique)
+    query = Query(stream_reader(nats_server, stream=unique, subject=f"{unique}.rare", startingOffsets="earliest"))
+    publish(nats_py, unique, 1, "rare")
+    assert sequences(query.rows(1)) == [1]
+    for _ in range(8):
+        publish(nats_py, unique, 20, "other")
+        query.look(nats_py)  # and see these before they go
+    publish(nats_py, unique, 1, "rare")
+    assert sequences(query.rows(1)) == [162]
 
 
 # Batches
@@ -202,62 +230,72 @@ def test_a_batch_from_a_sequence_that_is_gone(
     nats_py.create_stream(unique)
     publish(nats_py, unique, 10)
     nats_py.purge_stream(unique, seq=6)
-    source = nats(spark.read, nats_server, stream=unique, startingOffsets=f'{{"{unique}": 2}}')
-    error = error_of(source.load().collect)
+    beginning = f'{{"{unique}": 2}}'
+    error = error_of(nats(spark.read, nats_server, stream=unique, startingOffsets=beginning).load().collect)
     assert error == (
         f"DataLossError: stream '{unique}' begins at sequence 6: sequences 2 to 5, which the query had still to read, "
         f"are gone (purged, or removed by the stream's limits){GO_ON}"
     )
-    assert sequences(source.option("failOnDataLoss", False).load()) == [6, 7, 8, 9, 10]
-    assert sequences(nats(spark.read, nats_server, stream=unique).load()) == [
-        6,
-        7,
-        8,
-        9,
-        10,
-    ]  # earliest is what there is
+    tolerant = nats(spark.read, nats_server, stream=unique, startingOffsets=beginning, failOnDataLoss=False)
+    assert sorted(row.sequence for row in tolerant.load().collect()) == [6, 7, 8, 9, 10]
+    assert read_sequences(nats_server, stream=unique) == [6, 7, 8, 9, 10]  # earliest is what there is
 
 
-def test_a_batch_from_beyond_the_end(spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+def test_a_batch_from_beyond_the_end(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique)
     publish(nats_py, unique, 10)
-    source = nats(spark.read, nats_server, stream=unique, startingOffsets=f'{{"{unique}": 100}}')
-    error = error_of(source.load().collect)
+    options = {"stream": unique, "startingOffsets": f'{{"{unique}": 100}}'}
+    error = sentence_of(lambda: read(nats_server, **options))
     assert f"stream '{unique}' ends at sequence 10, but the query is to go on at 100" in error
-    assert sequences(source.option("failOnDataLoss", False).load()) == []
+    assert read_sequences(nats_server, failOnDataLoss=False, **options) == []
 
 
-def test_a_batch_of_which_all_is_gone(spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+def test_a_batch_of_which_all_is_gone(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique)
     publish(nats_py, unique, 10)
     nats_py.purge_stream(unique, seq=9)
-    offsets = {"startingOffsets": f'{{"{unique}": 2}}', "endingOffsets": f'{{"{unique}": 5}}'}
-    source = nats(spark.read, nats_server, stream=unique, **offsets)
-    assert "sequences 2 to 4, which the query had still to read, are gone" in error_of(source.load().collect)
-    assert sequences(source.option("failOnDataLoss", False).load()) == []
+    options = {"stream": unique, "startingOffsets": f'{{"{unique}": 2}}', "endingOffsets": f'{{"{unique}": 5}}'}
+    error = sentence_of(lambda: read(nats_server, **options))
+    assert "sequences 2 to 4, which the query had still to read, are gone" in error
+    assert read_sequences(nats_server, failOnDataLoss=False, **options) == []
 
 
-def test_what_goes_between_plan_and_read_is_missed_too(
+def test_what_goes_between_plan_and_read_is_missed_too(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique)
+    publish(nats_py, unique, 10)
+
+    def planned(**options: Any) -> Callable[[], list[int]]:
+        """What reads a batch that is planned now, as often as it is asked for."""
+        reader = batch_reader(nats_server, stream=unique, maxRecordsPerPartition=4, **options)
+        partitions = reader.partitions()
+        return lambda: sequences(read_partitions(pickle.dumps(reader), partitions))
+
+    strict, tolerant = planned(), planned(failOnDataLoss=False)
+    for found in (strict, tolerant):
+        assert found() == list(range(1, 11))
+    nats_py.purge_stream(unique, seq=7)
+    error = sentence_of(strict)
+    assert f"stream '{unique}' now begins at sequence 7; sequences " in error
+    assert "which were about to be read, are gone" in error
+    assert tolerant() == [7, 8, 9, 10]
+    nats_py.delete_stream(unique)
+    assert f"the stream '{unique}' was deleted; sequences " in sentence_of(strict)
+    assert tolerant() == []
+    nats_py.create_stream(unique)
+    publish(nats_py, unique, 10)
+    assert f"the stream '{unique}' was deleted and made again" in sentence_of(strict)
+    assert tolerant() == []
+
+
+def test_what_goes_between_plan_and_read_fails_the_task(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
     nats_py.create_stream(unique)
     publish(nats_py, unique, 10)
-    source = nats(spark.read, nats_server, stream=unique, maxRecordsPerPartition=4)
-    strict, tolerant = source.load(), source.option("failOnDataLoss", False).load()
-    for frame in (strict, tolerant):
-        assert sequences(frame) == list(range(1, 11))  # a DataFrame is planned once, whenever it is read again
+    frame = nats(spark.read, nats_server, stream=unique, maxRecordsPerPartition=4).load()
+    assert frame.count() == 10  # a DataFrame is planned once, whenever it is read again
     nats_py.purge_stream(unique, seq=7)
-    error = error_of(strict.collect)
-    assert f"stream '{unique}' now begins at sequence 7; sequences " in error
-    assert "which were about to be read, are gone" in error
-    assert sequences(tolerant) == [7, 8, 9, 10]
-    nats_py.delete_stream(unique)
-    assert f"the stream '{unique}' was deleted; sequences " in error_of(strict.collect)
-    assert sequences(tolerant) == []
-    nats_py.create_stream(unique)
-    publish(nats_py, unique, 10)
-    assert f"the stream '{unique}' was deleted and made again" in error_of(strict.collect)
-    assert sequences(tolerant) == []
+    assert f"stream '{unique}' now begins at sequence 7; sequences " in error_of(frame.collect)
 
 
 # The warning is in the log of a Python process of Spark's, so here the readers run in this one.
@@ -268,14 +306,12 @@ def test_going_on_is_warned_about(
 ) -> None:
     nats_py.create_stream(unique)
     publish(nats_py, unique, 10)
-    schema = StructType.fromDDL("sequence BIGINT")
-    options = {"servers": nats_server.url, "stream": unique, "failOnDataLoss": "false"}
-    beginning = {**options, "startingOffsets": f'{{"{unique}": 2}}'}
-    streaming = NatsStreamReader(parse_read(beginning, streaming=True), schema)
+    beginning = {"stream": unique, "failOnDataLoss": "false", "startingOffsets": f'{{"{unique}": 2}}'}
+    streaming = stream_reader(nats_server, **beginning)
     start = streaming.initialOffset()
     end = streaming.latestOffset(start, streaming.getDefaultReadLimit())
     nats_py.purge_stream(unique, seq=6)
-    batch = NatsReader(parse_read(beginning, streaming=False), schema)
+    batch = batch_reader(nats_server, **beginning)
     with caplog.at_level(logging.WARNING):
         assert [(p.start, p.end) for p in batch.partitions()] == [(6, 11)]
         (record,) = caplog.records

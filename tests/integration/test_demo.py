@@ -31,13 +31,14 @@ def run(*arguments: str, environment: dict[str, str] | None = None) -> subproces
 
 
 @contextmanager
-def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+def started(environment: dict[str, str], *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """Start the command as a terminal does: in the foreground, in a process group of its own."""
     process = subprocess.Popen(
         [*COMMAND, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        env=environment,
         start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # type: ignore[arg-type,return-value]
     )
@@ -82,8 +83,8 @@ def number(output: str, label: str) -> int:
 
 
 @pytest.mark.slow
-def test_every_order_goes_through_and_the_server_is_gone() -> None:
-    ended = run("--messages", "5000")
+def test_every_order_goes_through_and_the_server_is_gone(spark_environment: dict[str, str]) -> None:
+    ended = run("--messages", "5000", environment=spark_environment)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert number(ended.stdout, "messages in ORDERS") == 5000
     assert number(ended.stdout, "rows in") == 5000
@@ -98,17 +99,19 @@ def test_every_order_goes_through_and_the_server_is_gone() -> None:
 
 
 @pytest.mark.slow
-def test_a_server_of_ones_own_is_left_as_it_was(nats_server: Server, nats_py: NatsPy) -> None:
+def test_a_server_of_ones_own_is_left_as_it_was(
+    spark_environment: dict[str, str], nats_server: Server, nats_py: NatsPy
+) -> None:
     before = nats_py.api("STREAM.NAMES")["streams"]
-    ended = run("--messages", "100", "--servers", nats_server.url)
+    ended = run("--messages", "100", "--servers", nats_server.url, environment=spark_environment)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert re.search(r"messages in ORDERS_DEMO_[0-9A-F]{6} +100$", ended.stdout, re.MULTILINE)
     assert nats_py.api("STREAM.NAMES")["streams"] == before
 
 
 @pytest.mark.slow
-def test_a_kept_server_answers_until_it_is_interrupted() -> None:
-    with started("--messages", "100", "--keep") as process:
+def test_a_kept_server_answers_until_it_is_interrupted(spark_environment: dict[str, str]) -> None:
+    with started(spark_environment, "--messages", "100", "--keep") as process:
         text = read_until(process, "until Ctrl-C")
         url = url_in(text)
         assert f"nats stream ls --server {url}" in text
@@ -122,8 +125,10 @@ def test_a_kept_server_answers_until_it_is_interrupted() -> None:
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_an_interrupted_demonstration_leaves_no_server(number: signal.Signals, status: int) -> None:
-    with started() as process:
+def test_an_interrupted_demonstration_leaves_no_server(
+    spark_environment: dict[str, str], number: signal.Signals, status: int
+) -> None:
+    with started(spark_environment) as process:
         url = url_in(read_until(process, "server"))
         os.killpg(process.pid, number)
         _, errors = process.communicate(timeout=60)

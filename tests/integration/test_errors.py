@@ -13,12 +13,24 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import DataType, IntegerType, MapType, StringType, StructType, TimestampNTZType
 
-from tests.integration.support import error_of, finish, nats, save
+from tests.integration.support import (
+    batch_reader,
+    error_of,
+    finish,
+    nats,
+    read,
+    save,
+    sentence_of,
+    source,
+    stream_reader,
+    write,
+)
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Server, ServerFactory
 
-pytestmark = pytest.mark.timeout(150)  # most of it is for the first test, which starts Spark
+pytestmark = pytest.mark.timeout(150)
 
 
 @pytest.fixture(scope="module")
@@ -33,9 +45,9 @@ def stream(nats_server: Server) -> Iterator[str]:
         assert held == 1, "something was written in spite of an error"
 
 
-def texts(spark: SparkSession, count: int) -> DataFrame:
-    """Rows with the payloads "0", "1", … in one partition."""
-    return spark.range(count).coalesce(1).selectExpr("string(id) AS payload")
+def texts(count: int) -> pa.Table:
+    """Rows with the payloads "0", "1", …"""
+    return pa.table({"payload": [str(i) for i in range(count)]})
 
 
 # Options
@@ -87,9 +99,9 @@ BAD_READS = {
 
 
 @pytest.mark.parametrize("case", BAD_READS)
-def test_options_of_a_read_are_checked(spark: SparkSession, nats_server: Server, stream: str, case: str) -> None:
+def test_options_of_a_read_are_checked(nats_server: Server, case: str) -> None:
     options, sentence = BAD_READS[case]
-    error = error_of(lambda: nats(spark.read, nats_server, **{"stream": stream, **options}).load().collect())
+    error = sentence_of(lambda: batch_reader(nats_server, **{"stream": "ERRORS", **options}))
     assert error.startswith("OptionError: ")
     assert sentence in error
     assert "t0ps3cret" not in error
@@ -98,30 +110,52 @@ def test_options_of_a_read_are_checked(spark: SparkSession, nats_server: Server,
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"strem": "S"}, "unknown option 'strem'; did you mean 'stream'?"),
-        ({"failOnDataLoss": "maybe"}, "option 'failOnDataLoss' is 'maybe'"),
+        ({"strem": "S"}, "OptionError: unknown option 'strem'; did you mean 'stream'?"),
         ({"startingOffsets": "earliest", "startingTimestamp": "0"}, "contradict each other"),
-        ({"user": "u", "token": "t"}, "contradict each other"),
-        ({"domain": "d", "apiPrefix": "p"}, "contradict each other"),
+        ({"user": "u", "token": "t0ps3cret"}, "contradict each other"),
+        ({"servers": "nats://ann:t0ps3cret@localhost"}, "use the options 'user' and 'password', or 'token'"),
     ],
 )
 def test_wrong_options_are_said_by_load_itself(
     spark: SparkSession, nats_server: Server, options: dict[str, str], sentence: str
 ) -> None:
     for reader in (spark.read, spark.readStream):
-        assert sentence in error_of(nats(reader, nats_server, stream="S", **options).load)
+        error = error_of(nats(reader, nats_server, stream="S", **options).load)
+        assert sentence in error
+        assert "t0ps3cret" not in error
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"failOnDataLoss": "maybe"}, "option 'failOnDataLoss' is 'maybe'"),
+        ({"domain": "d", "apiPrefix": "p"}, "contradict each other"),
+    ],
+)
+def test_what_is_wrong_in_reading_and_writing_is_said_before_it_is_known_which_it_is(
+    nats_server: Server, options: dict[str, str], sentence: str
+) -> None:
+    assert sentence in sentence_of(lambda: source(nats_server, stream="S", **options))
 
 
 @pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "filterPushdown"])
-def test_options_for_batches_are_not_for_streaming(
-    spark: SparkSession, nats_server: Server, stream: str, name: str
-) -> None:
+def test_options_for_batches_are_not_for_streaming(nats_server: Server, name: str) -> None:
     value = {"endingOffsets": "latest", "endingTimestamp": "0", "filterPushdown": "true"}[name]
-    frame = nats(spark.readStream, nats_server, stream=stream, **{name: value}).load()
-    error = error_of(lambda: finish(frame.writeStream.format("noop").start()))
-    assert (
-        error == f"OptionError: option '{name}' is for batch reads (spark.read), not for streaming (spark.readStream)"
-    )
+    error = sentence_of(lambda: stream_reader(nats_server, stream="S", **{name: value}))
+    assert error == f"OptionError: option '{name}' is for batch reads (spark.read), not for streaming"
+
+
+def test_options_of_another_kind_of_query_are_said_through_spark(
+    spark: SparkSession, nats_server: Server, stream: str
+) -> None:
+    batch = nats(spark.read, nats_server, stream=stream, maxOffsetsPerTrigger=5).load()
+    assert error_of(batch.collect).startswith("OptionError: option 'maxOffsetsPerTrigger' is for streaming")
+    streaming = nats(spark.readStream, nats_server, stream=stream, endingOffsets="latest").load()
+    error = error_of(lambda: finish(streaming.writeStream.format("noop").start()))
+    assert error == "OptionError: option 'endingOffsets' is for batch reads (spark.read), not for streaming"
+    frame = spark.range(1).selectExpr("string(id) AS payload")
+    error = error_of(lambda: save(frame, nats_server, stream=stream, subject="x", startingOffsets="earliest"))
+    assert error.startswith("OptionError: option 'startingOffsets' is only for reading")
 
 
 BAD_WRITES = {
@@ -140,21 +174,19 @@ BAD_WRITES = {
 
 
 @pytest.mark.parametrize("case", BAD_WRITES)
-def test_options_of_a_write_are_checked(spark: SparkSession, nats_server: Server, case: str) -> None:
+def test_options_of_a_write_are_checked(nats_server: Server, case: str) -> None:
     options, sentence = BAD_WRITES[case]
-    frame = texts(spark, 1)
-    error = error_of(lambda: save(frame, nats_server, **{"subject": "x", **options}))
+    error = sentence_of(lambda: write(nats_server, texts(1), **{"subject": "x", **options}))
     assert error.startswith("OptionError: ")
     assert sentence in error
 
 
-def test_options_of_a_stream_are_not_for_core_nats(spark: SparkSession, nats_server: Server) -> None:
-    batch = nats(spark.read, nats_server, subject="telemetry.>", startingOffsets="earliest").load()
-    assert "option 'startingOffsets' needs the option 'stream'" in error_of(batch.collect)
-    streaming = nats(spark.readStream, nats_server, subject="telemetry.>", readTimeout="5s").load()
-    error = error_of(lambda: finish(streaming.writeStream.format("noop").start()))
+def test_options_of_a_stream_are_not_for_core_nats(nats_server: Server) -> None:
+    error = sentence_of(lambda: batch_reader(nats_server, subject="telemetry.>", startingOffsets="earliest"))
+    assert "option 'startingOffsets' needs the option 'stream'" in error
+    error = sentence_of(lambda: stream_reader(nats_server, subject="telemetry.>", readTimeout="5s"))
     assert "option 'readTimeout' is for batch reads (spark.read) of core NATS" in error
-    assert "nothing to read is named" in error_of(nats(spark.read, nats_server).load().collect)
+    assert "nothing to read is named" in sentence_of(lambda: batch_reader(nats_server))
 
 
 def test_pushdown_without_sparks_setting_names_the_setting(
@@ -169,55 +201,76 @@ def test_pushdown_without_sparks_setting_names_the_setting(
 
 
 @pytest.mark.parametrize(
-    ("schema", "sentence"),
+    ("name", "type_", "sentence"),
     [
-        ("subject STRING, colour STRING", "a message has no column 'colour'; its columns are subject STRING, reply"),
-        ("payload STRING", "column 'payload' is BINARY, not STRING"),
-        ("sequence INT", "column 'sequence' is BIGINT, not INT"),
-        ("headers MAP<STRING, STRING>", "column 'headers' is MAP<STRING,ARRAY<STRING>>, not MAP<STRING,STRING>"),
-        ("timestamp TIMESTAMP_NTZ", "column 'timestamp' is TIMESTAMP, not TIMESTAMP_NTZ"),
+        ("colour", StringType(), "a message has no column 'colour'; its columns are subject STRING, reply"),
+        ("payload", StringType(), "column 'payload' is BINARY, not STRING"),
+        ("sequence", IntegerType(), "column 'sequence' is BIGINT, not INT"),
+        (
+            "headers",
+            MapType(StringType(), StringType()),
+            "column 'headers' is MAP<STRING,ARRAY<STRING>>, not MAP<STRING,STRING>",
+        ),
+        ("timestamp", TimestampNTZType(), "column 'timestamp' is TIMESTAMP, not TIMESTAMP_NTZ"),
     ],
 )
 def test_a_schema_that_messages_do_not_have_is_refused(
-    spark: SparkSession, nats_server: Server, stream: str, schema: str, sentence: str
+    nats_server: Server, name: str, type_: DataType, sentence: str
 ) -> None:
-    frame = nats(spark.read, nats_server, stream=stream).schema(schema).load()
-    error = error_of(frame.collect)
-    assert error.startswith("SchemaError: ")
-    assert sentence in error
+    schema = StructType().add("subject", StringType()).add(name, type_)
+    for reader in (batch_reader, stream_reader):
+        error = sentence_of(lambda: reader(nats_server, schema, stream="S"))  # noqa: B023
+        assert error.startswith("SchemaError: ")
+        assert sentence in error
 
 
-def test_a_streaming_schema_that_messages_do_not_have_is_refused(
+def test_a_schema_that_messages_do_not_have_is_refused_through_spark(
     spark: SparkSession, nats_server: Server, stream: str
 ) -> None:
+    frame = nats(spark.read, nats_server, stream=stream).schema("subject STRING, colour STRING").load()
+    assert error_of(frame.collect).startswith("SchemaError: a message has no column 'colour'; its columns are subject")
     frame = nats(spark.readStream, nats_server, stream=stream).schema("colour STRING").load()
     assert "no column 'colour'" in error_of(lambda: finish(frame.writeStream.format("noop").start()))
 
 
 @pytest.mark.parametrize(
-    ("row", "sentence"),
+    ("columns", "sentence"),
     [
-        ("'ERRORS.y' AS subject", "the column 'payload' (BINARY or STRING) is missing; there are subject"),
-        ("'1' AS payload", "not known where to publish: add the column 'subject' (STRING) or set the option 'subject'"),
+        ({"subject": ["ERRORS.y"]}, "the column 'payload' (BINARY or STRING) is missing; there are subject"),
         (
-            "'1' AS payload, 'ERRORS.y' AS subject, 7 AS colour",
+            {"payload": ["1"]},
+            "not known where to publish: add the column 'subject' (STRING) or set the option 'subject'",
+        ),
+        (
+            {"payload": ["1"], "subject": ["ERRORS.y"], "colour": [7]},
             "column 'colour' cannot be written to NATS, which would",
         ),
-        ("1 AS payload, 'ERRORS.y' AS subject", "column 'payload' must be BINARY or STRING, not INT"),
-        ("'1' AS payload, X'41' AS subject", "column 'subject' must be STRING, not BINARY"),
+        ({"payload": [1], "subject": ["ERRORS.y"]}, "column 'payload' must be BINARY or STRING, not BIGINT"),
+        ({"payload": ["1"], "subject": [b"A"]}, "column 'subject' must be STRING, not BINARY"),
         (
-            "'1' AS payload, 'ERRORS.y' AS subject, map('a', 1) AS headers",
+            {
+                "payload": ["1"],
+                "subject": ["ERRORS.y"],
+                "headers": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int32())),
+            },
             "column 'headers' must be MAP<STRING,ARRAY<STRING>> or MAP<STRING,STRING>, not MAP<STRING,INT>",
         ),
-        ("'1' AS payload, 'ERRORS.y' AS subject, 5 AS msg_id", "column 'msg_id' must be STRING, not INT"),
+        ({"payload": ["1"], "subject": ["ERRORS.y"], "msg_id": [5]}, "column 'msg_id' must be STRING, not BIGINT"),
     ],
 )
-def test_a_dataframe_that_cannot_be_messages_is_refused(
-    spark: SparkSession, nats_server: Server, stream: str, row: str, sentence: str
+def test_rows_that_cannot_be_messages_are_refused(
+    nats_server: Server, stream: str, columns: dict[str, Any], sentence: str
 ) -> None:
-    error = error_of(lambda: save(spark.sql(f"SELECT {row}"), nats_server, stream=stream))
+    error = sentence_of(lambda: write(nats_server, pa.table(columns), stream=stream))
     assert error.startswith("SchemaError: ")
     assert sentence in error
+
+
+def test_a_dataframe_that_cannot_be_messages_is_refused(spark: SparkSession, nats_server: Server, stream: str) -> None:
+    frame = spark.sql("SELECT '1' AS payload, 'ERRORS.y' AS subject, map('a', 1) AS headers")
+    assert error_of(lambda: save(frame, nats_server, stream=stream)) == (
+        "SchemaError: column 'headers' must be MAP<STRING,ARRAY<STRING>> or MAP<STRING,STRING>, not MAP<STRING,INT>"
+    )
 
 
 def test_a_streaming_write_checks_its_columns_and_options(
@@ -238,59 +291,65 @@ def test_a_streaming_write_checks_its_columns_and_options(
 # Rows
 
 
-BAD_ROWS = {
-    "null payload": ("NULL AS payload", "column 'payload' is null; an empty payload is written as ''"),
-    "null subject": ("string(NULL) AS subject", "column 'subject' is null"),
-    "empty subject": ("'' AS subject", "column 'subject' is empty (its length is 0 bytes)"),
-    "space": ("'a b' AS subject", "column 'subject' contains white space, a control character or a wildcard (* or >)"),
-    "line break": (
-        "'a\\r\\nPUB b 0\\r\\n' AS subject",
-        "column 'subject' contains white space, a control character or",
-    ),
-    "wildcard": ("'a.*' AS subject", "column 'subject' contains white space, a control character or a wildcard"),
-    "full wildcard": ("'a.>' AS subject", "column 'subject' contains white space, a control character or a wildcard"),
-    "empty token": ("'a..b' AS subject", "column 'subject' has an empty token"),
-    "last dot": ("'a.' AS subject", "column 'subject' has an empty token"),
-    "first dot": ("'.a' AS subject", "column 'subject' has an empty token"),
-    "header name with line break": ("map('A\\r\\nB', 'v') AS headers", "column 'headers' "),
-    "header name with colon": ("map('A:B', 'v') AS headers", "column 'headers' "),
-    "empty header name": ("map('', 'v') AS headers", "column 'headers' "),
-    "header value with CR": ("map('A', 'v\\rB: w') AS headers", "column 'headers' "),
-    "header value with LF": ("map('A', 'v\\nB: w') AS headers", "column 'headers' "),
-    "one header value of several": ("map('A', array('v', 'w\\r\\n')) AS headers", "column 'headers' "),
-    "message id with line break": ("'1\\r\\n2' AS msg_id", "column 'msg_id' "),
-    "reply for a stream": ("'answers.here' AS reply", "column 'reply' is not null, but a publish to a stream uses"),
+BAD_ROWS: dict[str, tuple[str, str | dict[str, str] | dict[str, list[str]] | None, str]] = {
+    "null payload": ("payload", None, "column 'payload' is null; an empty payload is written as ''"),
+    "null subject": ("subject", None, "column 'subject' is null"),
+    "empty subject": ("subject", "", "column 'subject' is empty (its length is 0 bytes)"),
+    "space": ("subject", "a b", "column 'subject' contains white space, a control character or a wildcard (* or >)"),
+    "line break": ("subject", "a\r\nPUB b 0\r\n", "column 'subject' contains white space, a control character or"),
+    "wildcard": ("subject", "a.*", "column 'subject' contains white space, a control character or a wildcard"),
+    "full wildcard": ("subject", "a.>", "column 'subject' contains white space, a control character or a wildcard"),
+    "empty token": ("subject", "a..b", "column 'subject' has an empty token"),
+    "last dot": ("subject", "a.", "column 'subject' has an empty token"),
+    "first dot": ("subject", ".a", "column 'subject' has an empty token"),
+    "header name with line break": ("headers", {"A\r\nB": "v"}, "column 'headers' "),
+    "header name with colon": ("headers", {"A:B": "v"}, "column 'headers' "),
+    "empty header name": ("headers", {"": "v"}, "column 'headers' "),
+    "header value with CR": ("headers", {"A": "v\rB: w"}, "column 'headers' "),
+    "header value with LF": ("headers", {"A": "v\nB: w"}, "column 'headers' "),
+    "one header value of several": ("headers", {"A": ["v", "w\r\n"]}, "column 'headers' "),
+    "message id with line break": ("msg_id", "1\r\n2", "column 'msg_id' "),
+    "reply for a stream": ("reply", "answers.here", "column 'reply' is not null, but a publish to a stream uses"),
 }
 
 
-def bad_frame(spark: SparkSession, stream: str, column: str) -> DataFrame:
-    """Rows that are good up to row 7, of which the given column is bad."""
-    good = {"payload": "'1'", "subject": f"'{stream}.y'"}
-    value, _, name = column.rpartition(" AS ")
-    good.setdefault(name, "NULL")
-    columns = [f"if(id = 7, {value if n == name else g}, {g}) AS {n}" for n, g in good.items()]
-    return spark.range(20).coalesce(1).selectExpr(*columns)
+def bad_rows(stream: str, case: str) -> tuple[pa.Table, str]:
+    """Twenty rows of which row 7 is bad, and what is said of it."""
+    column, value, sentence = BAD_ROWS[case]
+    columns: dict[str, list[Any]] = {"payload": ["1"] * 20, "subject": [f"{stream}.y"] * 20}
+    values = columns.setdefault(column, [None] * 20)
+    values[7] = list(value.items()) if isinstance(value, dict) else value
+    several = isinstance(value, dict) and isinstance(next(iter(value.values())), list)
+    types = {"headers": pa.map_(pa.string(), pa.list_(pa.string()) if several else pa.string())}
+    return pa.table({n: pa.array(each, types.get(n, pa.string())) for n, each in columns.items()}), sentence
 
 
 @pytest.mark.parametrize("case", BAD_ROWS)
 def test_a_row_that_cannot_be_a_message_stops_its_batch(
-    spark: SparkSession, nats_server: Server, nats_py: NatsPy, stream: str, case: str
+    nats_server: Server, nats_py: NatsPy, stream: str, case: str
 ) -> None:
-    column, sentence = BAD_ROWS[case]
-    error = error_of(lambda: save(bad_frame(spark, stream, column), nats_server, stream=stream))
+    rows, sentence = bad_rows(stream, case)
+    error = sentence_of(lambda: write(nats_server, rows, stream=stream))
     assert error.startswith("InvalidRowError: row 7 of the task cannot be sent: ")
     assert sentence in error
     assert error.endswith("; nothing was sent")
     assert nats_py.stream_info(stream)["state"]["messages"] == 1
 
 
-def test_core_nats_is_sent_nothing_of_a_batch_with_a_bad_row(
-    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+def test_a_row_that_cannot_be_a_message_is_said_through_spark(
+    spark: SparkSession, nats_server: Server, stream: str
 ) -> None:
+    frame = spark.range(20).coalesce(1).selectExpr("if(id = 7, 'a b', 'ERRORS.y') AS subject", "string(id) AS payload")
+    error = error_of(lambda: save(frame, nats_server, stream=stream))
+    assert error.startswith("InvalidRowError: row 7 of the task cannot be sent: column 'subject' contains white space")
+    assert error.endswith("; nothing was sent")
+
+
+def test_core_nats_is_sent_nothing_of_a_batch_with_a_bad_row(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     with nats_py.collect(f"{unique}.>") as collected:
         for case in ("line break", "header value with LF", "null payload"):
-            column, sentence = BAD_ROWS[case]
-            error = error_of(lambda: save(bad_frame(spark, unique, column), nats_server))  # noqa: B023
+            rows, sentence = bad_rows(unique, case)
+            error = sentence_of(lambda: write(nats_server, rows))  # noqa: B023
             assert sentence in error
             assert error.endswith("; nothing was sent")
         nats_py.publish(f"{unique}.end", b"")
@@ -298,29 +357,28 @@ def test_core_nats_is_sent_nothing_of_a_batch_with_a_bad_row(
 
 
 def test_a_payload_over_the_servers_limit_stops_its_batch(
-    spark: SparkSession, nats_server: Server, nats_py: NatsPy, stream: str, unique: str
+    nats_server: Server, nats_py: NatsPy, stream: str, unique: str
 ) -> None:
     limit = nats_py.nats.max_payload
     sentence = f"column 'payload' is larger with its headers than the server's max_payload of {limit} bytes"
-    frame = spark.range(5).coalesce(1).selectExpr(f"if(id = 3, repeat('x', {limit + 1}), 'small') AS payload")
+    rows = pa.table({"payload": ["small", "small", "small", "x" * (limit + 1), "small"]})
     for options in ({"stream": stream, "subject": f"{stream}.y"}, {"subject": unique}):
         with nats_py.collect(options["subject"]) as collected:
-            error = error_of(lambda: save(frame, nats_server, **options))  # noqa: B023
+            error = sentence_of(lambda: write(nats_server, rows, **options))  # noqa: B023
             assert error.startswith(f"InvalidRowError: row 3 of the task cannot be sent: {sentence}")
             assert error.endswith("nothing was sent")
             assert "xxx" not in error  # the payload itself is nobody's business
             assert collected.messages == []
     # Headers count too: this payload alone would pass.
-    frame = spark.sql(f"SELECT repeat('x', {limit - 10}) AS payload, map('Name', 'value') AS headers")
-    assert sentence in error_of(lambda: save(frame, nats_server, subject=unique))
+    headers = pa.array([[("Name", "value")]], pa.map_(pa.string(), pa.string()))
+    rows = pa.table({"payload": ["x" * (limit - 10)], "headers": headers})
+    assert sentence in sentence_of(lambda: write(nats_server, rows, subject=unique))
 
 
-def test_a_late_bad_row_says_how_many_rows_came_before(
-    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
-) -> None:
+def test_a_late_bad_row_says_how_many_rows_came_before(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique)
-    frame = spark.range(25_000).coalesce(1).selectExpr("if(id = 15000, NULL, 'x') AS payload")
-    error = error_of(lambda: save(frame, nats_server, stream=unique, subject=f"{unique}.x"))
+    rows = pa.table({"payload": ["x"] * 15_000 + [None] + ["x"] * 9_999})
+    error = sentence_of(lambda: write(nats_server, rows, stream=unique, subject=f"{unique}.x"))
     said = re.fullmatch(r".*row 15000 of the task .* is null; .*; the (\d+) rows before its batch were sent", error)
     assert said, error
     assert nats_py.stream_info(unique)["state"]["messages"] == int(said[1]) > 0
@@ -339,30 +397,28 @@ def test_a_full_stream_says_what_it_took(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
     nats_py.create_stream(unique, max_msgs=1234, discard="new")
-    error = error_of(lambda: save(texts(spark, 20_000), nats_server, stream=unique, subject=f"{unique}.x"))
+    frame = spark.range(20_000).coalesce(1).selectExpr("string(id) AS payload")
+    error = error_of(lambda: save(frame, nats_server, stream=unique, subject=f"{unique}.x"))
     assert f"stream '{unique}' refused row 1234 (subject '{unique}.x'): maximum messages exceeded" in error
     assert stored_and_unanswered(error) == (nats_py.stream_info(unique)["state"]["messages"], 0)
     assert [int(message.payload) for message in nats_py.read_stream(unique)] == list(range(1234))
 
 
-def test_a_subject_of_no_stream_is_named(
-    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
-) -> None:
+def test_a_subject_of_no_stream_is_named(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique)
-    frame = texts(spark, 10).selectExpr(f"if(payload = '4', 'nobody.{unique}', '{unique}.x') AS subject", "payload")
-    error = error_of(lambda: save(frame, nats_server, stream=unique))
+    subjects = [f"nobody.{unique}" if i == 4 else f"{unique}.x" for i in range(10)]
+    rows = texts(10).append_column("subject", pa.array(subjects))
+    error = sentence_of(lambda: write(nats_server, rows, stream=unique))
     assert f"refused row 4 (subject 'nobody.{unique}'): no stream listens on it" in error
     assert stored_and_unanswered(error) == (9, 0)
     assert nats_py.stream_info(unique)["state"]["messages"] == 9
 
 
-def test_a_subject_of_another_stream_is_named(
-    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
-) -> None:
+def test_a_subject_of_another_stream_is_named(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     mine, other = f"{unique}_MINE", f"{unique}_OTHER"
     nats_py.create_stream(mine)
     nats_py.create_stream(other)
-    error = error_of(lambda: save(texts(spark, 3), nats_server, stream=mine, subject=f"{other}.x"))
+    error = sentence_of(lambda: write(nats_server, texts(3), stream=mine, subject=f"{other}.x"))
     assert f"stream '{mine}' refused row 0 (subject '{other}.x'): another stream listens on it" in error
     assert "3 rows were refused in all" in error
     assert stored_and_unanswered(error) == (0, 0)
@@ -370,39 +426,46 @@ def test_a_subject_of_another_stream_is_named(
         assert nats_py.stream_info(stream)["state"]["messages"] == 0
 
 
-def test_a_missing_stream_is_said(spark: SparkSession, nats_server: Server, unique: str, tmp_path: Path) -> None:
+def test_a_missing_stream_is_said(spark: SparkSession, nats_server: Server, unique: str) -> None:
     sentence = f"StreamNotFoundError: the stream '{unique}' does not exist; create it, or set the option 'createStream'"
     assert error_of(nats(spark.read, nats_server, stream=unique).load().collect) == sentence
     streaming = nats(spark.readStream, nats_server, stream=unique).load().writeStream.format("noop")
     assert error_of(lambda: finish(streaming.start())) == sentence
-    assert error_of(lambda: save(texts(spark, 1), nats_server, stream=unique, subject="x")) == sentence
+    assert sentence_of(lambda: write(nats_server, texts(1), stream=unique, subject="x")) == sentence
 
 
 @pytest.mark.parametrize("retention", ["workqueue", "interest"])
 def test_streams_whose_messages_go_when_acknowledged_cannot_be_read(
-    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, retention: str
+    nats_server: Server, nats_py: NatsPy, unique: str, retention: str
 ) -> None:
     nats_py.create_stream(unique, retention=retention)
     sentence = f"UnsupportedStreamError: stream '{unique}' has {retention} retention: its messages are removed when"
-    assert error_of(nats(spark.read, nats_server, stream=unique).load().collect).startswith(sentence)
-    streaming = nats(spark.readStream, nats_server, stream=unique).load().writeStream.format("noop")
-    assert error_of(lambda: finish(streaming.start())).startswith(sentence)
+    assert sentence_of(batch_reader(nats_server, stream=unique).partitions).startswith(sentence)
+    assert sentence_of(stream_reader(nats_server, stream=unique).initialOffset).startswith(sentence)
 
 
-def test_a_configuration_that_the_server_refuses_is_said(spark: SparkSession, nats_server: Server, unique: str) -> None:
+def test_an_unsupported_stream_is_said_through_spark(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique, retention="workqueue")
+    error = error_of(nats(spark.read, nats_server, stream=unique).load().collect)
+    assert error.startswith(f"UnsupportedStreamError: stream '{unique}' has workqueue retention: its messages are")
+
+
+def test_a_configuration_that_the_server_refuses_is_said(nats_server: Server, unique: str) -> None:
     config = '{"subjects": ["x.>"], "num_replicas": 3}'
-    error = error_of(nats(spark.read, nats_server, stream=unique, createStream=config).load().collect)
+    error = sentence_of(lambda: read(nats_server, stream=unique, createStream=config))
     assert f"STREAM.CREATE.{unique} failed: " in error
     assert "replicas" in error
 
 
-def test_a_server_without_jetstream_says_how_to_have_it(spark: SparkSession, server_factory: ServerFactory) -> None:
+def test_a_server_without_jetstream_says_how_to_have_it(server_factory: ServerFactory) -> None:
     server = server_factory(jetstream=False)
     for action in (
-        nats(spark.read, server, stream="S").load().collect,
-        lambda: save(texts(spark, 1), server, stream="S", subject="x"),
+        lambda: read(server, stream="S"),
+        lambda: write(server, texts(1), stream="S", subject="x"),
     ):
-        error = error_of(action)
+        error = sentence_of(action)
         assert "JetStream" in error
         assert "not enabled" in error
 
@@ -415,10 +478,11 @@ def test_a_port_where_nobody_listens_is_said(spark: SparkSession, server_factory
     server.kill()
     frame = nats(spark.read, server, stream="S").load()
     streaming = nats(spark.readStream, server, stream="S").load().writeStream.format("noop")
+    rows = spark.range(1).selectExpr("string(id) AS payload")
     for action in (
         frame.collect,
         lambda: finish(streaming.start()),
-        lambda: save(texts(spark, 1), server, subject="x"),
+        lambda: save(rows, server, subject="x"),
     ):
         error = error_of(action)
         assert f"no NATS server could be reached (nats://127.0.0.1:{server.port}: Connection refused)" in error
@@ -440,43 +504,37 @@ def guarded(server_factory: ServerFactory) -> Server:
     return server
 
 
-def test_wrong_credentials_are_refused_and_not_repeated(spark: SparkSession, guarded: Server) -> None:
-    frame = texts(spark, 1)
+def test_wrong_credentials_are_refused_and_not_repeated(guarded: Server) -> None:
     for options in (
         {"user": "ann", "password": "wr0ngpass"},
         {"user": "ann"},
         {"token": "wr0ngpass"},
         {},
     ):
-        connection = {"servers": guarded.url, **options}
-        batch = spark.read.format("nats").options(stream="S", **connection).load()
-        write = frame.write.format("nats").options(stream="S", subject="S.x", **connection).mode("append")
-        for action in (batch.collect, write.save):
-            error = error_of(action)
-            assert "AuthorizationError: " in error
+        for action in (
+            lambda: read(guarded, stream="S", **options),  # noqa: B023
+            lambda: write(guarded, texts(1), stream="S", subject="S.x", **options),  # noqa: B023
+        ):
+            error = sentence_of(action)
+            assert error.startswith("AuthorizationError: ")
             assert "refused the credentials: Authorization Violation; check the options 'user'" in error
             assert "wr0ngpass" not in error
 
 
-def test_secrets_are_in_no_plan_and_no_progress(
-    spark: SparkSession, guarded: Server, capsys: pytest.CaptureFixture[str], tmp_path: Path
+@pytest.mark.parametrize(
+    ("options", "instead"),
+    [
+        ({"servers": "nats://ann:t0ps3cret@localhost"}, "use the options 'user' and 'password', or 'token'"),
+        ({"servers": "nats://t0ps3cret@localhost"}, "use the options 'user' and 'password', or 'token'"),
+        ({"nkeySeed": "t0ps3cret"}, "use 'nkeySeedFile', or 'nkeySeedSecret', which they hide"),
+    ],
+)
+def test_a_secret_that_sparks_plans_would_show_is_refused(
+    nats_server: Server, options: dict[str, str], instead: str
 ) -> None:
-    connection = {"servers": guarded.url, "user": "ann", "password": "t0ps3cret"}
-    frame = spark.read.format("nats").options(stream="S", **connection).load()
-    assert frame.count() == 1
-    frame.explain(True)
-    frame.explain("formatted")
-    source = spark.readStream.format("nats").options(stream="S", startingOffsets="earliest", **connection).load()
-    source.explain(True)
-    writer = source.select("payload").writeStream.format("nats").trigger(availableNow=True)
-    writer = writer.options(subject="elsewhere", checkpointLocation=str(tmp_path), **connection)
-    query = finish(writer.start())
-    query.explain(True)
-    said = capsys.readouterr().out + str(query.recentProgress) + repr(frame) + str(query.status)
-    assert "nats" in said
-    assert "t0ps3cret" not in said
-    checkpoint = [path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file()]
-    assert not any("t0ps3cret" in text for text in checkpoint)
+    error = sentence_of(lambda: source(nats_server, **{"stream": "S", **options}))
+    assert instead in error
+    assert "t0ps3cret" not in error
 
 
 @pytest.mark.parametrize(
@@ -510,8 +568,9 @@ def test_a_missing_permission_is_named(spark: SparkSession, server_factory: Serv
         error = error_of(nats(spark.read, server, stream="S", **login).load().collect)
         assert 'Permissions Violation for Publish to "$JS.API.CONSUMER.CREATE.S.' in error
         assert "the user lacks this permission" in error
+        frame = spark.range(3).coalesce(1).selectExpr("string(id) AS payload")
         for stream in ({"stream": "S"}, {}):
-            error = error_of(lambda: save(texts(spark, 3), server, subject="forbidden.x", **stream, **login))  # noqa: B023
+            error = error_of(lambda: save(frame, server, subject="forbidden.x", **stream, **login))  # noqa: B023
             assert 'Permissions Violation for Publish to "forbidden.x"' in error
         assert client.stream_info("S")["state"]["messages"] == 1
 

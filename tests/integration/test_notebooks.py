@@ -47,11 +47,14 @@ def outputs(notebook: nbformat.NotebookNode) -> list[Any]:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_the_notebook_runs_as_it_stands(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_notebook_runs_as_it_stands(
+    spark_environment: dict[str, str], path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
     nbformat.validate(notebook)  # type: ignore[no-untyped-call]
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", spark_environment["JDK_JAVA_OPTIONS"])
     monkeypatch.setenv("PATH", os.pathsep.join(p for p in os.get_exec_path() if p != str(Path(sys.executable).parent)))
 
     execute(notebook, tmp_path)

@@ -16,12 +16,21 @@ from pyspark.sql.types import BinaryType, StructType
 from spark_nats.errors import PermissionsError, PublishError
 from spark_nats.options import parse_read, parse_write
 from spark_nats.sink.writers import NatsWriter
-from spark_nats.source.stream.readers import NatsStreamReader
-from tests.integration.support import error_of, finish
+from spark_nats.source.readers import NatsStreamReader
+from tests.integration.support import (
+    Query,
+    error_of,
+    finish,
+    read,
+    read_payloads,
+    sentence_of,
+    stream_reader,
+    write,
+)
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import ServerFactory
 
-pytestmark = pytest.mark.timeout(150)  # most of it is for the first test, which starts Spark
+pytestmark = pytest.mark.timeout(150)
 
 README = Path(__file__).parents[2] / "README.md"
 INBOX = "_INBOX_spark.>"
@@ -135,20 +144,20 @@ def test_making_a_stream_needs_one_permission_more(server_factory: ServerFactory
     write_as(server.url, "creator", LISTEN)
 
 
-def test_core_nats_needs_its_subjects_only(spark: SparkSession, server_factory: ServerFactory) -> None:
+def test_core_nats_needs_its_subjects_only(server_factory: ServerFactory) -> None:
     server = server_factory(users(user("reader", [], ("a.>",)), user("writer", ["a.x"], ())))
-    connection = {"servers": server.url, "password": "pw"}
-    rows = spark.range(3).selectExpr("string(id) AS payload")
+    rows = pa.table({"payload": ["0", "1", "2"]})
     with NatsPy(server.url, user="admin", password="pw") as client, client.collect("a.>") as collected:
-        write = rows.write.format("nats").options(user="writer", subject="a.x", **connection).mode("append")
-        write.save()
+        write(server, rows, user="writer", password="pw", subject="a.x")
         assert len(collected.wait(3)) == 3
-        forbidden = rows.write.format("nats").options(user="writer", subject="b.x", **connection).mode("append")
-        assert 'Permissions Violation for Publish to "b.x"' in error_of(forbidden.save)
+        error = sentence_of(lambda: write(server, rows, user="writer", password="pw", subject="b.x"))
+        assert 'Permissions Violation for Publish to "b.x"' in error
 
-    read = spark.read.format("nats").options(user="reader", readTimeout="100ms", **connection)
-    assert read.option("subject", "a.x").load().count() == 0
-    assert 'Permissions Violation for Subscription to "b.x"' in error_of(read.option("subject", "b.x").load().count)
+    reader = {"user": "reader", "password": "pw", "readTimeout": "100ms"}
+    assert read(server, subject="a.x", **reader) == []
+    assert 'Permissions Violation for Subscription to "b.x"' in sentence_of(
+        lambda: read(server, subject="b.x", **reader)
+    )
 
 
 ACCOUNTS = """
@@ -194,9 +203,7 @@ def test_an_account_reads_and_writes_a_stream_of_another(
     assert "not enabled" in error
 
 
-def test_a_stream_of_the_hub_is_read_and_written_through_a_leaf(
-    spark: SparkSession, server_factory: ServerFactory, tmp_path: Path
-) -> None:
+def test_a_stream_of_the_hub_is_read_and_written_through_a_leaf(server_factory: ServerFactory) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     hub = server_factory(f'jetstream {{ domain: hub }}\nleafnodes {{ listen: "127.0.0.1:{port}" }}')
@@ -213,6 +220,11 @@ def test_a_stream_of_the_hub_is_read_and_written_through_a_leaf(
                 return False
 
         wait_until(the_hub_answers, timeout=20)
-    round_trip(spark, {"servers": leaf.url, "stream": "ORDERS", "domain": "hub"}, tmp_path)
+    there = {"stream": "ORDERS", "domain": "hub"}
+    subjects, payloads = [f"orders.{i % 7}" for i in range(1000)], [str(i) for i in range(1000)]
+    write(leaf, pa.table({"subject": subjects, "payload": payloads}), createStream=LISTEN, **there)
+    assert read_payloads(leaf, minPartitions=2, **there) == [text.encode() for text in payloads]
+    query = Query(stream_reader(leaf, startingOffsets="earliest", subject="orders.3", **there))
+    assert [row["sequence"] for row in query.rows(143)] == list(range(4, 1001, 7))
     with NatsPy(hub.url) as client:
-        assert client.stream_info("ORDERS")["state"]["messages"] == 1143
+        assert client.stream_info("ORDERS")["state"]["messages"] == 1000

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,22 @@ import pyarrow.compute as pc
 import pytest
 from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import col, expr, input_file_name, spark_partition_id
+from pyspark.sql.functions import col, expr, input_file_name, lit, spark_partition_id
 from pyspark.sql.types import StructType
 
 from spark_nats import NatsDataSource
-from spark_nats.options import parse_read
 from spark_nats.protocol.messages import Messages
-from spark_nats.source.stream.readers import NatsReader
-from tests.integration.support import finish, monitoring, nats
+from tests.integration.support import (
+    MESSAGE,
+    SEQUENCE,
+    batch_reader,
+    finish,
+    monitoring,
+    nats,
+    read,
+    read_payloads,
+    stream_reader,
+)
 from tests.nats_py import Headers, NatsPy, wait_until
 from tests.servers import Server, ServerFactory
 
@@ -118,39 +127,66 @@ def chosen(corpus: Corpus, region: str | None) -> tuple[dict[str, Any], pa.Table
 @LAYOUTS
 @FILTERS
 def test_a_batch_reads_what_was_sent(
-    spark: SparkSession,
-    nats_server: Server,
-    corpus: Corpus,
-    layout: dict[str, Any],
-    partitions: int,
-    region: str | None,
+    nats_server: Server, corpus: Corpus, layout: dict[str, Any], partitions: int, region: str | None
 ) -> None:
     only, expected = chosen(corpus, region)
-    frame = nats(spark.read, nats_server, stream=corpus.stream, **layout, **only).load()
-    actual = frame.withColumn("partition", spark_partition_id()).toArrow()
-    assert_in_order(actual["sequence"], actual["partition"], partitions)
+    reader = batch_reader(nats_server, MESSAGE, stream=corpus.stream, **layout, **only)
+    actual = read_parts(reader, reader.partitions())
+    assert_in_order(actual["sequence"], actual["part"], partitions)
     assert_same_rows(actual, expected)
 
 
 @LAYOUTS
 @FILTERS
 def test_a_streaming_query_reads_what_was_sent(
-    spark: SparkSession,
-    nats_server: Server,
-    corpus: Corpus,
-    tmp_path: Path,
-    layout: dict[str, Any],
-    partitions: int,
-    region: str | None,
+    nats_server: Server, corpus: Corpus, layout: dict[str, Any], partitions: int, region: str | None
 ) -> None:
     only, expected = chosen(corpus, region)
-    source = nats(spark.readStream, nats_server, stream=corpus.stream, startingOffsets="earliest", **layout, **only)
-    writer = source.load().writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    options = {"stream": corpus.stream, "startingOffsets": "earliest", **layout, **only}
+    reader = stream_reader(nats_server, MESSAGE, **options)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    actual = read_parts(reader, reader.partitions(start, end))
+    assert_in_order(actual["sequence"], actual["part"], partitions)
+    assert_same_rows(actual, expected)
+
+
+def read_parts(reader: Any, partitions: list[Any]) -> pa.Table:
+    """The rows of partitions, and the number of its partition in each."""
+    batches = [
+        batch.append_column("part", pa.repeat(number, batch.num_rows))
+        for number, partition in enumerate(partitions)
+        for batch in reader.read(partition)
+    ]
+    return pa.Table.from_batches(batches)
+
+
+def test_spark_reads_a_batch_of_several_partitions_as_it_was_sent(
+    spark: SparkSession, nats_server: Server, corpus: Corpus
+) -> None:
+    frame = nats(spark.read, nats_server, stream=corpus.stream, minPartitions=7).load()
+    actual = frame.withColumn("partition", spark_partition_id()).toArrow()
+    assert_in_order(actual["sequence"], actual["partition"], 7)
+    assert_same_rows(actual, corpus.rows)
+
+
+def test_spark_reads_a_stream_of_several_partitions_as_it_was_sent(
+    spark: SparkSession, nats_server: Server, corpus: Corpus, tmp_path: Path
+) -> None:
+    only, expected = chosen(corpus, "eu")
+    options = {"stream": corpus.stream, "startingOffsets": "earliest", "maxRecordsPerPartition": 15_000, **only}
+    writer = nats(spark.readStream, nats_server, **options).load().writeStream
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
     finish(writer.trigger(availableNow=True).start(str(tmp_path / "rows"), format="parquet"))
     # A task writes one file, in the order in which it reads.
     actual = spark.read.parquet(str(tmp_path / "rows")).withColumn("file", input_file_name()).toArrow()
-    assert_in_order(actual["sequence"], actual["file"], partitions)
+    assert_in_order(actual["sequence"], actual["file"], 7)
     assert_same_rows(actual, expected)
+
+
+def texts(server: Server, **options: Any) -> list[str]:
+    """The payloads of a batch that is read without Spark."""
+    return [payload.decode() for payload in read_payloads(server, **options)]
 
 
 # Small streams from here on
@@ -167,7 +203,6 @@ def payloads(frame: DataFrame) -> list[str]:
     return [bytes(row.payload).decode() for row in frame.collect()]
 
 
-@pytest.mark.docker
 def test_every_column_is_what_nats_py_sees(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
@@ -179,8 +214,21 @@ def test_every_column_is_what_nats_py_sees(
     frame = nats(spark.read, nats_server, stream=unique).load()
     schema = "subject STRING, reply STRING, headers MAP<STRING, ARRAY<STRING>>, payload BINARY, stream STRING, "
     assert_df_equality(frame.drop("timestamp"), spark.createDataFrame(seen, schema + "sequence BIGINT"))
-    assert frame.schema == StructType.fromDDL(schema + "sequence BIGINT, timestamp TIMESTAMP")
+    assert frame.schema == StructType.fromDDL(schema + "sequence BIGINT, timestamp TIMESTAMP") == MESSAGE
     assert [row.timestamp for row in frame.collect()] == [stored_at(nats_py, unique, i) for i in (1, 2, 3)]
+
+
+@pytest.mark.docker
+def test_every_column_of_a_row_is_what_nats_py_sees(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique)
+    nats_py.publish_acked(
+        [(f"{unique}.a", b"first"), (f"{unique}.b", b"", {"One": "1", "Two": ["a", "b: c"]}), (f"{unique}.c", b"\xff")]
+    )
+    seen = [(m.subject, None, m.headers, m.payload, m.stream, m.sequence) for m in nats_py.read_stream(unique)]
+    rows = read(nats_server, stream=unique)
+    assert [tuple(dict(row[name]) if name == "headers" else row[name] for name in COLUMNS) for row in rows] == seen
+    times = [row["timestamp"].astimezone(UTC).replace(tzinfo=None) for row in rows]
+    assert times == [stored_at(nats_py, unique, i) for i in (1, 2, 3)]
 
 
 def stored_at(client: NatsPy, stream: str, sequence: int) -> datetime:
@@ -207,10 +255,7 @@ def test_columns_that_nobody_asked_for_are_not_built(
     publish(nats_py, unique, 2)
     for costly in ("headers", "payloads", "subjects"):
         monkeypatch.delattr(Messages, costly)
-    options = parse_read({"servers": nats_server.url, "stream": unique}, streaming=False)
-    reader = NatsReader(options, StructType.fromDDL("sequence BIGINT"))
-    batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
-    assert pa.Table.from_batches(batches).to_pydict() == {"sequence": [1, 2]}
+    assert read(nats_server, SEQUENCE, stream=unique) == [{"sequence": 1}, {"sequence": 2}]
 
 
 def test_a_count_needs_no_columns(spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str) -> None:
@@ -218,51 +263,42 @@ def test_a_count_needs_no_columns(spark: SparkSession, nats_server: Server, nats
     assert nats(spark.read, nats_server, stream=unique, minPartitions=3).load().count() == 25
 
 
-def test_several_streams_are_one_dataframe(
-    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
-) -> None:
+def test_several_streams_are_one_dataframe(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     publish(nats_py, f"{unique}_1", 30)
     publish(nats_py, f"{unique}_2", 20)
-    frame = nats(spark.read, nats_server, stream=f"{unique}_1, {unique}_2", minPartitions=4).load()
-    rows = [(row.stream, row.sequence, bytes(row.payload)) for row in frame.collect()]
+    found = read(nats_server, stream=f"{unique}_1, {unique}_2", minPartitions=4)
+    rows = [(row["stream"], row["sequence"], row["payload"]) for row in found]
     expected = [(f"{unique}_{n}", i, b"%d" % i) for n, size in ((1, 30), (2, 20)) for i in range(1, size + 1)]
     assert sorted(rows) == expected
 
 
-def test_several_filters_are_one_selection(
-    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
-) -> None:
+def test_several_filters_are_one_selection(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique)
     nats_py.publish_acked([(f"{unique}.{'abc'[i % 3]}.x", b"%d" % i) for i in range(12)])
-    frame = nats(spark.read, nats_server, stream=unique, subject=f"{unique}.a.>, {unique}.c.*").load()
-    assert payloads(frame) == ["0", "2", "3", "5", "6", "8", "9", "11"]
-    nothing = nats(spark.read, nats_server, stream=unique, subject=f"{unique}.d.>").load()
-    assert payloads(nothing) == []
+    found = texts(nats_server, stream=unique, subject=f"{unique}.a.>, {unique}.c.*")
+    assert found == ["0", "2", "3", "5", "6", "8", "9", "11"]
+    assert texts(nats_server, stream=unique, subject=f"{unique}.d.>") == []
 
 
-def test_offsets_say_where_to_begin_and_to_end(
-    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
-) -> None:
+def test_offsets_say_where_to_begin_and_to_end(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     first, second = f"{unique}_1", f"{unique}_2"
     publish(nats_py, first, 9)
     publish(nats_py, second, 4)
 
-    def read(**options: str) -> list[tuple[str, int]]:
-        frame = nats(spark.read, nats_server, stream=f"{first},{second}", **options).load()
-        return sorted((row.stream, row.sequence) for row in frame.collect())
+    def found(**options: str) -> list[tuple[str, int]]:
+        rows = read(nats_server, stream=f"{first},{second}", **options)
+        return sorted((row["stream"], row["sequence"]) for row in rows)
 
     everything = [(first, i) for i in range(1, 10)] + [(second, i) for i in range(1, 5)]
-    assert read() == everything
-    assert read(startingOffsets="earliest", endingOffsets="latest") == everything
-    assert read(
+    assert found() == everything
+    assert found(startingOffsets="earliest", endingOffsets="latest") == everything
+    assert found(
         startingOffsets=f'{{"{first}": 3, "{second}": "earliest"}}', endingOffsets=f'{{"{first}": 6, "{second}": 3}}'
     ) == [(first, 3), (first, 4), (first, 5), (second, 1), (second, 2)]
-    assert read(startingOffsets=f'{{"{first}": 10, "{second}": 4}}') == [(second, 4)]  # 10 is the next to be stored
+    assert found(startingOffsets=f'{{"{first}": 10, "{second}": 4}}') == [(second, 4)]  # 10 is the next to be stored
 
 
-def test_times_say_where_to_begin_and_to_end(
-    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
-) -> None:
+def test_times_say_where_to_begin_and_to_end(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique)
     bounds = []
     for i in range(4):
@@ -271,43 +307,48 @@ def test_times_say_where_to_begin_and_to_end(
         wait_until(lambda: time.time() * 1000 > bounds[-1] + 1)
     iso = [datetime.fromtimestamp(bound / 1000, UTC) for bound in bounds]
 
-    def read(**options: str | int) -> list[str]:
-        return payloads(nats(spark.read, nats_server, stream=unique, **options).load())
+    def found(**options: str | int) -> list[str]:
+        return texts(nats_server, stream=unique, **options)
 
-    assert read(startingTimestamp=bounds[0]) == ["1", "2", "3"]
-    assert read(endingTimestamp=bounds[1]) == ["0", "1"]
-    assert read(startingTimestamp=bounds[0], endingTimestamp=bounds[2]) == ["1", "2"]
-    assert read(startingTimestamp=iso[1].isoformat()) == ["2", "3"]
-    assert read(startingTimestamp=iso[2].astimezone(timezone(timedelta(hours=-5))).isoformat()) == ["3"]
-    assert read(startingTimestamp=bounds[3]) == []
-    assert read(endingTimestamp="1999-12-31T00:00:00Z") == []
+    assert found(startingTimestamp=bounds[0]) == ["1", "2", "3"]
+    assert found(endingTimestamp=bounds[1]) == ["0", "1"]
+    assert found(startingTimestamp=bounds[0], endingTimestamp=bounds[2]) == ["1", "2"]
+    assert found(startingTimestamp=iso[1].isoformat()) == ["2", "3"]
+    assert found(startingTimestamp=iso[2].astimezone(timezone(timedelta(hours=-5))).isoformat()) == ["3"]
+    assert found(startingTimestamp=bounds[3]) == []
+    assert found(endingTimestamp="1999-12-31T00:00:00Z") == []
     exact = stored_at(nats_py, unique, 2)
-    assert read(startingTimestamp=exact.isoformat(), endingTimestamp=bounds[1]) == ["1"]
+    assert found(startingTimestamp=exact.isoformat(), endingTimestamp=bounds[1]) == ["1"]
 
 
-def test_messages_that_were_deleted_are_left_out(
+def test_offsets_and_times_are_options_of_spark(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
+    publish(nats_py, unique, 9)
+    offsets = {"startingOffsets": f'{{"{unique}": 3}}', "endingOffsets": f'{{"{unique}": 6}}'}
+    assert payloads(nats(spark.read, nats_server, stream=unique, **offsets).load()) == ["3", "4", "5"]
+    times = {"startingTimestamp": stored_at(nats_py, unique, 8).isoformat(), "endingTimestamp": "9999-12-31"}
+    assert payloads(nats(spark.read, nats_server, stream=unique, **times).load()) == ["8", "9"]
+
+
+def test_messages_that_were_deleted_are_left_out(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     publish(nats_py, unique, 40)
     gone = {2, 3, 4, 17, 20, 21, 39}
     for sequence in gone:
         nats_py.delete_message(unique, sequence)
     left = [str(i) for i in range(1, 41) if i not in gone]
-    assert payloads(nats(spark.read, nats_server, stream=unique).load()) == left
+    assert texts(nats_server, stream=unique) == left
     # some of these partitions hold no message at all, others end with a deleted one
-    assert payloads(nats(spark.read, nats_server, stream=unique, maxRecordsPerPartition=2).load()) == left
+    assert texts(nats_server, stream=unique, maxRecordsPerPartition=2) == left
     odd = [i for i in left if int(i) % 2]
-    frame = nats(spark.read, nats_server, stream=unique, subject=f"{unique}.a", maxRecordsPerPartition=2).load()
-    assert payloads(frame) == odd
+    assert texts(nats_server, stream=unique, subject=f"{unique}.a", maxRecordsPerPartition=2) == odd
 
 
-def test_the_end_of_a_stream_may_be_deleted(
-    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
-) -> None:
+def test_the_end_of_a_stream_may_be_deleted(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     publish(nats_py, unique, 10)
     for sequence in (9, 10):
         nats_py.delete_message(unique, sequence)
-    assert payloads(nats(spark.read, nats_server, stream=unique).load()) == [str(i) for i in range(1, 9)]
+    assert texts(nats_server, stream=unique) == [str(i) for i in range(1, 9)]
     assert nats_py.consumers(unique) == []
 
 
@@ -316,23 +357,22 @@ def test_an_empty_stream_has_no_rows(spark: SparkSession, nats_server: Server, n
     publish(nats_py, f"{unique}_PURGED", 5)
     nats_py.purge_stream(f"{unique}_PURGED")
     for stream in (f"{unique}_NEW", f"{unique}_PURGED"):
-        frame = nats(spark.read, nats_server, stream=stream, minPartitions=3).load()
-        assert frame.collect() == []
-        assert frame.count() == 0
+        assert read(nats_server, stream=stream, minPartitions=3) == []
+    frame = nats(spark.read, nats_server, stream=f"{unique}_NEW", minPartitions=3).load()
+    assert frame.collect() == []
+    assert frame.count() == 0
 
 
-def test_a_missing_stream_is_made_if_so_asked(
-    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
-) -> None:
+def test_a_missing_stream_is_made_if_so_asked(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     simple, configured = f"{unique}_1", f"{unique}_2"
     options = {"stream": simple, "subject": f"{simple}.>", "createStream": True}
-    assert payloads(nats(spark.read, nats_server, **options).load()) == []
+    assert texts(nats_server, **options) == []
     assert nats_py.stream_info(simple)["config"]["subjects"] == [f"{simple}.>"]
     nats_py.publish_acked([(f"{simple}.a", b"kept")])
-    assert payloads(nats(spark.read, nats_server, **options).load()) == ["kept"]  # not made again
+    assert texts(nats_server, **options) == ["kept"]  # not made again
 
     config = f'{{"subjects": ["{configured}.x"], "storage": "memory", "max_msgs": 7}}'
-    nats(spark.read, nats_server, stream=configured, createStream=config).load().collect()
+    assert read(nats_server, stream=configured, createStream=config) == []
     made = nats_py.stream_info(configured)["config"]
     assert (made["subjects"], made["storage"], made["max_msgs"]) == ([f"{configured}.x"], "memory", 7)
 
@@ -367,12 +407,10 @@ def test_option_names_are_case_insensitive(
     assert payloads(spark.read.format("nats").options(**options).load()) == ["3"]
 
 
-def test_the_first_server_that_answers_is_used(
-    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
-) -> None:
+def test_the_first_server_that_answers_is_used(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     expected = publish(nats_py, unique, 2)
     servers = f"nats://127.0.0.1:1,{nats_server.url}"
-    assert payloads(spark.read.format("nats").options(servers=servers, stream=unique).load()) == expected
+    assert [payload.decode() for payload in read_payloads(servers, stream=unique)] == expected
 
 
 @pytest.fixture
@@ -417,29 +455,44 @@ CONDITIONS = {
 
 
 @pytest.fixture(scope="module")
-def narrow(nats_server: Server) -> Iterator[tuple[str, list[datetime]]]:
-    """A stream of 50 messages on six subjects, and when each was stored."""
+def narrow(nats_server: Server, spark: SparkSession) -> Iterator[tuple[str, list[datetime], DataFrame]]:
+    """A stream of 50 messages on six subjects, when each was stored, and its rows as they are read without filters.
+
+    The rows are those for each of `NARROWED`, with its number.
+    """
     stream = "NARROW"
     with NatsPy(nats_server.url) as client:
         client.create_stream(stream)
         for i in range(50):  # one by one, so that each has its own microsecond
             client.publish_acked([(f"{stream}.{'ab'[i % 2]}.{i % 3}", b"%d" % i)])
-        yield stream, [stored_at(client, stream, i) for i in range(1, 51)]
+        plain = narrowed(spark, nats_server, stream).cache()
+        assert plain.count() > 100
+        yield stream, [stored_at(client, stream, i) for i in range(1, 51)], plain
+        plain.unpersist()
         client.delete_stream(stream)
+
+
+NARROWED = ({}, {"minPartitions": 3}, {"subject": "NARROW.*.1,NARROW.*.2"})
+
+
+def narrowed(spark: SparkSession, server: Server, stream: str, **options: Any) -> DataFrame:
+    """The stream as it is read with each of `NARROWED`, in one DataFrame."""
+    frames = [
+        nats(spark.read, server, stream=stream, **options, **more).load().withColumn("number", lit(number))
+        for number, more in enumerate(NARROWED)
+    ]
+    return reduce(DataFrame.unionAll, frames)
 
 
 @pytest.mark.parametrize("condition", CONDITIONS)
 @pytest.mark.usefixtures("pushdown")
 def test_pushed_filters_change_no_rows(
-    spark: SparkSession, nats_server: Server, narrow: tuple[str, list[datetime]], condition: str
+    spark: SparkSession, nats_server: Server, narrow: tuple[str, list[datetime], DataFrame], condition: str
 ) -> None:
-    stream, times = narrow
+    stream, times, plain = narrow
     where = CONDITIONS[condition](stream, times)
-    subject = f"{stream}.*.1,{stream}.*.2"
-    for options in ({}, {"minPartitions": 3}, {"subject": subject}):
-        plain = nats(spark.read, nats_server, stream=stream, **options).load().where(where)
-        pushed = nats(spark.read, nats_server, stream=stream, filterPushdown=True, **options).load().where(where)
-        assert_df_equality(pushed, plain)
+    pushed = narrowed(spark, nats_server, stream, filterPushdown=True)
+    assert_df_equality(pushed.where(where), plain.where(where))
 
 
 @pytest.mark.usefixtures("pushdown")
@@ -465,8 +518,8 @@ def test_messages_as_large_as_the_server_allows_are_read(spark: SparkSession, se
     with NatsPy(server.url) as client:
         client.create_stream("LARGE")
         client.publish_acked([("LARGE.x", bytes([65 + i]) * size) for i, size in enumerate(sizes)])
-    for options in ({}, {"subject": "LARGE.*"}):
-        rows = nats(spark.read, server, stream="LARGE", **options).load().collect()
-        assert [(len(row.payload), set(row.payload)) for row in rows] == [
-            (size, {65 + i} if size else set()) for i, size in enumerate(sizes)
-        ]
+    expected = [(size, {65 + i} if size else set()) for i, size in enumerate(sizes)]
+    rows = nats(spark.read, server, stream="LARGE").load().collect()
+    assert [(len(row.payload), set(row.payload)) for row in rows] == expected
+    payloads = read_payloads(server, stream="LARGE", subject="LARGE.*")
+    assert [(len(payload), set(payload)) for payload in payloads] == expected

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,11 +15,11 @@ from spark_nats.sink.message_ids import MessageIds
 from spark_nats.sink.writers import write_partition
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Server
-from tests.spark_session import SPARK_ENVIRONMENT
+from tests.spark_session import SparkApplication
 
 QUERY = "3f81c09a-6f2e-4b6c-9d55-0a1b2c3d4e5f"
 Row = tuple[str, bytes]
-pytestmark = pytest.mark.timeout(150)  # most of it is for the test that starts Spark
+pytestmark = pytest.mark.timeout(150)
 
 
 def rows_of(stream: str, count: int) -> list[Row]:
@@ -98,21 +95,15 @@ def test_rows_that_move_to_other_partitions_may_be_doubled_and_are_not_lost(
 
 
 SCRIPT = """
-import sys, time
+import time
 from pyspark import TaskContext
-from pyspark.sql import SparkSession
 from spark_nats.client import ConnectionOptions, connect, parse_servers
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.streams import stream_info
 
-url, stream = sys.argv[1:]
-spark = (
-    SparkSession.builder.master("local[2,4]")  # a task may fail three times
-    .config("spark.ui.enabled", False)
-    .config("spark.sql.adaptive.enabled", False)  # which would put these few rows into one partition
-    .config("spark.sql.execution.arrow.maxRecordsPerBatch", 50)
-    .getOrCreate()
-)
+url, stream, folder = arguments
+spark.conf.set("spark.sql.adaptive.enabled", False)  # which would put these few rows into one partition
+spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 50)
 
 def stored():
     with connect(options_for(url)) as connection:
@@ -128,35 +119,27 @@ def in_another_order(batches):
     deadline = time.monotonic() + 60
     while not stored() and time.monotonic() < deadline:
         time.sleep(0.1)
-    raise InterruptedError(f"{stored()} rows are stored")
+    with open(folder + "/failed", "a") as failed:
+        failed.write(f"{stored()}\\n")
+    raise InterruptedError
 
 rows = spark.range(4000).selectExpr(
     f"concat('{stream}.', id % 7) AS subject", "rpad(string(id div 2), 500, '.') AS payload"
 )
 rows = rows.repartition(2).mapInArrow(in_another_order, rows.schema)
 rows.write.format("nats").options(servers=url, stream=stream, deduplicate=True).mode("append").save()
-spark.stop()
 """
 
 
 @pytest.mark.slow
 def test_spark_runs_a_failed_task_again_behind_a_shuffle_and_nothing_is_lost_or_doubled(
-    nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
+    spark_application: SparkApplication, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
 ) -> None:
     nats_py.create_stream(unique)
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
-    done = subprocess.run(
-        [sys.executable, str(script), nats_server.url, unique],
-        env={**os.environ, **SPARK_ENVIRONMENT},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=140,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr[-5000:]
-    assert "InterruptedError" in done.stderr, "no task failed"
-    assert "InterruptedError: 0 rows" not in done.stderr, "a task failed before it had written anything"
+    with spark_application.run(SCRIPT, nats_server.url, unique, str(tmp_path)):
+        pass
+    stored_before_a_failure = [int(line) for line in (tmp_path / "failed").read_text().splitlines()]
+    assert len(stored_before_a_failure) >= 1, "no task failed"
+    assert 0 not in stored_before_a_failure, "a task failed before it had written anything"
     expected = Counter((f"{unique}.{i % 7}", f"{i // 2}".ljust(500, ".").encode()) for i in range(4000))
     assert stored(nats_py, unique) == expected

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import shutil
 import subprocess
@@ -12,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-import pyspark
 import pytest
 from pyspark.sql.types import BinaryType, StringType, StructType
 
@@ -27,7 +25,6 @@ from spark_nats.protocol.api import Api
 from tests.certificates import Certificates
 from tests.operator_mode import Key, OperatorMode
 from tests.servers import ServerFactory
-from tests.spark_session import SPARK_ENVIRONMENT
 
 SCRIPT = """
 import json, os, shutil, sys
@@ -36,9 +33,10 @@ from spark_nats.client import connect
 from spark_nats.jetstream import JetStream
 from spark_nats.options import parse
 
-master, directory, logins = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+directory, logins = sys.argv[1], json.loads(sys.argv[2])
 spark = (
-    SparkSession.builder.master(master).config("spark.ui.enabled", False)
+    SparkSession.builder.master("local-cluster[2,1,1024]").config("spark.ui.enabled", False)
+    .config("spark.sql.shuffle.partitions", 2)
     .config("spark.eventLog.enabled", True).config("spark.eventLog.dir", sys.path[0] + "/events")
     .config("spark.eventLog.compress", False)
     .config("spark.executor.extraJavaOptions", f"-Dlog4j2.configurationFile=file:{sys.path[0]}/log4j2.properties")
@@ -71,8 +69,7 @@ for kept_login, batch, query in queries:
     elsewhere.write.format("nats").options(**kept_login).mode("append").save()
 executors = os.environ["SPARK_HOME"] + "/work/" + spark.sparkContext.applicationId  # what they have said
 spark.stop()
-if master.startswith("local-cluster"):
-    shutil.move(executors, sys.path[0] + "/executors")
+shutil.move(executors, sys.path[0] + "/executors")
 """
 
 LOG_EVERYTHING = """
@@ -86,7 +83,9 @@ appender.all.layout.pattern = %d %p %c: %m%n%ex
 """
 
 
-def run(master: str, logins: list[tuple[dict[str, str], dict[str, str]]], tmp_path: Path, files: Path) -> str:
+def run(
+    logins: list[tuple[dict[str, str], dict[str, str]]], tmp_path: Path, files: Path, environment: dict[str, str]
+) -> str:
     """Make the streams, run the script, and return all that it and Spark have said.
 
     A login is two of them: the first one's files are gone after load(), the other is for what comes later.
@@ -101,8 +100,8 @@ def run(master: str, logins: list[tuple[dict[str, str], dict[str, str]]], tmp_pa
     script.write_text(SCRIPT)
     (home / "log4j2.properties").write_text(LOG_EVERYTHING)
     done = subprocess.run(
-        [sys.executable, str(script), master, str(files), json.dumps(logins)],
-        env={**os.environ, **SPARK_ENVIRONMENT, "SPARK_HOME": str(Path(pyspark.__file__).parent)},
+        [sys.executable, str(script), str(files), json.dumps(logins)],
+        env=environment,
         cwd=home,
         capture_output=True,
         text=True,
@@ -116,14 +115,14 @@ def run(master: str, logins: list[tuple[dict[str, str], dict[str, str]]], tmp_pa
     return said
 
 
-def assert_nothing_leaks(secrets: list[str], said: str, home: Path, *others: str) -> None:
+def assert_nothing_leaks(secrets: list[str], said: str, home: Path) -> None:
     """Look for secrets in what was said and in every file that was left, byte for byte.
 
-    Files of the checkpoint and of the event log must be among them, and those of `others`.
+    Files of the checkpoint, of the event log and of the executors must be among them.
     """
     left = {str(path.relative_to(home)): path.read_bytes() for path in home.rglob("*") if path.is_file()}
     kinds = {name.split("/")[0].rstrip("0123456789") for name in left}
-    assert {"checkpoint", "events", *others} <= kinds
+    assert {"checkpoint", "events", "executors"} <= kinds
     assert any(b"SparkListenerSQLExecutionStart" in content for content in left.values())
     left["what was said"] = said.encode()
     for secret in secrets:
@@ -159,14 +158,27 @@ def locked(server_factory: ServerFactory, tmp_path: Path) -> Locked:
 
 
 @pytest.mark.slow
-def test_files_are_read_on_the_driver_and_reach_executors_as_their_contents(locked: Locked, tmp_path: Path) -> None:
-    files, kept = tmp_path / "files", tmp_path / "kept"
+def test_files_are_read_on_the_driver_and_secrets_are_in_no_log_no_plan_no_event_and_no_checkpoint(
+    spark_environment: dict[str, str], server_factory: ServerFactory, locked: Locked, tmp_path: Path
+) -> None:
+    files, kept, key = tmp_path / "files", tmp_path / "kept", Key()
     shutil.copytree(files, kept)
-    secrets = locked.secrets()
+    secrets = [*locked.secrets(), "t0ps3cretPassword", "t0ps3cretToken", key.seed]
     kept_login = {name: value.replace(str(files), str(kept)) for name, value in locked.login.items()}
-    said = run("local-cluster[2,1,1024]", [(locked.login, kept_login)], tmp_path, files)
+
+    def login(config: str, **options: str) -> tuple[dict[str, str], dict[str, str]]:
+        one = {"servers": server_factory(f"authorization {{ {config} }}").url, **options}
+        return one, one
+
+    logins = [
+        (locked.login, kept_login),
+        login('user: ann, password: "t0ps3cretPassword"', user="ann", password="t0ps3cretPassword"),
+        login('token: "t0ps3cretToken"', token="t0ps3cretToken"),
+        login(f"users: [ {{nkey: {key.public}}} ]", nkeySeedSecret=key.seed),
+    ]
+    said = run(logins, tmp_path, files, spark_environment)
     assert not files.exists()
-    assert_nothing_leaks(secrets, said, tmp_path / "home", "executors")
+    assert_nothing_leaks(secrets, said, tmp_path / "home")
     assert "DEBUG" in (tmp_path / "home/executors/0/stderr").read_text()
 
 
@@ -179,24 +191,4 @@ def test_a_task_that_writes_needs_no_files_either(locked: Locked, tmp_path: Path
     on_executor = pickle.loads(pickle.dumps(writer))
     on_executor.write(iter([pa.RecordBatch.from_pydict({"subject": ["S.x"], "payload": [b"1"]})]))
     with connect(connection) as client:
-        assert JetStream(client).request(Api.STREAM_INFO, "S")["state"]["messages"] == 1
-
-
-@pytest.mark.slow
-def test_secrets_in_options_are_in_no_log_no_plan_no_event_and_no_checkpoint(
-    server_factory: ServerFactory, tmp_path: Path
-) -> None:
-    key = Key()
-    (tmp_path / "files").mkdir()
-
-    def login(config: str, **options: str) -> tuple[dict[str, str], dict[str, str]]:
-        one = {"servers": server_factory(f"authorization {{ {config} }}").url, **options}
-        return one, one
-
-    logins = [
-        login('user: ann, password: "t0ps3cretPassword"', user="ann", password="t0ps3cretPassword"),
-        login('token: "t0ps3cretToken"', token="t0ps3cretToken"),
-        login(f"users: [ {{nkey: {key.public}}} ]", nkeySeedSecret=key.seed),
-    ]
-    said = run("local[2]", logins, tmp_path, tmp_path / "files")
-    assert_nothing_leaks(["t0ps3cretPassword", "t0ps3cretToken", key.seed], said, tmp_path / "home")
+        assert JetStream(client).request("STREAM.INFO.S")["state"]["messages"] == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tests.integration.support import error_of, finish, nats, running, wait_for_requests
+from tests.integration.support import MESSAGE, Query, error_of, finish, nats, running, stream_reader
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Server
 
@@ -46,10 +46,8 @@ def rows_of(progresses: list[dict[str, Any]]) -> list[int]:
     return [progress["numInputRows"] for progress in progresses]
 
 
-def has_looked(query: StreamingQuery) -> bool:
-    """Whether the query knows where it begins and has found nothing new."""
-    assert query.exception() is None, query.exception()
-    return bool(query.status["message"] == "Waiting for data to arrive")
+def texts(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    return [row["payload"].decode() for row in rows]
 
 
 def numbers(first: int, last: int) -> list[str]:
@@ -61,6 +59,17 @@ def publish(client: NatsPy, subject: str, texts: list[str]) -> None:
 
 
 @pytest.mark.docker
+def test_messages_are_read_as_they_come(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique)
+    publish(nats_py, f"{unique}.x", numbers(1, 3))
+    query = Query(stream_reader(nats_server, MESSAGE, stream=unique, startingOffsets="earliest"))
+    assert texts(query.rows(3)) == numbers(1, 3)
+    publish(nats_py, f"{unique}.x", ["4"])
+    assert texts(query.rows(1)) == ["4"]
+    publish(nats_py, f"{unique}.x", ["5", "6"])
+    assert texts(query.rows(2)) == ["5", "6"]
+
+
 def test_a_query_reads_messages_as_they_come(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
@@ -76,27 +85,24 @@ def test_a_query_reads_messages_as_they_come(
 
 
 def test_a_query_begins_with_what_is_new_unless_told_otherwise(
-    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+    nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
     nats_py.create_stream(unique)
     publish(nats_py, f"{unique}.x", ["old"])
-    with collecting(nats(spark.readStream, nats_server, stream=unique).load(), unique) as (query, read):
-        wait_until(lambda: has_looked(query), timeout=120)
-        publish(nats_py, f"{unique}.x", ["new"])
-        wait_until(lambda: read() == ["new"], timeout=20)
+    query = Query(stream_reader(nats_server, MESSAGE, stream=unique))
+    assert query.micro_batch() == []
+    publish(nats_py, f"{unique}.x", ["new"])
+    assert texts(query.rows(1)) == ["new"]
 
 
-def test_a_query_can_begin_at_a_sequence_or_a_time(
-    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
-) -> None:
+def test_a_query_can_begin_at_a_sequence_or_a_time(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique)
     publish(nats_py, f"{unique}.x", numbers(1, 5))
-    source = nats(spark.readStream, nats_server, stream=unique)
-    by_sequence = source.option("startingOffsets", f'{{"{unique}": 4}}').load()
-    assert drain(by_sequence, unique)[0] == ["4", "5"]
+    by_sequence = stream_reader(nats_server, MESSAGE, stream=unique, startingOffsets=f'{{"{unique}": 4}}')
+    assert texts(Query(by_sequence).rows(2)) == ["4", "5"]
     stored = nats_py.api(f"STREAM.MSG.GET.{unique}", {"seq": 3})["message"]["time"]
-    by_time = nats(spark.readStream, nats_server, stream=unique, startingTimestamp=stored[:26].rstrip("Z") + "Z").load()
-    assert drain(by_time, unique)[0] == ["3", "4", "5"]
+    by_time = stream_reader(nats_server, MESSAGE, stream=unique, startingTimestamp=stored[:26].rstrip("Z") + "Z")
+    assert texts(Query(by_time).rows(3)) == ["3", "4", "5"]
 
 
 def test_a_micro_batch_is_no_larger_than_allowed(
@@ -110,19 +116,18 @@ def test_a_micro_batch_is_no_larger_than_allowed(
     assert rows_of(progresses) == [20, 20, 20, 20, 15]
 
 
-def test_several_streams_share_a_micro_batch(
-    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
-) -> None:
+def test_several_streams_share_a_micro_batch(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     sizes = {f"{unique}_LARGE": 150, f"{unique}_SMALL": 4, f"{unique}_NONE": 0, f"{unique}_MIDDLE": 40}
     for stream, size in sizes.items():
         nats_py.create_stream(stream)
         publish(nats_py, f"{stream}.x", [f"{stream} {i}" for i in range(size)])
     options = {"stream": ",".join(sizes), "startingOffsets": "earliest", "maxOffsetsPerTrigger": 30}
-    read, progresses = drain(nats(spark.readStream, nats_server, **options).load(), unique)
+    micro_batches = Query(stream_reader(nats_server, MESSAGE, **options)).available()
+    read = [text for rows in micro_batches for text in texts(rows)]
     assert sorted(read) == sorted(f"{stream} {i}" for stream, size in sizes.items() for i in range(size))
-    assert rows_of(progresses) == [30] * 6 + [14]
+    assert list(map(len, micro_batches)) == [30] * 6 + [14]
     # Each stream moves on with every micro-batch until it is read, so none waits for another.
-    assert progresses[0]["sources"][0]["endOffset"][f"{unique}_SMALL"]["next"] > 1
+    assert f"{unique}_SMALL" in {row["stream"] for row in micro_batches[0]}
 
 
 def test_a_query_for_what_there_is_ends_though_more_comes(
@@ -168,44 +173,37 @@ def test_progress_shows_how_far_behind_the_query_is(
     assert (second["startOffset"], second["endOffset"], second["latestOffset"]) == (at(21, 1), at(36, 21), at(36))
 
 
-def test_messages_of_other_subjects_make_no_micro_batch(
-    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
-) -> None:
+def test_messages_of_other_subjects_make_no_micro_batch(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique)
     options = {"stream": unique, "subject": f"{unique}.wanted.*", "startingOffsets": "earliest"}
-    with collecting(nats(spark.readStream, nats_server, **options).load(), unique) as (query, read):
-        publish(nats_py, f"{unique}.wanted.1", ["1"])
-        wait_until(lambda: read() == ["1"], timeout=120)
-        for _ in range(5):
-            publish(nats_py, f"{unique}.other", ["noise"] * 10)
-            wait_for_requests(nats_server, 5)  # it has looked, and seen them
-        publish(nats_py, f"{unique}.wanted.2", ["2"])
-        wait_until(lambda: read() == ["1", "2"], timeout=20)
-        wait_until(lambda: query.lastProgress["batchId"] >= 1)
-        assert query.lastProgress["batchId"] == 1
+    query = Query(stream_reader(nats_server, MESSAGE, **options))
+    publish(nats_py, f"{unique}.wanted.1", ["1"])
+    assert texts(query.rows(1)) == ["1"]
+    here = query.offset
+    for _ in range(5):
+        publish(nats_py, f"{unique}.other", ["noise"] * 10)
+        query.look(nats_py)
+        assert query.offset == here
+    publish(nats_py, f"{unique}.wanted.2", ["2"])
+    assert texts(query.rows(1)) == ["2"]
 
 
-def test_a_rare_subject_is_found_without_empty_micro_batches(
-    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
-) -> None:
+def test_a_rare_subject_is_found_without_empty_micro_batches(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique)
     rare = {300, 650, 660, 999}
     nats_py.publish_acked([(f"{unique}.{'rare' if i in rare else 'other'}", b"%d" % i) for i in range(1, 1001)])
     options = {"subject": f"{unique}.rare", "startingOffsets": "earliest", "maxOffsetsPerTrigger": 20}
-    read, progresses = drain(nats(spark.readStream, nats_server, stream=unique, **options).load(), unique)
-    assert read == ["300", "650", "660", "999"]
-    assert rows_of(progresses) == [1, 2, 1]
+    micro_batches = Query(stream_reader(nats_server, MESSAGE, stream=unique, **options)).available()
+    assert list(map(texts, micro_batches)) == [["300"], ["650", "660"], ["999"]]
 
 
-def test_a_missing_stream_is_made_if_so_asked(
-    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
-) -> None:
+def test_a_missing_stream_is_made_if_so_asked(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     options = {"stream": unique, "subject": f"{unique}.>", "createStream": True}
-    with collecting(nats(spark.readStream, nats_server, **options).load(), unique) as (query, read):
-        wait_until(lambda: has_looked(query), timeout=120)
-        assert nats_py.stream_info(unique)["config"]["subjects"] == [f"{unique}.>"]
-        publish(nats_py, f"{unique}.x", ["first"])
-        wait_until(lambda: read() == ["first"], timeout=20)
+    query = Query(stream_reader(nats_server, MESSAGE, **options))
+    assert query.micro_batch() == []
+    assert nats_py.stream_info(unique)["config"]["subjects"] == [f"{unique}.>"]
+    publish(nats_py, f"{unique}.x", ["first"])
+    assert texts(query.rows(1)) == ["first"]
 
 
 def test_a_stream_that_joins_at_a_restart_is_read_from_its_beginning(

@@ -43,7 +43,7 @@ def run(*command, timeout=280, **environment):
 
 
 @pytest.mark.slow
-def test_the_wheel_alone_gives_a_working_format(tmp_path):
+def test_the_wheel_alone_gives_a_working_format(spark_environment, tmp_path):
     run(uv(), "build", "--wheel", "--out-dir", str(tmp_path), str(ROOT))
     (wheel,) = tmp_path.glob("*.whl")
     run(uv(), "venv", "--python", sys.executable, str(tmp_path / "venv"))
@@ -52,4 +52,5 @@ def test_the_wheel_alone_gives_a_working_format(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
     path = f"{bin_}{os.pathsep}{os.environ['PATH']}"
     local = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "localhost"}
+    local["JDK_JAVA_OPTIONS"] = spark_environment["JDK_JAVA_OPTIONS"]
     assert "read and written" in run(str(bin_ / "python"), str(tmp_path / "script.py"), PATH=path, **local)

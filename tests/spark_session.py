@@ -157,13 +157,11 @@ class SparkApplication:
         assert ended == "", f"{ended}\n{self.errors()}"
 
     def stop(self) -> None:
-        assert self._process.stdin
-        self._process.stdin.close()  # which ends it
         try:
-            self._process.wait(60)
+            self._process.communicate(timeout=60)  # closes its standard input, which ends it
         finally:
             self._process.kill()
-            self._process.communicate()
+            self._process.wait()
 
 
 class Script:

@@ -16,7 +16,7 @@ from tests.servers import Server
 from tests.spark_session import SparkApplication
 
 PER_SECOND = 20_000
-MICRO_BATCHES = 30
+MICRO_BATCHES = 15
 
 # Reads numbers until there were enough micro-batches and all that it then hears were published.
 STEADY = """

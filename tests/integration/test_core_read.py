@@ -20,6 +20,7 @@ from spark_nats.client import connect
 from spark_nats.errors import ServerError
 from spark_nats.options import parse_write
 from spark_nats.sink.writers import NatsWriter
+from tests.connections import options_for
 from tests.integration.support import (
     MESSAGE,
     batch_reader,

@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 from spark_nats.embedded import NatsServer
 from spark_nats.errors import AuthorizationError, DataLossError, NatsConnectionError, NatsError
 from spark_nats.options import parse_read
-from spark_nats.source.core import NatsCoreStreamReader
+from spark_nats.source.core.readers import NatsCoreStreamReader
 from tests.integration.support import (
     error_of,
     finish,

@@ -16,7 +16,7 @@ from pyspark.sql.types import BinaryType, StructType
 from spark_nats.errors import PermissionsError, PublishError
 from spark_nats.options import parse_read, parse_write
 from spark_nats.sink.writers import NatsWriter
-from spark_nats.source.readers import NatsStreamReader
+from spark_nats.source.stream.readers import NatsStreamReader
 from tests.integration.support import (
     Query,
     error_of,

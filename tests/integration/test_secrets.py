@@ -191,4 +191,4 @@ def test_a_task_that_writes_needs_no_files_either(locked: Locked, tmp_path: Path
     on_executor = pickle.loads(pickle.dumps(writer))
     on_executor.write(iter([pa.RecordBatch.from_pydict({"subject": ["S.x"], "payload": [b"1"]})]))
     with connect(connection) as client:
-        assert JetStream(client).request("STREAM.INFO.S")["state"]["messages"] == 1
+        assert JetStream(client).request(Api.STREAM_INFO, "S")["state"]["messages"] == 1

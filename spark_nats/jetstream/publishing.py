@@ -29,7 +29,7 @@ from spark_nats.client.connection import Connection
 from spark_nats.client.publishing import cut_into_parts
 from spark_nats.errors import NatsError, PublishError, Remedy
 from spark_nats.jetstream.refusals import REPLIES, next_unanswered, reply_of, tell_apart
-from spark_nats.protocol.bytecolumns import Mask, Positions, decimals
+from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, decimals, integers
 from spark_nats.protocol.messages import Messages
 from spark_nats.protocol.publish_acks import PublishAcks, count_duplicates
 
@@ -59,7 +59,7 @@ class _Rows(NamedTuple):
         """Return the chosen ones."""
 
         def part(column: pa.Array) -> pa.Array:
-            return column[chosen] if isinstance(chosen, slice) else column.filter(pa.array(chosen))
+            return column[chosen] if isinstance(chosen, slice) else column.filter(booleans(chosen))
 
         headers = None if self.headers is None else part(self.headers)
         return _Rows(self.numbers[chosen], part(self.subjects), part(self.payloads), headers, self.again)
@@ -227,7 +227,7 @@ class Publisher:
         self._sent += len(part.numbers)
         reply = reply_of(sent)
         self._asked += np.bincount(reply, minlength=REPLIES)
-        replies = self._replies.take(pa.array(reply))
+        replies = self._replies.take(integers(reply))
         try:
             self._connection.publish_columns(part.subjects, part.payloads, part.headers, replies)
         except NatsError as error:

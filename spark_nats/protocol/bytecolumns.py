@@ -12,7 +12,7 @@ messages, "codec: decode payloads full of CRLF and fake frames".
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,35 @@ _OVER_NINE = np.uint64(0x7676767676767676)
 _HIGH_BITS = np.uint64(0x8080808080808080)
 
 
+# Arrow imports pandas, where it is installed, to look at any value that is handed to it as Python's or NumPy's. What
+# reads on is made of buffers instead: a Python process that Spark starts for a moment should not pay for that.
+
+
+def integers(values: npt.NDArray[np.signedinteger[Any]]) -> pa.Array:
+    """Return a column of 32 or 64 bit integers, without a copy."""
+    kind = pa.int32() if values.dtype == np.int32 else pa.int64()
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def values_of(column: pa.Array) -> Positions:
+    """Return the values of a column of 32 bit integers that has no nulls."""
+    values = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column)]
+    return values.astype(np.int64)
+
+
+def booleans(mask: Mask) -> pa.BooleanArray:
+    """Return a column of truth values."""
+    packed_bits = np.packbits(mask, bitorder="little")
+    return pa.Array.from_buffers(pa.bool_(), len(mask), [None, pa.py_buffer(packed_bits)])
+
+
+def repeated(text: str, rows: int) -> pa.StringArray:
+    """Return a column that has the same text in every row."""
+    data = text.encode()
+    offsets = pa.py_buffer(np.array([0, len(data)], np.int32))
+    return pa.repeat(pa.Array.from_buffers(pa.string(), 1, [None, offsets, pa.py_buffer(data)])[0], rows)
+
+
 def gather(buffer: Bytes, start: Positions, end: Positions) -> pa.BinaryArray:
     """Copy the spans ``[start, end)`` of ``buffer`` into a binary array.
 
@@ -41,12 +70,12 @@ def gather(buffer: Bytes, start: Positions, end: Positions) -> pa.BinaryArray:
     """
     n = len(start)
     if n == 0:
-        return pa.array([], pa.binary())
+        return pa.nulls(0, pa.binary())
     offsets = np.empty(2 * n, np.int32)
     offsets[0::2] = start
     offsets[1::2] = end
     interleaved = pa.Array.from_buffers(pa.binary(), 2 * n - 1, [None, pa.py_buffer(offsets), pa.py_buffer(buffer)])
-    return pc.take(interleaved, pa.array(np.arange(0, 2 * n - 1, 2)), boundscheck=False, memory_pool=_POOL)
+    return pc.take(interleaved, integers(np.arange(0, 2 * n - 1, 2)), boundscheck=False, memory_pool=_POOL)
 
 
 def packed(array: pa.Array) -> tuple[Bytes, Positions]:

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from spark_nats.errors import ProtocolError
-from spark_nats.protocol.bytecolumns import Mask, Positions, decimals, load_words, packed, split
+from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, decimals, load_words, packed, split
 
 _DOT = ord(".")
 _PREFIX = np.uint64(int.from_bytes(b"$JS.ACK.", "little"))  # eight bytes: one word
@@ -73,7 +73,7 @@ class Deliveries:
 
     def take(self, chosen: Mask) -> Deliveries:
         """Return the chosen deliveries."""
-        return Deliveries(self._replies.filter(pa.array(chosen)))
+        return Deliveries(self._replies.filter(booleans(chosen)))
 
     def at(self, i: int) -> Delivery:
         """Return the metadata of delivery ``i``."""

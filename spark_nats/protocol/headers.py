@@ -17,7 +17,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_nats.protocol.bytecolumns import Bytes, Mask, Positions, gather, offsets_of, packed, split, to_text
+from spark_nats.protocol.bytecolumns import (
+    Bytes,
+    Mask,
+    Positions,
+    booleans,
+    gather,
+    integers,
+    offsets_of,
+    packed,
+    split,
+    to_text,
+    values_of,
+)
 from spark_nats.protocol.subject_columns import Violation
 
 VERSION = b"NATS/1.0"
@@ -97,7 +109,7 @@ def split_blocks(blocks: pa.BinaryArray) -> HeaderColumn:
     values = to_text(gather(data, *_strip(data, colon + 1, end)))
     if _any_repeats(row, _looks(names), rows):
         return HeaderColumn(_group(rows, row, names, values), int(malformed + endless))
-    lists = pa.ListArray.from_arrays(pa.array(np.arange(len(row) + 1), pa.int32()), values)
+    lists = pa.ListArray.from_arrays(integers(np.arange(len(row) + 1, dtype=np.int32)), values)
     return HeaderColumn(_maps(offsets_of(row, rows), names, lists), int(malformed + endless))
 
 
@@ -141,7 +153,7 @@ def _strip(data: Bytes, start: Positions, end: Positions) -> tuple[Positions, Po
 
 def _group(rows: int, row: Positions, names: pa.StringArray, values: pa.StringArray) -> pa.MapArray:
     """Put header lines into one map per row, and values of the same name into one list."""
-    code = np.asarray(names.dictionary_encode().indices, dtype=np.int64)
+    code = values_of(names.dictionary_encode().indices)
     key = row * (int(code.max()) + 1) + code
     order = np.argsort(key, kind="stable")
     is_first = np.ones(len(key), np.bool_)
@@ -152,9 +164,9 @@ def _group(rows: int, row: Positions, names: pa.StringArray, values: pa.StringAr
     together = np.argsort(leader, kind="stable")
     entries, lengths = np.unique(leader, return_counts=True)
     lists = pa.ListArray.from_arrays(
-        pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32()), values.take(pa.array(together))
+        integers(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)), values.take(integers(together))
     )
-    return _maps(offsets_of(row[entries], rows), names.take(pa.array(entries)), lists)
+    return _maps(offsets_of(row[entries], rows), names.take(integers(entries)), lists)
 
 
 def _any_repeats(row: Positions, code: Positions, rows: int) -> bool:
@@ -166,7 +178,7 @@ def _any_repeats(row: Positions, code: Positions, rows: int) -> bool:
 
 
 def _maps(offsets: Positions, names: pa.StringArray, lists: pa.ListArray) -> pa.MapArray:
-    return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), names, lists).cast(HEADERS_TYPE)
+    return pa.MapArray.from_arrays(integers(offsets.astype(np.int32)), names, lists).cast(HEADERS_TYPE)
 
 
 # Writing
@@ -189,7 +201,7 @@ class HeaderLines(NamedTuple):
 
     def where(self, chosen: Mask) -> HeaderLines:
         """Return the chosen lines."""
-        mask = pa.array(chosen)
+        mask = booleans(chosen)
         return HeaderLines(self.row[chosen], self.name.filter(mask), self.value.filter(mask), self.rows)
 
 
@@ -209,7 +221,7 @@ def flatten(headers: pa.Array) -> HeaderLines:
         parent = np.asarray(pc.list_parent_indices(items))
         items = items.flatten()
         if len(parent) != len(names) or (np.diff(parent) != 1).any():  # not one value for each name
-            names, row = names.take(pa.array(parent)), row[parent]
+            names, row = names.take(integers(parent)), row[parent]
     return HeaderLines(row, names.cast(pa.string()), items.cast(pa.string()), rows)
 
 
@@ -246,7 +258,7 @@ def join_lines(lines: HeaderLines) -> pa.StringArray:
         lines: headers that passed :func:`find_header_violation`.
     """
     text = pc.binary_join_element_wise(lines.name, ": ", lines.value, "\r\n", "")
-    offsets = pa.array(offsets_of(lines.row, lines.rows), pa.int32())
+    offsets = integers(offsets_of(lines.row, lines.rows).astype(np.int32))
     return pc.binary_join(pa.ListArray.from_arrays(offsets, text), "")
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_nats.protocol.bytecolumns import Bytes, Mask, Positions, decimals, gather, packed, to_text
+from spark_nats.protocol.bytecolumns import Bytes, Mask, Positions, booleans, decimals, gather, packed, to_text
 from spark_nats.protocol.headers import HeaderColumn, no_headers, split_blocks
 
 
@@ -89,7 +89,7 @@ class Messages:
         replies = to_text(self.gather(self.reply))
         if not absent.any():
             return replies
-        return pc.if_else(pa.array(~absent), replies, pa.scalar(None, pa.string()))
+        return pc.if_else(booleans(~absent), replies, pa.nulls(len(self), pa.string()))
 
     def payloads(self) -> pa.BinaryArray:
         """Return the payloads."""

@@ -10,7 +10,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from spark_nats.jetstream.reading import Delivered
-from spark_nats.protocol.bytecolumns import Positions
+from spark_nats.protocol.bytecolumns import Positions, integers, repeated
 from spark_nats.protocol.messages import Messages
 
 logger = logging.getLogger(__name__)
@@ -30,12 +30,12 @@ class RowBuilder:
         def own(name: str) -> pa.Array:
             match name:
                 case "sequence":
-                    return pa.array(deliveries.stream_sequences())
+                    return integers(deliveries.stream_sequences())
                 case "timestamp":
                     # Spark's timestamps are microseconds; the server's are nanoseconds.
-                    return pa.array(deliveries.timestamps() // 1000)
+                    return integers(deliveries.timestamps() // 1000)
                 case "stream":
-                    return pa.repeat(pa.scalar(stream, pa.string()), len(messages))
+                    return repeated(stream, len(messages))
             # The wire's reply is the acknowledgement subject, which nobody may publish to.
             return pa.nulls(len(messages))
 
@@ -52,7 +52,7 @@ class RowBuilder:
         def own(name: str) -> pa.Array:
             match name:
                 case "timestamp":
-                    return pa.array(received)
+                    return integers(received)
                 case "reply":
                     return messages.replies()
             return pa.nulls(len(messages))

@@ -1,5 +1,7 @@
 """What a query costs the server and the machine, and what it leaves behind."""
 
+import subprocess
+import sys
 import threading
 import time
 
@@ -96,3 +98,33 @@ def test_reading_two_million_messages_takes_little_memory(spark, server):
     growth = max(max(sizes) - sizes[0] for sizes in seen.values()) / 2**20
     print(f"the Python worker grew by {growth:.0f} MB")
     assert growth < 200
+
+
+PLAN_AND_READ = """
+import sys
+from spark_nats import NatsDataSource
+from tests.integration.support import MESSAGE
+
+source = NatsDataSource({"servers": sys.argv[1], "stream": "S", "subject": "s.>"})
+reader = source.reader(MESSAGE)
+print(sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part)))
+source.streamReader(MESSAGE).initialOffset()
+source = NatsDataSource({"servers": sys.argv[1], "stream": "S", "subject": "s.a"})
+source.writer(MESSAGE, False).commit([])
+print("pandas" in sys.modules)
+"""
+
+
+def test_a_process_that_plans_or_reads_does_without_pandas(server, other_side):
+    """PyArrow imports it when it is handed values of Python's or NumPy's, which takes a second of processor time."""
+    other_side.create_stream("S", ["s.>"])
+    other_side.publish_acked((f"s.{i % 3}", b"%d" % i) for i in range(20))
+    with connect(options_for(server.url)) as connection:
+        publisher = publisher_for(connection, "S")
+        headers = pa.array([b"NATS/1.0\r\nA: 1\r\nA: 2\r\nB: 3\r\n\r\n", None], pa.binary())
+        publisher.publish(pa.array(["s.a", "s.b"]), pa.array([b"x", b"y"]), headers)
+        publisher.drain()
+    ran = subprocess.run(
+        [sys.executable, "-c", PLAN_AND_READ, server.url], check=True, capture_output=True, text=True, timeout=120
+    )
+    assert ran.stdout.split() == ["22", "False"]

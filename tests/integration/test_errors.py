@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import DataType, IntegerType, MapType, StringType, StructType, TimestampNTZType
+from pyspark.sql import SparkSession
+from pyspark.sql.types import BinaryType, DataType, IntegerType, MapType, StringType, StructType, TimestampNTZType
 
 from tests.integration.support import (
     batch_reader,
@@ -276,16 +276,18 @@ def test_a_dataframe_that_cannot_be_messages_is_refused(spark: SparkSession, nat
 def test_a_streaming_write_checks_its_columns_and_options(
     spark: SparkSession, nats_server: Server, stream: str, tmp_path: Path
 ) -> None:
-    source = nats(spark.readStream, nats_server, stream=stream, startingOffsets="earliest").load()
-    plain, extra = source.select("payload"), source.selectExpr("payload", "1 AS colour")
+    schema = StructType().add("payload", BinaryType())
+    for options, sentence in (
+        ({"stream": stream, "subject": f"{stream}.y", "deduplicate": "perhaps"}, "it must be true or false"),
+        ({"subject": "somewhere", "maxInFlight": 5}, "needs the option 'stream'"),
+    ):
+        into = lambda: source(nats_server, **options).streamWriter(schema, overwrite=False)  # noqa: B023, E731
+        assert sentence in sentence_of(into)
 
-    def fail(frame: DataFrame, name: str, **options: Any) -> str:
-        writer = nats(frame.writeStream, nats_server, checkpointLocation=str(tmp_path / name), **options)
-        return error_of(lambda: finish(writer.start()))
-
-    assert "column 'colour' cannot be written" in fail(extra, "1", stream=stream, subject=f"{stream}.y")
-    assert "it must be true or false" in fail(plain, "2", stream=stream, subject=f"{stream}.y", deduplicate="perhaps")
-    assert "needs the option 'stream'" in fail(plain, "3", subject="somewhere", maxInFlight=5)
+    frame = nats(spark.readStream, nats_server, stream=stream, startingOffsets="earliest").load()
+    writer = nats(frame.selectExpr("payload", "1 AS colour").writeStream, nats_server, stream=stream, subject="x")
+    writer = writer.option("checkpointLocation", str(tmp_path))
+    assert "column 'colour' cannot be written" in error_of(lambda: finish(writer.start()))
 
 
 # Rows

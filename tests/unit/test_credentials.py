@@ -66,7 +66,7 @@ def damaged(seed):
 @pytest.mark.parametrize(
     "seed",
     [Key(ACCOUNT).seed, damaged(Key().seed), Key().public, "s3cret"],
-    ids=["an account's", "damaged", "a public key", "a word"],  # the keys differ from worker to worker
+    ids=["an account's", "damaged", "public", "no key"],  # keys are made anew in each process, and ids must not differ
 )
 def test_what_is_no_seed_of_a_user_is_refused_without_being_shown(tmp_path, name, seed):
     (tmp_path / "seed").write_text(seed)
@@ -87,7 +87,7 @@ def test_a_creds_file_without_a_jwt_is_refused_without_being_shown(tmp_path):
 @pytest.mark.parametrize(
     "content",
     [Key().seed, "-----BEGIN USER NKEY SEED-----", "eyJ0eXAiOiJKV1Q", "a\nb"],
-    ids=["seed", "title", "JWT", "lines"],
+    ids=["seed", "head of a file", "token", "two lines"],
 )
 def test_what_a_file_should_hold_is_not_shown_when_it_is_given_instead_of_the_file(name, content):
     with pytest.raises(OptionError, match=f"option '{name}' must be the name of a file, and looks like") as raised:

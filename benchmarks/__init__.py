@@ -4,6 +4,7 @@
 :mod:`.codec`          wire bytes to columns and back, without a network
 :mod:`.client`         streams and subjects to Arrow and back, without Spark
 :mod:`.spark`          the data source inside Spark
+:mod:`.startup`        what starting costs before the first row, and what is imported
 :mod:`.cost`           CPU time and memory per million messages
 :mod:`.targets`        what the figures must reach
 :mod:`.measure`        rounds, medians, ratios, tables
@@ -12,5 +13,6 @@
 :mod:`.paths`          what we ourselves are measured at, each path as one function
 :mod:`.raw`            sockets without a client: the server's own limit
 :mod:`.peers`          the other clients
+:mod:`.trivial`        a data source that does nothing, to compare with
 =====================  ======================================================================
 """

@@ -15,7 +15,8 @@ from benchmarks.measure import progress
 from benchmarks.settings import Settings
 from spark_nats.options import options_of_urls
 
-SUITES = ("codec", "client", "filters", "spark", "cost")
+SUITES = ("codec", "client", "filters", "spark", "startup", "cost")
+_NAMES = ", ".join(SUITES)
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -64,9 +65,9 @@ def main() -> int:
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a look in under two minutes, with less data")
+    parser.add_argument("--quick", action="store_true", help="a look, with less data")
     parser.add_argument("--servers", metavar="URL", help="a server with JetStream, instead of an embedded one")
-    parser.add_argument("--only", type=_suites, default=SUITES, metavar=",".join(SUITES), help="some of the suites")
+    parser.add_argument("--only", type=_suites, default=SUITES, metavar="SUITE,...", help=f"some of: {_NAMES}")
     parser.add_argument(
         "--rounds", type=int, metavar="N", help="rounds to measure (3, or 2 with --quick, of which Spark gets one)"
     )
@@ -77,7 +78,7 @@ def _parse() -> argparse.Namespace:
 def _suites(text: str) -> list[str]:
     names = text.split(",")
     if unknown := sorted(set(names) - set(SUITES)):
-        raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: choose from {', '.join(SUITES)}")
+        raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: choose from {_NAMES}")
     return names
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 
 from benchmarks import data, paths, raw, sources, targets
-from benchmarks.environment import Server, start_server
+from benchmarks.environment import Server, spark_cpu_seconds, spark_processes, start_server
 from benchmarks.measure import Facts, progress
 from benchmarks.session import Session, start_spark
 from benchmarks.settings import Settings
@@ -119,9 +119,9 @@ def _spark(settings: Settings, server: Server, stream: str, session: Session) ->
         runs = []
         for i in range(-1, settings.rounds):
             progress(f"{facts.title}: {name}, round {i + 1} of {settings.rounds}")
-            before = _cpu_seconds()
+            before = spark_cpu_seconds()
             job()
-            after = _cpu_seconds()
+            after = spark_cpu_seconds()
             if i >= 0:
                 runs.append([(after[kind] - before[kind]) / messages * 1e6 for kind in ("java", "python")])
         java, python = (statistics.median(values) for values in zip(*runs, strict=True))
@@ -132,38 +132,14 @@ def _spark(settings: Settings, server: Server, stream: str, session: Session) ->
     return facts
 
 
-def _cpu_seconds() -> dict[str, float]:
-    """Return the CPU time that Spark's processes have used, workers that have ended included."""
-    used = {"java": 0.0, "python": 0.0}
-    for process in _spark_processes():
-        try:
-            times = process.cpu_times()
-            # What children that have ended used is their parent's to tell: of Python daemons, or of the JVM.
-            used["java" if "java" in process.name() else "python"] += times.user + times.system
-            used["python"] += times.children_user + times.children_system
-        except psutil.NoSuchProcess:
-            continue
-    return used
-
-
 def _worker_megabytes() -> list[float]:
     found = []
-    for process in _spark_processes():
+    for process in spark_processes():
         try:
             if "python" in process.name():
                 found.append(process.memory_info().rss / 1e6)
         except psutil.NoSuchProcess:
             continue
-    return found
-
-
-def _spark_processes() -> list[psutil.Process]:
-    """Return the JVM that this process has started and all below it."""
-    found: list[psutil.Process] = []
-    for child in psutil.Process().children():
-        below = child.children(recursive=True)
-        if any("java" in p.name() for p in [child, *below]):
-            found += [child, *below]
     return found
 
 

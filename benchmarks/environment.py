@@ -9,7 +9,7 @@ import platform
 import secrets
 import subprocess
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -169,18 +169,49 @@ class CpuMeter:
     def _seconds(self) -> dict[str, float]:
         seconds = {"client": 0.0}
         own = psutil.Process()
-        for process in [own, *own.children(recursive=True)]:
-            try:
-                with process.oneshot():
-                    times, name = process.cpu_times(), process.name()
-            except psutil.Error:
-                continue  # it has ended, and its parent has its times
-            side = self._names.get(process.pid, "JVM" if name == "java" else "client")
-            spent = times.user + times.system
-            if side == "client":
-                spent += times.children_user + times.children_system  # of those that have ended
-            seconds[side] = seconds.get(side, 0.0) + spent
+        for pid, name, used, used_by_ended in _cpu_times(lambda: [own, *own.children(recursive=True)]):
+            side = self._names.get(pid, "JVM" if name == "java" else "client")
+            seconds[side] = seconds.get(side, 0.0) + used
+            if side in ("client", "JVM"):
+                seconds["client"] += used_by_ended
         return seconds
+
+
+def spark_cpu_seconds() -> dict[str, float]:
+    """Return the CPU time that Spark's processes have used, workers that have ended included."""
+    seconds = {"java": 0.0, "python": 0.0}
+    for _, name, used, used_by_ended in _cpu_times(spark_processes):
+        seconds["java" if "java" in name else "python"] += used
+        seconds["python"] += used_by_ended  # the children of Python daemons and of the JVM
+    return seconds
+
+
+def _cpu_times(find: Callable[[], list[psutil.Process]]) -> list[tuple[int, str, float, float]]:
+    """Return id, name, CPU seconds and those of ended children of some processes, of which each parent comes first.
+
+    Where one ends meanwhile, its time may have gone to its parent behind our back: then all are asked once more.
+    """
+    while True:
+        found = []
+        try:
+            for process in find():
+                with process.oneshot():
+                    times = process.cpu_times()
+                    ended = times.children_user + times.children_system
+                    found.append((process.pid, process.name(), times.user + times.system, ended))
+            return found
+        except psutil.NoSuchProcess:
+            continue
+
+
+def spark_processes() -> list[psutil.Process]:
+    """Return the JVM that this process has started and all below it."""
+    found: list[psutil.Process] = []
+    for child in psutil.Process().children():
+        below = child.children(recursive=True)
+        if any("java" in p.name() for p in [child, *below]):
+            found += [child, *below]
+    return found
 
 
 @contextmanager

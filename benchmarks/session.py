@@ -6,10 +6,10 @@ import functools
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchmarks import sources
 
@@ -32,8 +32,12 @@ def _directory() -> tempfile.TemporaryDirectory[str]:
 
 
 @contextmanager
-def start_spark() -> Iterator[Session]:
-    """Give a ``local[2]`` with Spark's defaults, without its user interface."""
+def start_spark(settings: Mapping[str, Any] | None = None) -> Iterator[Session]:
+    """Give a ``local[2]`` with Spark's defaults, without its user interface.
+
+    Args:
+        settings: of Spark, beside the defaults.
+    """
     from pyspark.sql import SparkSession
 
     directory = _directory().name
@@ -42,11 +46,12 @@ def start_spark() -> Iterator[Session]:
     # Python workers inherit these, by way of the JVM.
     os.environ[sources.PROBES] = str(probes)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    root = str(Path(__file__).parents[1])
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    here = Path(__file__).parent
+    paths = [str(here / "spark_python"), str(here.parent), os.environ.get("PYTHONPATH")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     os.environ["SPARK_LOCAL_HOSTNAME"] = "localhost"
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    spark = (
+    builder = (
         SparkSession.builder.master("local[2]")
         .appName("spark-nats benchmarks")
         .config("spark.ui.enabled", False)
@@ -54,8 +59,10 @@ def start_spark() -> Iterator[Session]:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.warehouse.dir", f"{directory}/warehouse")
         .config("spark.driver.memory", "4g")
-        .getOrCreate()
     )
+    for name, value in (settings or {}).items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     for source in (sources.ReadyRows, sources.ThrowAway, sources.ProbedNats):
         spark.dataSource.register(source)

@@ -9,6 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import startup
+from benchmarks.environment import Server as MeasuredServer
+from benchmarks.settings import Settings
+from tests.servers import Server
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -36,7 +41,17 @@ def test_an_unknown_suite_is_refused():
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
 
     assert done.returncode == 2
-    assert "kodek: choose from codec, client, filters, spark, cost" in done.stderr
+    assert "kodek: choose from codec, client, filters, spark, startup, cost" in done.stderr
+
+
+def test_what_a_process_imports_is_measured(nats_server: Server):
+    server = MeasuredServer(nats_server.url, None)
+    with server.stream("plan.>") as stream:
+        facts = startup._imports(Settings(quick=True, rounds=1, servers=nats_server.url), server, stream).facts
+
+    values = {fact.name: fact.value for fact in facts}
+    assert 0 < values["Python alone"] < values["with spark_nats.datasource too"]
+    assert values["imports: spark_nats"] > 0
 
 
 def test_every_target_belongs_to_a_row_that_exists():

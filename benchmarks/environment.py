@@ -18,6 +18,7 @@ import psutil
 
 from benchmarks import data
 from benchmarks.peers import nats_c
+from benchmarks.peers.kafka import Broker
 from benchmarks.settings import Settings
 from spark_nats.client import Connection
 from spark_nats.client import connect as client_connect
@@ -151,10 +152,12 @@ class CpuMeter:
     Args:
         server: its process is told apart.
         feeder: a process that feeds the contender, told apart as well.
+        ignored: a process that has no part in it.
     """
 
-    def __init__(self, server: Server, feeder: int | None = None) -> None:
+    def __init__(self, server: Server | Broker, feeder: int | None = None, ignored: int | None = None) -> None:
         self._names = {server.pid: "server", feeder: "feeder"}
+        self._ignored = ignored
         self._known = server.pid is not None
         self._before = self._seconds()
 
@@ -170,6 +173,8 @@ class CpuMeter:
         seconds = {"client": 0.0}
         own = psutil.Process()
         for pid, name, used, used_by_ended in _cpu_times(lambda: [own, *own.children(recursive=True)]):
+            if pid == self._ignored:
+                continue
             side = self._names.get(pid, "JVM" if name == "java" else "client")
             seconds[side] = seconds.get(side, 0.0) + used
             if side in ("client", "JVM"):

@@ -185,7 +185,24 @@ class Facts:
         return {"title": self.title, "remarks": self.remarks, "facts": facts}
 
 
-Table = Comparison | Facts
+@dataclass
+class LeftOut:
+    """A suite that could not be measured."""
+
+    title: str
+    why: str
+
+    def judged(self) -> list[Row]:
+        return []
+
+    def render(self) -> str:
+        return f"{self.title}: left out, since {self.why}\n"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"title": self.title, "left_out": self.why}
+
+
+Table = Comparison | Facts | LeftOut
 
 
 def compare(

@@ -6,7 +6,7 @@ import functools
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -32,11 +32,12 @@ def _directory() -> tempfile.TemporaryDirectory[str]:
 
 
 @contextmanager
-def start_spark(settings: Mapping[str, Any] | None = None) -> Iterator[Session]:
+def start_spark(settings: Mapping[str, Any] | None = None, jars: Sequence[Path] = ()) -> Iterator[Session]:
     """Give a ``local[2]`` with Spark's defaults, without its user interface.
 
     Args:
         settings: of Spark, beside the defaults.
+        jars: given to the JVM, which takes them only when it begins: it is then one of its own.
     """
     from pyspark.sql import SparkSession
 
@@ -62,6 +63,9 @@ def start_spark(settings: Mapping[str, Any] | None = None) -> Iterator[Session]:
     )
     for name, value in (settings or {}).items():
         builder = builder.config(name, value)
+    if jars:
+        _end_jvm()
+        builder = builder.config("spark.jars", ",".join(map(str, jars)))
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     for source in (sources.ReadyRows, sources.ThrowAway, sources.ProbedNats):
@@ -70,3 +74,15 @@ def start_spark(settings: Mapping[str, Any] | None = None) -> Iterator[Session]:
         yield Session(spark, directory, str(probes))
     finally:
         spark.stop()
+        if jars:
+            _end_jvm()
+
+
+def _end_jvm() -> None:
+    from pyspark import SparkContext
+
+    if gateway := SparkContext._gateway:
+        SparkContext._gateway = SparkContext._jvm = None
+        gateway.shutdown()
+        gateway.proc.stdin.close()  # at whose end the JVM ends
+        gateway.proc.wait(60)

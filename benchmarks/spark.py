@@ -97,14 +97,15 @@ def _read(settings: Settings, server: Server, session: Session, pool: Any) -> Co
             ),
             Contender(
                 "spark.range, 2 partitions",
-                lambda: sample(server, count, lambda: _noop(_frame(session, count, "any.", 2))),
+                lambda: sample(server, count, lambda: _noop(message_frame(session, count, "any.", 2))),
                 "subject and payload made by Spark itself",
             ),
         ]
         return compare(targets.SPARK_READ, "raw drain, 2 connections", contenders, settings.rounds)
 
 
-def _frame(session: Session, count: int, prefix: str, partitions: int) -> Any:
+def message_frame(session: Session, count: int, prefix: str, partitions: int) -> Any:
+    """Return messages that Spark makes itself."""
     return session.spark.range(0, count, 1, partitions).selectExpr(
         f"concat('{prefix}orders.eu.', lpad(id * 7919 % {data.SUBJECTS}, 5, '0'), '.created') AS subject",
         f"cast(rpad(concat('{{\"id\":', id, '}}'), {_SIZE}, 'x') AS BINARY) AS payload",
@@ -114,7 +115,7 @@ def _frame(session: Session, count: int, prefix: str, partitions: int) -> Any:
 def _write(settings: Settings, server: Server, session: Session, pool: Any) -> Comparison:
     count = settings.published
     subjects, payloads = data.columns(count, _SIZE, "keep.")
-    frames = {n: _frame(session, count, "keep.", n).persist() for n in (1, 2)}
+    frames = {n: message_frame(session, count, "keep.", n).persist() for n in (1, 2)}
     for frame in frames.values():
         frame.count()  # now its rows are in memory
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from benchmarks import __main__ as command
 from benchmarks import startup
 from benchmarks.environment import Server as MeasuredServer
+from benchmarks.peers import kafka
 from benchmarks.settings import Settings
 from tests.servers import Server
 
@@ -41,7 +45,33 @@ def test_an_unknown_suite_is_refused():
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
 
     assert done.returncode == 2
-    assert "kodek: choose from codec, client, filters, spark, startup, cost" in done.stderr
+    assert "kodek: choose from codec, client, filters, spark, startup, cost, kafka" in done.stderr
+
+
+def test_kafka_is_left_out_where_there_is_no_maven(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+):
+    result = tmp_path / "result.json"
+    monkeypatch.setattr(kafka, "_JARS", tmp_path / "jars")
+    monkeypatch.setattr(kafka, "shutil", SimpleNamespace(which=lambda _: None))
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--quick", "--only", "kafka", "--json", str(result)])
+
+    assert command.main() == 0
+
+    assert "kafka: left out, since there is no Maven: apt-get install maven\n" in capsys.readouterr().out
+    assert [table["title"] for table in json.loads(result.read_text())["tables"]] == ["kafka"]
+
+
+def test_what_maven_cannot_get_is_said_in_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    maven = tmp_path / "mvn"
+    maven.write_text("#!/bin/sh\necho '[ERROR] Unknown host'\necho '[ERROR] help'\nexit 1\n")
+    maven.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(kafka, "_JARS", tmp_path / "jars")
+
+    with pytest.raises(kafka.KafkaMissingError, match="Maven did not get the connector: .ERROR. Unknown host$"):
+        kafka.connector()
+    assert list((tmp_path / "jars").iterdir()) == []
 
 
 def test_what_a_process_imports_is_measured(nats_server: Server):

@@ -1,0 +1,166 @@
+"""Spark's connector for Kafka with one broker, beside ours with one server: the same rows in the same Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import count as counter
+from typing import Any
+
+from benchmarks.environment import CpuMeter, Server, start_server
+from benchmarks.measure import Comparison, Contender, LeftOut, Sample, Table, compare, progress, timed
+from benchmarks.peers import kafka
+from benchmarks.peers.kafka import Broker, KafkaMissingError
+from benchmarks.session import Session, start_spark
+from benchmarks.settings import Settings
+from benchmarks.spark import message_frame
+
+_PARTITIONS = 2
+_PATIENCE = 300.0
+_NATS, _KAFKA = "NATS, spark-nats", "Kafka, Spark's connector"
+
+
+def run(settings: Settings) -> Iterator[Table]:
+    """Measure everything, where Kafka can be had."""
+    if settings.quick:
+        settings = replace(settings, rounds=1)
+    try:
+        progress("kafka: Maven looks for Spark's connector and a broker")
+        jars, version = kafka.connector()
+        broker_jars = kafka.broker_jars()
+    except KafkaMissingError as error:
+        yield LeftOut("kafka", str(error))
+        return
+    with (
+        start_server(settings) as server,
+        kafka.start_broker(broker_jars) as broker,
+        start_spark(jars=jars) as session,
+    ):
+        sides = _Sides(settings, server, broker, session, f"Kafka {broker.version}, connector {version}")
+        yield sides.read()
+        yield sides.follow()
+        yield sides.write()
+
+
+class _Sides:
+    """What both are asked to do.
+
+    Args:
+        settings: how much.
+        server: the server of NATS.
+        broker: the broker of Kafka.
+        session: where both connectors are.
+        versions: a remark.
+    """
+
+    def __init__(self, settings: Settings, server: Server, broker: Broker, session: Session, versions: str) -> None:
+        self._settings = settings
+        self._server = server
+        self._broker = broker
+        self._session = session
+        self._versions = versions
+        self._spark = session.spark
+        self._checkpoints = (f"{session.directory}/kafka-{i}" for i in counter())
+
+    def read(self) -> Comparison:
+        """Read everything there is into rows with all columns, as a batch."""
+
+        def noop(frame: Any) -> None:
+            frame.write.format("noop").mode("overwrite").save()
+
+        remark = f"{_PARTITIONS} partitions, all columns, noop sink; load() and planning included"
+        return self._reading("kafka: batch read", lambda: self._spark.read, noop, remark)
+
+    def follow(self) -> Comparison:
+        """Read everything there is with a streaming query that ends then."""
+
+        def query(frame: Any) -> None:
+            writer = frame.writeStream.format("noop").option("checkpointLocation", next(self._checkpoints))
+            if not writer.trigger(availableNow=True).start().awaitTermination(_PATIENCE):
+                raise TimeoutError("the query did not end")
+
+        remark = f"{_PARTITIONS} partitions, all columns, noop sink, one micro-batch; whole queries, from start to end"
+        return self._reading(
+            "kafka: streaming read, trigger availableNow", lambda: self._spark.readStream, query, remark
+        )
+
+    def write(self) -> Comparison:
+        """Write rows that Spark has in its memory."""
+        count = self._settings.published
+        frame = self._frame(count).persist()
+        frame.count()  # now its rows are in memory
+        keyed = frame.selectExpr("subject AS key", "payload AS value")
+
+        def to_nats() -> Sample:
+            with self._server.stream("keep.>") as stream:
+                options = {**self._server.options, "stream": stream}
+                work = frame.write.format("nats").options(**options).mode("append").save
+                taken = self._sample(self._server, count, work)
+                self._server.check(stream, count)
+            return taken
+
+        def to_kafka() -> Sample:
+            with self._broker.topic(self._jvm, _PARTITIONS) as topic:
+                work = keyed.write.format("kafka").options(**self._kafka, topic=topic).save
+                taken = self._sample(self._broker, count, work)
+                found = self._spark.read.format("kafka").options(**self._kafka, subscribe=topic).load().count()
+                if found != count:
+                    raise AssertionError(f"topic {topic} holds {found} messages instead of {count}")
+            return taken
+
+        remark = (
+            f"{_PARTITIONS} tasks; acknowledged, without message ids; Kafka's producer as it is by default: acks=all, "
+            "idempotent"
+        )
+        try:
+            return self._compare("kafka: write", to_nats, to_kafka, remark)
+        finally:
+            frame.unpersist()
+
+    def _reading(self, title: str, reader: Callable[[], Any], action: Callable[[Any], None], remark: str) -> Comparison:
+        count = self._settings.messages
+        with self._server.stream("keep.>") as stream, self._broker.topic(self._jvm, _PARTITIONS) as topic:
+            frame = self._frame(count)
+            ours = {**self._server.options, "stream": stream}
+            frame.write.format("nats").options(**ours).mode("append").save()
+            self._server.check(stream, count)
+            keyed = frame.selectExpr("subject AS key", "payload AS value")
+            keyed.write.format("kafka").options(**self._kafka, topic=topic).save()
+            ours |= {"startingOffsets": "earliest", "minPartitions": str(_PARTITIONS)}
+            ours |= {"maxRecordsPerPartition": str(count // _PARTITIONS)}
+            theirs = {**self._kafka, "subscribe": topic, "startingOffsets": "earliest"}
+
+            def read(form: str, options: dict[str, str]) -> None:
+                action(reader().format(form).options(**options).load())
+
+            return self._compare(
+                title,
+                lambda: self._sample(self._server, count, partial(read, "nats", ours)),
+                lambda: self._sample(self._broker, count, partial(read, "kafka", theirs)),
+                remark,
+            )
+
+    def _compare(self, title: str, nats: Callable[[], Sample], kafka: Callable[[], Sample], remark: str) -> Comparison:
+        contenders = [Contender(_NATS, nats), Contender(_KAFKA, kafka)]
+        remarks = [self._versions, remark, "server: nats-server, or Kafka's broker"]
+        return compare(title, _KAFKA, contenders, self._settings.rounds, remarks)
+
+    def _sample(self, server: Server | Broker, count: int, work: Callable[[], object]) -> Sample:
+        other = self._broker if server is self._server else self._server
+        meter = CpuMeter(server, ignored=other.pid)
+        with timed() as seconds:
+            work()
+        spent = meter.per_message(count)
+        return Sample(count, seconds(), extra={**spent, "all \u00b5s": sum(spent.values())} if spent else {})
+
+    def _frame(self, count: int) -> Any:
+        return message_frame(self._session, count, "keep.", _PARTITIONS)
+
+    @property
+    def _jvm(self) -> Any:
+        return self._spark.sparkContext._jvm
+
+    @property
+    def _kafka(self) -> dict[str, str]:
+        return {"kafka.bootstrap.servers": self._broker.address}

@@ -1,0 +1,96 @@
+"""Answers to published messages: which store, which refuse, and why."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_nats.protocol.decoder import Decoder
+from spark_nats.protocol.messages import Messages
+from spark_nats.protocol.publish_acks import PublishAcks, Refusal, count_duplicates
+from tests.unit.strategies import property_settings
+
+STATUS = b"HMSG i.1 1 %d %d\r\n%b\r\n"
+
+
+def answers(*payloads: bytes) -> Messages:
+    """Answers as they arrive; one that begins with NATS/1.0 is a status."""
+    wire = b""
+    for payload in payloads:
+        if payload.startswith(b"NATS/1.0"):
+            wire += b"HMSG i.1 1 %d %d\r\n%b\r\n" % (len(payload), len(payload), payload)
+        else:
+            wire += b"MSG i.1 1 %d\r\n%b\r\n" % (len(payload), payload)
+    return Decoder().feed(wire).messages
+
+
+@pytest.mark.parametrize("stream", ["S", "ORDERS", "A_LONG_NAME_OF_A_STREAM", "ÄÖ"])
+@property_settings(100)
+@given(st.lists(st.integers(1, 2**63 - 1), min_size=1, max_size=20))
+def test_plain_acknowledgements_are_told_by_their_beginning(stream: str, sequences: list[int]) -> None:
+    acks = PublishAcks(stream)
+    found = answers(*(b'{"stream":"%b","seq":%d}' % (stream.encode(), sequence) for sequence in sequences))
+    assert acks.plain(found).all()
+    assert acks.sequences(found).tolist() == sequences
+    assert count_duplicates(found) == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "sequence", "duplicates"),
+    [
+        (b'{"stream":"S","seq":7,"duplicate": true}', 7, 1),
+        (b'{"stream":"S","seq":7,"duplicate":true}', 7, 1),
+        (b'{"stream":"S","seq":7,"duplicate":false}', 7, 0),
+        (b'{"stream":"S","domain":"hub","seq":7}', 7, 0),
+        (b'{"stream":"S","seq":7,"val":"-3"}', 7, 0),
+        (b'{ "seq": 7, "stream": "S" }', 7, 0),
+    ],
+)
+def test_other_acknowledgements_are_read_one_by_one(answer: bytes, sequence: int, duplicates: int) -> None:
+    acks = PublishAcks("S")
+    found = answers(answer, b'{"stream":"S","seq":8}')
+    assert acks.stored(found).all()
+    assert acks.sequences(found).tolist() == [sequence, 8]
+    assert count_duplicates(found) == duplicates
+
+
+@pytest.mark.parametrize(
+    ("answer", "refusal"),
+    [
+        (b"NATS/1.0 503\r\n\r\n", Refusal("no stream listens on it", False)),
+        (b"NATS/1.0 429 Too Many Requests\r\n\r\n", Refusal("Too Many Requests (429)", True)),
+        (
+            b'{"error":{"code":429,"err_code":10167,"description":"too many requests"}}',
+            Refusal("too many requests (429, 10167)", True),
+        ),
+        (
+            b'{"error":{"code":400,"err_code":10060,"description":"expected stream does not match"}}',
+            Refusal("another stream listens on it (expected stream does not match, 10060)", False),
+        ),
+        (
+            b'{"error":{"code":503,"err_code":10077,"description":"maximum messages exceeded"},"stream":"S","seq":0}',
+            Refusal("maximum messages exceeded (503, 10077)", False),
+        ),
+        (b'{"stream":"T","seq":7}', Refusal("somebody else than the stream answers on it: b'", False)),
+        (b"", Refusal("somebody else than the stream answers on it: b''", False)),
+        (b"ok", Refusal("somebody else than the stream answers on it: b'ok'", False)),
+    ],
+    ids=lambda value: value[:30].decode() if isinstance(value, bytes) else "",
+)
+def test_a_refusal_says_why(answer: bytes, refusal: Refusal) -> None:
+    found = answers(b'{"stream":"S","seq":1}', answer)
+    acks = PublishAcks("S")
+    said = acks.refusal(found, 1)
+    assert said is not None
+    assert said.reason.startswith(refusal.reason)
+    assert said.too_many == refusal.too_many
+    assert acks.stored(found).tolist() == [True, False]
+
+
+@property_settings(200)
+@given(st.lists(st.one_of(st.binary(max_size=60), st.integers().map(lambda n: b'{"seq":%d}' % n)), max_size=9))
+def test_no_answer_is_an_error(payloads: list[bytes]) -> None:
+    found = answers(b"", *(payload for payload in payloads if not payload.startswith(b"NATS/1.0")))
+    acks = PublishAcks("S")
+    assert len(acks.stored(found)) == len(acks.sequences(found)) == len(found)

@@ -12,7 +12,7 @@ demo:  ## Run the demonstration: a NATS server and Spark, from nothing
 
 test:  ## Run the tests
 	@scripts/setup dev java
-	.venv/bin/pytest -n 2 --dist loadgroup $(ARGS)
+	.venv/bin/pytest -n 2 --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 check:  ## Check format, style and types
 	@scripts/setup dev

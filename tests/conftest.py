@@ -6,13 +6,23 @@ pytest_plugins = ["tests.servers", "tests.nats_py", "tests.spark_session"]
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what starts Spark and what is quick, and say which tests share a worker."""
-    for item in items:
-        if "spark_environment" in getattr(item, "fixturenames", ()):
+    order = {"spark": 0, "spark_environment": 1}  # what takes longest begins first
+    groups = {item: _group(item) for item in items}
+    for item, group in groups.items():
+        item.add_marker(pytest.mark.xdist_group(group))
+        if group in order:
             item.add_marker(pytest.mark.spark)
-        spark = item.get_closest_marker("spark")
-        if not spark and not item.get_closest_marker("slow"):
+        elif not item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.quick)
-        # All that use Spark share one session, and the tests of a module its fixtures.
-        item.add_marker(pytest.mark.xdist_group("spark" if spark else item.path.stem))
+    if hasattr(config, "workerinput"):  # of pytest-xdist
+        items.sort(key=lambda item: order.get(groups[item], 2))
+
+
+def _group(item: pytest.Item) -> str:
+    """Tests that share the Spark session, those that start a Spark of their own, and the others by their modules."""
+    fixtures = getattr(item, "fixturenames", ())
+    if "spark" in fixtures or "spark_application" in fixtures:
+        return "spark"
+    return "spark_environment" if "spark_environment" in fixtures else item.path.stem

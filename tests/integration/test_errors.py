@@ -539,23 +539,6 @@ def test_a_secret_that_sparks_plans_would_show_is_refused(
     assert "t0ps3cret" not in error
 
 
-@pytest.mark.parametrize(
-    ("options", "instead"),
-    [
-        ({"servers": "nats://ann:t0ps3cret@localhost"}, "use the options 'user' and 'password', or 'token'"),
-        ({"servers": "nats://t0ps3cret@localhost"}, "use the options 'user' and 'password', or 'token'"),
-        ({"nkeySeed": "t0ps3cret"}, "use 'nkeySeedFile', or 'nkeySeedSecret', which they hide"),
-    ],
-)
-def test_a_secret_that_sparks_plans_would_show_is_refused_by_load(
-    spark: SparkSession, options: dict[str, str], instead: str
-) -> None:
-    for reader in (spark.read, spark.readStream):
-        error = error_of(reader.format("nats").options(stream="S", **options).load)
-        assert instead in error
-        assert "t0ps3cret" not in error
-
-
 def test_a_missing_permission_is_named(spark: SparkSession, server_factory: ServerFactory) -> None:
     server = server_factory("""
         authorization { users: [

@@ -74,12 +74,6 @@ def monitoring(server: Server, page: str) -> dict[str, Any]:
     return decoded
 
 
-def wait_for_requests(server: Server, count: int) -> None:
-    """Wait until the server has been asked so many things more."""
-    before = monitoring(server, "varz")["in_msgs"]
-    wait_until(lambda: monitoring(server, "varz")["in_msgs"] >= before + count, timeout=20)
-
-
 def wait_for_subscriptions(server: Server, *subjects: str, count: int = 1) -> None:
     """Wait until there are so many subscriptions to each of these subjects or wildcards."""
 

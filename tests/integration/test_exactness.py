@@ -14,29 +14,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import LongType, StructType
+from pyspark.sql.datasource import DataSourceReader
 
 from spark_nats.client import connect
 from spark_nats.errors import DataLossError, JetStreamError, NatsConnectionError, NatsTimeoutError, OptionError
-from spark_nats.jetstream import JetStream, consumers, read_range, reading, searching
-from spark_nats.options import parse_read
-from spark_nats.protocol.api import Api
-from spark_nats.source.stream.readers import NatsReader, NatsStreamReader
-from tests.connections import options_for, publisher_for
+from spark_nats.jetstream import JetStream, Publisher, consumers, read_range, reading, searching
+from tests.integration.support import batch_reader, stream_reader
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Cluster, Server, ServerFactory
-
-SEQUENCES = StructType().add("sequence", LongType())
-
-
-def batch_reader(server: Server, stream: str, **options: Any) -> NatsReader:
-    given = {"servers": server.url, "stream": stream, **{name: str(value) for name, value in options.items()}}
-    return NatsReader(parse_read(given, streaming=False), SEQUENCES)
-
-
-def stream_reader(server: Server, stream: str, **options: Any) -> NatsStreamReader:
-    given = {"servers": server.url, "stream": stream, **{name: str(value) for name, value in options.items()}}
-    return NatsStreamReader(parse_read(given, streaming=True), SEQUENCES)
 
 
 def rows(batches: Iterator[pa.RecordBatch]) -> list[int]:
@@ -246,7 +231,7 @@ def created(client: NatsPy, stream: str, **config: Any) -> bool:
 # Limits that remove while a task reads
 
 
-def paused_after_first(reader: NatsReader, act: Callable[[], None]) -> list[int]:
+def paused_after_first(reader: DataSourceReader, act: Callable[[], None]) -> list[int]:
     """Read the only partition, and do something after its first batch."""
     (partition,) = reader.partitions()
     batches = reader.read(partition)
@@ -270,7 +255,7 @@ def test_what_the_limits_remove_while_a_task_reads_is_named(nats_server: Server,
         publish(nats_py, unique, 1500)
 
     with pytest.raises(DataLossError, match=r"now begins at sequence 1501; sequences [0-9]+ to 1500, which were") as e:
-        paused_after_first(batch_reader(nats_server, unique), remove)
+        paused_after_first(batch_reader(nats_server, stream=unique), remove)
     assert "'failOnDataLoss'" in str(e.value)
 
 
@@ -285,7 +270,9 @@ def test_without_fail_on_data_loss_rows_and_losses_together_are_the_range(
     if subject:
         options["subject"] = f"{unique}.{subject}"
     with caplog.at_level(logging.WARNING):
-        found = paused_after_first(batch_reader(nats_server, unique, **options), lambda: publish(nats_py, unique, 1500))
+        found = paused_after_first(
+            batch_reader(nats_server, stream=unique, **options), lambda: publish(nats_py, unique, 1500)
+        )
     (record,) = [r for r in caplog.records if "are gone" in r.getMessage()]
     first, last = record.getMessage().split("sequences ")[1].split(",")[0].split(" to ")
     assert found == [*range(1, int(first)), *range(int(last) + 1, 2001)]
@@ -304,7 +291,7 @@ def test_messages_that_grow_too_old_while_a_task_reads_are_named_and_not_waited_
         wait_until(lambda: nats_py.stream_info(unique)["state"]["messages"] == 0, timeout=20)
 
     with pytest.raises(DataLossError, match=r"now begins at sequence 1001; sequences [0-9]+ to 1000, which were"):
-        paused_after_first(batch_reader(nats_server, unique), wait)
+        paused_after_first(batch_reader(nats_server, stream=unique), wait)
 
 
 @pytest.mark.usefixtures("small_requests")
@@ -319,7 +306,7 @@ def test_messages_deleted_one_by_one_while_a_task_reads_are_no_loss(
         for sequence in (500, 501, 999, 1000):
             nats_py.delete_message(unique, sequence)
 
-    found = paused_after_first(batch_reader(nats_server, unique), delete)
+    found = paused_after_first(batch_reader(nats_server, stream=unique), delete)
     assert found == [s for s in range(1, 1001) if s not in (300, 500, 501, 999, 1000)]
 
 
@@ -335,9 +322,9 @@ def test_a_stream_made_again_while_a_task_reads_is_not_mixed_with_the_old_one(
     nats_py.create_stream(unique)
     publish(nats_py, unique, 2000)
     with pytest.raises(DataLossError, match=r"was deleted and made again at .*; sequences [0-9]+ to 2000, which"):
-        paused_after_first(batch_reader(nats_server, unique), make_again)
+        paused_after_first(batch_reader(nats_server, stream=unique), make_again)
     with caplog.at_level(logging.WARNING):
-        found = paused_after_first(batch_reader(nats_server, unique, failOnDataLoss=False), make_again)
+        found = paused_after_first(batch_reader(nats_server, stream=unique, failOnDataLoss=False), make_again)
     assert found == list(range(1, len(found) + 1))
     assert f"sequences {len(found) + 1} to 2000, which were about to be read, are gone" in caplog.text
 
@@ -349,7 +336,7 @@ def test_a_stream_deleted_while_a_task_reads_ends_it_with_what_is_lost(
     for options in ({}, {"failOnDataLoss": False}):
         nats_py.create_stream(unique)
         publish(nats_py, unique, 2000)
-        reader = batch_reader(nats_server, unique, **options)
+        reader = batch_reader(nats_server, stream=unique, **options)
         if not options:
             with pytest.raises(DataLossError, match=r"the stream '.*' was deleted; sequences [0-9]+ to 2000, which"):
                 paused_after_first(reader, lambda: nats_py.delete_stream(unique))
@@ -394,7 +381,7 @@ def test_a_busy_stream_can_be_read_from_its_beginning(
     publish(nats_py, unique, 20_000)
     with publishing(nats_server, unique, pause=0.1) as count:
         for _ in range(5):
-            reader = batch_reader(nats_server, unique, **starting)
+            reader = batch_reader(nats_server, stream=unique, **starting)
             (partition,) = reader.partitions()
             before = count[0]
             wait_until(lambda before=before: count[0] > before + 1000)  # its beginning moves behind the plan
@@ -408,7 +395,7 @@ def test_a_streaming_query_from_earliest_begins_with_what_there_is(
 ) -> None:
     nats_py.create_stream(unique, max_msgs=1000)
     publish(nats_py, unique, 1000)
-    reader = stream_reader(nats_server, unique, startingOffsets="earliest")
+    reader = stream_reader(nats_server, stream=unique, startingOffsets="earliest")
     start = reader.initialOffset()
     publish(nats_py, unique, 300)
     end = reader.latestOffset(start, reader.getDefaultReadLimit())
@@ -429,7 +416,7 @@ def test_under_a_publisher_at_full_speed_every_row_is_right_and_what_is_missing_
 ) -> None:
     nats_py.create_stream(unique, **limit)
     reader = stream_reader(
-        nats_server, unique, startingOffsets="earliest", failOnDataLoss=False, maxRecordsPerPartition=5000
+        nats_server, stream=unique, startingOffsets="earliest", failOnDataLoss=False, maxRecordsPerPartition=5000
     )
     seen = named = 0
     with publishing(nats_server, unique) as count, caplog.at_level(logging.WARNING):
@@ -482,7 +469,7 @@ def test_a_task_whose_rows_are_taken_slowly_comes_to_its_end(
     monkeypatch.setattr(reading, "PULL_BYTES", 16 << 20)  # more than the sockets hold
     client.create_stream("S")
     publish(client, "S", 2000, b"x" * 10_000)
-    reader = batch_reader(server, "S")
+    reader = batch_reader(server, stream="S")
     (partition,) = reader.partitions()
     found: list[int] = []
     with caplog.at_level(logging.INFO):
@@ -501,7 +488,7 @@ def test_a_connection_that_is_lost_before_it_has_brought_a_row_is_an_error(
     with NatsPy(server.url) as client:
         client.create_stream("S")
         publish(client, "S", 10)
-    reader = batch_reader(server, "S")
+    reader = batch_reader(server, stream="S")
     (partition,) = reader.partitions()
     server.kill()
     with pytest.raises(NatsConnectionError, match="no NATS server could be reached"):
@@ -518,7 +505,7 @@ def test_the_most_messages_of_a_pull_request_are_asked_for_where_they_are_limite
     with NatsPy(server.url) as client:
         client.create_stream("S")
         publish(client, "S", 3000)
-    reader = batch_reader(server, "S")
+    reader = batch_reader(server, stream="S")
     assert rows(reader.read(reader.partitions()[0])) == list(range(1, 3001))
 
 
@@ -538,7 +525,7 @@ def test_a_pull_request_that_is_too_large_is_made_smaller(
 def test_consumers_live_no_longer_than_the_stream_lets_them(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique, consumer_limits={"inactive_threshold": 10_000_000_000})
     publish(nats_py, unique, 100)
-    reader = batch_reader(nats_server, unique)
+    reader = batch_reader(nats_server, stream=unique)
     assert rows(reader.read(reader.partitions()[0])) == list(range(1, 101))
 
 
@@ -547,7 +534,7 @@ def test_tasks_wait_for_a_place_where_a_stream_may_have_few_consumers(
 ) -> None:
     nats_py.create_stream(unique, max_consumers=2)
     publish(nats_py, unique, 800)
-    reader = batch_reader(nats_server, unique, minPartitions=8)
+    reader = batch_reader(nats_server, stream=unique, minPartitions=8)
     with ThreadPoolExecutor(8) as pool:
         found = [s for part in pool.map(lambda p: rows(reader.read(p)), reader.partitions()) for s in part]
     assert found == list(range(1, 801))
@@ -561,7 +548,7 @@ def test_a_place_that_does_not_become_free_is_an_error_that_says_what_to_do(
     publish(nats_py, unique, 10)
     config = {"durable_name": "other", "ack_policy": "explicit"}
     nats_py.api(f"CONSUMER.DURABLE.CREATE.{unique}.other", {"stream_name": unique, "config": config})
-    reader = batch_reader(nats_server, unique)
+    reader = batch_reader(nats_server, stream=unique)
     with pytest.raises(JetStreamError, match=r"max_consumers\) for 0.5 s; each task .* raise the limit, or run fewer"):
         rows(reader.read(reader.partitions()[0]))
 
@@ -582,7 +569,7 @@ def test_a_search_that_changes_sides_leaves_nothing_out(
     monkeypatch.setattr(searching, "_BYTE", 0.0)
     nats_py.create_stream(unique)
     nats_py.publish_acked((f"{unique}.{i % 3}", b"") for i in range(1, 3001))
-    reader = batch_reader(nats_server, unique, subject=f"{unique}.1")
+    reader = batch_reader(nats_server, stream=unique, subject=f"{unique}.1")
     (partition,) = reader.partitions()
     with caplog.at_level(logging.DEBUG):
         assert rows(reader.read(partition)) == list(range(1, 3001, 3))
@@ -593,7 +580,7 @@ def test_a_search_that_changes_sides_leaves_nothing_out(
 # What a micro-batch is planned from
 
 
-def micro_batches(reader: NatsStreamReader, offset: dict[str, Any]) -> list[list[int]]:
+def micro_batches(reader: Any, offset: dict[str, Any]) -> list[list[int]]:
     """Read on until there is nothing more, with a maximum of messages for each micro-batch."""
     found = []
     while (end := reader.latestOffset(offset, reader.getDefaultReadLimit())) != offset:
@@ -612,7 +599,7 @@ def test_holes_make_no_empty_micro_batches(
         for sequence in range(start, end):
             nats_py.delete_message(unique, sequence)
     options = {name: f"{unique}.{value}" for name, value in subject.items()}
-    reader = stream_reader(nats_server, unique, startingOffsets="earliest", maxOffsetsPerTrigger=10, **options)
+    reader = stream_reader(nats_server, stream=unique, startingOffsets="earliest", maxOffsetsPerTrigger=10, **options)
     assert micro_batches(reader, reader.initialOffset()) == [[1], [250], [500]]
 
 
@@ -621,7 +608,7 @@ def test_a_micro_batch_is_planned_from_its_offsets_and_nothing_else(
 ) -> None:
     nats_py.create_stream(unique)
     options = {"startingOffsets": "earliest", "subject": f"{unique}.rare", "minPartitions": 2}
-    first = stream_reader(nats_server, unique, **options)
+    first = stream_reader(nats_server, stream=unique, **options)
     publish(nats_py, unique, 10, subject="rare")
     start = first.initialOffset()
     begun = first.latestOffset(start, first.getDefaultReadLimit())
@@ -633,7 +620,7 @@ def test_a_micro_batch_is_planned_from_its_offsets_and_nothing_else(
     end = first.latestOffset(begun, first.getDefaultReadLimit())
     plan = first.partitions(begun, end)
     nats_py.purge_stream(unique, seq=400)
-    after_restart = stream_reader(nats_server, unique, **options)
+    after_restart = stream_reader(nats_server, stream=unique, **options)
     assert after_restart.partitions(begun, end) == plan
     assert [s for p in plan for s in rows(after_restart.read(p))] == list(range(511, 1011))
 
@@ -643,7 +630,7 @@ def test_a_query_that_has_reached_its_target_has_nothing_more_to_do(
 ) -> None:
     nats_py.create_stream(unique)
     publish(nats_py, unique, 25)
-    reader = stream_reader(nats_server, unique, startingOffsets="earliest", maxOffsetsPerTrigger=10)
+    reader = stream_reader(nats_server, stream=unique, startingOffsets="earliest", maxOffsetsPerTrigger=10)
     start = reader.initialOffset()
     reader.prepareForTriggerAvailableNow()
     publish(nats_py, unique, 30)
@@ -656,12 +643,12 @@ def test_the_first_micro_batch_is_the_same_when_a_new_query_is_started_again(
     """Spark keeps no offset before the first micro-batch: it asks again where the query begins."""
     nats_py.create_stream(unique)
     publish(nats_py, unique, 10)
-    query = stream_reader(nats_server, unique)  # from latest
+    query = stream_reader(nats_server, stream=unique)  # from latest
     start = query.initialOffset()
     publish(nats_py, unique, 10)
     end = query.latestOffset(start, query.getDefaultReadLimit())
     publish(nats_py, unique, 10)
-    again = stream_reader(nats_server, unique)
+    again = stream_reader(nats_server, stream=unique)
     plan = again.partitions(again.initialOffset(), end)
     assert plan == query.partitions(start, end)
     assert [s for p in plan for s in rows(again.read(p))] == list(range(11, 21))
@@ -672,7 +659,7 @@ def test_micro_batches_of_which_the_offsets_were_not_all_kept_are_read_as_one(
 ) -> None:
     """As with Spark's asynchronous progress tracking."""
     nats_py.create_stream(unique)
-    reader = stream_reader(nats_server, unique, startingOffsets="earliest", maxOffsetsPerTrigger=10)
+    reader = stream_reader(nats_server, stream=unique, startingOffsets="earliest", maxOffsetsPerTrigger=10)
     publish(nats_py, unique, 30)
     first = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
     second = reader.latestOffset(first, reader.getDefaultReadLimit())
@@ -685,7 +672,7 @@ def test_checkpoints_without_the_beginning_of_a_micro_batch_are_understood(
 ) -> None:
     created = nats_py.create_stream(unique)["created"]
     publish(nats_py, unique, 30)
-    reader = stream_reader(nats_server, unique)
+    reader = stream_reader(nats_server, stream=unique)
     start, end = ({unique: {"created": created, "next": following}} for following in (6, 21))
     assert [s for p in reader.partitions(start, end) for s in rows(reader.read(p))] == list(range(6, 21))
 
@@ -704,7 +691,9 @@ def test_a_batch_that_begins_in_the_future_is_empty_and_one_that_ends_before_its
 ) -> None:
     nats_py.create_stream(unique)
     publish(nats_py, unique, 10)
-    reader = batch_reader(nats_server, unique, **{name: value.replace("%s", unique) for name, value in options.items()})
+    reader = batch_reader(
+        nats_server, stream=unique, **{name: value.replace("%s", unique) for name, value in options.items()}
+    )
     if found is None:
         with pytest.raises(OptionError, match="ends before sequence 1 and is to begin at 8; check the starting and"):
             reader.partitions()

@@ -12,6 +12,7 @@ messages, "codec: decode payloads full of CRLF and fake frames".
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,11 +56,17 @@ def booleans(mask: Mask) -> pa.BooleanArray:
     return pa.Array.from_buffers(pa.bool_(), len(mask), [None, pa.py_buffer(packed_bits)])
 
 
+def strings(values: Sequence[bytes]) -> pa.BinaryArray:
+    """Return a column of byte strings."""
+    offsets = np.cumsum([0, *map(len, values)], dtype=np.int32)
+    return pa.Array.from_buffers(
+        pa.binary(), len(values), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(values))]
+    )
+
+
 def repeated(text: str, rows: int) -> pa.StringArray:
     """Return a column that has the same text in every row."""
-    data = text.encode()
-    offsets = pa.py_buffer(np.array([0, len(data)], np.int32))
-    return pa.repeat(pa.Array.from_buffers(pa.string(), 1, [None, offsets, pa.py_buffer(data)])[0], rows)
+    return pa.repeat(strings([text.encode()]).view(pa.string())[0], rows)
 
 
 def gather(buffer: Bytes, start: Positions, end: Positions) -> pa.BinaryArray:

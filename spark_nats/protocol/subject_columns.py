@@ -10,13 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_nats.protocol.bytecolumns import Bytes, Fields, Mask, Positions, gather, packed, split
+from spark_nats.protocol.bytecolumns import Bytes, Fields, Mask, Positions, gather, packed, split, strings
 from spark_nats.protocol.subjects import subject_violation
 
 _FORBIDDEN = np.zeros(256, np.bool_)
 _FORBIDDEN[:0x21] = True
 _FORBIDDEN[[0x7F, ord("*"), ord(">")]] = True
 _DOT = ord(".")
+_POINT = strings([b"."])[0]
 
 
 class Violation(NamedTuple):
@@ -75,14 +76,14 @@ class SubjectMatcher:
                 shaped.setdefault(_Shape(len(tokens), is_open, stars), []).append(key)
             else:
                 literals.append(key)
-        self._literals = pa.array(literals, pa.binary())
+        self._literals = strings(literals)
         self._beginnings: list[bytes] = []
         self._shaped: list[tuple[_Shape, pa.BinaryArray]] = []
         for shape, keys in shaped.items():
             if shape.is_open and not shape.stars and len(keys) <= _FEW:
                 self._beginnings += [key + b"." if key else b"" for key in keys]
             else:
-                self._shaped.append((shape, pa.array(keys, pa.binary())))
+                self._shaped.append((shape, strings(keys)))
 
     def match(self, subjects: pa.BinaryArray) -> Mask:
         """Return for each subject whether a filter matches it.
@@ -112,7 +113,7 @@ def _match_shape(shape: _Shape, keys: pa.BinaryArray, data: Bytes, offsets: Posi
         end = dots.at(behind - 1) if shape.is_open or behind < shape.tokens else offsets[1:]
         parts.append(gather(data, start[matched], end[matched]))
     if parts:
-        found = pc.is_in(parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, b"."), keys)
+        found = pc.is_in(parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, _POINT), keys)
         matched[matched] = found
     return matched
 

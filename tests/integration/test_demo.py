@@ -177,7 +177,7 @@ def test_an_old_java_is_said_in_a_line(tmp_path: Path) -> None:
 def test_a_missing_pyspark_is_said_in_a_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(sys.modules, "spark_nats.datasource", None)
+    monkeypatch.setitem(sys.modules, "spark_nats.source.stream.readers", None)
     assert main(["demo"]) == 1
     assert 'pip install "spark-nats[spark]"' in capsys.readouterr().err
 

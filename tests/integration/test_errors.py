@@ -142,7 +142,9 @@ def test_what_is_wrong_in_reading_and_writing_is_said_before_it_is_known_which_i
 def test_options_for_batches_are_not_for_streaming(nats_server: Server, name: str) -> None:
     value = {"endingOffsets": "latest", "endingTimestamp": "0", "filterPushdown": "true"}[name]
     error = sentence_of(lambda: stream_reader(nats_server, stream="S", **{name: value}))
-    assert error == f"OptionError: option '{name}' is for batch reads (spark.read), not for streaming"
+    assert (
+        error == f"OptionError: option '{name}' is for batch reads (spark.read), not for streaming (spark.readStream)"
+    )
 
 
 def test_options_of_another_kind_of_query_are_said_through_spark(
@@ -152,7 +154,10 @@ def test_options_of_another_kind_of_query_are_said_through_spark(
     assert error_of(batch.collect).startswith("OptionError: option 'maxOffsetsPerTrigger' is for streaming")
     streaming = nats(spark.readStream, nats_server, stream=stream, endingOffsets="latest").load()
     error = error_of(lambda: finish(streaming.writeStream.format("noop").start()))
-    assert error == "OptionError: option 'endingOffsets' is for batch reads (spark.read), not for streaming"
+    assert (
+        error
+        == "OptionError: option 'endingOffsets' is for batch reads (spark.read), not for streaming (spark.readStream)"
+    )
     frame = spark.range(1).selectExpr("string(id) AS payload")
     error = error_of(lambda: save(frame, nats_server, stream=stream, subject="x", startingOffsets="earliest"))
     assert error.startswith("OptionError: option 'startingOffsets' is only for reading")

@@ -18,7 +18,9 @@ from pyspark.sql.datasource import DataSourceReader
 
 from spark_nats.client import connect
 from spark_nats.errors import DataLossError, JetStreamError, NatsConnectionError, NatsTimeoutError, OptionError
-from spark_nats.jetstream import JetStream, Publisher, consumers, read_range, reading, searching
+from spark_nats.jetstream import JetStream, consumers, read_range, reading, searching
+from spark_nats.protocol.api import Api
+from tests.connections import options_for, publisher_for
 from tests.integration.support import batch_reader, stream_reader
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Cluster, Server, ServerFactory

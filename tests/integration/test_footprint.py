@@ -103,14 +103,18 @@ def test_reading_two_million_messages_takes_little_memory(spark, server):
 PLAN_AND_READ = """
 import sys
 from spark_nats import NatsDataSource
-from tests.integration.support import MESSAGE
+from pyspark.sql.types import ArrayType, BinaryType, LongType, MapType, StringType, StructType, TimestampType
+
+headers = MapType(StringType(), ArrayType(StringType()))
+schema = StructType().add("subject", StringType()).add("headers", headers).add("payload", BinaryType())
+schema = schema.add("stream", StringType()).add("sequence", LongType()).add("timestamp", TimestampType())
 
 source = NatsDataSource({"servers": sys.argv[1], "stream": "S", "subject": "s.>"})
-reader = source.reader(MESSAGE)
+reader = source.reader(schema)
 print(sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part)))
-source.streamReader(MESSAGE).initialOffset()
+source.streamReader(schema).initialOffset()
 source = NatsDataSource({"servers": sys.argv[1], "stream": "S", "subject": "s.a"})
-source.writer(MESSAGE, False).commit([])
+source.writer(schema, False).commit([])
 print("pandas" in sys.modules)
 """
 

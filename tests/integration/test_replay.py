@@ -97,16 +97,17 @@ def test_rows_that_move_to_other_partitions_may_be_doubled_and_are_not_lost(
 SCRIPT = """
 import time
 from pyspark import TaskContext
-from spark_nats.client import ConnectionOptions, connect, parse_servers
+from spark_nats.client import connect
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.streams import stream_info
+from spark_nats.options import connection_options
 
 url, stream, folder = arguments
 spark.conf.set("spark.sql.adaptive.enabled", False)  # which would put these few rows into one partition
 spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 50)
 
 def stored():
-    with connect(options_for(url)) as connection:
+    with connect(connection_options(servers=url)) as connection:
         return stream_info(JetStream(connection), stream).messages
 
 def in_another_order(batches):

@@ -19,9 +19,8 @@ from spark_nats.client import connect
 from spark_nats.client.auth import parse_creds
 from spark_nats.embedded import NatsServer
 from spark_nats.jetstream import JetStream
-from spark_nats.jetstream.streams import create_stream
+from spark_nats.jetstream.streams import create_stream, stream_info
 from spark_nats.options import parse
-from spark_nats.protocol.api import Api
 from tests.certificates import Certificates
 from tests.operator_mode import Key, OperatorMode
 from tests.servers import ServerFactory
@@ -31,6 +30,7 @@ import json, os, shutil, sys
 from pyspark.sql import SparkSession
 from spark_nats.client import connect
 from spark_nats.jetstream import JetStream
+from spark_nats.jetstream.streams import stream_info
 from spark_nats.options import parse
 
 directory, logins = sys.argv[1], json.loads(sys.argv[2])
@@ -56,7 +56,7 @@ for kept_login, batch, query in queries:
     with connect(parse(kept_login).connection) as connection:
         connection.send(b"".join(b"PUB S.x 1\\r\\n%d\\r\\n" % i for i in range(10)))
         connection.flush()
-        while JetStream(connection).request(Api.STREAM_INFO, "COPY")["state"]["messages"] < 10:
+        while stream_info(JetStream(connection), "COPY").messages < 10:
             query.processAllAvailable()
     query.explain(True)
     print(query.lastProgress, query.recentProgress, query.status)
@@ -191,4 +191,4 @@ def test_a_task_that_writes_needs_no_files_either(locked: Locked, tmp_path: Path
     on_executor = pickle.loads(pickle.dumps(writer))
     on_executor.write(iter([pa.RecordBatch.from_pydict({"subject": ["S.x"], "payload": [b"1"]})]))
     with connect(connection) as client:
-        assert JetStream(client).request(Api.STREAM_INFO, "S")["state"]["messages"] == 1
+        assert stream_info(JetStream(client), "S").messages == 1

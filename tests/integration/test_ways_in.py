@@ -66,7 +66,7 @@ def with_a_password_that_the_server_keeps_hashed(directory: Path) -> Way:
 def with_tls(directory: Path) -> Way:
     ours, other = Certificates(directory), Certificates(directory / "other")
     reason = (
-        "certificate cannot be verified for the name '127.0.0.1': unable to get local issuer certificate; check the"
+        "certificate cannot be verified for the name '127.0.0.1': unable to get local issuer certificate); check the"
     )
     return Way(ours.config(), {"tlsCaFile": str(ours.ca)}, {"tlsCaFile": str(other.ca)}, reason)
 
@@ -111,10 +111,9 @@ def with_a_certificate_that_names_the_user(directory: Path) -> Way:
 def with_tls_first(directory: Path) -> Way:
     ours = Certificates(directory)
     trust = {"tlsCaFile": str(ours.ca)}
-    reason = (
-        "sent no INFO in 0.7 s; is it a NATS server, and if it expects TLS first, is the option 'tlsHandshakeFirst'"
-    )
-    config = ours.config("127.0.0.1", "handshake_first: true")
+    reason = "sent no INFO in 0.7 s; is it a NATS server, and does it expect TLS first?); check the option 'tlsHandshakeFirst'"
+        "sent no INFO in 0.7 s; is it a NATS server, and does it expect TLS first?); check the option "
+        "'tlsHandshakeFirst'"
     return Way(config, {**trust, "tlsHandshakeFirst": "true"}, trust, reason)
 
 

@@ -114,7 +114,7 @@ class TestOtherSubjects:
     def test_a_reply_that_is_no_acknowledgement_is_a_protocol_error(
         self, reply: str | bytes, before: list[str]
     ) -> None:
-        with pytest.raises(ProtocolError, match="no JetStream acknowledgement subject"):
+        with pytest.raises(ProtocolError, match="not a JetStream acknowledgement subject"):
             read_all(replies(*before, reply, *before))
 
     @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ class TestOtherSubjects:
         numbers[place] = token
         deliveries = Deliveries(replies(SHORT, "$JS.ACK.S.C." + ".".join(numbers)))
         assert deliveries.at(0) == DELIVERY
-        with pytest.raises(ProtocolError, match="no JetStream acknowledgement subject"):
+        with pytest.raises(ProtocolError, match="not a JetStream acknowledgement subject"):
             deliveries.at(1)
 
     def test_the_error_shows_the_first_that_is_none_and_not_all_of_it(self) -> None:

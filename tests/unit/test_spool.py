@@ -57,7 +57,7 @@ def test_a_file_in_which_any_byte_was_changed_is_damaged(kept: tuple[Spool, Path
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (lambda whole: whole + b"\n", "the last of its {} bytes are no seal"),
+        (lambda whole: whole + b"\n", "the last of its {} bytes are not a seal"),
         (lambda whole: whole + whole[-105:], "should have {} bytes before its seal and has"),
         (lambda whole: whole[1:], "should have {} bytes before its seal and has"),
         (lambda whole: whole[:8] + b"X" + whole[9:], "was changed: its checksum is wrong"),

@@ -56,6 +56,13 @@ def booleans(mask: Mask) -> pa.BooleanArray:
     return pa.Array.from_buffers(pa.bool_(), len(mask), [None, pa.py_buffer(packed_bits)])
 
 
+def flags_of(column: pa.BooleanArray) -> Mask:
+    """Return the values of a column of truth values that has no nulls."""
+    bits = np.unpackbits(np.frombuffer(column.buffers()[1], np.uint8), bitorder="little")
+    flags: Mask = bits[column.offset : column.offset + len(column)].view(np.bool_)
+    return flags
+
+
 def strings(values: Sequence[bytes]) -> pa.BinaryArray:
     """Return a column of byte strings."""
     offsets = np.cumsum([0, *map(len, values)], dtype=np.int32)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_nats.protocol.bytecolumns import Bytes, Fields, Mask, Positions, gather, packed, split, strings
+from spark_nats.protocol.bytecolumns import Bytes, Fields, Mask, Positions, flags_of, gather, packed, split, strings
 from spark_nats.protocol.subjects import subject_violation
 
 _FORBIDDEN = np.zeros(256, np.bool_)
@@ -93,9 +93,9 @@ class SubjectMatcher:
         """
         matched: Mask = np.zeros(len(subjects), np.bool_)
         if len(self._literals):
-            matched |= pc.is_in(subjects, self._literals)
+            matched |= flags_of(pc.is_in(subjects, self._literals))
         for beginning in self._beginnings:
-            matched |= pc.starts_with(subjects, beginning)
+            matched |= flags_of(pc.starts_with(subjects, beginning))
         if self._shaped:
             data, offsets = packed(subjects)
             dots = split(data == _DOT, offsets)
@@ -114,7 +114,7 @@ def _match_shape(shape: _Shape, keys: pa.BinaryArray, data: Bytes, offsets: Posi
         parts.append(gather(data, start[matched], end[matched]))
     if parts:
         found = pc.is_in(parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, _POINT), keys)
-        matched[matched] = found
+        matched[matched] = flags_of(found)
     return matched
 
 

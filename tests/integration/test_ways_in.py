@@ -111,9 +111,11 @@ def with_a_certificate_that_names_the_user(directory: Path) -> Way:
 def with_tls_first(directory: Path) -> Way:
     ours = Certificates(directory)
     trust = {"tlsCaFile": str(ours.ca)}
-    reason = "sent no INFO in 0.7 s; is it a NATS server, and does it expect TLS first?); check the option 'tlsHandshakeFirst'"
+    reason = (
         "sent no INFO in 0.7 s; is it a NATS server, and does it expect TLS first?); check the option "
         "'tlsHandshakeFirst'"
+    )
+    config = ours.config("127.0.0.1", "handshake_first: true")
     return Way(config, {**trust, "tlsHandshakeFirst": "true"}, trust, reason)
 
 

@@ -8,6 +8,7 @@ raised from the call that received it.
 from __future__ import annotations
 
 import logging
+import random
 import secrets
 import ssl
 import time
@@ -43,6 +44,8 @@ from spark_nats.version import __version__
 
 logger = logging.getLogger(__name__)
 
+REMEMBERED = 30.0
+"""Seconds for which a server that could not be reached is tried after the others."""
 _LAST_WORDS = 0.2  # seconds that a server which no longer takes our bytes has to say why
 
 
@@ -53,26 +56,44 @@ class Reply(NamedTuple):
     header: bytes
 
 
+_unreachable: dict[tuple[str, int], float] = {}
+"""When this process last found a server unreachable."""
+
+
 def connect(options: ConnectionOptions) -> Connection:
     """Connect to the first of ``options.servers`` that lets us in.
+
+    They are tried in random order, so that the tasks of a query do not all go to the same one (ADR-40), and those last
+    that this process has found unreachable within :data:`REMEMBERED` seconds.
 
     Raises:
         AuthorizationError: a server refused the credentials; the others are then not tried.
         NatsConnectionError: no server could be reached.
     """
     failures: list[tuple[Server, NatsError | OSError]] = []
-    for server in options.servers:
+    since = time.monotonic() - REMEMBERED
+    servers = random.sample(options.servers, len(options.servers))
+    for server in sorted(servers, key=lambda each: _unreachable.get((each.host, each.port), since) > since):
         try:
-            return Connection(server, options)
+            connection = Connection(server, options)
         except AuthorizationError:
             raise
         except (NatsError, OSError) as error:
+            avoid(server)
             failures.append((server, error))
+        else:
+            _unreachable.pop((server.host, server.port), None)
+            return connection
     reasons = "; ".join(f"{server}: {_reason(error)}" for server, error in failures)
     remedies = [remedy for _, error in failures if isinstance(error, NatsError) for remedy in error.remedies]
     raise NatsConnectionError(
         f"no NATS server could be reached ({reasons})", remedies=dict.fromkeys(remedies) or [Remedy.SERVERS]
     )
+
+
+def avoid(server: Server) -> None:
+    """Have :func:`connect` try a server after the others for a while."""
+    _unreachable[server.host, server.port] = time.monotonic()
 
 
 class Connection:

@@ -38,7 +38,7 @@ class ConnectionOptions:
     """How to reach a server. Equal options mean that a connection can be shared.
 
     Attributes:
-        servers: tried in this order until one lets us in.
+        servers: tried in random order until one lets us in.
         credentials: used where a server's URL has none of its own.
         tls: asks for TLS; when None it is used where a server's URL asks for it or the server requires it.
         name: how the server's monitoring calls this connection.

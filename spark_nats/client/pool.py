@@ -12,8 +12,9 @@ import threading
 import time
 from collections.abc import Iterator
 
-from spark_nats.client.connection import Connection, connect
+from spark_nats.client.connection import Connection, avoid, connect
 from spark_nats.client.options import ConnectionOptions
+from spark_nats.client.servers import Server
 from spark_nats.errors import NatsError
 
 IDLE_SECONDS = 5.0
@@ -37,10 +38,21 @@ class _Pool:
                     return None
                 _, connection = kept.pop()
             try:
-                connection.flush()
+                connection.flush(options.connect_timeout)
                 return connection
             except NatsError:
                 connection.close()
+                self._forget(connection.server)
+
+    def _forget(self, server: Server) -> None:
+        """Close the idle connections to a server that does not answer: each would be waited for as long."""
+        avoid(server)
+        with self._lock:
+            for options, kept in list(self._idle.items()):
+                for _, connection in kept:
+                    if connection.server == server:
+                        connection.close()
+                self._idle[options] = [(since, c) for since, c in kept if not c.closed]
 
     def give_back(self, connection: Connection) -> None:
         """Keep a connection for the next borrower."""

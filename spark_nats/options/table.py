@@ -130,7 +130,7 @@ OPTIONS: tuple[Option, ...] = (
         "servers",
         ANY,
         read_servers,
-        "servers to try in turn, comma-separated URLs; `tls://` asks for TLS",
+        "servers, comma-separated URLs, tried in random order until one lets us in; `tls://` asks for TLS",
         default="nats://localhost:4222",
     ),
     Option("context", ANY, read_context, "context of the `nats` command line, by name or path; options win"),

@@ -9,7 +9,7 @@ import time
 import pytest
 import trustme
 
-from spark_nats.client import Credentials, TlsOptions, connect, parse_servers
+from spark_nats.client import Credentials, TlsOptions, borrow, connect, parse_servers
 from spark_nats.errors import (
     AuthorizationError,
     NatsConnectionError,
@@ -89,13 +89,58 @@ def test_all_addresses_of_a_server_have_the_time_of_one(monkeypatch):
     assert asked in ([0], [0, 1])
 
 
-def test_servers_are_tried_in_turn():
-    def script(peer):
-        peer.let_in()
+def welcome(peer):
+    peer.let_in()
+    peer.wait_for_close()
+
+
+def test_servers_are_tried_until_one_lets_us_in():
+    with scripted_server(welcome) as url, connect(options(f"nats://127.0.0.1:{unused_port()},{url}")) as connection:
+        assert str(connection.server) == url
+
+
+def test_servers_are_tried_in_random_order():
+    with scripted_server(welcome) as one, scripted_server(welcome) as other:
+        seen = set()
+        for _ in range(100):
+            connection = connect(options(f"{one},{other}"))
+            connection.close()
+            seen.add(str(connection.server))
+    assert seen == {one, other}
+
+
+def test_a_server_that_says_nothing_is_waited_for_once_and_then_tried_last():
+    visits = []
+
+    def silent(peer):
+        visits.append(peer)
         peer.wait_for_close()
 
-    with scripted_server(script) as url, connect(options(f"nats://127.0.0.1:{unused_port()},{url}")) as connection:
-        assert str(connection.server) == url
+    with scripted_server(silent) as dead, scripted_server(welcome) as alive:
+        for _ in range(30):
+            with connect(options(f"{dead},{alive}", connect_timeout=0.2)) as connection:
+                assert str(connection.server) == alive
+        assert len(visits) <= 1
+        with pytest.raises(NatsConnectionError, match="sent no INFO"):
+            connect(options(dead, connect_timeout=0.2))  # and yet where there is no other
+
+
+def test_idle_connections_to_a_server_that_answers_no_more_are_waited_for_once():
+    asked = []
+
+    def stops(peer):
+        peer.let_in()
+        while True:
+            peer.expect(b"PING\r\n")
+            asked.append(peer)
+
+    with scripted_server(stops) as url:
+        several = options(url, connect_timeout=0.2)
+        with borrow(several), borrow(several), borrow(several):
+            pass
+        with borrow(several) as connection:
+            assert not connection.closed
+    assert len(asked) == 1
 
 
 def test_when_no_server_can_be_reached_each_is_named_with_its_reason():

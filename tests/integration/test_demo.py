@@ -83,19 +83,28 @@ def number(output: str, label: str) -> int:
 
 
 @pytest.mark.slow
-def test_every_order_goes_through_and_the_server_is_gone(spark_environment: dict[str, str]) -> None:
-    ended = run("--messages", "5000", environment=spark_environment)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert number(ended.stdout, "messages in ORDERS") == 5000
-    assert number(ended.stdout, "rows in") == 5000
-    written = number(ended.stdout, "messages in REVENUE")
-    assert written == number(ended.stdout, "rows out") > 240
-    batches = re.findall(r"^ +([0-9]+) +625 .* ([0-9,]+)$", ended.stdout, re.MULTILINE)
-    assert batches == [(str(i), f"{4375 - 625 * i:,}") for i in range(8)]
-    assert len(re.findall("^  ok ", ended.stdout, re.MULTILINE)) == CLAIMS
-    assert "FAILED" not in ended.stdout
-    assert "Traceback" not in ended.stderr
-    assert is_gone(url_in(ended.stdout))
+def test_every_order_goes_through_and_a_kept_server_answers_until_it_is_interrupted(
+    spark_environment: dict[str, str],
+) -> None:
+    with started(spark_environment, "--messages", "5000", "--keep") as process:
+        text = read_until(process, "until Ctrl-C")
+        assert number(text, "messages in ORDERS") == 5000
+        assert number(text, "rows in") == 5000
+        written = number(text, "messages in REVENUE")
+        assert written == number(text, "rows out") > 240
+        batches = re.findall(r"^ +([0-9]+) +625 .* ([0-9,]+)$", text, re.MULTILINE)
+        assert batches == [(str(i), f"{4375 - 625 * i:,}") for i in range(8)]
+        assert len(re.findall("^  ok ", text, re.MULTILINE)) == CLAIMS
+        assert "FAILED" not in text
+        url = url_in(text)
+        assert f"nats stream ls --server {url}" in text
+        with NatsPy(url) as client:
+            assert client.stream_info("ORDERS")["state"]["messages"] == 5000
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 0, errors
+        assert "Traceback" not in errors
+        assert is_gone(url)
 
 
 @pytest.mark.slow
@@ -107,21 +116,6 @@ def test_a_server_of_ones_own_is_left_as_it_was(
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert re.search(r"messages in ORDERS_DEMO_[0-9A-F]{6} +100$", ended.stdout, re.MULTILINE)
     assert nats_py.api("STREAM.NAMES")["streams"] == before
-
-
-@pytest.mark.slow
-def test_a_kept_server_answers_until_it_is_interrupted(spark_environment: dict[str, str]) -> None:
-    with started(spark_environment, "--messages", "100", "--keep") as process:
-        text = read_until(process, "until Ctrl-C")
-        url = url_in(text)
-        assert f"nats stream ls --server {url}" in text
-        with NatsPy(url) as client:
-            assert client.stream_info("ORDERS")["state"]["messages"] == 100
-        os.killpg(process.pid, signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
-        assert process.returncode == 0, errors
-        assert "Traceback" not in errors
-        assert is_gone(url)
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])

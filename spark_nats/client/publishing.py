@@ -11,10 +11,10 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from spark_nats.client.connection import Connection
 from spark_nats.errors import NatsError
+from spark_nats.protocol.bytecolumns import lengths_of
 
 PART_BYTES = 1 << 20
 """Payload and headers that are encoded and sent at once, in bytes. A larger message goes alone."""
@@ -23,9 +23,9 @@ _PART_ROWS = 65536
 
 def cut_into_parts(payloads: pa.Array, headers: pa.Array | None, max_rows: int) -> Iterator[slice]:
     """Cut a batch into parts of at most ``max_rows`` rows and about :data:`PART_BYTES`, at least one row each."""
-    size = np.asarray(pc.binary_length(payloads), dtype=np.int64)
+    size = lengths_of(payloads)
     if headers is not None:
-        size = size + np.asarray(pc.fill_null(pc.binary_length(headers), 0))
+        size = size + lengths_of(headers)
     total = np.cumsum(size)
     start = 0
     while start < len(size):

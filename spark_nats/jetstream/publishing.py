@@ -29,7 +29,7 @@ from spark_nats.client.connection import Connection
 from spark_nats.client.publishing import cut_into_parts
 from spark_nats.errors import NatsError, PublishError, Remedy
 from spark_nats.jetstream.refusals import REPLIES, next_unanswered, reply_of, tell_apart
-from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, decimals, integers
+from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, decimals, integers, texts
 from spark_nats.protocol.messages import Messages
 from spark_nats.protocol.publish_acks import PublishAcks, count_duplicates
 
@@ -107,7 +107,7 @@ class Publisher:
         self._ack_timeout = ack_timeout
         self._identified = identified
         inbox = connection.new_inbox()
-        self._replies = pa.array([f"{inbox}.{i}" for i in range(REPLIES)])
+        self._replies = texts([f"{inbox}.{i}" for i in range(REPLIES)])
         self._acks = PublishAcks(stream)
         self._answers = connection.subscribe(f"{inbox}.*")
 

@@ -35,7 +35,8 @@ _HIGH_BITS = np.uint64(0x8080808080808080)
 
 
 # Arrow imports pandas, where it is installed, to look at any value that is handed to it as Python's or NumPy's. What
-# reads on is made of buffers instead: a Python process that Spark starts for a moment should not pay for that.
+# reads or writes is made of buffers instead, constants included: a Python process that Spark starts for a moment should
+# not pay for that.
 
 
 def integers(values: npt.NDArray[np.signedinteger[Any]]) -> pa.Array:
@@ -45,9 +46,18 @@ def integers(values: npt.NDArray[np.signedinteger[Any]]) -> pa.Array:
 
 
 def values_of(column: pa.Array) -> Positions:
-    """Return the values of a column of 32 bit integers that has no nulls."""
-    values = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column)]
+    """Return the values of a column of 32 or 64 bit integers that has no nulls."""
+    if len(column) == 0:
+        return _NO_POSITIONS
+    width = np.int32 if column.type == pa.int32() else np.int64
+    values = np.frombuffer(column.buffers()[1], width)[column.offset : column.offset + len(column)]
     return values.astype(np.int64)
+
+
+def lengths_of(column: pa.Array) -> Positions:
+    """Return how many bytes each element of a string or binary column has; none where it is null."""
+    lengths = np.diff(packed(column)[1])
+    return lengths * flags_of(column.is_valid()) if column.null_count else lengths
 
 
 def booleans(mask: Mask) -> pa.BooleanArray:
@@ -58,6 +68,8 @@ def booleans(mask: Mask) -> pa.BooleanArray:
 
 def flags_of(column: pa.BooleanArray) -> Mask:
     """Return the values of a column of truth values that has no nulls."""
+    if len(column) == 0:
+        return np.empty(0, np.bool_)
     bits = np.unpackbits(np.frombuffer(column.buffers()[1], np.uint8), bitorder="little")
     flags: Mask = bits[column.offset : column.offset + len(column)].view(np.bool_)
     return flags
@@ -71,9 +83,14 @@ def strings(values: Sequence[bytes]) -> pa.BinaryArray:
     )
 
 
+def texts(values: Sequence[str]) -> pa.StringArray:
+    """Return a column of texts."""
+    return strings([value.encode() for value in values]).view(pa.string())
+
+
 def repeated(text: str, rows: int) -> pa.StringArray:
     """Return a column that has the same text in every row."""
-    return pa.repeat(strings([text.encode()]).view(pa.string())[0], rows)
+    return pa.repeat(texts([text])[0], rows)
 
 
 def gather(buffer: Bytes, start: Positions, end: Positions) -> pa.BinaryArray:

@@ -13,11 +13,12 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_nats.protocol.bytecolumns import strings
+
 _BINARY = pa.binary()
 
 
-# No Arrow scalars: to make one imports pandas, and this module is imported by processes that only plan.
-_PUB, _HPUB, _NOTHING, _BLANK, _CRLF = b"PUB ", b"HPUB ", b"", b" ", b"\r\n"
+_PUB, _HPUB, _NOTHING, _BLANK, _CRLF = strings([b"PUB ", b"HPUB ", b"", b" ", b"\r\n"])
 
 
 def encode_messages(

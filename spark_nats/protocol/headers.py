@@ -22,11 +22,14 @@ from spark_nats.protocol.bytecolumns import (
     Mask,
     Positions,
     booleans,
+    flags_of,
     gather,
     integers,
     offsets_of,
     packed,
+    repeated,
     split,
+    texts,
     to_text,
     values_of,
 )
@@ -41,7 +44,7 @@ EXPECTED_STREAM = "Nats-Expected-Stream"
 """Header that names the stream by which alone a message may be stored."""
 HEADERS_TYPE = pa.map_(pa.string(), pa.list_(pa.field("element", pa.string())))
 
-_NO_ENTRIES = pa.nulls(0, pa.struct([HEADERS_TYPE.key_field, HEADERS_TYPE.item_field]))
+_COLON_BLANK, _CRLF, _NOTHING, _VERSION_LINE = texts([": ", "\r\n", "", f"{VERSION.decode()}\r\n"])
 _MANY_HEADERS = 16  # of one message
 _CR, _LF, _COLON, _SPACE, _TAB = b"\r\n: \t"
 _NAME_BYTE = np.zeros(256, np.bool_)
@@ -120,10 +123,11 @@ def _looks(names: pa.StringArray) -> Positions:
     return np.diff(offsets) << 16 | first << 8 | last
 
 
-def no_headers(rows: int) -> pa.MapArray:
+def no_headers(rows: int, kind: pa.MapType = HEADERS_TYPE) -> pa.MapArray:
     """Return a column of empty maps."""
     offsets = pa.py_buffer(np.zeros(rows + 1, np.int32))
-    return pa.Array.from_buffers(HEADERS_TYPE, rows, [None, offsets], children=[_NO_ENTRIES])
+    entries = pa.nulls(0, pa.struct([kind.key_field, kind.item_field]))
+    return pa.Array.from_buffers(kind, rows, [None, offsets], children=[entries])
 
 
 def _first_in_each(position: Positions, start: Positions, end: Positions) -> Positions:
@@ -212,13 +216,13 @@ def flatten(headers: pa.Array) -> HeaderLines:
     """
     rows = len(headers)
     if headers.null_count:
-        headers = pc.if_else(headers.is_valid(), headers, pa.scalar([], headers.type))
-    offsets = np.asarray(headers.offsets, dtype=np.int64)
+        headers = pc.if_else(headers.is_valid(), headers, no_headers(1, headers.type)[0])
+    offsets = values_of(headers.offsets)
     first, last = int(offsets[0]), int(offsets[-1])
     names, items = headers.keys.slice(first, last - first), headers.items.slice(first, last - first)
     row = np.repeat(np.arange(rows), np.diff(offsets))
     if pa.types.is_list(items.type) or pa.types.is_large_list(items.type):
-        parent = np.asarray(pc.list_parent_indices(items))
+        parent = values_of(pc.list_parent_indices(items))
         items = items.flatten()
         if len(parent) != len(names) or (np.diff(parent) != 1).any():  # not one value for each name
             names, row = names.take(integers(parent)), row[parent]
@@ -241,7 +245,7 @@ def find_header_violation(lines: HeaderLines) -> Violation | None:
             rows_with(~_NAME_BYTE[name_data], name_offsets),
             "has a header name with white space, a control character, a colon or a character outside ASCII",
         ),
-        (np.asarray(lines.value.is_null()), "has a header whose value is null"),
+        (flags_of(lines.value.is_null()), "has a header whose value is null"),
         (
             rows_with((value_data == _CR) | (value_data == _LF), value_offsets),
             "has a header value with a line break (CR or LF)",
@@ -257,9 +261,9 @@ def join_lines(lines: HeaderLines) -> pa.StringArray:
     Args:
         lines: headers that passed :func:`find_header_violation`.
     """
-    text = pc.binary_join_element_wise(lines.name, ": ", lines.value, "\r\n", "")
+    text = pc.binary_join_element_wise(lines.name, _COLON_BLANK, lines.value, _CRLF, _NOTHING)
     offsets = integers(offsets_of(lines.row, lines.rows).astype(np.int32))
-    return pc.binary_join(pa.ListArray.from_arrays(offsets, text), "")
+    return pc.binary_join(pa.ListArray.from_arrays(offsets, text), _NOTHING)
 
 
 def encode_blocks(lines: HeaderLines, extra: list[tuple[str, pa.Array | str]] | None = None) -> pa.BinaryArray:
@@ -282,15 +286,16 @@ def wrap_lines(lines: pa.StringArray, extra: list[tuple[str, pa.Array | str]] | 
     """
     parts = [lines]
     for name, value in extra or []:
-        line = pc.binary_join_element_wise(f"{name}: ", value, "\r\n", "")
-        if isinstance(line, pa.Scalar):
-            line = pa.repeat(line, len(lines))
-        parts.append(pc.fill_null(line, ""))
-    body = pc.binary_join_element_wise(*parts, "") if len(parts) > 1 else parts[0]
-    block = pc.binary_join_element_wise(VERSION.decode() + "\r\n", body, "\r\n", "")
-    present = pc.greater(pc.binary_length(body), 0)
-    if not pc.all(present).as_py():
-        block = pc.if_else(present, block, pa.scalar(None, pa.string()))
+        if isinstance(value, str):
+            parts.append(repeated(f"{name}: {value}\r\n", len(lines)))
+        else:
+            line = pc.binary_join_element_wise(texts([f"{name}: "])[0], value, _CRLF, _NOTHING)
+            parts.append(pc.fill_null(line, _NOTHING))
+    body = pc.binary_join_element_wise(*parts, _NOTHING) if len(parts) > 1 else parts[0]
+    block = pc.binary_join_element_wise(_VERSION_LINE, body, _CRLF, _NOTHING)
+    present = values_of(pc.binary_length(body)) > 0
+    if not present.all():
+        block = pc.if_else(booleans(present), block, pa.nulls(len(block), pa.string()))
     return block.cast(pa.binary())
 
 
@@ -301,7 +306,7 @@ def find_value_violation(values: pa.Array) -> Violation | None:
     breaks = np.flatnonzero((data == _CR) | (data == _LF))
     wrong[np.searchsorted(offsets[1:], breaks, "right")] = True
     if values.null_count:
-        wrong &= np.asarray(values.is_valid())
+        wrong &= flags_of(values.is_valid())
     if not wrong.any():
         return None
     row = int(wrong.argmax())

@@ -138,7 +138,7 @@ def find_subject_violation(subjects: pa.Array) -> Violation | None:
     wrong[row_of(dots[is_edge[dots] | is_edge[dots + 1]])] = True
     wrong[row_of(doubled)] = True
     if subjects.null_count:
-        wrong &= np.asarray(subjects.is_valid())
+        wrong &= flags_of(subjects.is_valid())
     if not wrong.any():
         return None
     row = int(wrong.argmax())

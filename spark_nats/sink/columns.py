@@ -5,24 +5,23 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_nats.errors import InvalidRowError
 from spark_nats.options.write import WriteOptions
-from spark_nats.protocol.bytecolumns import Mask
+from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, flags_of, lengths_of, repeated, texts
 from spark_nats.protocol.control import MAX_CONTROL_LINE
 from spark_nats.protocol.headers import (
     CONTROL_PREFIX,
     EXPECTED_STREAM,
-    HEADERS_TYPE,
     MSG_ID,
     HeaderLines,
     find_header_violation,
     find_value_violation,
     flatten,
     join_lines,
+    no_headers,
     wrap_lines,
 )
 from spark_nats.protocol.subject_columns import Violation, find_subject_violation
@@ -86,29 +85,33 @@ class RowChecker:
         """
         columns = {name: batch.column(name) for name in batch.schema.names if name in COLUMN_TYPES}
         payloads = columns["payload"].cast(pa.binary())
-        self._refuse(first_row, "payload", _first(payloads.is_null(), "is null; an empty payload is written as ''"))
+        self._refuse(
+            first_row, "payload", _first(flags_of(payloads.is_null()), "is null; an empty payload is written as ''")
+        )
         subjects = self._subjects(columns, batch.num_rows, first_row)
         replies = self._replies(columns.get("reply"), first_row)
         self._check_lines(subjects, replies, first_row)
         headers = self._headers(columns, subjects, payloads, first_row)
-        size = pc.binary_length(payloads)
+        size = lengths_of(payloads)
         if headers is not None:
-            size = pc.add(size, pc.fill_null(pc.binary_length(headers), 0))
-        too_large = pc.greater(size, self._max_payload)
+            size = size + lengths_of(headers)
         self._refuse(
             first_row,
             "payload",
-            _first(too_large, f"is larger with its headers than the server's max_payload of {self._max_payload} bytes"),
+            _first(
+                size > self._max_payload,
+                f"is larger with its headers than the server's max_payload of {self._max_payload} bytes",
+            ),
             size,
         )
         return Rows(subjects, payloads, headers, replies)
 
     def _subjects(self, columns: dict[str, pa.Array], rows: int, first_row: int) -> pa.Array:
         if self._options.subject is not None:  # as in Spark's Kafka sink, the option stands above the column
-            return pa.repeat(pa.scalar(self._options.subject, pa.string()), rows)
+            return repeated(self._options.subject, rows)
         subjects = columns["subject"].cast(pa.string())
-        self._refuse(first_row, "subject", _first(subjects.is_null(), "is null"))
-        self._refuse(first_row, "subject", find_subject_violation(subjects), pc.binary_length(subjects))
+        self._refuse(first_row, "subject", _first(flags_of(subjects.is_null()), "is null"))
+        self._refuse(first_row, "subject", find_subject_violation(subjects), lengths_of(subjects))
         return subjects
 
     def _replies(self, replies: pa.Array | None, first_row: int) -> pa.Array | None:
@@ -119,30 +122,30 @@ class RowChecker:
                 "is not null, but a publish to a stream uses the reply for its acknowledgement; drop the column, or "
                 "write to core NATS by leaving out the option 'stream'"
             )
-            self._refuse(first_row, "reply", _first(replies.is_valid(), rule))
+            self._refuse(first_row, "reply", _first(flags_of(replies.is_valid()), rule))
         replies = replies.cast(pa.string())
-        self._refuse(first_row, "reply", find_subject_violation(replies), pc.binary_length(replies))
+        self._refuse(first_row, "reply", find_subject_violation(replies), lengths_of(replies))
         return replies
 
     def _check_lines(self, subjects: pa.Array, replies: pa.Array | None, first_row: int) -> None:
         """Refuse a row whose line a server would not take: it would end the connection instead."""
-        length = pc.add(pc.binary_length(subjects), self._line_rest)
+        length = lengths_of(subjects) + self._line_rest
         if replies is not None:
-            length = pc.add(length, pc.add(pc.fill_null(pc.binary_length(replies), 0), 1))
+            length = length + lengths_of(replies) + 1
         rule = (
             f"is too long: with the reply subject and the sizes its line may have {MAX_CONTROL_LINE} bytes, the "
             "server's max_control_line"
         )
-        self._refuse(first_row, "subject", _first(pc.greater(length, MAX_CONTROL_LINE), rule), length)
+        self._refuse(first_row, "subject", _first(length > MAX_CONTROL_LINE, rule), length)
 
     def _headers(
         self, columns: dict[str, pa.Array], subjects: pa.Array, payloads: pa.Array, first_row: int
     ) -> pa.Array | None:
         rows = len(subjects)
-        lines = flatten(columns.get("headers", pa.array([], HEADERS_TYPE)))._replace(rows=rows)
+        lines = flatten(columns.get("headers", no_headers(0)))._replace(rows=rows)
         self._refuse(first_row, "headers", find_header_violation(lines))
         ids = columns.get("msg_id", pa.nulls(rows, pa.string())).cast(pa.string())
-        self._refuse(first_row, "msg_id", find_value_violation(ids), pc.binary_length(ids))
+        self._refuse(first_row, "msg_id", find_value_violation(ids), lengths_of(ids))
         if not self._options.control_headers:
             lines = self._without_control_headers(lines)
         extra: list[tuple[str, pa.Array | str]] = []
@@ -156,7 +159,7 @@ class RowChecker:
         if self._ids is not None and not has_id.any():
             ids = self._ids.give(subjects, text, payloads)
         elif self._ids is not None:
-            lacks_id = pa.array(~has_id)
+            lacks_id = booleans(~has_id)
             generated = self._ids.give(*(column.filter(lacks_id) for column in (subjects, text, payloads)))
             ids = pc.replace_with_mask(ids, lacks_id, generated)
         if ids.null_count < rows:
@@ -167,11 +170,11 @@ class RowChecker:
 
     def _without_control_headers(self, lines: HeaderLines) -> HeaderLines:
         """Leave out what a server would act on: what was read would act again, and purge, expire or refuse rows."""
-        is_control = np.asarray(pc.starts_with(lines.name, CONTROL_PREFIX))
+        is_control = flags_of(pc.starts_with(lines.name, CONTROL_PREFIX))
         if not is_control.any():
             return lines
         if not self._warned:
-            names = sorted(set(pc.unique(lines.name.filter(pa.array(is_control))).to_pylist()) - set(_EXPECTED))
+            names = sorted(set(pc.unique(lines.name.filter(booleans(is_control))).to_pylist()) - set(_EXPECTED))
             if names:
                 self._warned = True
                 more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
@@ -182,7 +185,9 @@ class RowChecker:
                 )
         return lines.where(~is_control)
 
-    def _refuse(self, first_row: int, column: str, violation: Violation | None, length: pa.Array | None = None) -> None:
+    def _refuse(
+        self, first_row: int, column: str, violation: Violation | None, length: Positions | None = None
+    ) -> None:
         if violation is None:
             return
         text = f"row {first_row + violation.row} of the task cannot be sent: column '{column}' {violation.rule}"
@@ -192,9 +197,8 @@ class RowChecker:
         raise InvalidRowError(f"{text}; {sent}")
 
 
-def _first(wrong: pa.Array, rule: str) -> Violation | None:
-    row = pc.index(wrong, True).as_py()
-    return Violation(row, rule) if row >= 0 else None
+def _first(wrong: Mask, rule: str) -> Violation | None:
+    return Violation(int(wrong.argmax()), rule) if wrong.any() else None
 
 
 def _prefer(ids: pa.Array, lines: HeaderLines) -> tuple[HeaderLines, Mask]:
@@ -203,7 +207,7 @@ def _prefer(ids: pa.Array, lines: HeaderLines) -> tuple[HeaderLines, Mask]:
     Returns:
         The lines that are left, and which rows have an id of their own, here or there.
     """
-    has_id = np.array(ids.is_valid())
+    has_id = flags_of(ids.is_valid()).copy()
     is_id = _equals(lines.name, MSG_ID)
     if is_id.any():
         kept = ~(has_id[lines.row] & is_id)
@@ -213,6 +217,4 @@ def _prefer(ids: pa.Array, lines: HeaderLines) -> tuple[HeaderLines, Mask]:
 
 
 def _equals(names: pa.Array, name: str) -> Mask:
-    if len(names) == 0:
-        return np.zeros(0, np.bool_)
-    return np.asarray(pc.equal(names, name))
+    return flags_of(pc.equal(names, texts([name])[0]))

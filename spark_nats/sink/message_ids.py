@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_nats.protocol.bytecolumns import Positions, packed
+from spark_nats.protocol.bytecolumns import Positions, booleans, integers, lengths_of, packed, strings, texts
 
 Hashes = npt.NDArray[np.uint32]
 
@@ -30,6 +30,8 @@ _BLOCK = 64  # bytes
 _UNITS = _BLOCK // 4  # of 32 bits
 _ROWS_AT_ONCE = 4096  # as many as stay in the processor's cache
 _KEY_OF_LONG = 64  # bytes, the most that blake2b takes
+_DASH, _NOTHING = texts(["-", ""])
+_NO_BYTES = strings([b""])[0]
 _HEAD = 4  # a constant and three lengths
 _KEYS = _HEAD + LONGEST_SHORT // 4  # the rest for the units of a row
 
@@ -64,7 +66,8 @@ class MessageIds:
         random = hashlib.shake_256(whole).digest(_KEY_OF_LONG + _KEYS * _WORDS * 8)
         self._long = hashlib.blake2b(digest_size=_WORDS * 4, key=random[:_KEY_OF_LONG])
         self._keys = np.frombuffer(random[_KEY_OF_LONG:], "<u8").astype(np.uint64).reshape(_KEYS, _WORDS)
-        self._prefix = f"{query[:8]}-{partition}-" if batch is None else f"{query[:8]}-{batch}-{partition}-"
+        prefix = f"{query[:8]}-{partition}-" if batch is None else f"{query[:8]}-{batch}-{partition}-"
+        self._prefix = texts([prefix])[0]
         self._seen = Occurrences()
 
     def give(self, subjects: pa.Array, headers: pa.Array, payloads: pa.Array) -> pa.StringArray:
@@ -80,14 +83,15 @@ class MessageIds:
         # Twelve bytes make sixteen characters, so all hashes are encoded at once and lie there one after another.
         text = base64.urlsafe_b64encode(hashes.astype("<u4").tobytes())
         offsets = np.arange(rows + 1, dtype=np.int32) * _HASH_CHARACTERS
-        texts = pa.Array.from_buffers(pa.string(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(text)])
+        hashed = pa.Array.from_buffers(pa.string(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(text)])
         # By 64 of the bits: rows that have only these in common are counted together. Their ids still differ, but in
         # another order they may have others, so that a replay doubles one; it loses none.
         before = self._seen.add(hashes[:, 0].astype(np.uint64) << np.uint64(32) | hashes[:, 1])
         if not before.any():
-            return pc.binary_join_element_wise(self._prefix, texts, "")
-        numbers = pc.binary_join_element_wise("-", pa.array(before).cast(pa.string()), "")
-        return pc.binary_join_element_wise(self._prefix, texts, pc.if_else(pa.array(before > 0), numbers, ""), "")
+            return pc.binary_join_element_wise(self._prefix, hashed, _NOTHING)
+        numbers = pc.binary_join_element_wise(_DASH, integers(before).cast(pa.string()), _NOTHING)
+        again = pc.if_else(booleans(before > 0), numbers, _NOTHING)
+        return pc.binary_join_element_wise(self._prefix, hashed, again, _NOTHING)
 
     def _hash(self, columns: Sequence[pa.Array]) -> Hashes:
         """Return the hash of each row, as three words."""
@@ -96,12 +100,12 @@ class MessageIds:
         for start in range(0, rows, _ROWS_AT_ONCE):
             part = [column[start : start + _ROWS_AT_ONCE] for column in columns]
             found = hashes[start : start + _ROWS_AT_ONCE]
-            lengths = np.stack([np.asarray(pc.binary_length(column), dtype=np.int64) for column in part])
+            lengths = np.stack([lengths_of(column) for column in part])
             is_long = lengths.sum(axis=0) > LONGEST_SHORT
             if not is_long.any():
                 found[:] = self._hash_short(part, lengths)
             else:
-                is_short = pa.array(~is_long)
+                is_short = booleans(~is_long)
                 found[~is_long] = self._hash_short([column.filter(is_short) for column in part], lengths[:, ~is_long])
                 found[is_long] = self._hash_long(part, lengths, np.flatnonzero(is_long))
         return hashes
@@ -109,7 +113,7 @@ class MessageIds:
     def _hash_short(self, columns: Sequence[pa.Array], lengths: Positions) -> Hashes:
         rows = lengths.shape[1]
         padding = _zeros(-lengths.sum(axis=0) % _BLOCK)
-        data, offsets = packed(pc.binary_join_element_wise(*columns, padding, b""))
+        data, offsets = packed(pc.binary_join_element_wise(*columns, padding, _NO_BYTES))
         blocks = data.view("<u4").reshape(-1, _UNITS)
         first, count = offsets[:-1] // _BLOCK, np.diff(offsets) // _BLOCK
         # Longest first: then the rows that have one more block are always the first ones.

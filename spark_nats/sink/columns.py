@@ -85,9 +85,8 @@ class RowChecker:
         """
         columns = {name: batch.column(name) for name in batch.schema.names if name in COLUMN_TYPES}
         payloads = columns["payload"].cast(pa.binary())
-        self._refuse(
-            first_row, "payload", _first(flags_of(payloads.is_null()), "is null; an empty payload is written as ''")
-        )
+        is_null = flags_of(payloads.is_null())
+        self._refuse(first_row, "payload", _first(is_null, "is null; an empty payload is written as ''"))
         subjects = self._subjects(columns, batch.num_rows, first_row)
         replies = self._replies(columns.get("reply"), first_row)
         self._check_lines(subjects, replies, first_row)
@@ -95,15 +94,8 @@ class RowChecker:
         size = lengths_of(payloads)
         if headers is not None:
             size = size + lengths_of(headers)
-        self._refuse(
-            first_row,
-            "payload",
-            _first(
-                size > self._max_payload,
-                f"is larger with its headers than the server's max_payload of {self._max_payload} bytes",
-            ),
-            size,
-        )
+        rule = f"is larger with its headers than the server's max_payload of {self._max_payload} bytes"
+        self._refuse(first_row, "payload", _first(size > self._max_payload, rule), size)
         return Rows(subjects, payloads, headers, replies)
 
     def _subjects(self, columns: dict[str, pa.Array], rows: int, first_row: int) -> pa.Array:

@@ -86,7 +86,7 @@ class NatsDataSource(DataSource):
             )
         parsed = parse_write(self._settings, streaming=False)
         check_sink_schema(schema, parsed)
-        _log_in_once(parsed.connection)
+        _log_in_once(parsed.connection, 0.0)
         from spark_nats.sink.writers import NatsWriter
 
         return NatsWriter(parsed)
@@ -95,15 +95,16 @@ class NatsDataSource(DataSource):
         """Return the writer of a streaming query. Output mode ``complete`` publishes the whole result each time."""
         parsed = parse_write(self._settings, streaming=True)
         check_sink_schema(schema, parsed)
-        _log_in_once(parsed.connection)
+        _log_in_once(parsed.connection, parsed.retry_timeout)
         from spark_nats.sink.writers import NatsStreamWriter
 
         return NatsStreamWriter(parsed)
 
 
-def _log_in_once(options: ConnectionOptions) -> None:
+def _log_in_once(options: ConnectionOptions, patience: float) -> None:
     """Log in on the driver: what is refused is then refused once, and not to every task and each of its attempts."""
     from spark_nats.client.connection import connect
+    from spark_nats.client.retrying import retrying
 
     with naming_options():
-        connect(options).close()
+        retrying(lambda: connect(options), patience, "writing").close()

@@ -10,6 +10,7 @@
 :mod:`.servers`        server URLs
 :mod:`.auth`           credentials, and what they add to CONNECT
 :mod:`.pool`           connections kept for the next task of the same process
+:mod:`.retrying`       trying again while no server can be reached
 :mod:`.backlog`        what was received and waits for whoever comes for it
 :mod:`.receiver`       a thread that keeps receiving while its user does other things
 =====================  ======================================================================

@@ -19,7 +19,7 @@ from spark_nats.options.values import EARLIEST, LATEST, Offsets, read_filters, r
 class ReadOptions:
     """What to read of streams and how. See :data:`~spark_nats.options.table.OPTIONS` for the meaning of each.
 
-    ``ending`` is None in streaming, which has no end.
+    ``ending`` is None in streaming, which has no end, and ``retry_timeout`` in a batch, which fails at once.
     """
 
     connection: ConnectionOptions
@@ -34,6 +34,7 @@ class ReadOptions:
     fail_on_data_loss: bool
     filter_pushdown: bool | None
     create_stream: dict[str, Any] | None
+    retry_timeout: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class CoreReadOptions:
     receivers: int
     spool_location: str | None
     fail_on_data_loss: bool
+    retry_timeout: float
 
 
 def parse_read(options: Mapping[str, str] | Settings, streaming: bool) -> ReadOptions | CoreReadOptions:
@@ -99,6 +101,7 @@ def parse_read(options: Mapping[str, str] | Settings, streaming: bool) -> ReadOp
         fail_on_data_loss=values["failOnDataLoss"],
         filter_pushdown=values["filterPushdown"],
         create_stream=stream_to_create(values, streams, filters),
+        retry_timeout=values["retryTimeout"],
     )
 
 
@@ -115,6 +118,7 @@ def _core(settings: Settings, values: Mapping[str, Any]) -> CoreReadOptions:
         receivers=values["receivers"],
         spool_location=values["spoolLocation"],
         fail_on_data_loss=values["failOnDataLoss"],
+        retry_timeout=values["retryTimeout"],
     )
 
 

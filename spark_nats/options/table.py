@@ -23,6 +23,7 @@ from spark_nats.options.values import (
     read_location,
     read_names,
     read_offsets,
+    read_patience,
     read_queue_group,
     read_secret,
     read_seed,
@@ -114,7 +115,11 @@ class Option:
         if not self.applies & mine:
             return f"option '{self.name}' is only for {'writing' if mine is READ else 'reading'}"
         if self.applies & mine & (CORE if use in CORE else STREAM):
-            modes = ["streaming (spark.readStream)", "batch reads (spark.read)"]
+            modes = (
+                ["streaming (spark.readStream)", "batch reads (spark.read)"]
+                if mine is READ
+                else ["streaming (df.writeStream)", "batch writes (df.write)"]
+            )
             wanted, found = modes if use in BATCH else reversed(modes)
             where = " of core NATS" if use in CORE else ""
             return f"option '{self.name}' is for {wanted}{where}, not for {found}"
@@ -161,6 +166,14 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option("connectTimeout", ANY, read_duration, "time for connecting and logging in to one server", default="5s"),
     Option("requestTimeout", ANY, read_duration, "time for an answer of the server", default="5s"),
+    Option(
+        "retryTimeout",
+        READ & STREAMING | WRITE & STREAMING,
+        read_patience,
+        "streaming: time for which the driver waits for a server that cannot be reached before the query "
+        "fails; `0s`: none at all",
+        default="5m",
+    ),
     Option("pingInterval", ANY, read_duration, "silence after which the server is pinged", default="2m"),
     Option("inboxPrefix", ANY, read_tokens, "first tokens of the subjects for answers to us", default=INBOX_PREFIX),
     Option("domain", STREAM, read_domain, "JetStream domain"),

@@ -60,6 +60,11 @@ def read_duration(text: str) -> float:
     return seconds
 
 
+def read_patience(text: str) -> float:
+    """Read a time that may be zero; return seconds."""
+    return 0.0 if text in ("0", "0s") else read_duration(text)
+
+
 def read_timestamp(text: str) -> datetime:
     """Read a time in ISO 8601, in UTC unless it has a zone, or in milliseconds since 1970."""
     try:

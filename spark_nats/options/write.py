@@ -18,7 +18,7 @@ from spark_nats.protocol.subjects import subject_violation
 class WriteOptions:
     """Where to write and how. See :data:`~spark_nats.options.table.OPTIONS` for the meaning of each.
 
-    What applies to streams only is None for core NATS.
+    What applies to streams only is None for core NATS, and ``retry_timeout`` in a batch, which fails at once.
     """
 
     connection: ConnectionOptions
@@ -30,6 +30,7 @@ class WriteOptions:
     deduplicate: bool
     control_headers: bool
     create_stream: dict[str, Any] | None
+    retry_timeout: float
 
 
 def parse_write(options: Mapping[str, str] | Settings, streaming: bool) -> WriteOptions:
@@ -56,4 +57,5 @@ def parse_write(options: Mapping[str, str] | Settings, streaming: bool) -> Write
         deduplicate=values["deduplicate"],
         control_headers=values["controlHeaders"],
         create_stream=stream_to_create(values, streams, (subject,) if subject else ()),
+        retry_timeout=values["retryTimeout"],
     )

@@ -510,7 +510,7 @@ def test_a_server_that_is_not_there_at_the_start_is_said(server_factory: ServerF
     server = server_factory()
     server.kill()
     with pytest.raises(NatsConnectionError, match="no NATS server could be reached"):
-        Here(server.url)
+        Here(server.url, retryTimeout="0s")
 
 
 def test_stopping_unsubscribes_and_keeps_what_was_on_its_way() -> None:

@@ -484,7 +484,7 @@ def test_a_port_where_nobody_listens_is_said(spark: SparkSession, server_factory
     server = server_factory()
     server.kill()
     frame = nats(spark.read, server, stream="S").load()
-    streaming = nats(spark.readStream, server, stream="S").load().writeStream.format("noop")
+    streaming = nats(spark.readStream, server, stream="S", retryTimeout="0s").load().writeStream.format("noop")
     rows = spark.range(1).selectExpr("string(id) AS payload")
     for action in (
         frame.collect,

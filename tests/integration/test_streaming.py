@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tests.integration.support import MESSAGE, Query, error_of, finish, nats, running, stream_reader
+from tests.integration.support import MESSAGE, Query, error_of, finish, nats, running, sentence_of, stream_reader
 from tests.nats_py import NatsPy, wait_until
-from tests.servers import Server
+from tests.servers import Server, ServerFactory
 
 
 @contextmanager
@@ -299,3 +300,75 @@ def publishing(server: Server, subject: str) -> Iterator[Callable[[], int]]:
     finally:
         stop.set()
         thread.join()
+
+
+# A server that is away
+
+
+def test_an_idle_query_waits_for_its_server_and_goes_on(
+    spark: SparkSession, server_factory: ServerFactory, tmp_path: Path
+) -> None:
+    server = server_factory()
+    with NatsPy(server.url) as client:
+        client.create_stream("S", ["s.>"])
+        client.create_stream("T", ["t.>"])
+        publish(client, "s.1", ["before"])
+    frame = nats(spark.readStream, server, stream="S", startingOffsets="earliest").load()
+    copied = frame.selectExpr("'t.1' AS subject", "payload")
+    query = nats(copied.writeStream, server, stream="T", checkpointLocation=str(tmp_path)).start()
+    with running(query):
+        wait_until(lambda: query.lastProgress is not None and query.lastProgress.sources[0].numInputRows == 0, 60)
+        server.kill()
+        # Its connection is noticed to be gone, and the driver tries again: that it goes on is seen below.
+        wait_until(lambda: not server.running)
+        server.start()
+        with NatsPy(server.url) as client:
+            publish(client, "s.1", ["after"])
+            wait_until(lambda: len(client.read_stream("T")) == 2, 60)
+            assert [message.payload for message in client.read_stream("T")] == [b"before", b"after"]
+
+
+def test_a_query_that_waits_for_its_server_can_be_stopped(spark: SparkSession, server_factory: ServerFactory) -> None:
+    server = server_factory()
+    with NatsPy(server.url) as client:
+        client.create_stream("S", ["s.>"])
+    frame = nats(spark.readStream, server, stream="S", retryTimeout="10m").load()
+    query = frame.writeStream.format("noop").start()
+    wait_until(lambda: query.lastProgress is not None, 60)
+    server.kill()
+    ended = threading.Thread(target=query.stop)
+    ended.start()
+    ended.join(60)
+    assert not ended.is_alive(), "the query waits for its server and cannot be stopped"
+
+
+def test_a_reader_waits_for_a_server_that_restarts(
+    server_factory: ServerFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = server_factory()
+    with NatsPy(server.url) as client:
+        client.create_stream("S", ["s.>"])
+        publish(client, "s.1", numbers(1, 3))
+    reader = stream_reader(server, stream="S", startingOffsets="earliest")
+    start = reader.initialOffset()
+    server.kill()
+    found: list[dict[str, Any]] = []
+    asking = threading.Thread(target=lambda: found.append(reader.latestOffset(start, ReadAllAvailable())))
+    asking.start()
+    wait_until(lambda: "trying again" in caplog.text, 30)
+    server.start()
+    asking.join(60)
+    assert found[0]["S"]["next"] == 4
+    assert len([said for said in caplog.messages if "reading S" in said]) == 2
+
+
+def test_a_reader_gives_a_server_up_in_the_end_and_says_where_it_looked(server_factory: ServerFactory) -> None:
+    server = server_factory()
+    with NatsPy(server.url) as client:
+        client.create_stream("S", ["s.>"])
+    reader = stream_reader(server, stream="S", retryTimeout="300ms")
+    start = reader.initialOffset()
+    server.kill()
+    error = sentence_of(lambda: reader.latestOffset(start, ReadAllAvailable()))
+    assert error.startswith("NatsConnectionError: no NATS server could be reached (nats://127.0.0.1:")
+    assert "; tried for 0.3 s; check the option 'servers'" in error

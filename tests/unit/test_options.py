@@ -380,4 +380,4 @@ def test_an_option_that_does_not_apply_says_what_it_is_for(option, writing, stre
     elif not option.applies & (WRITE if writing else READ) & (STREAM if stream else CORE):
         assert ("contradicts the option 'stream'" if stream else "needs the option 'stream'") in misuse
     else:
-        assert ("not for streaming" if streaming else "not for batch reads") in misuse
+        assert ("not for streaming" if streaming else f"not for batch {'writes' if writing else 'reads'}") in misuse

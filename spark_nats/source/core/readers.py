@@ -11,6 +11,7 @@ import secrets
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from spark_nats.client.backlog import Backlog, Piece
 from spark_nats.client.connection import connect
 from spark_nats.client.pool import borrow
 from spark_nats.client.receiver import Receiver
+from spark_nats.client.retrying import retrying
 from spark_nats.options.read import CoreReadOptions
 from spark_nats.options.remedies import naming_options
 from spark_nats.protocol.messages import Messages
@@ -152,7 +154,9 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             backlog = Backlog(options.max_buffered_bytes)
             queue = _queue_group(options, options.receivers)
             while len(self._receivers) < options.receivers:
-                self._receivers.append(Receiver(options.connection, options.subjects, queue, backlog))
+                start = partial(Receiver, options.connection, options.subjects, queue, backlog)
+                what = f"listening to {', '.join(options.subjects)}"
+                self._receivers.append(retrying(start, options.retry_timeout, what))
             self._epoch = secrets.token_hex(8)
             self._backlog = backlog
         for receiver in self._receivers:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -18,8 +18,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from spark_nats.client.connection import Connection
 from spark_nats.client.pool import borrow
+from spark_nats.client.retrying import Result, retrying
 from spark_nats.errors import AuthorizationError, NatsConnectionError, PermissionsError, ServerError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.reading import RangeReader
@@ -117,8 +117,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @naming_options()
     def initialOffset(self) -> dict[str, Any]:
         """Return where a new query begins."""
-        with borrow(self._options.connection) as connection:
-            return to_json(self._offsets(connection).starting())
+        return self._asking(lambda offsets: to_json(offsets.starting()))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the limit that the option ``maxOffsetsPerTrigger`` sets."""
@@ -128,8 +127,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @naming_options()
     def prepareForTriggerAvailableNow(self) -> None:
         """Note how far the streams reach now: the query ends there."""
-        with borrow(self._options.connection) as connection:
-            self._target = self._offsets(connection).now()
+        self._target = self._asking(OffsetReader.now)
 
     @naming_options()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -137,16 +135,16 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._looked_already(start):
             return start
         begin = from_json(start)
-        with borrow(self._options.connection) as connection:
-            offsets = self._offsets(connection)
+
+        def ask(offsets: OffsetReader) -> QueryOffset:
             latest = offsets.latest(begin, self._searched)
             self._searched = offsets.searched(begin, latest)
             if self._target is not None:
                 latest = _at_most(latest, self._target, begin)
             self._seen = (time.monotonic(), start, latest)
-            if isinstance(limit, ReadMaxRows):
-                latest = offsets.limited(begin, latest, limit.max_rows)
-        return to_json(latest)
+            return offsets.limited(begin, latest, limit.max_rows) if isinstance(limit, ReadMaxRows) else latest
+
+        return to_json(self._asking(ask))
 
     def _looked_already(self, start: dict[str, Any]) -> bool:
         """Tell whether there was nothing new a moment ago, so that an idle query leaves the server in peace."""
@@ -173,8 +171,14 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Read one partition."""
         return read_partition(self._options, self._schema, partition)
 
-    def _offsets(self, connection: Connection) -> OffsetReader:
-        return OffsetReader(JetStream(connection, self._options.api_prefix), self._options)
+    def _asking(self, ask: Callable[[OffsetReader], Result]) -> Result:
+        """Ask the server, and wait for one that cannot be reached."""
+
+        def once() -> Result:
+            with borrow(self._options.connection) as connection:
+                return ask(OffsetReader(JetStream(connection, self._options.api_prefix), self._options))
+
+        return retrying(once, self._options.retry_timeout, f"reading {', '.join(self._options.streams)}")
 
 
 def _at_most(position: QueryOffset, target: QueryOffset, begin: QueryOffset) -> QueryOffset:

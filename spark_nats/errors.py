@@ -21,6 +21,7 @@ class Remedy(Enum):
     """
 
     SERVERS = auto()
+    TLS = auto()
     TLS_FIRST = auto()
     TRUST = auto()
     CLIENT_CERTIFICATE = auto()
@@ -67,7 +68,15 @@ class InvalidRowError(NatsError, ValueError):
 
 
 class NatsConnectionError(NatsError, ConnectionError):
-    """No server could be reached, or the connection was lost."""
+    """No server could be reached, or the connection was lost.
+
+    Attributes:
+        failures: why, for each server that was tried.
+    """
+
+    def __init__(self, message: str, *, remedies: Iterable[Remedy] = (), failures: Iterable[Exception] = ()) -> None:
+        super().__init__(message, remedies=remedies)
+        self.failures = tuple(failures)
 
 
 class AuthorizationError(NatsConnectionError):

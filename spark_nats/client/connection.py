@@ -87,7 +87,9 @@ def connect(options: ConnectionOptions) -> Connection:
     reasons = "; ".join(f"{server}: {_reason(error)}" for server, error in failures)
     remedies = [remedy for _, error in failures if isinstance(error, NatsError) for remedy in error.remedies]
     raise NatsConnectionError(
-        f"no NATS server could be reached ({reasons})", remedies=dict.fromkeys(remedies) or [Remedy.SERVERS]
+        f"no NATS server could be reached ({reasons})",
+        remedies=dict.fromkeys(remedies) or [Remedy.SERVERS],
+        failures=[error for _, error in failures],
     )
 
 
@@ -164,7 +166,9 @@ class Connection:
         if not self._transport.encrypted:
             asked = tls is not None or self.server.tls
             if asked and not (self.info.tls_required or self.info.tls_available):
-                raise NatsConnectionError("does not offer TLS, which is asked for; no credentials were sent")
+                raise NatsConnectionError(
+                    "does not offer TLS, which is asked for; no credentials were sent", remedies=[Remedy.TLS]
+                )
             if asked or self.info.tls_required:
                 self._start_tls(tls or TlsOptions(), deadline)
         hello = ConnectOptions(
@@ -204,7 +208,9 @@ class Connection:
         except ValueError as error:
             if isinstance(error, NatsError):
                 raise
-            raise NatsConnectionError(f"no certificate can be for the name {name!r}: {error}") from None
+            raise NatsConnectionError(
+                f"no certificate can be for the name {name!r}: {error}", remedies=[Remedy.TRUST]
+            ) from None
 
     # Subscriptions and messages
 

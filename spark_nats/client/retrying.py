@@ -16,7 +16,6 @@ from spark_nats.errors import (
     NatsError,
     NatsTimeoutError,
     PermissionsError,
-    Remedy,
     ServerError,
 )
 from spark_nats.protocol.statuses import NO_RESPONDERS
@@ -39,7 +38,9 @@ def may_pass(error: NatsError) -> bool:
     if isinstance(error, JetStreamError):
         return error.code == NO_RESPONDERS
     if isinstance(error, NatsConnectionError):
-        return set(error.remedies) <= {Remedy.SERVERS}
+        if error.failures:
+            return any(not isinstance(failure, NatsError) or may_pass(failure) for failure in error.failures)
+        return not error.remedies
     return isinstance(error, NatsTimeoutError | ServerError)
 
 

@@ -12,6 +12,7 @@ from spark_nats.errors import NatsError, Remedy
 
 _SENTENCES = {
     Remedy.SERVERS: "check the option 'servers' and that a nats-server listens there",
+    Remedy.TLS: "check the option 'servers' (tls://) and those that ask for TLS, such as 'tlsCaFile'",
     Remedy.TLS_FIRST: "check the option 'tlsHandshakeFirst', which must be what the server does",
     Remedy.TRUST: "check the options 'tlsCaFile' and 'tlsServerName'",
     Remedy.CLIENT_CERTIFICATE: "check the options 'tlsCertFile' and 'tlsKeyFile'",

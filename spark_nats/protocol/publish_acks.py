@@ -92,7 +92,7 @@ class PublishAcks:
         sequences, plain = decimals(answers.buffer, start, np.maximum(start, answers.payload.end - 1))
         plain &= self.plain(answers)
         for i in np.flatnonzero(~plain).tolist():  # more stands behind it, as a domain does
-            with contextlib.suppress(ValueError):
+            with contextlib.suppress(ValueError, OverflowError):
                 sequences[i] = integer_at(parse_answer(answers.payload_at(i)), "seq")
         return sequences
 

@@ -267,7 +267,7 @@ def test_wrong_credentials_are_refused_with_the_reason_and_not_repeated(
     servers = login.pop("servers")
     actions = (
         lambda: write(servers, numbers("S", 8), **login),
-        lambda: Query(stream_reader(servers, **login)).micro_batch(),
+        lambda: Query(stream_reader(servers, retryTimeout="0s", **login)).micro_batch(),
         lambda: read(servers, **login),
     )
     for action in actions:

@@ -24,7 +24,14 @@ from spark_nats.errors import (
 )
 
 PASSING = [
-    NatsConnectionError("no NATS server could be reached", remedies=[Remedy.SERVERS]),
+    NatsConnectionError(
+        "no NATS server could be reached", remedies=[Remedy.SERVERS], failures=[ConnectionRefusedError()]
+    ),
+    NatsConnectionError(
+        "one of them does not answer",
+        remedies=[Remedy.TRUST, Remedy.TLS_FIRST],
+        failures=[NatsConnectionError("wrong", remedies=[Remedy.TRUST]), NatsTimeoutError("no INFO")],
+    ),
     NatsConnectionError("the connection broke"),
     NatsTimeoutError("no answer"),
     ServerError("Stale Connection"),
@@ -35,6 +42,11 @@ LASTING = [
     InvalidCredentialsError("no key"),
     PermissionsError("Permissions Violation"),
     NatsConnectionError("the certificate cannot be verified", remedies=[Remedy.TRUST]),
+    NatsConnectionError(
+        "none will do",
+        remedies=[Remedy.TLS],
+        failures=[NatsConnectionError("does not offer TLS", remedies=[Remedy.TLS]), ProtocolError("HTTP")],
+    ),
     StreamNotFoundError("no stream", 404, 10059),
     JetStreamError("JetStream does not answer", remedies=[Remedy.API_PREFIX]),
     DataLossError("gone"),
@@ -84,7 +96,10 @@ def test_what_a_user_has_to_repair_is_raised_at_once(error: NatsError, caplog: p
 
 
 def test_an_error_that_does_not_pass_in_time_is_the_last_one_and_says_so() -> None:
-    first, last = NatsTimeoutError("first"), NatsConnectionError("last", remedies=[Remedy.SERVERS])
+    first, last = (
+        NatsTimeoutError("first"),
+        NatsConnectionError("last", remedies=[Remedy.SERVERS], failures=[OSError()]),
+    )
     with pytest.raises(NatsConnectionError, match=r"^last; tried for 0\.05 s$") as raised:
         retrying(Action(first, *[last] * 10_000), 0.05, "reading S")
     assert raised.value.remedies == (Remedy.SERVERS,)

@@ -648,14 +648,18 @@ def test_a_server_that_dies_ends_a_write(
         assert held <= int(said[1]) < 1_000_000
 
 
-def test_a_server_that_dies_ends_a_streaming_query(spark: SparkSession, server_factory: ServerFactory) -> None:
+def test_a_server_that_stays_away_for_too_long_ends_a_streaming_query(
+    spark: SparkSession, server_factory: ServerFactory
+) -> None:
     server = server_factory()
     with NatsPy(server.url) as client:
         client.create_stream("S")
-    query = nats(spark.readStream, server, stream="S").load().writeStream.format("noop").start()
+    query = nats(spark.readStream, server, stream="S", retryTimeout="1s").load().writeStream.format("noop").start()
     try:
         wait_until(lambda: query.status["message"] == "Waiting for data to arrive", timeout=100)
         server.kill()
-        assert "NatsConnectionError" in error_of(lambda: query.awaitTermination(60))
+        error = error_of(lambda: query.awaitTermination(60))
+        assert error.startswith("NatsConnectionError: no NATS server could be reached (")
+        assert "tried for 1 s; check the option 'servers'" in error
     finally:
         query.stop()

@@ -93,7 +93,9 @@ def key_pair(seed: str) -> Any:
         # Encoded again, for the checksum that nkeys does not look at.
         if kind == nkeys.PREFIX_BYTE_USER and nkeys.encode_seed(raw, kind) == seed.encode():
             return nkeys.from_seed(seed.encode())
-    raise InvalidCredentialsError("the nkey seed is not that of a user, which begins with SU")
+    raise InvalidCredentialsError(
+        "the nkey seed is not that of a user, which begins with SU", remedies=[Remedy.CREDENTIALS]
+    )
 
 
 def parse_creds(text: str) -> Credentials:

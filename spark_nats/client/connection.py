@@ -189,8 +189,9 @@ class Connection:
         greeting = self.info if self._session.greeted else None
         self._session = Session(self.options.ping_interval, time.monotonic(), greeting)
         name = tls.server_name or self.server.host
+        context = context_of(tls)
         try:
-            self._transport.start_tls(TlsLayer(context_of(tls), name), deadline)
+            self._transport.start_tls(TlsLayer(context, name), deadline)
         except TimeoutError:
             raise NatsTimeoutError(f"the TLS handshake was not done in {self.options.connect_timeout:g} s") from None
         except ssl.SSLCertVerificationError as error:
@@ -206,8 +207,6 @@ class Connection:
                 remedies=[Remedy.TLS_FIRST] if tls.handshake_first else [],
             ) from None
         except ValueError as error:
-            if isinstance(error, NatsError):
-                raise
             raise NatsConnectionError(
                 f"no certificate can be for the name {name!r}: {error}", remedies=[Remedy.TRUST]
             ) from None

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 
 from spark_nats.client.options import TlsOptions
-from spark_nats.errors import InvalidCredentialsError
+from spark_nats.errors import InvalidCredentialsError, Remedy
 
 _RECORD = 16384  # most bytes of a record
 
@@ -26,7 +26,7 @@ def context_of(options: TlsOptions) -> ssl.SSLContext:
         ca = None if options.ca is None else options.ca.encode("ascii", "ignore").decode()  # comments may be in UTF-8
         context = ssl.create_default_context(cadata=ca)
     except ssl.SSLError:
-        raise InvalidCredentialsError("the certificates to trust are not in PEM") from None
+        raise InvalidCredentialsError("the certificates to trust are not in PEM", remedies=[Remedy.TRUST]) from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION  # or writing could wait for reading
     if options.certificate is not None:
@@ -36,7 +36,8 @@ def context_of(options: TlsOptions) -> ssl.SSLContext:
                 context.load_cert_chain(certificate, key, password="")
         except (ssl.SSLError, ValueError) as error:
             raise InvalidCredentialsError(
-                f"the client's certificate and key are not a pair of PEM files, or the key is encrypted: {error}"
+                f"the client's certificate and key are not a pair of PEM files, or the key is encrypted: {error}",
+                remedies=[Remedy.CLIENT_CERTIFICATE],
             ) from None
     return context
 

@@ -17,6 +17,7 @@ from spark_nats.errors import (
     NoRespondersError,
     PermissionsError,
     ProtocolError,
+    Remedy,
     ServerError,
 )
 from tests.connections import options_for
@@ -92,6 +93,16 @@ def test_all_addresses_of_a_server_have_the_time_of_one(monkeypatch):
 def welcome(peer):
     peer.let_in()
     peer.wait_for_close()
+
+
+def test_a_certificate_that_cannot_be_used_is_what_to_look_at_and_not_the_servers():
+    def script(peer):
+        peer.send(INFO.replace(b'"proto"', b'"tls_required":true,"proto"'))
+        peer.wait_for_close()
+
+    with scripted_server(script) as url, pytest.raises(NatsConnectionError, match="are not in PEM") as raised:
+        connect(options(url, tls=TlsOptions(ca="no certificate")))
+    assert raised.value.remedies == (Remedy.TRUST,)
 
 
 def test_servers_are_tried_until_one_lets_us_in():

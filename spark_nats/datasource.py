@@ -7,6 +7,7 @@ So readers and writers are imported where they are made, and with them NumPy, Py
 from __future__ import annotations
 
 from collections.abc import MutableMapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
@@ -20,7 +21,7 @@ from spark_nats.source.schema import SCHEMA
 from spark_nats.source.schema import check_schema as check_source_schema
 
 if TYPE_CHECKING:
-    from spark_nats.client.options import ConnectionOptions
+    from spark_nats.client.options import ConnectionOptions, RetryOptions
     from spark_nats.sink.writers import NatsStreamWriter, NatsWriter
 
 
@@ -86,7 +87,7 @@ class NatsDataSource(DataSource):
             )
         parsed = parse_write(self._settings, streaming=False)
         check_sink_schema(schema, parsed)
-        _log_in_once(parsed.connection, 0.0)
+        _log_in_once(parsed.connection, replace(parsed.retries, timeout=0.0))
         from spark_nats.sink.writers import NatsWriter
 
         return NatsWriter(parsed)
@@ -95,16 +96,16 @@ class NatsDataSource(DataSource):
         """Return the writer of a streaming query. Output mode ``complete`` publishes the whole result each time."""
         parsed = parse_write(self._settings, streaming=True)
         check_sink_schema(schema, parsed)
-        _log_in_once(parsed.connection, parsed.retry_timeout)
+        _log_in_once(parsed.connection, parsed.retries)
         from spark_nats.sink.writers import NatsStreamWriter
 
         return NatsStreamWriter(parsed)
 
 
-def _log_in_once(options: ConnectionOptions, patience: float) -> None:
+def _log_in_once(options: ConnectionOptions, retries: RetryOptions) -> None:
     """Log in on the driver: what is refused is then refused once, and not to every task and each of its attempts."""
     from spark_nats.client.connection import connect
     from spark_nats.client.retrying import retrying
 
     with naming_options():
-        retrying(lambda: connect(options), patience, "writing").close()
+        retrying(lambda: connect(options), retries, "writing", known=False).close()

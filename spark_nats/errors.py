@@ -142,6 +142,10 @@ class JetStreamError(NatsError):
         self.description = description
 
 
+class JetStreamUnavailableError(JetStreamError):
+    """JetStream is not enabled, or not ready: nobody answers, or the answer says so."""
+
+
 class StreamNotFoundError(JetStreamError):
     """The stream does not exist."""
 

@@ -58,3 +58,20 @@ class ConnectionOptions:
     ping_interval: float
     inbox_prefix: str
     echo: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RetryOptions:
+    """How long and how often to try again what a server that is away keeps from succeeding.
+
+    Attributes:
+        timeout: seconds for which to go on without success; 0 to try once.
+        wait: seconds before the second attempt to connect; twice as long before each further one.
+        jitter: seconds by which that wait is at most longer, so that tasks do not come back in step.
+        attempts: most attempts to connect in a row; None for no limit.
+    """
+
+    timeout: float
+    wait: float
+    jitter: float
+    attempts: int | None

@@ -11,12 +11,16 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 from spark_nats.client.connection import Connection, avoid, connect
-from spark_nats.client.options import ConnectionOptions
+from spark_nats.client.options import ConnectionOptions, RetryOptions
+from spark_nats.client.retrying import Retries
 from spark_nats.client.servers import Server
 from spark_nats.errors import NatsError
 
+TASK_ATTEMPTS = 60
+"""Most attempts to connect in a row that a task makes, unless ``maxReconnects`` says otherwise."""
 IDLE_SECONDS = 5.0
 """How long an unused connection is kept, in seconds."""
 
@@ -108,3 +112,75 @@ def borrow(options: ConnectionOptions) -> Iterator[Connection]:
         raise
     if not connection.closed:
         _pool.give_back(connection)
+
+
+class Loan:
+    """A borrowed connection that is exchanged for another one when it is lost.
+
+    Args:
+        options: where to connect.
+        retries: counts attempts.
+
+    Raises:
+        NatsError: no connection could be made, and that does not pass.
+    """
+
+    def __init__(self, options: ConnectionOptions, retries: Retries) -> None:
+        self._options = options
+        self._retries = retries
+        self.connection = self._connect()
+
+    def renew(self, error: NatsError) -> Connection:
+        """Give the connection up because of an error, wait, and return another one.
+
+        Raises:
+            NatsError: the error, or that of the last attempt, when it does not pass or has not passed in time.
+        """
+        self.connection.close()
+        self.retry(error)
+        self.connection = self._connect()
+        return self.connection
+
+    def retry(self, error: NatsError) -> None:
+        """Wait because of an error before something is tried again over the same connection.
+
+        Raises:
+            NatsError: the error, when it does not pass or has not passed in time.
+        """
+        self._retries.failed(error)
+
+    def works(self) -> None:
+        """Note that the connection has brought what was asked for."""
+        self._retries.succeeded()
+
+    def _connect(self) -> Connection:
+        while True:
+            try:
+                return _pool.take(self._options) or connect(self._options)
+            except NatsError as error:
+                self._retries.failed(error)
+
+
+@contextlib.contextmanager
+def lend(options: ConnectionOptions, retries: RetryOptions, what: str) -> Iterator[Loan]:
+    """Lend a connection to a task, as :func:`borrow` does, but one that can be exchanged when it is lost.
+
+    The driver has logged in before, so a refusal is taken for lasting only when it is said twice.
+
+    Args:
+        options: where to connect.
+        retries: for how long to try.
+        what: names what waits, for the log.
+
+    Raises:
+        NatsError: no connection could be made.
+    """
+    retries = replace(retries, attempts=retries.attempts or TASK_ATTEMPTS)
+    loan = Loan(options, Retries(retries, what, known=True))
+    try:
+        yield loan
+    except BaseException:
+        loan.connection.close()
+        raise
+    if not loan.connection.closed:
+        _pool.give_back(loan.connection)

@@ -1,4 +1,9 @@
-"""Trying again while no server can be reached: restarts, elections and torn networks pass by themselves."""
+"""Trying again what a server that is away keeps from succeeding: restarts, elections and torn networks pass.
+
+The rhythm is that of ADR-40: at once when a connection was lost, then after a wait that doubles, with jitter, so that
+the tasks of a query do not come back in step. A stream without a leader is asked again sooner, since an election takes
+a moment and costs nobody a connection.
+"""
 
 from __future__ import annotations
 
@@ -8,73 +13,150 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from spark_nats.client.options import RetryOptions
 from spark_nats.errors import (
     AuthorizationError,
     InvalidCredentialsError,
     JetStreamError,
+    JetStreamUnavailableError,
     NatsConnectionError,
     NatsError,
     NatsTimeoutError,
     PermissionsError,
     ServerError,
 )
+from spark_nats.protocol.api import NOT_READY
 from spark_nats.protocol.statuses import NO_RESPONDERS
 
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
-_FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0  # seconds between two attempts, doubled each time
+LONGEST_WAIT = 10.0
+"""Most seconds between two attempts, unless ``reconnectWait`` is longer."""
+_LEADERLESS_WAIT = 0.25  # seconds before a stream without a leader is asked again; doubled too
+_MOST_DOUBLINGS = 16
 
 
-def may_pass(error: NatsError) -> bool:
+def may_pass(error: NatsError, known: bool = False) -> bool:
     """Tell whether an error is of a kind that passes by itself.
 
-    A lost connection, a server that does not answer, and JetStream without a leader are. Refused credentials or
+    A lost connection, a server that does not answer, and a stream without a leader are. Refused credentials or
     permissions are not, nor is TLS that does not fit: those a user has to repair.
+
+    Args:
+        error: what has happened.
+        known: whether the same has succeeded before: then a JetStream that does not answer is one that is starting,
+            and credentials that are refused once may be known again when the server has found its accounts.
     """
-    if isinstance(error, AuthorizationError | InvalidCredentialsError | PermissionsError):
+    if isinstance(error, InvalidCredentialsError | PermissionsError):
         return False
+    if isinstance(error, AuthorizationError | JetStreamUnavailableError):
+        return known
     if isinstance(error, JetStreamError):
-        return error.code == NO_RESPONDERS
+        return error.err_code in NOT_READY or (not error.err_code and error.code == NO_RESPONDERS)
     if isinstance(error, NatsConnectionError):
         if error.failures:
-            return any(not isinstance(failure, NatsError) or may_pass(failure) for failure in error.failures)
+            return any(not isinstance(failure, NatsError) or may_pass(failure, known) for failure in error.failures)
         return not error.remedies
     return isinstance(error, NatsTimeoutError | ServerError)
 
 
-def retrying(action: Callable[[], Result], timeout: float, what: str) -> Result:
+class Retries:
+    """Counts attempts that fail, and waits before the next one.
+
+    Args:
+        options: how long, and how often.
+        what: names what waits, for the log.
+        known: whether the same has succeeded before, see :func:`may_pass`.
+        sleep: waits so many seconds.
+    """
+
+    def __init__(
+        self, options: RetryOptions, what: str, *, known: bool, sleep: Callable[[float], object] = time.sleep
+    ) -> None:
+        self._options = options
+        self._what = what
+        self._known = known
+        self._sleep = sleep
+        self._began: float | None = None
+        self._waits = 0  # for a connection
+        self._leaderless_waits = 0
+        self._refusals: set[str] = set()
+
+    def failed(self, error: NatsError) -> None:
+        """Wait before the next attempt.
+
+        Raises:
+            NatsError: the error, when it does not pass, has come from the same server before as a refusal, or has not
+                passed in time.
+        """
+        if not may_pass(error, self._known) or str(error) in self._refusals:
+            raise error
+        if isinstance(error, AuthorizationError):
+            self._refusals.add(str(error))  # which names the server
+        now = time.monotonic()
+        if self._began is None:
+            if not self._options.timeout:
+                raise error
+            self._began = now
+            logger.warning("%s: %s; trying again for up to %g s", self._what, error, self._options.timeout)
+        left = self._began + self._options.timeout - now
+        attempts = self._options.attempts
+        if left <= 0:
+            raise error.with_context(f"{error}; tried for {self._options.timeout:g} s") from None
+        if attempts is not None and self._waits >= attempts:
+            raise error.with_context(f"{error}; tried {attempts} times") from None
+        self._sleep(min(left, self._wait_after(error)))
+
+    def succeeded(self) -> None:
+        """Note that an attempt has succeeded: the next failure begins anew."""
+        self._known = True
+        if self._began is not None:
+            logger.warning("%s: goes on after %.1f s", self._what, time.monotonic() - self._began)
+            self._began = None
+            self._waits = self._leaderless_waits = 0
+            self._refusals.clear()
+
+    def _wait_after(self, error: NatsError) -> float:
+        if isinstance(error, JetStreamError):
+            wait = min(_LEADERLESS_WAIT * 2.0**self._leaderless_waits, LONGEST_WAIT)
+            self._leaderless_waits = min(self._leaderless_waits + 1, _MOST_DOUBLINGS)
+            return wait * random.uniform(0.75, 1.0)  # noqa: S311 - so that tasks do not ask in step
+        number, self._waits = self._waits, self._waits + 1
+        if number == 0 and was_connected(error):
+            return 0.0
+        wait = min(self._options.wait * 2.0 ** min(number, _MOST_DOUBLINGS), max(LONGEST_WAIT, self._options.wait))
+        return wait + random.uniform(0.0, self._options.jitter)  # noqa: S311
+
+
+def was_connected(error: NatsError) -> bool:
+    """Tell whether an error is the loss of a connection, and not a failure to make one or a server that has enough."""
+    if isinstance(error, ServerError | AuthorizationError):
+        return False
+    return not (isinstance(error, NatsConnectionError) and error.failures)
+
+
+def retrying(action: Callable[[], Result], options: RetryOptions, what: str, *, known: bool) -> Result:
     """Return what an action returns, which is tried again while its error :func:`may_pass`.
 
     The log has a line when that begins and one when it ends well.
 
     Args:
         action: whatever asks a server.
-        timeout: seconds after which the last error is raised; 0 to try once.
+        options: how long, and how often.
         what: names what waits, for the log.
+        known: whether the same has succeeded before.
 
     Raises:
         NatsError: the error that did not pass, or has not passed in time.
     """
-    began = time.monotonic()
-    wait = 0.0
+    retries = Retries(options, what, known=known)
     while True:
         try:
             result = action()
         except NatsError as error:
-            left = began + timeout - time.monotonic()
-            if not may_pass(error):
-                raise
-            if left <= 0 and not wait:
-                raise
-            if left <= 0:
-                raise error.with_context(f"{error}; tried for {timeout:g} s") from None
-            if not wait:
-                logger.warning("%s: %s; trying again for up to %g s", what, error, timeout)
-            wait = min(max(_FIRST_WAIT, 2 * wait), _LONGEST_WAIT)
-            time.sleep(min(left, wait * random.uniform(0.5, 1.0)))  # noqa: S311 - so that queries do not ask in step
+            retries.failed(error)
         else:
-            if wait:
-                logger.warning("%s: goes on after %.1f s", what, time.monotonic() - began)
+            retries.succeeded()
             return result

@@ -9,8 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from spark_nats.client.connection import Connection
-from spark_nats.errors import JetStreamError, NoRespondersError, ProtocolError, Remedy, StreamNotFoundError
-from spark_nats.protocol.api import API_PREFIX, Api, ApiError, ErrCode, parse_answer
+from spark_nats.errors import (
+    JetStreamError,
+    JetStreamUnavailableError,
+    NoRespondersError,
+    ProtocolError,
+    Remedy,
+    StreamNotFoundError,
+)
+from spark_nats.protocol.api import API_PREFIX, NOT_ENABLED, Api, ApiError, ErrCode, parse_answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +42,15 @@ class JetStream:
 
         Raises:
             StreamNotFoundError: the answer says so.
-            JetStreamError: the answer is any other error object, or JetStream does not answer at all.
+            JetStreamUnavailableError: JetStream does not answer at all, or says that it is not enabled.
+            JetStreamError: the answer is any other error object.
             NatsError: the connection failed.
         """
         payload = b"" if body is None else json.dumps(body).encode()
         try:
             reply = self.connection.request(f"{self.prefix}.{operation.about(*names)}", payload)
         except NoRespondersError:
-            raise JetStreamError(
+            raise JetStreamUnavailableError(
                 f"JetStream does not answer on {self.prefix} at {self.connection.server}: it is not enabled there "
                 "(nats-server -js), or its API has another prefix",
                 remedies=[Remedy.API_PREFIX],
@@ -70,6 +78,5 @@ def _error_of(error: ApiError, operation: Api, names: tuple[str, ...]) -> JetStr
             *error,
             remedies=[Remedy.CREATE_STREAM],
         )
-    return JetStreamError(
-        f"{operation.about(*names)} failed: {error.description} ({error.code}, {error.err_code})", *error
-    )
+    kind = JetStreamUnavailableError if error.err_code in NOT_ENABLED else JetStreamError
+    return kind(f"{operation.about(*names)} failed: {error.description} ({error.code}, {error.err_code})", *error)

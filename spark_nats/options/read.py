@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from spark_nats.client.options import ConnectionOptions
+from spark_nats.client.options import ConnectionOptions, RetryOptions
 from spark_nats.errors import OptionError
-from spark_nats.options.settings import Settings, parse, value_of
+from spark_nats.options.settings import Settings, parse, retry_options, value_of
 from spark_nats.options.streams import stream_to_create
 from spark_nats.options.table import BATCH, CORE, READ, STREAM, STREAMING
 from spark_nats.options.values import EARLIEST, LATEST, Offsets, read_filters, read_subjects
@@ -19,7 +19,7 @@ from spark_nats.options.values import EARLIEST, LATEST, Offsets, read_filters, r
 class ReadOptions:
     """What to read of streams and how. See :data:`~spark_nats.options.table.OPTIONS` for the meaning of each.
 
-    ``ending`` is None in streaming, which has no end, and ``retry_timeout`` in a batch, which fails at once.
+    ``ending`` is None in streaming, which has no end.
     """
 
     connection: ConnectionOptions
@@ -34,7 +34,7 @@ class ReadOptions:
     fail_on_data_loss: bool
     filter_pushdown: bool | None
     create_stream: dict[str, Any] | None
-    retry_timeout: float
+    retries: RetryOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class CoreReadOptions:
     receivers: int
     spool_location: str | None
     fail_on_data_loss: bool
-    retry_timeout: float
+    retries: RetryOptions
 
 
 def parse_read(options: Mapping[str, str] | Settings, streaming: bool) -> ReadOptions | CoreReadOptions:
@@ -101,7 +101,7 @@ def parse_read(options: Mapping[str, str] | Settings, streaming: bool) -> ReadOp
         fail_on_data_loss=values["failOnDataLoss"],
         filter_pushdown=values["filterPushdown"],
         create_stream=stream_to_create(values, streams, filters),
-        retry_timeout=values["retryTimeout"],
+        retries=retry_options(values, settings.connection),
     )
 
 
@@ -118,7 +118,7 @@ def _core(settings: Settings, values: Mapping[str, Any]) -> CoreReadOptions:
         receivers=values["receivers"],
         spool_location=values["spoolLocation"],
         fail_on_data_loss=values["failOnDataLoss"],
-        retry_timeout=values["retryTimeout"],
+        retries=retry_options(values, settings.connection),
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from spark_nats.client.auth import Credentials
-from spark_nats.client.options import ConnectionOptions, TlsOptions
+from spark_nats.client.options import ConnectionOptions, RetryOptions, TlsOptions
 from spark_nats.client.servers import Server, parse_servers
 from spark_nats.errors import OptionError
 from spark_nats.options.table import (
@@ -114,6 +114,20 @@ def options_of_urls(urls: str) -> dict[str, str]:
         raise ValueError("log in in different ways; give every server the same user and password, or the same token")
     named = {"user": login.user, "password": login.password, "token": login.token}
     return {"servers": ",".join(map(str, servers)), **{name: value for name, value in named.items() if value}}
+
+
+_JITTER, _TLS_JITTER = 0.1, 1.0  # seconds, those of ADR-40
+
+
+def retry_options(values: Mapping[str, Any], connection: ConnectionOptions) -> RetryOptions:
+    """Return how long and how often to try again, of the values of all options."""
+    encrypted = connection.tls is not None or any(server.tls for server in connection.servers)
+    return RetryOptions(
+        timeout=values["retryTimeout"],
+        wait=values["reconnectWait"],
+        jitter=_TLS_JITTER if encrypted else _JITTER,
+        attempts=values["maxReconnects"],
+    )
 
 
 def _contradict(given: Mapping[str, Any]) -> None:

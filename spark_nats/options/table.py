@@ -168,11 +168,25 @@ OPTIONS: tuple[Option, ...] = (
     Option("requestTimeout", ANY, read_duration, "time for an answer of the server", default="5s"),
     Option(
         "retryTimeout",
-        READ & STREAMING | WRITE & STREAMING,
+        ANY,
         read_patience,
-        "streaming: time for which the driver waits for a server that cannot be reached before the query "
-        "fails; `0s`: none at all",
+        "time for which tasks, and the driver of a streaming query, wait for servers that are away and try again; "
+        "`0s`: none at all",
         default="5m",
+    ),
+    Option(
+        "reconnectWait",
+        ANY,
+        read_duration,
+        "time before the second attempt to connect again, which is doubled before each further one, up to 10s",
+        default="2s",
+    ),
+    Option(
+        "maxReconnects",
+        ANY,
+        read_whole_number,
+        "most attempts to connect in a row within `retryTimeout`; when it is not set, 60 in a task and any number on "
+        "the driver",
     ),
     Option("pingInterval", ANY, read_duration, "silence after which the server is pinged", default="2m"),
     Option("inboxPrefix", ANY, read_tokens, "first tokens of the subjects for answers to us", default=INBOX_PREFIX),

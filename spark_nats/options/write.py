@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from spark_nats.client.options import ConnectionOptions
+from spark_nats.client.options import ConnectionOptions, RetryOptions
 from spark_nats.errors import OptionError
-from spark_nats.options.settings import Settings, parse
+from spark_nats.options.settings import Settings, parse, retry_options
 from spark_nats.options.streams import stream_to_create
 from spark_nats.options.table import BATCH, CORE, STREAM, STREAMING, WRITE
 from spark_nats.protocol.subjects import subject_violation
@@ -18,7 +18,7 @@ from spark_nats.protocol.subjects import subject_violation
 class WriteOptions:
     """Where to write and how. See :data:`~spark_nats.options.table.OPTIONS` for the meaning of each.
 
-    What applies to streams only is None for core NATS, and ``retry_timeout`` in a batch, which fails at once.
+    What applies to streams only is None for core NATS.
     """
 
     connection: ConnectionOptions
@@ -30,7 +30,7 @@ class WriteOptions:
     deduplicate: bool
     control_headers: bool
     create_stream: dict[str, Any] | None
-    retry_timeout: float
+    retries: RetryOptions
 
 
 def parse_write(options: Mapping[str, str] | Settings, streaming: bool) -> WriteOptions:
@@ -57,5 +57,5 @@ def parse_write(options: Mapping[str, str] | Settings, streaming: bool) -> Write
         deduplicate=values["deduplicate"],
         control_headers=values["controlHeaders"],
         create_stream=stream_to_create(values, streams, (subject,) if subject else ()),
-        retry_timeout=values["retryTimeout"],
+        retries=retry_options(values, settings.connection),
     )

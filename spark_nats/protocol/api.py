@@ -37,12 +37,41 @@ class Api(StrEnum):
 class ErrCode(IntEnum):
     """``err_code`` of the errors that are told apart (the server's ``errors.json``)."""
 
+    CLUSTER_NOT_ASSIGNED = 10007
+    CLUSTER_NOT_AVAILABLE = 10008
+    CLUSTER_NOT_LEADER = 10009
+    CONSUMER_NOT_FOUND = 10014
     MAXIMUM_CONSUMERS = 10026
     NO_MESSAGE_FOUND = 10037
+    NOT_ENABLED_FOR_ACCOUNT = 10039
     STREAM_NAME_IN_USE = 10058
     STREAM_NOT_FOUND = 10059
     WRONG_STREAM = 10060
+    WRONG_LAST_SEQUENCE = 10071
+    NOT_ENABLED = 10076
+    STREAM_OFFLINE = 10118
+    CONSUMER_OFFLINE = 10119
     INACTIVE_THRESHOLD_EXCESS = 10153
+    LAST_SEQUENCE_NOT_READY = 10163
+    STREAM_OFFLINE_FOR = 10194
+    CONSUMER_OFFLINE_FOR = 10195
+
+
+NOT_READY = frozenset(
+    {
+        ErrCode.CLUSTER_NOT_ASSIGNED,
+        ErrCode.CLUSTER_NOT_AVAILABLE,
+        ErrCode.CLUSTER_NOT_LEADER,
+        ErrCode.STREAM_OFFLINE,
+        ErrCode.STREAM_OFFLINE_FOR,
+        ErrCode.CONSUMER_OFFLINE,
+        ErrCode.CONSUMER_OFFLINE_FOR,
+        ErrCode.LAST_SEQUENCE_NOT_READY,
+    }
+)
+"""What is answered while a server starts, a leader is elected, or the servers of a stream are away."""
+NOT_ENABLED = frozenset({ErrCode.NOT_ENABLED, ErrCode.NOT_ENABLED_FOR_ACCOUNT})
+"""There is no JetStream; or it has not started yet, or the server has turned it off because its disk is full."""
 
 
 class ApiError(NamedTuple):

@@ -156,7 +156,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             while len(self._receivers) < options.receivers:
                 start = partial(Receiver, options.connection, options.subjects, queue, backlog)
                 what = f"listening to {', '.join(options.subjects)}"
-                self._receivers.append(retrying(start, options.retry_timeout, what))
+                self._receivers.append(retrying(start, options.retries, what, known=False))
             self._epoch = secrets.token_hex(8)
             self._backlog = backlog
         for receiver in self._receivers:

@@ -18,9 +18,9 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from spark_nats.client.pool import borrow
+from spark_nats.client.pool import borrow, lend
 from spark_nats.client.retrying import Result, retrying
-from spark_nats.errors import AuthorizationError, NatsConnectionError, PermissionsError, ServerError
+from spark_nats.errors import NatsError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.reading import RangeReader
 from spark_nats.options.read import ReadOptions
@@ -39,8 +39,8 @@ LOOK_INTERVAL = 0.1
 def read_partition(options: ReadOptions, schema: StructType, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """Read one partition, on an executor.
 
-    A connection that is lost after it has brought rows is made again: whoever takes rows slowly is cut off by the
-    server, and its task must come to an end all the same.
+    A connection that is lost is made again, and reading goes on behind the last row: servers restart, and one that
+    sends faster than rows are taken cuts us off, and the task must come to an end all the same.
     """
     if not isinstance(partition, StreamRange):
         return  # Spark's stand-in for a plan without partitions
@@ -54,22 +54,16 @@ def read_partition(options: ReadOptions, schema: StructType, partition: InputPar
         head_may_go=partition.head_may_go,
         lost=partial(report_loss, fail=options.fail_on_data_loss),
     )
-    while True:
-        before = reader.position
-        try:
-            with naming_options(), borrow(options.connection) as connection:
-                for delivered in reader.read(JetStream(connection, options.api_prefix)):
+    what = f"reading {partition.stream}, sequences {partition.start} to {partition.end - 1}"
+    with naming_options(), lend(options.connection, options.retries, what) as loan:
+        while True:
+            try:
+                for delivered in reader.read(JetStream(loan.connection, options.api_prefix)):
+                    loan.works()
                     yield rows.build(delivered, partition.stream)
-            return
-        except (NatsConnectionError, ServerError) as error:
-            if reader.position == before or isinstance(error, (AuthorizationError, PermissionsError)):
-                raise
-            logger.info(
-                "stream %s: %s; reading goes on at sequence %d over another connection",
-                partition.stream,
-                error,
-                reader.position,
-            )
+                return
+            except NatsError as error:
+                loan.renew(error)
 
 
 class NatsReader(DataSourceReader):
@@ -113,6 +107,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: QueryOffset | None = None  # of a query that ends when it has read what there was at its start
         self._seen: tuple[float, dict[str, Any], QueryOffset] | None = None  # when looked, from where, how far
         self._searched: QueryOffset = {}
+        self._known = False  # the server has answered this query before
 
     @naming_options()
     def initialOffset(self) -> dict[str, Any]:
@@ -135,6 +130,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._looked_already(start):
             return start
         begin = from_json(start)
+        self._known = True  # also when an earlier process has asked
 
         def ask(offsets: OffsetReader) -> QueryOffset:
             latest = offsets.latest(begin, self._searched)
@@ -178,7 +174,10 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             with borrow(self._options.connection) as connection:
                 return ask(OffsetReader(JetStream(connection, self._options.api_prefix), self._options))
 
-        return retrying(once, self._options.retry_timeout, f"reading {', '.join(self._options.streams)}")
+        what = f"reading {', '.join(self._options.streams)}"
+        found = retrying(once, self._options.retries, what, known=self._known)
+        self._known = True
+        return found
 
 
 def _at_most(position: QueryOffset, target: QueryOffset, begin: QueryOffset) -> QueryOffset:

@@ -47,7 +47,9 @@ class Consumer:
     max_batch: int | None
 
 
-def create_consumer(js: JetStream, stream: str, start: int, filters: Sequence[str] = ()) -> Consumer:
+def create_consumer(
+    js: JetStream, stream: str, start: int, filters: Sequence[str] = (), *, headers_only: bool = False
+) -> Consumer:
     """Make a consumer that delivers what a stream has from a sequence on.
 
     Where the stream has as many consumers as it may (``max_consumers``), it waits for one of them to end.
@@ -57,6 +59,8 @@ def create_consumer(js: JetStream, stream: str, start: int, filters: Sequence[st
         stream: which stream.
         start: first sequence.
         filters: only subjects that match one of these; all when empty.
+        headers_only: whether to leave the payloads out; each message then has its payload's size in bytes in the
+            header ``Nats-Msg-Size``.
 
     Raises:
         StreamNotFoundError: there is no such stream.
@@ -74,6 +78,8 @@ def create_consumer(js: JetStream, stream: str, start: int, filters: Sequence[st
     }
     if filters:
         config["filter_subjects"] = list(filters)
+    if headers_only:
+        config["headers_only"] = True
     deadline = time.monotonic() + PLACE_TIMEOUT
     wait = _FIRST_WAIT
     while True:

@@ -135,6 +135,8 @@ class RangeReader:
         start: first sequence.
         end: sequence before which to stop; must not lie beyond the stream's next sequence.
         filters: only subjects that match one of these; all when empty.
+        headers_only: whether the server leaves the payloads out; each message then has its payload's size in bytes in
+            the header ``Nats-Msg-Size``.
         created: when the stream was made, which tells it from a later one of its name; None for the one there is.
         head_may_go: whether messages that are removed before the first one was delivered are not a data loss, because
             the range begins with whatever there is.
@@ -151,6 +153,7 @@ class RangeReader:
         end: int,
         filters: Sequence[str] = (),
         *,
+        headers_only: bool = False,
         created: str | None = None,
         head_may_go: bool = False,
         lost: Callable[[str], None] = fail_on_loss,
@@ -161,6 +164,7 @@ class RangeReader:
         self._filters = tuple(filters)
         self._matcher = SubjectMatcher(self._filters) if filters else None
         self._search = Search(bool(filters))
+        self._headers_only = headers_only
         self._created = created
         self._head_may_go = head_may_go
         self._lost = lost
@@ -228,7 +232,7 @@ class RangeReader:
         """Make a consumer that belongs to the stream that was planned; None when there is nothing left to read."""
         try:
             filters = self._filters if self._search.by_server else ()
-            made = create_consumer(js, self._stream, self.position, filters)
+            made = create_consumer(js, self._stream, self.position, filters, headers_only=self._headers_only)
             info = stream_info(js, self._stream)  # after it: so the consumer is known to be this stream's
         except StreamNotFoundError:
             if self._created is None:

@@ -242,6 +242,18 @@ def test_a_range_with_filters_is_read_exactly(js, nats_py, unique):
     assert read(js, unique, 1, 1001, [f"{unique}.none"]) == []
 
 
+def test_a_range_is_read_without_its_payloads(js, nats_py, unique, monkeypatch):
+    monkeypatch.setattr(reading, "PULL_MESSAGES", 10)
+    nats_py.create_stream(unique)
+    nats_py.publish_acked((f"{unique}.x", b"p" * i, {"Nats-Msg-Id": f"id{i}"} if i % 2 else None) for i in range(100))
+    found = []
+    for messages, deliveries in reading.RangeReader(unique, 11, 91, headers_only=True).read(js):
+        assert set(messages.payloads().to_pylist()) == {b""}
+        found += zip(deliveries.stream_sequences().tolist(), messages.headers().values.to_pylist(), strict=True)
+    ids = lambda i: [("Nats-Msg-Id", [f"id{i}"])] if i % 2 else []  # noqa: E731
+    assert found == [(i + 1, [*ids(i), ("Nats-Msg-Size", [str(i)])]) for i in range(10, 90)]
+
+
 def test_deleted_messages_are_left_out(js, nats_py, unique):
     stored = fill(nats_py, unique, 20)
     for sequence in (1, 7, 8, 20):

@@ -22,6 +22,9 @@ from benchmarks.peers.kafka import Broker
 from benchmarks.settings import Settings
 from spark_nats.client import Connection
 from spark_nats.client import connect as client_connect
+from spark_nats.client.options import RetryOptions
+from spark_nats.client.pool import Loan
+from spark_nats.client.retrying import Retries
 from spark_nats.embedded import EmbeddedServerError, NatsServer, find_binary
 from spark_nats.jetstream import JetStream, Publisher
 from spark_nats.jetstream.streams import create_stream, delete_stream, stream_info
@@ -82,6 +85,11 @@ def _lines(path: str) -> list[str]:
 def connect(url: str) -> Connection:
     """Open a connection of our own client, a patient one."""
     return client_connect(connection_options(**options_of_urls(url), requestTimeout="60s", connectTimeout="10s"))
+
+
+def loan_of(connection: Connection) -> Loan:
+    """Lend a connection that is not exchanged for another one."""
+    return Loan(connection.options, Retries(RetryOptions(0.0, 0.0, 0.0, None), "", known=True), connection)
 
 
 def publisher_to(connection: Connection, stream: str) -> Publisher:

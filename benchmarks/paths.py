@@ -30,6 +30,7 @@ from spark_nats.protocol.headers import MSG_ID, encode_blocks, flatten, wrap_lin
 from spark_nats.protocol.messages import Messages
 from spark_nats.protocol.subject_columns import SubjectMatcher
 from spark_nats.sink.message_ids import MessageIds
+from spark_nats.sink.settling import Task
 from spark_nats.sink.writers import write_partition
 from spark_nats.source.columns import RowBuilder
 
@@ -153,7 +154,7 @@ def publish(url: str, subjects: pa.Array, payloads: pa.Array, batch: int) -> flo
     """Publish to core NATS as the sink does, flush, and return the seconds."""
     with environment.connect(url) as connection:
         began = time.perf_counter()
-        publisher = CorePublisher(connection)
+        publisher = CorePublisher(environment.loan_of(connection))
         for rows in data.slices(len(subjects), batch):
             publisher.publish(subjects[rows], payloads[rows])
         publisher.drain()
@@ -197,7 +198,7 @@ def write_checked(options: dict[str, str], columns: dict[str, pa.Array], batch: 
     began = time.perf_counter()
     parsed = parse_write(options, streaming=False)
     batches = (table.slice(rows.start, rows.stop - rows.start) for rows in data.slices(table.num_rows, batch))
-    written = write_partition(parsed, None, batches)
+    written = write_partition(parsed, Task("", None, 0), batches)
     if written.rows != table.num_rows:
         raise AssertionError(f"{written.rows} of {table.num_rows} rows were written")
     return time.perf_counter() - began

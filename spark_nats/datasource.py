@@ -7,7 +7,6 @@ So readers and writers are imported where they are made, and with them NumPy, Py
 from __future__ import annotations
 
 from collections.abc import MutableMapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
@@ -21,7 +20,6 @@ from spark_nats.source.schema import SCHEMA
 from spark_nats.source.schema import check_schema as check_source_schema
 
 if TYPE_CHECKING:
-    from spark_nats.client.options import ConnectionOptions, RetryOptions
     from spark_nats.sink.writers import NatsStreamWriter, NatsWriter
 
 
@@ -87,25 +85,19 @@ class NatsDataSource(DataSource):
             )
         parsed = parse_write(self._settings, streaming=False)
         check_sink_schema(schema, parsed)
-        _log_in_once(parsed.connection, replace(parsed.retries, timeout=0.0))
-        from spark_nats.sink.writers import NatsWriter
+        from spark_nats.sink.writers import NatsWriter, prepare
 
-        return NatsWriter(parsed)
+        with naming_options():
+            mark = prepare(parsed, streaming=False)
+        return NatsWriter(parsed, schema, mark)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> NatsStreamWriter:
         """Return the writer of a streaming query. Output mode ``complete`` publishes the whole result each time."""
         parsed = parse_write(self._settings, streaming=True)
         check_sink_schema(schema, parsed)
-        _log_in_once(parsed.connection, parsed.retries)
-        from spark_nats.sink.writers import NatsStreamWriter
+        from spark_nats.client.retrying import retrying
+        from spark_nats.sink.writers import NatsStreamWriter, prepare
 
-        return NatsStreamWriter(parsed)
-
-
-def _log_in_once(options: ConnectionOptions, retries: RetryOptions) -> None:
-    """Log in on the driver: what is refused is then refused once, and not to every task and each of its attempts."""
-    from spark_nats.client.connection import connect
-    from spark_nats.client.retrying import retrying
-
-    with naming_options():
-        retrying(lambda: connect(options), retries, "writing", known=False).close()
+        with naming_options():
+            retrying(lambda: prepare(parsed, streaming=True), parsed.retries, "writing", known=False)
+        return NatsStreamWriter(parsed, schema)

@@ -29,6 +29,8 @@ class Remedy(Enum):
     API_PREFIX = auto()
     CREATE_STREAM = auto()
     MESSAGE_IDS = auto()
+    STATE_BUCKET = auto()
+    READ_BACK = auto()
 
 
 class NatsError(Exception):
@@ -46,6 +48,12 @@ class NatsError(Exception):
         """Return this error with another message; its class and its attributes stay."""
         error = copy.copy(self)
         error.args = (message,)
+        return error
+
+    def advising(self, remedy: Remedy) -> Self:
+        """Return this error with one thing to look at, which stands for those that it had."""
+        error = copy.copy(self)
+        error.remedies = (remedy,)
         return error
 
 

@@ -20,10 +20,9 @@ def publisher_for(
     stream: str,
     max_in_flight: int | None = None,
     ack_timeout: float | None = None,
-    identified: bool = False,
+    **settling: Any,
 ) -> Publisher:
     """Publish to a stream."""
     defaults = parse_write({"stream": stream}, streaming=False)
-    return Publisher(
-        connection, stream, max_in_flight or defaults.max_in_flight, ack_timeout or defaults.ack_timeout, identified
-    )
+    in_flight = max_in_flight or defaults.max_in_flight
+    return Publisher(connection, stream, in_flight, ack_timeout or defaults.ack_timeout, **settling)

@@ -151,6 +151,11 @@ class Connection:
         """What the server last said of itself."""
         return self._session.info
 
+    @property
+    def retiring(self) -> bool:
+        """Whether the server has said that it shuts down soon (lame duck mode)."""
+        return self.info.ldm
+
     # Handshake
 
     def _handshake(self, deadline: float) -> None:

@@ -10,17 +10,17 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from spark_nats.client.connection import Connection, avoid, connect
 from spark_nats.client.options import ConnectionOptions, RetryOptions
-from spark_nats.client.retrying import Retries
+from spark_nats.client.retrying import Result, Retries
 from spark_nats.client.servers import Server
 from spark_nats.errors import NatsError
 
 TASK_ATTEMPTS = 60
-"""Most attempts to connect in a row that a task makes, unless ``maxReconnects`` says otherwise."""
+"""Most attempts to connect in a row that a task makes, unless it is told how many."""
 IDLE_SECONDS = 5.0
 """How long an unused connection is kept, in seconds."""
 
@@ -120,15 +120,19 @@ class Loan:
     Args:
         options: where to connect.
         retries: counts attempts.
+        connection: the first one; a new one is made when it is None.
+
+    Attributes:
+        connection: the present one.
 
     Raises:
         NatsError: no connection could be made, and that does not pass.
     """
 
-    def __init__(self, options: ConnectionOptions, retries: Retries) -> None:
+    def __init__(self, options: ConnectionOptions, retries: Retries, connection: Connection | None = None) -> None:
         self._options = options
         self._retries = retries
-        self.connection = self._connect()
+        self.connection = connection or self._connect()
 
     def renew(self, error: NatsError) -> Connection:
         """Give the connection up because of an error, wait, and return another one.
@@ -141,6 +145,17 @@ class Loan:
         self.connection = self._connect()
         return self.connection
 
+    def move(self) -> Connection:
+        """Exchange a connection whose server shuts down for one to another server.
+
+        Raises:
+            NatsError: none could be made, and that does not pass.
+        """
+        avoid(self.connection.server)
+        self.connection.close()
+        self.connection = self._connect()
+        return self.connection
+
     def retry(self, error: NatsError) -> None:
         """Wait because of an error before something is tried again over the same connection.
 
@@ -148,6 +163,21 @@ class Loan:
             NatsError: the error, when it does not pass or has not passed in time.
         """
         self._retries.failed(error)
+
+    def ask(self, question: Callable[[Connection], Result]) -> Result:
+        """Return what a question returns, which is asked again, over other connections, while its error may pass.
+
+        Raises:
+            NatsError: the error that does not pass, or has not passed in time.
+        """
+        while True:
+            try:
+                answer = question(self.connection)
+            except NatsError as error:
+                self.renew(error)
+            else:
+                self.works()
+                return answer
 
     def works(self) -> None:
         """Note that the connection has brought what was asked for."""

@@ -7,18 +7,21 @@ known to have been taken.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from spark_nats.client.connection import Connection
+from spark_nats.client.pool import Loan
 from spark_nats.errors import NatsError
 from spark_nats.protocol.bytecolumns import lengths_of
 
 PART_BYTES = 1 << 20
 """Payload and headers that are encoded and sent at once, in bytes. A larger message goes alone."""
 _PART_ROWS = 65536
+_MOST_PARTS = 32  # that are not known to be processed
 
 
 def cut_into_parts(payloads: pa.Array, headers: pa.Array | None, max_rows: int) -> Iterator[slice]:
@@ -36,11 +39,24 @@ def cut_into_parts(payloads: pa.Array, headers: pa.Array | None, max_rows: int) 
         start = end
 
 
+class _Part(NamedTuple):
+    """Rows that were sent together, and the mark behind them; None while they are being sent."""
+
+    mark: int | None
+    subjects: pa.Array
+    payloads: pa.Array
+    headers: pa.Array | None
+    replies: pa.Array | None
+
+
 class CorePublisher:
-    """Publishes rows to core NATS over one connection.
+    """Publishes rows to core NATS.
+
+    Rows that the server is not known to have processed are kept, a few parts of them. When a connection is lost they
+    are sent again over another one: some may then be delivered twice, as they would be if the whole task ran again.
 
     Args:
-        connection: carries the messages.
+        loan: the connection, and others when it is lost.
 
     Attributes:
         duplicates: always 0; core NATS knows no message again.
@@ -48,23 +64,17 @@ class CorePublisher:
 
     duplicates = 0
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._given = 0
-        self._sent = 0  # at most: a part that is being sent counts as a whole
+    def __init__(self, loan: Loan) -> None:
+        self._loan = loan
         self._confirmed = 0
-        self._marks: list[tuple[int, int]] = []  # of the connection, and how many rows were sent before each
+        self._parts: deque[_Part] = deque()  # not confirmed
 
     @property
     def confirmed(self) -> int:
         """How many rows the server is known to have processed."""
-        passed = 0
-        for mark, rows in self._marks:
-            if mark > self._connection.passed:
-                break
-            self._confirmed = rows
-            passed += 1
-        del self._marks[:passed]
+        passed = self._loan.connection.passed
+        while self._parts and (mark := self._parts[0].mark) is not None and mark <= passed:
+            self._confirmed += len(self._parts.popleft().subjects)
         return self._confirmed
 
     def publish(
@@ -73,6 +83,7 @@ class CorePublisher:
         payloads: pa.Array,
         headers: pa.Array | None = None,
         replies: pa.Array | None = None,
+        ids: pa.Array | None = None,
     ) -> None:
         """Send rows, which must be valid; returns when the last of them is sent.
 
@@ -81,23 +92,26 @@ class CorePublisher:
             payloads: string or binary column without null.
             headers: binary column of header blocks, null where a row has none.
             replies: string column, null where a row has none.
+            ids: of no use here.
 
         Raises:
             NatsError: the connection failed, or the server refused a row. The message says what became of the rows.
         """
-        try:
-            for part in cut_into_parts(payloads, headers, _PART_ROWS):
-                self._sent = self._given + part.stop
-                self._connection.publish_columns(
-                    subjects[part],
-                    payloads[part],
-                    None if headers is None else headers[part],
-                    None if replies is None else replies[part],
-                )
-                self._marks.append((self._connection.mark(), self._sent))
-        except NatsError as error:
-            raise self._failed(error) from None
-        self._given += len(subjects)
+        for part in cut_into_parts(payloads, headers, _PART_ROWS):
+            rows = _Part(
+                None,
+                subjects[part],
+                payloads[part],
+                None if headers is None else headers[part],
+                None if replies is None else replies[part],
+            )
+            if self._loan.connection.retiring:
+                self.drain()
+                self._loan.move()
+            if len(self._parts) >= _MOST_PARTS:
+                self.drain()
+            self._parts.append(rows)
+            self._persist(self._send)
 
     def drain(self) -> None:
         """Wait until the server has processed every row.
@@ -105,16 +119,44 @@ class CorePublisher:
         Raises:
             NatsError: the connection failed, or the server refused a row. The message says what became of the rows.
         """
-        try:
-            self._connection.flush()
-        except NatsError as error:
-            raise self._failed(error) from None
+        self._persist(self._flush)
 
     def close(self) -> None:
         """End publishing. There is nothing to give back."""
 
+    def _send(self) -> None:
+        """Send the parts that were not sent over this connection."""
+        connection = self._loan.connection
+        for i, part in enumerate(self._parts):
+            if part.mark is None:
+                connection.publish_columns(*part[1:])
+                self._parts[i] = part._replace(mark=connection.mark())
+        if self.confirmed:
+            self._loan.works()
+
+    def _flush(self) -> None:
+        self._send()
+        self._loan.connection.flush()
+        self._loan.works()
+
+    def _persist(self, work: Callable[[], None]) -> None:
+        """Do what sends; when the connection is lost meanwhile, over another one."""
+        while True:
+            try:
+                work()
+                return
+            except NatsError as error:
+                failed = self._failed(error)
+                try:
+                    self._loan.renew(error)
+                except NatsError as lasting:
+                    raise (failed if lasting is error else self._failed(lasting)) from None
+                self._parts = deque(part._replace(mark=None) for part in self._parts)
+
     def _failed(self, error: NatsError) -> NatsError:
+        confirmed = self.confirmed
         return error.with_context(
-            f"{error}; {self.confirmed} rows of this task were flushed before, "
-            f"up to {self._sent} rows of this task were sent, without acknowledgement"
+            f"{error}; {confirmed} rows of this task were flushed before, up to "
+            f"{confirmed + sum(len(part.subjects) for part in self._parts)} rows of this task were sent, without "
+            "acknowledgement"
         )

@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 LONGEST_WAIT = 10.0
-"""Most seconds between two attempts, unless ``reconnectWait`` is longer."""
+"""Most seconds between two attempts, unless the first wait is longer."""
 _LEADERLESS_WAIT = 0.25  # seconds before a stream without a leader is asked again; doubled too
 _MOST_DOUBLINGS = 16
 

@@ -8,6 +8,8 @@
 :mod:`.pulling`        pull requests as the server counts them: arithmetic only
 :mod:`.searching`      whether the server or this side looks for what matches a filter
 :mod:`.publishing`     columns published with acknowledgements
+:mod:`.stored`         which message ids a stream holds
+:mod:`.keyvalue`       KV buckets, as far as a small state needs them
 :mod:`.refusals`       telling refused rows from stored ones: arithmetic only
 =====================  ======================================================================
 

@@ -48,7 +48,13 @@ class Consumer:
 
 
 def create_consumer(
-    js: JetStream, stream: str, start: int, filters: Sequence[str] = (), *, headers_only: bool = False
+    js: JetStream,
+    stream: str,
+    start: int,
+    filters: Sequence[str] = (),
+    *,
+    headers_only: bool = False,
+    patience: float = PLACE_TIMEOUT,
 ) -> Consumer:
     """Make a consumer that delivers what a stream has from a sequence on.
 
@@ -61,6 +67,7 @@ def create_consumer(
         filters: only subjects that match one of these; all when empty.
         headers_only: whether to leave the payloads out; each message then has its payload's size in bytes in the
             header ``Nats-Msg-Size``.
+        patience: seconds to wait for a place.
 
     Raises:
         StreamNotFoundError: there is no such stream.
@@ -80,7 +87,7 @@ def create_consumer(
         config["filter_subjects"] = list(filters)
     if headers_only:
         config["headers_only"] = True
-    deadline = time.monotonic() + PLACE_TIMEOUT
+    deadline = time.monotonic() + patience
     wait = _FIRST_WAIT
     while True:
         try:
@@ -95,7 +102,7 @@ def create_consumer(
             if time.monotonic() >= deadline:
                 raise error.with_context(
                     f"stream {stream!r} has had as many consumers as it or its account may have (max_consumers) for "
-                    f"{PLACE_TIMEOUT:g} s; each task that reads needs one while it runs: raise the limit, or run fewer "
+                    f"{patience:g} s; each task that reads needs one while it runs: raise the limit, or run fewer "
                     f"tasks at once ({error.description}, {error.err_code})"
                 ) from None
         if wait == _FIRST_WAIT:
@@ -132,3 +139,28 @@ def _allowed_threshold(js: JetStream, stream: str) -> int | None:
 def delete_consumer(js: JetStream, stream: str, name: str) -> None:
     """Delete a consumer."""
     js.request(Api.CONSUMER_DELETE, stream, name)
+
+
+def try_to_read(js: JetStream, stream: str, start: int) -> None:
+    """Make a consumer, ask it for a message without waiting for one, and delete it: to know that this is permitted.
+
+    A stream that has as many consumers as it may is not waited for.
+
+    Args:
+        js: where.
+        stream: which stream.
+        start: sequence from which it could be read.
+
+    Raises:
+        PermissionsError: the user may not.
+        JetStreamError: the server refuses the consumer.
+        NatsError: the request failed.
+    """
+    try:
+        name = create_consumer(js, stream, start, patience=0.0).name
+    except JetStreamError as error:
+        if error.err_code == ErrCode.MAXIMUM_CONSUMERS:
+            return
+        raise
+    js.connection.request(f"{js.prefix}.{Api.CONSUMER_NEXT.about(stream, name)}", b'{"batch":1,"no_wait":true}')
+    delete_consumer(js, stream, name)

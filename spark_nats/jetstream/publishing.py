@@ -9,29 +9,57 @@ A subject stands for several rows in flight, and a refusal may overtake or lag b
 row was refused, everything is awaited, and then it is told which rows were (:mod:`.refusals`).
 
 A stream that is given more than it can take refuses rows with *too many requests* (429). That is back-pressure and no
-error: as in TCP the window is halved and grows again slowly, and what was refused is sent again. A row that was refused
-was not stored, so that is exact; where it cannot be told which rows were refused, they are sent again only if their
-message ids keep the server from storing one twice.
+error: as in TCP the window is halved and grows again slowly, and what was refused is sent again. So are rows for which
+nobody answered (503), as while a leader is elected. A row that was refused was not stored, so that is exact; where it
+cannot be told which rows were refused, they are sent again only if their message ids keep the server from storing one
+twice.
+
+Answers can be lost, with a connection or with the leader that owed them. Then it is not known which rows were stored,
+and those without an answer are sent again if they have message ids: as they are while the stream knows the ids again
+(its ``duplicate_window``), and without those that the stream turns out to hold when it was longer than that. Rows
+without ids cannot be settled, and the error says how many they are.
+
+Order. Rows are stored in the order in which they were given, except where JetStream itself takes some and not those
+before them: it may refuse a row and store the next one (429, 503), and a leader that goes may take rows with it while
+the next leader stores those behind them. Rows are never sent while the fate of refused ones is open.
 """
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import random
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, NoReturn
 
 import numpy as np
 import pyarrow as pa
 
 from spark_nats.client.connection import Connection
+from spark_nats.client.pool import Loan
 from spark_nats.client.publishing import cut_into_parts
-from spark_nats.errors import NatsError, PublishError, Remedy
+from spark_nats.client.retrying import may_pass
+from spark_nats.errors import (
+    JetStreamError,
+    NatsError,
+    NatsTimeoutError,
+    PublishError,
+    Remedy,
+    StreamNotFoundError,
+)
+from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.refusals import REPLIES, next_unanswered, reply_of, tell_apart
+from spark_nats.jetstream.stored import is_among, stored_ids
+from spark_nats.jetstream.streams import StreamInfo, stream_info
+from spark_nats.protocol.api import API_PREFIX
 from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, decimals, integers, texts
 from spark_nats.protocol.messages import Messages
-from spark_nats.protocol.publish_acks import PublishAcks, count_duplicates
+from spark_nats.protocol.publish_acks import PublishAcks, Verdict, count_duplicates
+from spark_nats.protocol.subject_columns import SubjectMatcher
+
+logger = logging.getLogger(__name__)
 
 MOST_BYTES = 64 << 20
 """Bytes of payload that may be unanswered: rows are kept until they are, in case they have to be sent again."""
@@ -39,6 +67,11 @@ _FIRST_WINDOW = 2048  # rows; it doubles while the server takes all that is sent
 _SMALLEST_WINDOW = 16  # rows
 _GROWTH = 1 / 16  # of the window for each window that is stored, once there were too many requests
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.5  # seconds after too many requests
+_FIRST_ABSENCE, _LONGEST_ABSENCE = 0.25, 2.0  # seconds after nobody has answered
+LOST_AFTER = 5.0
+"""Seconds without any answer after which those that are owed are taken for lost, if rows can be sent again."""
+_SHORTEST_PATIENCE = 0.1  # seconds in which rows that were just sent again may be answered
+_LOST_AFTER_REFUSAL = 1.0  # the same once a row was refused: then the others are decided too
 
 
 class _Rows(NamedTuple):
@@ -46,6 +79,8 @@ class _Rows(NamedTuple):
 
     Attributes:
         numbers: as they were given.
+        ids: their message ids; None unless every row has one.
+        since: when they were first sent; 0 before.
         again: whether they may be stored already, by being sent before.
     """
 
@@ -53,16 +88,25 @@ class _Rows(NamedTuple):
     subjects: pa.Array
     payloads: pa.Array
     headers: pa.Array | None
+    ids: pa.Array | None
+    since: float = 0.0
     again: bool = False
 
     def take(self, chosen: slice | Mask) -> _Rows:
         """Return the chosen ones."""
 
-        def part(column: pa.Array) -> pa.Array:
+        def part(column: pa.Array | None) -> pa.Array | None:
+            if column is None:
+                return None
             return column[chosen] if isinstance(chosen, slice) else column.filter(booleans(chosen))
 
-        headers = None if self.headers is None else part(self.headers)
-        return _Rows(self.numbers[chosen], part(self.subjects), part(self.payloads), headers, self.again)
+        return self._replace(
+            numbers=self.numbers[chosen],
+            subjects=part(self.subjects),
+            payloads=part(self.payloads),
+            headers=part(self.headers),
+            ids=part(self.ids),
+        )
 
 
 class _Answers(NamedTuple):
@@ -77,20 +121,21 @@ class _Refusal(NamedTuple):
 
     reply: int
     reason: str
-    too_many: bool
+    verdict: Verdict
 
 
 class Publisher:
-    """Publishes rows to one stream over one connection. Rows are numbered from 0 in the order they are given.
-
-    They are stored in that order, except those that the stream refused for a while because it was given too many.
+    """Publishes rows to one stream. Rows are numbered from 0 in the order they are given.
 
     Args:
         connection: carries the messages.
         stream: the stream's name; an answer that does not name it is not an acknowledgement.
         max_in_flight: most rows that are sent and not acknowledged.
         ack_timeout: seconds without any row being stored after which the server is given up.
-        identified: whether every row has a message id, so that one that is sent twice is stored once.
+        loan: gives other connections when this one, the loan's, is lost; None to take that for an error.
+        api_prefix: first tokens of the subjects of JetStream's API.
+        began: the stream as it was before the first row was sent; without it, a connection that is lost for longer
+            than the stream knows message ids is an error.
     """
 
     def __init__(
@@ -99,32 +144,41 @@ class Publisher:
         stream: str,
         max_in_flight: int,
         ack_timeout: float,
-        identified: bool = False,
+        *,
+        loan: Loan | None = None,
+        api_prefix: str = API_PREFIX,
+        began: StreamInfo | None = None,
     ) -> None:
-        self._connection = connection
         self._stream = stream
         self._max_in_flight = max_in_flight
         self._ack_timeout = ack_timeout
-        self._identified = identified
-        inbox = connection.new_inbox()
-        self._replies = texts([f"{inbox}.{i}" for i in range(REPLIES)])
+        self._loan = loan
+        self._api_prefix = api_prefix
+        self._began = began
         self._acks = PublishAcks(stream)
-        self._answers = connection.subscribe(f"{inbox}.*")
 
         self._window = float(min(_FIRST_WINDOW, max_in_flight))
         self._congested = False  # there were too many requests before
         self._pause = _FIRST_PAUSE
-        self._last_stored = time.monotonic()
+        self._absence = _FIRST_ABSENCE
+        self._last_stored = time.monotonic()  # or since when there is something to be stored
 
         self._given = 0  # rows
         self._queue: deque[_Rows] = deque()  # to be sent
-        self._sent = 0  # messages: a row that is sent again is another one
-        self._flying: deque[tuple[int, _Rows]] = deque()  # not answered yet, with how many messages were sent before
-        self._flying_bytes = 0
         self._again = False  # what is in flight may be stored already
         self._confirmed = 0
         self._duplicates = 0
+        self._board(connection)
 
+    def _board(self, connection: Connection) -> None:
+        """Begin to use a connection, or the same one with other reply subjects, so that late answers do not count."""
+        inbox = connection.new_inbox()
+        self._answers = connection.subscribe(f"{inbox}.*")
+        self._replies = texts([f"{inbox}.{i}" for i in range(REPLIES)])
+        self._connection = connection
+        self._sent = 0  # messages: a row that is sent again is another one
+        self._flying: deque[tuple[int, _Rows]] = deque()  # not answered yet, with how many messages were sent before
+        self._flying_bytes = 0
         self._asked = np.zeros(REPLIES, np.int64)  # messages that were sent with each reply subject
         self._answered = np.zeros(REPLIES, np.int64)  # and answers to them
         self._refused = 0  # messages of which it was not told which they are
@@ -150,6 +204,7 @@ class Publisher:
         payloads: pa.Array,
         headers: pa.Array | None = None,
         replies: pa.Array | None = None,
+        ids: pa.Array | None = None,
     ) -> None:
         """Send rows, which must be valid; returns when the last of them is sent, not yet acknowledged.
 
@@ -158,6 +213,8 @@ class Publisher:
             payloads: string or binary column without null.
             headers: binary column of header blocks, null where a row has none.
             replies: must be None, since acknowledgements come to the reply subject.
+            ids: the message ids that the headers hold, null where a row has none. Rows are sent again only where all
+                of them have one.
 
         Raises:
             ValueError: there are replies.
@@ -166,10 +223,14 @@ class Publisher:
         """
         if replies is not None:
             raise ValueError("a message to a stream has no reply subject, since its acknowledgement comes there")
+        if not len(subjects):
+            return
+        if self._confirmed == self._given:  # maybe long since
+            self._last_stored = time.monotonic()
         numbers = np.arange(self._given, self._given + len(subjects))
         self._given += len(subjects)
-        self._queue.append(_Rows(numbers, subjects, payloads, headers))
-        self._send_queue()
+        self._queue.append(_Rows(numbers, subjects, payloads, headers, None if ids is None or ids.null_count else ids))
+        self._persist(self._send_queue)
 
     def drain(self) -> None:
         """Wait until every row is acknowledged.
@@ -178,9 +239,7 @@ class Publisher:
             PublishError: the server refused a row, or stopped answering.
             NatsError: the connection failed.
         """
-        while self._unanswered or self._refused:
-            self._go_on()
-            self._send_queue()
+        self._persist(self._send_rest)
 
     def close(self) -> None:
         """End the subscription to acknowledgements."""
@@ -190,13 +249,23 @@ class Publisher:
 
     def _send_queue(self) -> None:
         """Send what is to be sent, as fast as the window allows."""
+        self._take_what_has_come()  # and answer PING: rows may come slowly
         while self._queue:
+            if self._loan is not None and self._connection.retiring:
+                self._move(self._loan)
             part = self._cut_head()
             while self._queue[0] is part and not self._has_room_for(part):
                 self._go_on()
             if self._queue[0] is part:  # else there are rows before it that are to be sent again
                 self._queue.popleft()
                 self._send(part)
+
+    def _send_rest(self) -> None:
+        """Send what is to be sent, and wait for all answers."""
+        self._send_queue()
+        while self._unanswered or self._refused:
+            self._go_on()
+            self._send_queue()
 
     def _cut_head(self) -> _Rows:
         """Cut what is sent next off the head of the queue, where it stays."""
@@ -219,6 +288,8 @@ class Publisher:
         )
 
     def _send(self, part: _Rows) -> None:
+        if not part.since:
+            part = part._replace(since=time.monotonic())
         self._again = part.again
         sent = np.arange(self._sent, self._sent + len(part.numbers))
         self._flying.append((self._sent, part))
@@ -228,10 +299,127 @@ class Publisher:
         reply = reply_of(sent)
         self._asked += np.bincount(reply, minlength=REPLIES)
         replies = self._replies.take(integers(reply))
-        try:
-            self._connection.publish_columns(part.subjects, part.payloads, part.headers, replies)
-        except NatsError as error:
-            raise self._failed(error) from None
+        self._connection.publish_columns(part.subjects, part.payloads, part.headers, replies)
+
+    # When a connection or an answer is lost
+
+    def _persist(self, work: Callable[[], None]) -> None:
+        """Do what sends and receives; when a connection is lost meanwhile, over another one.
+
+        Raises:
+            NatsError: that did not help. The message says what became of the rows.
+        """
+        while True:
+            try:
+                work()
+                return
+            except PublishError:
+                raise
+            except NatsError as error:
+                self._start_over(error)
+
+    def _start_over(self, error: NatsError) -> None:
+        """Go on over another connection, with what was not acknowledged over the lost one."""
+        with contextlib.suppress(NatsError):
+            while self._answers.waits:  # what had come before the connection was lost
+                self._take_answers()
+        lost = self._unsettled()
+        while True:
+            if self._loan is None or any(rows.ids is None for rows in lost):
+                failed = self._failed(error)
+                if lost and may_pass(error, known=True):
+                    failed.remedies = (*failed.remedies, Remedy.MESSAGE_IDS)
+                raise failed from None
+            try:
+                connection = self._loan.renew(error)
+            except NatsError as lasting:
+                raise self._failed(lasting) from None
+            try:
+                self._go_aboard(connection, lost)
+                return
+            except PublishError:
+                raise
+            except NatsError as another:
+                error = another
+
+    def _send_again(self) -> None:
+        """Take answers that are owed for lost, and send their rows again over the same connection."""
+        lost = self._unsettled()
+        logger.info(
+            "stream %s: %d rows were not answered and are sent again", self._stream, sum(len(r.numbers) for r in lost)
+        )
+        self._connection.unsubscribe(self._answers)
+        self._go_aboard(self._connection, lost)
+
+    def _move(self, loan: Loan) -> None:
+        """Go on over another connection, because the server of this one shuts down."""
+        while self._unanswered or self._refused:
+            self._go_on()
+        self._board(loan.move())
+
+    def _go_aboard(self, connection: Connection, lost: list[_Rows]) -> None:
+        """Begin to use a connection, first of all for rows that may be stored or not."""
+        now = time.monotonic()
+        info = self._await_stream(JetStream(connection, self._api_prefix)) if lost else None
+        if info is not None and not info.knows_again(now - min(rows.since for rows in lost)):
+            lost = self._without_stored(connection, info, lost)
+        settled = self._unanswered + self._refused - sum(len(rows.numbers) for rows in lost)
+        self._board(connection)
+        self._confirmed += settled
+        self._queue.extendleft(reversed([rows._replace(again=True) for rows in lost]))
+        self._last_stored = time.monotonic()
+
+    def _unsettled(self) -> list[_Rows]:
+        """Return the rows that were sent and are not known to be stored, in their order."""
+        if self._refused:  # which they are was not told yet
+            return [rows for _, rows in self._flying]
+        found = []
+        for before, rows in self._flying:
+            message = np.arange(before, before + len(rows.numbers))
+            open_ = message // REPLIES >= self._answered[reply_of(message)]
+            if open_.any():
+                found.append(rows if open_.all() else rows.take(open_))
+        return found
+
+    def _await_stream(self, js: JetStream) -> StreamInfo:
+        """Return the stream's state, once its leader says it.
+
+        Raises:
+            PublishError: it does not exist, or is another one.
+            NatsError: the connection was lost.
+        """
+        deadline = time.monotonic() + self._ack_timeout
+        pause = _FIRST_ABSENCE
+        while True:
+            try:
+                info = stream_info(js, self._stream)
+            except StreamNotFoundError as error:
+                self._give_up(str(error), error.remedies)
+            except (JetStreamError, NatsTimeoutError) as error:
+                if not may_pass(error, known=True):
+                    raise self._failed(error) from None
+                if time.monotonic() > deadline:
+                    self._give_up(f"stream {self._stream!r} has no leader, or JetStream is not ready: {error}")
+                js.connection.flush()
+                time.sleep(pause)
+                pause = min(2 * pause, _LONGEST_ABSENCE)
+            else:
+                if self._began is not None and info.created != self._began.created:
+                    self._give_up(f"stream {self._stream!r} was deleted and made again at {info.created}")
+                return info
+
+    def _without_stored(self, connection: Connection, info: StreamInfo, lost: list[_Rows]) -> list[_Rows]:
+        """Leave out rows that the stream holds, since it does not know their message ids any more."""
+        if self._began is None:
+            self._give_up(
+                f"the connection was lost for longer than stream {self._stream!r} knows message ids again (its "
+                f"duplicate_window is {info.duplicate_window:g} s)"
+            )
+        found = stored_ids(JetStream(connection, self._api_prefix), info, self._began.last_sequence)
+        if found.removed:
+            self._give_up(f"whether rows that were not acknowledged are stored cannot be told, since {found.removed}")
+        kept = [(rows, ~is_among(rows.ids, found.ids)) for rows in lost]
+        return [rows.take(chosen) for rows, chosen in kept if chosen.any()]
 
     # Answers
 
@@ -251,13 +439,39 @@ class Publisher:
         if self._refused:
             self._settle()
 
+    def _take_what_has_come(self) -> None:
+        """Receive without waiting."""
+        messages = self._connection.next(self._answers, 0.0)
+        if messages is not None:
+            self._note(messages)
+
     def _take_answers(self) -> None:
-        try:
-            messages = self._connection.next(self._answers, self._ack_timeout)
-        except NatsError as error:
-            raise self._failed(error) from None
-        if messages is None:
+        """Wait for answers; send the rows again if none comes.
+
+        Raises:
+            PublishError: none has come in time, or one that nobody owes us.
+            NatsError: the connection was lost.
+        """
+        messages = self._connection.next(self._answers, self._patience())
+        if messages is not None:
+            self._note(messages)
+            return
+        if time.monotonic() - self._last_stored >= self._ack_timeout:
             self._give_up(f"stream {self._stream!r} sent no acknowledgement for {self._ack_timeout:g} s")
+        if self._loan is not None and all(rows.ids is not None for rows in self._unsettled()):
+            since = self._last_stored
+            self._send_again()
+            self._last_stored = since  # nothing was
+
+    def _patience(self) -> float:
+        """Return how many seconds to wait for answers."""
+        left = self._last_stored + self._ack_timeout - time.monotonic()
+        if self._loan is None or any(rows.ids is None for _, rows in self._flying):
+            return max(_SHORTEST_PATIENCE, left)
+        return max(_SHORTEST_PATIENCE, min(left, _LOST_AFTER_REFUSAL if self._refused else LOST_AFTER))
+
+    def _note(self, messages: Messages) -> None:
+        """Take note of answers."""
         prefix = len(self._answers.subject) - 1
         reply, valid = decimals(messages.buffer, messages.subject.start + prefix, messages.subject.end)
         valid &= reply < REPLIES
@@ -280,6 +494,9 @@ class Publisher:
         if stored:
             self._last_stored = time.monotonic()
             self._pause = _FIRST_PAUSE
+            self._absence = _FIRST_ABSENCE
+            if self._loan:
+                self._loan.works()
         growth = stored * (_GROWTH if self._congested else 1.0)
         self._window = min(self._window + growth, float(self._max_in_flight))
 
@@ -298,29 +515,34 @@ class Publisher:
     # Refusals
 
     def _settle(self) -> None:
-        """Await all answers, and have what was refused as too much sent again.
+        """Await all answers, and have what the stream did not take for now sent again.
 
         Raises:
-            PublishError: a row was refused for another reason, or the server stopped answering.
+            PublishError: a row was refused for good, or the server stopped answering.
+            NatsError: the connection was lost.
         """
         in_flight = self._sent - self._oldest_unanswered()
-        while self._unanswered:
-            try:
-                self._take_answers()
-            except NatsError as error:
-                if isinstance(error, ConnectionError) or all(refusal.too_many for refusal in self._refusals()):
-                    raise
-                break
-        refusals = self._refusals()
+        while self._unanswered and not any(refusal.verdict is Verdict.NO for refusal in self._refusals()):
+            self._take_answers()
+            if not self._refused:
+                return  # all of them are to be sent again
+        with contextlib.suppress(NatsError):  # a row that is refused for good is to be named, if that is possible
+            while self._unanswered and (messages := self._connection.next(self._answers, _LOST_AFTER_REFUSAL)):
+                self._note(messages)
         sent = self._recent_messages()
-        found = self._find(sent, refusals)
-        if not all(refusal.too_many for refusal in refusals):
+        found = self._find(sent, self._refusals())
+        refusals = self._judge_absence(sent, found)
+        if any(refusal.verdict is Verdict.NO for refusal in refusals):
             self._report(sent, refusals, found)
+        away = any(refusal.verdict is Verdict.AWAY for refusal in refusals)
         if time.monotonic() - self._last_stored > self._ack_timeout:
             self._give_up(
-                f"stream {self._stream!r} has refused every row for {self._ack_timeout:g} s: {refusals[0].reason}"
+                f"nobody has answered for stream {self._stream!r} in {self._ack_timeout:g} s (503): it has no leader, "
+                "or JetStream is not ready, or was disabled, as when a disk is full; see the server's log"
+                if away
+                else f"stream {self._stream!r} has refused every row for {self._ack_timeout:g} s: {refusals[0].reason}"
             )
-        if found is None and not self._identified:
+        if found is None and any(rows.ids is None for _, rows in self._flying):
             self._give_up(
                 f"stream {self._stream!r} refused {len(refusals)} rows ({refusals[0].reason}), and which they are "
                 "cannot be told, so that they cannot be sent again; give the rows message ids, or run fewer tasks at "
@@ -343,15 +565,47 @@ class Publisher:
         self._recent_size = 0
         self._forgotten = self._answered.copy()
 
-        self._congested = True
-        self._window = max(float(_SMALLEST_WINDOW), min(self._window, in_flight) / 2)
-        self._window = min(self._window, float(self._max_in_flight))
-        pause, self._pause = random.uniform(0, self._pause), min(2 * self._pause, _LONGEST_PAUSE)  # noqa: S311
+        if away:
+            if self._absence == _FIRST_ABSENCE:
+                logger.info("stream %s: nobody answers for it at the moment (503)", self._stream)
+            self._window = float(min(_SMALLEST_WINDOW, self._max_in_flight))
+            pause, self._absence = self._absence, min(2 * self._absence, _LONGEST_ABSENCE)
+        else:
+            self._congested = True
+            self._window = max(float(_SMALLEST_WINDOW), min(self._window, in_flight) / 2)
+            self._window = min(self._window, float(self._max_in_flight))
+            pause, self._pause = random.uniform(0, self._pause), min(2 * self._pause, _LONGEST_PAUSE)  # noqa: S311
+        if self._connection.next(self._answers, pause) is not None:
+            self._give_up("an acknowledgement came that belongs to no row that was sent")
+
+    def _judge_absence(self, sent: Positions, found: Mask | None) -> list[_Refusal]:
+        """Return the recent refusals; where nobody answered because no stream listens there, with that verdict."""
+        refusals = self._refusals()
+        if not any(refusal.verdict is Verdict.AWAY for refusal in refusals):
+            return refusals
         try:
-            if self._connection.next(self._answers, pause) is not None:
-                self._give_up("an acknowledgement came that belongs to no row that was sent")
-        except NatsError as error:
-            raise self._failed(error) from None
+            info = stream_info(JetStream(self._connection, self._api_prefix), self._stream)
+        except StreamNotFoundError as error:
+            return [
+                r._replace(reason=str(error), verdict=Verdict.NO) if r.verdict is Verdict.AWAY else r for r in refusals
+            ]
+        except (JetStreamError, NatsTimeoutError) as error:
+            if not may_pass(error, known=True):
+                raise
+            return refusals
+        if found is None:  # any row with the same reply subject may be meant
+            number = reply_of(sent)
+            rows = [sent[number == refusal.reply] for refusal in refusals]
+        else:
+            rows = [np.array([message]) for message in sent[found].tolist()]
+        matcher = SubjectMatcher(info.subjects)
+        return [
+            refusal._replace(verdict=Verdict.NO)
+            if refusal.verdict is Verdict.AWAY
+            and not matcher.match(texts([self._row(m)[1] for m in messages.tolist()])).any()
+            else refusal
+            for refusal, messages in zip(refusals, rows, strict=True)
+        ]
 
     def _recent_messages(self) -> Positions:
         """Return which messages, by how many were sent before each, the recent answers are for."""
@@ -384,8 +638,8 @@ class Publisher:
         return tell_apart(reply_of(sent).tolist(), stored_replies.tolist(), [refusal.reply for refusal in refusals])
 
     def _report(self, sent: Positions, refusals: list[_Refusal], found: Mask | None) -> NoReturn:
-        """Raise what the first refused row was refused for, besides being too much."""
-        reasons = [refusal.reason for refusal in refusals if not refusal.too_many]
+        """Raise what the first row was refused for that is refused for good."""
+        reasons = [refusal.reason for refusal in refusals if refusal.verdict is Verdict.NO]
         if found is None:
             first, last = self._row(int(sent[0]))[0], self._row(int(sent[-1]))[0]
             which = f"{len(reasons)} of the rows {first} to {last}"
@@ -393,7 +647,7 @@ class Publisher:
             rows = [
                 (self._row(message), refusal.reason)
                 for message, refusal in zip(sent[found].tolist(), refusals, strict=True)
-                if not refusal.too_many
+                if refusal.verdict is Verdict.NO
             ]
             (row, subject), reasons[0] = min(rows)
             which = f"row {row} (subject {subject!r})"

@@ -12,6 +12,8 @@ from spark_nats.jetstream.api import JetStream, interpreting
 from spark_nats.protocol.api import Api, ErrCode
 from spark_nats.protocol.documents import EPOCH, integer_at, string_at, strings_at, time_at
 
+_SURE = 0.8  # of a stream's duplicate_window
+
 
 @dataclass(frozen=True, slots=True)
 class StreamInfo:
@@ -28,6 +30,7 @@ class StreamInfo:
         retention: ``limits``, ``interest`` or ``workqueue``.
         subjects: what it listens on.
         config: its whole configuration.
+        time: when the server said this, in nanoseconds since 1970; 0 where it does not say.
     """
 
     name: str
@@ -40,11 +43,28 @@ class StreamInfo:
     retention: str
     subjects: tuple[str, ...]
     config: dict[str, Any]
+    time: int = 0
 
     @property
     def average_size(self) -> float:
         """Bytes that a message takes on average."""
         return self.bytes / max(1, self.messages)
+
+    @property
+    def replicas(self) -> int:
+        """How many servers keep it."""
+        replicas = self.config.get("num_replicas")
+        return replicas if isinstance(replicas, int) and replicas > 0 else 1
+
+    @property
+    def duplicate_window(self) -> float:
+        """Seconds for which it knows a message id again."""
+        window = self.config.get("duplicate_window")
+        return window / 1e9 if isinstance(window, int) else 0.0
+
+    def knows_again(self, seconds: float) -> bool:
+        """Tell whether it certainly still knows the id of a message that was published so many seconds ago."""
+        return 0 <= seconds < self.duplicate_window * _SURE
 
     def messages_from(self, sequence: int) -> int:
         """Return how many messages there are from a sequence on, deleted ones included."""
@@ -68,6 +88,7 @@ def _stream_info(answer: dict[str, Any], name: str) -> StreamInfo:
             retention=string_at(answer, "config", "retention"),
             subjects=strings_at(answer, "config", "subjects"),
             config=answer["config"],
+            time=time_at(answer, "ts") if "ts" in answer else 0,
         )
 
 

@@ -10,6 +10,7 @@
 :mod:`.write`          what a query writes to
 :mod:`.streams`        the stream that ``createStream`` has made
 :mod:`.remedies`       which options to look at when something goes wrong
+:mod:`.losses`         reporting messages that are gone, as ``failOnDataLoss`` says
 =====================  ======================================================================
 
 Whatever is unknown, has an invalid value or contradicts another is an :class:`~spark_nats.errors.OptionError` that

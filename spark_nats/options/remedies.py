@@ -21,6 +21,10 @@ _SENTENCES = {
     Remedy.API_PREFIX: "check the options 'domain' and 'apiPrefix'",
     Remedy.CREATE_STREAM: "create it, or set the option 'createStream'",
     Remedy.MESSAGE_IDS: "set the option 'deduplicate'",
+    Remedy.STATE_BUCKET: "let the user make and use the bucket that the option 'stateBucket' names (see Permissions in "
+    "the README), or set the option 'deduplicate' to window, which needs none",
+    Remedy.READ_BACK: "let the user read the stream (see Permissions in the README), or set the option 'deduplicate' "
+    "to window, which never has to",
 }
 
 

@@ -14,10 +14,14 @@ from typing import Any
 
 from spark_nats.options.context import read_context
 from spark_nats.options.values import (
+    EXACT,
+    NEVER,
     read_boolean,
+    read_bucket,
     read_certificates,
     read_create_stream,
     read_credentials_file,
+    read_deduplicate,
     read_domain,
     read_duration,
     read_location,
@@ -254,9 +258,10 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "failOnDataLoss",
-        READ & (STREAM | STREAMING),
+        READ & (STREAM | STREAMING) | WRITE & STREAM,
         read_boolean,
-        "fail when messages to be read are gone, else warn and go on",
+        "fail when messages to be read are gone, or those by which `deduplicate=exact` tells what is stored already; "
+        "else warn and go on",
         default="true",
     ),
     Option(
@@ -308,16 +313,24 @@ OPTIONS: tuple[Option, ...] = (
         "ackTimeout",
         WRITE & STREAM,
         read_duration,
-        "time without any row being stored after which a task fails",
-        default="10s",
+        "time without any row being stored, over a connection that works, after which a task fails",
+        default="30s",
     ),
     Option(
         "deduplicate",
         WRITE & STREAM,
-        read_boolean,
-        "give every row a message id, so that a replay is not stored twice",
-        default="true",
-        batch_default="false",
+        read_deduplicate,
+        "keep rows that are written again from being stored twice: `exact` however late, `window` within the stream's "
+        "`duplicate_window`, `false` not at all",
+        default=EXACT,
+        batch_default=NEVER,
+    ),
+    Option(
+        "stateBucket",
+        WRITE & STREAM & STREAMING,
+        read_bucket,
+        "streaming: KV bucket in which `deduplicate=exact` notes where each micro-batch begins; made if it is missing",
+        default="SPARK_NATS",
     ),
     Option(
         "controlHeaders",

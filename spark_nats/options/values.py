@@ -45,6 +45,25 @@ def read_boolean(text: str) -> bool:
     return text.lower() == "true"
 
 
+EXACT, WINDOW, NEVER = "exact", "window", "false"
+"""How rows that are written again are kept from being stored twice."""
+
+
+def read_deduplicate(text: str) -> str:
+    """Read ``exact``, ``window`` or ``false``; ``true`` is ``exact``."""
+    value = EXACT if text.lower() == "true" else text.lower()
+    if value not in (EXACT, WINDOW, NEVER):
+        raise ValueError(f"is {text!r}; it must be exact, window or false")
+    return value
+
+
+def read_bucket(text: str) -> str:
+    """Read the name of a KV bucket (ADR-8)."""
+    if not re.fullmatch("[a-zA-Z0-9_-]+", text):
+        raise ValueError(f"is {text!r}; a bucket's name has only letters, digits, '_' and '-'")
+    return text
+
+
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _LONGEST = 500 * 3600.0  # seconds; the system counts a wait in milliseconds of 31 bits
 

@@ -27,7 +27,9 @@ class WriteOptions:
     subject: str | None
     max_in_flight: int
     ack_timeout: float
-    deduplicate: bool
+    deduplicate: str
+    state_bucket: str | None
+    fail_on_data_loss: bool
     control_headers: bool
     create_stream: dict[str, Any] | None
     retries: RetryOptions
@@ -55,6 +57,8 @@ def parse_write(options: Mapping[str, str] | Settings, streaming: bool) -> Write
         max_in_flight=values["maxInFlight"],
         ack_timeout=values["ackTimeout"],
         deduplicate=values["deduplicate"],
+        state_bucket=values["stateBucket"],
+        fail_on_data_loss=values["failOnDataLoss"],
         control_headers=values["controlHeaders"],
         create_stream=stream_to_create(values, streams, (subject,) if subject else ()),
         retries=retry_options(values, settings.connection),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from datetime import UTC, datetime, timedelta
@@ -77,6 +78,19 @@ def string_at(document: Any, *path: str) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{'.'.join(path)!r} is not a text")
     return value
+
+
+def bytes_at(document: Any, *path: str) -> bytes:
+    """Return bytes that are encoded in base64, none where there is nothing; see :func:`integer_at`.
+
+    Raises:
+        ValueError: there is something else.
+    """
+    value = _at(document, path)
+    try:
+        return base64.b64decode(value, validate=True) if value is not None else b""
+    except (TypeError, ValueError):
+        raise ValueError(f"{'.'.join(path)!r} is not base64") from None
 
 
 def time_at(document: Any, *path: str) -> int:

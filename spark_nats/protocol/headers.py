@@ -75,6 +75,17 @@ def parse_block(block: bytes) -> dict[str, list[str]]:
     return headers
 
 
+def header_values(blocks: pa.BinaryArray, name: str) -> pa.BinaryArray:
+    """Return the first value of one header in each block, null where a block has none.
+
+    Args:
+        blocks: a column of header blocks.
+        name: the header's name, of letters and dashes.
+    """
+    found = pc.extract_regex(blocks, rf"\r\n{name}:[ \t]*(?P<value>[^\r\n]*?)[ \t]*\r\n")
+    return found.flatten()[0]
+
+
 def split_blocks(blocks: pa.BinaryArray) -> HeaderColumn:
     """Parse a column of header blocks; an empty block gives an empty map."""
     rows = len(blocks)

@@ -7,12 +7,13 @@ else is parsed by itself.
 from __future__ import annotations
 
 import contextlib
+from enum import Enum, auto
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
 
-from spark_nats.protocol.api import ApiError, ErrCode, parse_answer
+from spark_nats.protocol.api import NOT_ENABLED, NOT_READY, ApiError, ErrCode, parse_answer
 from spark_nats.protocol.bytecolumns import Mask, Positions, decimals, gather, load_words
 from spark_nats.protocol.documents import integer_at, string_at
 from spark_nats.protocol.messages import Messages
@@ -21,16 +22,27 @@ from spark_nats.protocol.statuses import NO_RESPONDERS, TOO_MANY_REQUESTS, parse
 _DUPLICATE = '"duplicate": ?true'  # as the server writes it, and as a JSON library might
 
 
+class Verdict(Enum):
+    """What a refusal means for the message."""
+
+    NO = auto()
+    """It will not be stored."""
+    TOO_MANY = auto()
+    """The stream was given too much at once: it may be sent again, later and slower."""
+    AWAY = auto()
+    """Nobody answered for the stream: it has no leader at the moment, or JetStream is not ready; or there is none."""
+
+
 class Refusal(NamedTuple):
     """Why a message was not stored.
 
     Attributes:
         reason: to be shown.
-        too_many: whether the stream was given too much at once, so that the same message may be sent again.
+        verdict: what that means.
     """
 
     reason: str
-    too_many: bool
+    verdict: Verdict
 
 
 class PublishAcks:
@@ -65,8 +77,9 @@ class PublishAcks:
         status = parse_status(answers.header_at(i))
         if status is not None:
             if status.code == NO_RESPONDERS:
-                return Refusal("no stream listens on it", False)
-            return Refusal(f"{status.description} ({status.code})", status.code == TOO_MANY_REQUESTS)
+                return Refusal("no stream listens on it", Verdict.AWAY)
+            verdict = Verdict.TOO_MANY if status.code == TOO_MANY_REQUESTS else Verdict.NO
+            return Refusal(f"{status.description} ({status.code})", verdict)
         payload = answers.payload_at(i)
         with contextlib.suppress(ValueError):
             answer = parse_answer(payload)
@@ -74,10 +87,10 @@ class PublishAcks:
                 reason = f"{answer.description} ({answer.code}, {answer.err_code})"
                 if answer.err_code == ErrCode.WRONG_STREAM:
                     reason = f"another stream listens on it ({answer.description}, {answer.err_code})"
-                return Refusal(reason, answer.code == TOO_MANY_REQUESTS)
+                return Refusal(reason, _verdict(answer))
             if string_at(answer, "stream") == self._stream and integer_at(answer, "seq"):
                 return None
-        return Refusal(f"somebody else than the stream answers on it: {payload[:80]!r}", False)
+        return Refusal(f"somebody else than the stream answers on it: {payload[:80]!r}", Verdict.NO)
 
     def stored(self, answers: Messages) -> Mask:
         """Tell which answers say that their message was stored."""
@@ -95,6 +108,12 @@ class PublishAcks:
             with contextlib.suppress(ValueError, OverflowError):
                 sequences[i] = integer_at(parse_answer(answers.payload_at(i)), "seq")
         return sequences
+
+
+def _verdict(error: ApiError) -> Verdict:
+    if error.code == TOO_MANY_REQUESTS:
+        return Verdict.TOO_MANY
+    return Verdict.AWAY if error.err_code in NOT_READY | NOT_ENABLED else Verdict.NO
 
 
 def count_duplicates(answers: Messages) -> int:

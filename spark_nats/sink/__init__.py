@@ -3,6 +3,7 @@
 =====================  ======================================================================
 :mod:`.columns`        the columns of a row, and the checks of a whole batch before it is sent
 :mod:`.message_ids`    message ids made of what rows say
+:mod:`.settling`       what a task has stored already when it is run again
 :mod:`.writers`        the batch and the streaming writer
 =====================  ======================================================================
 """

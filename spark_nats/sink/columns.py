@@ -44,12 +44,19 @@ class Rows(NamedTuple):
         payloads: binary column.
         headers: binary column of header blocks, null where a row has none; None when no row has one.
         replies: string column, null where a row has none; None when no row has one.
+        ids: string column of the message ids that stand in the headers, null where a row has none.
     """
 
     subjects: pa.Array
     payloads: pa.Array
     headers: pa.Array | None
     replies: pa.Array | None
+    ids: pa.Array
+
+    def where(self, chosen: Mask) -> Rows:
+        """Return the chosen ones."""
+        mask = booleans(chosen)
+        return Rows(*(None if column is None else column.filter(mask) for column in self))
 
 
 class RowChecker:
@@ -90,13 +97,13 @@ class RowChecker:
         subjects = self._subjects(columns, batch.num_rows, first_row)
         replies = self._replies(columns.get("reply"), first_row)
         self._check_lines(subjects, replies, first_row)
-        headers = self._headers(columns, subjects, payloads, first_row)
+        headers, ids = self._headers(columns, subjects, payloads, first_row)
         size = lengths_of(payloads)
         if headers is not None:
             size = size + lengths_of(headers)
         rule = f"is larger with its headers than the server's max_payload of {self._max_payload} bytes"
         self._refuse(first_row, "payload", _first(size > self._max_payload, rule), size)
-        return Rows(subjects, payloads, headers, replies)
+        return Rows(subjects, payloads, headers, replies, ids)
 
     def _subjects(self, columns: dict[str, pa.Array], rows: int, first_row: int) -> pa.Array:
         if self._options.subject is not None:  # as in Spark's Kafka sink, the option stands above the column
@@ -132,7 +139,8 @@ class RowChecker:
 
     def _headers(
         self, columns: dict[str, pa.Array], subjects: pa.Array, payloads: pa.Array, first_row: int
-    ) -> pa.Array | None:
+    ) -> tuple[pa.Array | None, pa.Array]:
+        """Return the rows' header blocks, and the message ids in them."""
         rows = len(subjects)
         lines = flatten(columns.get("headers", no_headers(0)))._replace(rows=rows)
         self._refuse(first_row, "headers", find_header_violation(lines))
@@ -157,8 +165,8 @@ class RowChecker:
         if ids.null_count < rows:
             extra.append((MSG_ID, ids))
         if not extra and len(lines.row) == 0:
-            return None
-        return wrap_lines(text, extra)
+            return None, ids
+        return wrap_lines(text, extra), ids
 
     def _without_control_headers(self, lines: HeaderLines) -> HeaderLines:
         """Leave out what a server would act on: what was read would act again, and purge, expire or refuse rows."""

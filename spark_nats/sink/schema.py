@@ -43,3 +43,9 @@ def check_schema(schema: StructType, options: WriteOptions) -> None:
         raise SchemaError(
             "it is not known where to publish: add the column 'subject' (STRING) or set the option 'subject'"
         )
+
+
+def may_have_ids(schema: StructType, options: WriteOptions) -> bool:
+    """Tell whether rows may have message ids of their own, in a column or in headers that are sent as they are."""
+    names = schema.fieldNames()
+    return "msg_id" in names or (options.control_headers and "headers" in names)

@@ -13,19 +13,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
 
 from spark_nats.client.connection import Connection
-from spark_nats.client.pool import borrow
+from spark_nats.client.pool import borrow, lend
 from spark_nats.client.publishing import CorePublisher
+from spark_nats.client.retrying import retrying
 from spark_nats.errors import InvalidRowError, NatsError, PublishError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.publishing import Publisher
 from spark_nats.jetstream.streams import StreamInfo, create_stream, stream_info, streams_of_subject
 from spark_nats.options.remedies import naming_options
+from spark_nats.options.values import EXACT, WINDOW
 from spark_nats.options.write import WriteOptions
 from spark_nats.protocol.subjects import subject_violation
 from spark_nats.sink.columns import RowChecker
 from spark_nats.sink.message_ids import MessageIds
+from spark_nats.sink.schema import may_have_ids
+from spark_nats.sink.settling import Mark, Settled, Task, check_partitions, other_partitions, prepare_to_settle, settle
 
 logger = logging.getLogger(__name__)
 
@@ -39,40 +44,51 @@ class Written(WriterCommitMessage):
     Attributes:
         rows: how many rows it wrote.
         duplicates: how many of them the stream had already, by their message ids.
+        begun_before: id of the query, if the task found that it was begun before.
     """
 
     rows: int
     duplicates: int = 0
+    begun_before: str | None = None
 
 
-def write_partition(
-    options: WriteOptions, ids: MessageIds | None, batches: Iterator[pa.RecordBatch], write_id: str = ""
-) -> Written:
+def write_partition(options: WriteOptions, task: Task, batches: Iterator[pa.RecordBatch]) -> Written:
     """Write one partition, on an executor.
 
     Args:
         options: where and how.
-        ids: gives rows their message ids; None when none are to be generated.
+        task: which one it is.
         batches: the rows.
-        write_id: tells this write, or this query, from others: what is to be warned about once is so for each.
 
     Raises:
         InvalidRowError: a row cannot be sent.
         NatsError: the server did not take a row; the message says which rows are safe.
     """
-    with naming_options(), borrow(options.connection) as connection:
+    ids = MessageIds(task.query, task.batch, task.partition) if options.deduplicate in (EXACT, WINDOW) else None
+    what = f"writing to {options.stream or 'core NATS'}"
+    settled: Settled | None = None
+    with naming_options(), lend(options.connection, options.retries, what) as loan:
         publisher: Publisher | CorePublisher
         if options.stream is None:
             names_stream = False
-            publisher = CorePublisher(connection)
-            batches = _looked_at(options, write_id, batches)
+            publisher = CorePublisher(loan)
+            batches = _looked_at(options, task.query, batches)
         else:
+            stream = loan.ask(lambda connection: writable(connection, options))
+            if ids is not None:
+                settled = settle(loan, options, task, ids, stream)
             # A stream of counters refuses the header that names the stream.
-            names_stream = not _writable(connection, options, options.stream).config.get("allow_msg_counter")
+            names_stream = not stream.config.get("allow_msg_counter")
             publisher = Publisher(
-                connection, options.stream, options.max_in_flight, options.ack_timeout, identified=ids is not None
+                loan.connection,
+                stream.name,
+                options.max_in_flight,
+                options.ack_timeout,
+                loan=loan,
+                api_prefix=options.api_prefix,
+                began=stream,
             )
-        checker = RowChecker(options, connection.info.max_payload, ids, names_stream)
+        checker = RowChecker(options, loan.connection.info.max_payload, ids, names_stream)
         count = 0
         for batch in batches:
             try:
@@ -80,18 +96,28 @@ def write_partition(
             except InvalidRowError:
                 publisher.drain()  # so that what the message says was sent is safe
                 raise
-            publisher.publish(rows.subjects, rows.payloads, rows.headers, rows.replies)
+            if settled is not None:
+                rows = rows.where(settled.missing(rows.ids))
+            publisher.publish(*rows)
             count += batch.num_rows
         publisher.drain()
         publisher.close()
-    if publisher.duplicates:
+    if settled is not None:
+        _report_settled(task, settled, count)
+    elif publisher.duplicates:
         _warn_of_duplicates(options, publisher.duplicates, count)
-    return Written(count, publisher.duplicates)
+    return Written(count, publisher.duplicates, task.query if settled is not None else None)
 
 
-def _writable(connection: Connection, options: WriteOptions, stream: str) -> StreamInfo:
-    """Return the state of the stream that is written to: what is wrong with it is said before anything is sent."""
+def writable(connection: Connection, options: WriteOptions) -> StreamInfo:
+    """Return the state of the stream that is written to: what is wrong with it is said before anything is sent.
+
+    Raises:
+        PublishError: it does not acknowledge what it stores.
+        NatsError: there is none, or the server does not say.
+    """
     js = JetStream(connection, options.api_prefix)
+    stream = str(options.stream)
     found = stream_info(js, stream) if options.create_stream is None else create_stream(js, options.create_stream)
     if found.config.get("no_ack"):
         raise PublishError(
@@ -99,6 +125,33 @@ def _writable(connection: Connection, options: WriteOptions, stream: str) -> Str
             "be safe; nothing was sent; set no_ack to false, or write to core NATS by leaving out the option 'stream'"
         )
     return found
+
+
+def prepare(options: WriteOptions, streaming: bool) -> Mark | None:
+    """Do once, on the driver, what would fail in every task: log in, look at the stream, see that tasks can settle.
+
+    Returns:
+        Where the stream ends, if the tasks of a batch write are to know.
+
+    Raises:
+        NatsError: something of that is not possible.
+    """
+    with borrow(options.connection) as connection:
+        if options.stream is None:
+            return None
+        return prepare_to_settle(connection, options, writable(connection, options), streaming)
+
+
+def _report_settled(task: Task, settled: Settled, rows: int) -> None:
+    """Say what a task that was begun before had stored then.
+
+    Raises:
+        PublishError: some of it was not among its rows now.
+    """
+    if settled.strangers:
+        raise other_partitions(task.name, f"this partition before that are not among its {rows} rows now")
+    if settled.rows:
+        logger.info("%s was begun before: %d of its %d rows were stored then", task.name, settled.rows, rows)
 
 
 def _warn_of_duplicates(options: WriteOptions, duplicates: int, rows: int) -> None:
@@ -153,16 +206,24 @@ class NatsWriter(DataSourceArrowWriter):
 
     Args:
         options: where and how.
+        schema: the DataFrame's.
+        mark: where the stream ends now, if tasks that are tried again are to read back what they have stored.
     """
 
-    def __init__(self, options: WriteOptions) -> None:
+    def __init__(self, options: WriteOptions, schema: StructType, mark: Mark | None) -> None:
         self._options = options
+        self._own_ids = may_have_ids(schema, options)
+        self._mark = mark
         # Made once, on the driver: a task that is tried again gives its rows the same ids.
         self._id = secrets.token_hex(16)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write one partition."""
-        return write_partition(self._options, _message_ids(self._options, self._id, None), iterator, self._id)
+        context = TaskContext.get()
+        partition, attempt = (context.partitionId(), context.attemptNumber()) if context else (0, 0)
+        return write_partition(
+            self._options, Task(self._id, None, partition, attempt, self._mark, self._own_ids), iterator
+        )
 
 
 class NatsStreamWriter(DataSourceStreamArrowWriter):
@@ -170,27 +231,41 @@ class NatsStreamWriter(DataSourceStreamArrowWriter):
 
     Args:
         options: where and how.
+        schema: the DataFrame's.
     """
 
-    def __init__(self, options: WriteOptions) -> None:
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
         self._options = options
+        self._own_ids = may_have_ids(schema, options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write one partition of a micro-batch."""
         context = TaskContext.get()
         query = context.getLocalProperty("sql.streaming.queryId") if context else None
         batch = context.getLocalProperty("streaming.sql.batchId") if context else None
-        if self._options.deduplicate and not (query and batch):
-            raise NatsError(
-                "Spark does not say which query and micro-batch this is, so rows cannot get message ids that a "
-                "replay repeats; set the option 'deduplicate' to false, or add the column 'msg_id'"
-            )
-        return write_partition(self._options, _message_ids(self._options, query or "", batch), iterator, query or "")
+        if context is None or not (query and batch):
+            if self._options.deduplicate in (EXACT, WINDOW):
+                raise NatsError(
+                    "Spark does not say which query and micro-batch this is, so rows cannot get message ids that a "
+                    "replay repeats; set the option 'deduplicate' to false, or add the column 'msg_id'"
+                )
+            return write_partition(self._options, Task(query or "", batch, 0), iterator)
+        partition, attempt = context.partitionId(), context.attemptNumber()
+        return write_partition(self._options, Task(query, batch, partition, attempt, own_ids=self._own_ids), iterator)
 
+    @naming_options()
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Check a micro-batch that was begun before: it must still be split into as many partitions.
 
-def _message_ids(options: WriteOptions, query: str, batch: str | None) -> MessageIds | None:
-    """Return what gives this task's rows their message ids, None when they are to have none."""
-    if not options.deduplicate:
-        return None
-    context = TaskContext.get()
-    return MessageIds(query, batch, context.partitionId() if context else 0)
+        Raises:
+            PublishError: it is split into fewer, so that rows were stored twice.
+        """
+        begun = [message.begun_before for message in messages if isinstance(message, Written) and message.begun_before]
+        if not begun or self._options.deduplicate != EXACT:
+            return
+
+        def check() -> None:
+            with borrow(self._options.connection) as connection:
+                check_partitions(connection, self._options, begun[0], batchId, len(messages))
+
+        retrying(check, self._options.retries, "committing a micro-batch", known=True)

@@ -3,7 +3,6 @@
 =====================  ======================================================================
 :mod:`.schema`         the columns of a row
 :mod:`.columns`        how they are built from messages
-:mod:`.losses`         reporting messages that are gone
 :mod:`.stream`         streams: exact, replayable, parallel
 :mod:`.core`           core NATS: what is published while it is listened to
 =====================  ======================================================================

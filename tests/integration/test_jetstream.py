@@ -401,11 +401,12 @@ def publish_at_once(server, tasks, rows, identified):
         create_stream(JetStream(connection), {"name": "S", "subjects": ["s.>"]})
 
     def publish(task):
-        ids = pa.array([b"NATS/1.0\r\nNats-Msg-Id: %d-%d\r\n\r\n" % (task, i) for i in range(rows)])
+        headers = pa.array([b"NATS/1.0\r\nNats-Msg-Id: %d-%d\r\n\r\n" % (task, i) for i in range(rows)])
         with connect(options) as connection:
-            publisher = publisher_for(connection, "S", ack_timeout=60.0, identified=identified)
+            publisher = publisher_for(connection, "S", ack_timeout=60.0)
             payloads = pa.array([b"%d-%d" % (task, i) for i in range(rows)])
-            publisher.publish(pa.array([f"s.{task}"] * rows), payloads, ids if identified else None)
+            ids = (headers, None, payloads.cast(pa.string())) if identified else ()
+            publisher.publish(pa.array([f"s.{task}"] * rows), payloads, *ids)
             publisher.drain()
             assert publisher.duplicates == 0
             return publisher.confirmed

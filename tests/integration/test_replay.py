@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from spark_nats.options import WriteOptions, parse_write
-from spark_nats.sink.message_ids import MessageIds
+from spark_nats.sink.settling import Task
 from spark_nats.sink.writers import write_partition
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Server
@@ -37,7 +37,7 @@ def batches(rows: Sequence[Row], size: int) -> Iterator[pa.RecordBatch]:
 
 def write(options: WriteOptions, rows: Sequence[Row], partition: int = 0, size: int = 100) -> None:
     """What the task of one partition does."""
-    write_partition(options, MessageIds(QUERY, "7", partition), batches(rows, size))
+    write_partition(options, Task(QUERY, "7", partition), batches(rows, size))
 
 
 def write_in_part(options: WriteOptions, rows: Sequence[Row], size: int = 100) -> None:
@@ -50,7 +50,7 @@ def write_in_part(options: WriteOptions, rows: Sequence[Row], size: int = 100) -
             yield batch
 
     with pytest.raises(InterruptedError):
-        write_partition(options, MessageIds(QUERY, "7", 0), failing())
+        write_partition(options, Task(QUERY, "7", 0), failing())
 
 
 def stored(client: NatsPy, stream: str) -> Counter[Row]:
@@ -58,7 +58,8 @@ def stored(client: NatsPy, stream: str) -> Counter[Row]:
 
 
 def options_of(server: Server, stream: str) -> WriteOptions:
-    return parse_write({"servers": server.url, "stream": stream, "maxInFlight": "50"}, streaming=True)
+    given = {"servers": server.url, "stream": stream, "maxInFlight": "50", "deduplicate": "window"}
+    return parse_write(given, streaming=True)
 
 
 @pytest.mark.docker

@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from spark_nats.errors import InvalidRowError, PublishError
 from spark_nats.options import parse_write
 from spark_nats.protocol.control import MAX_CONTROL_LINE
-from spark_nats.sink.message_ids import MessageIds
+from spark_nats.sink.settling import Task
 from spark_nats.sink.writers import write_partition
 from tests.integration.support import error_of, finish, nats, read, save, sentence_of, source, write
 from tests.nats_py import Message, NatsPy, send_raw, wait_until
@@ -313,7 +313,7 @@ def test_batches_have_message_ids_only_if_asked(
 def partition(server: Server, rows: pa.RecordBatch, **options: Any) -> None:
     """Write rows as a task of Spark's does, without Spark."""
     parsed = parse_write({"servers": server.url, **options}, streaming=False)
-    write_partition(parsed, None, iter([rows]))
+    write_partition(parsed, Task("", None, 0), iter([rows]))
 
 
 def messages_with(headers: list[dict[str, str]], subject: str, payloads: list[bytes] | None = None) -> pa.RecordBatch:
@@ -367,9 +367,10 @@ def test_counters_can_be_incremented(nats_server: Server, nats_py: NatsPy, uniqu
     nats_py.create_stream(unique, allow_msg_counter=True, allow_direct=True)
     for subject, increments in ((f"{unique}.a", ["+1"] * 40 + ["-5"]), (f"{unique}.b", ["+7"])):
         rows = messages_with([{"Nats-Incr": each} for each in increments], subject, [b""] * len(increments))
-        options = parse_write({"servers": nats_server.url, "stream": unique, "controlHeaders": "true"}, streaming=True)
+        given = {"servers": nats_server.url, "stream": unique, "controlHeaders": "true", "deduplicate": "window"}
+        options = parse_write(given, streaming=True)
         for _ in range(2):  # the second time is a replay
-            write_partition(options, MessageIds(unique, "0", 0), iter([rows]))
+            write_partition(options, Task(unique, "0", 0), iter([rows]))
     totals = {m.subject: json.loads(m.payload)["val"] for m in nats_py.read_stream(unique)}  # the last one counts
     assert totals == {f"{unique}.a": "35", f"{unique}.b": "7"}
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from spark_nats.protocol.decoder import Decoder
 from spark_nats.protocol.messages import Messages
-from spark_nats.protocol.publish_acks import PublishAcks, Refusal, count_duplicates
+from spark_nats.protocol.publish_acks import PublishAcks, Refusal, Verdict, count_duplicates
 from tests.unit.strategies import property_settings
 
 STATUS = b"HMSG i.1 1 %d %d\r\n%b\r\n"
@@ -58,23 +58,23 @@ def test_other_acknowledgements_are_read_one_by_one(answer: bytes, sequence: int
 @pytest.mark.parametrize(
     ("answer", "refusal"),
     [
-        (b"NATS/1.0 503\r\n\r\n", Refusal("no stream listens on it", False)),
-        (b"NATS/1.0 429 Too Many Requests\r\n\r\n", Refusal("Too Many Requests (429)", True)),
+        (b"NATS/1.0 503\r\n\r\n", Refusal("no stream listens on it", Verdict.AWAY)),
+        (b"NATS/1.0 429 Too Many Requests\r\n\r\n", Refusal("Too Many Requests (429)", Verdict.TOO_MANY)),
         (
             b'{"error":{"code":429,"err_code":10167,"description":"too many requests"}}',
-            Refusal("too many requests (429, 10167)", True),
+            Refusal("too many requests (429, 10167)", Verdict.TOO_MANY),
         ),
         (
             b'{"error":{"code":400,"err_code":10060,"description":"expected stream does not match"}}',
-            Refusal("another stream listens on it (expected stream does not match, 10060)", False),
+            Refusal("another stream listens on it (expected stream does not match, 10060)", Verdict.NO),
         ),
         (
             b'{"error":{"code":503,"err_code":10077,"description":"maximum messages exceeded"},"stream":"S","seq":0}',
-            Refusal("maximum messages exceeded (503, 10077)", False),
+            Refusal("maximum messages exceeded (503, 10077)", Verdict.NO),
         ),
-        (b'{"stream":"T","seq":7}', Refusal("somebody else than the stream answers on it: b'", False)),
-        (b"", Refusal("somebody else than the stream answers on it: b''", False)),
-        (b"ok", Refusal("somebody else than the stream answers on it: b'ok'", False)),
+        (b'{"stream":"T","seq":7}', Refusal("somebody else than the stream answers on it: b'", Verdict.NO)),
+        (b"", Refusal("somebody else than the stream answers on it: b''", Verdict.NO)),
+        (b"ok", Refusal("somebody else than the stream answers on it: b'ok'", Verdict.NO)),
     ],
     ids=lambda value: value[:30].decode() if isinstance(value, bytes) else "",
 )
@@ -84,7 +84,7 @@ def test_a_refusal_says_why(answer: bytes, refusal: Refusal) -> None:
     said = acks.refusal(found, 1)
     assert said is not None
     assert said.reason.startswith(refusal.reason)
-    assert said.too_many == refusal.too_many
+    assert said.verdict == refusal.verdict
     assert acks.stored(found).tolist() == [True, False]
 
 

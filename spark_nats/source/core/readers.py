@@ -30,6 +30,7 @@ from spark_nats.client.connection import connect
 from spark_nats.client.pool import borrow
 from spark_nats.client.receiver import Receiver
 from spark_nats.client.retrying import retrying
+from spark_nats.options.losses import GO_ON, report_loss
 from spark_nats.options.read import CoreReadOptions
 from spark_nats.options.remedies import naming_options
 from spark_nats.protocol.messages import Messages
@@ -37,7 +38,6 @@ from spark_nats.source.columns import RowBuilder
 from spark_nats.source.core.offsets import CoreOffset
 from spark_nats.source.core.slices import WireSlice, cut
 from spark_nats.source.core.spool import Spool, SpoolDamageError
-from spark_nats.source.losses import GO_ON, report_loss
 
 logger = logging.getLogger(__name__)
 

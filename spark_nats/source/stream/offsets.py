@@ -27,9 +27,9 @@ from spark_nats.jetstream.streams import (
     next_sequence,
     stream_info,
 )
+from spark_nats.options.losses import report_loss
 from spark_nats.options.read import ReadOptions
 from spark_nats.options.values import EARLIEST, LATEST, Offsets
-from spark_nats.source.losses import report_loss
 from spark_nats.source.stream.planning import StreamRange, share
 
 logger = logging.getLogger(__name__)

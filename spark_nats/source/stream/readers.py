@@ -23,10 +23,10 @@ from spark_nats.client.retrying import Result, retrying
 from spark_nats.errors import NatsError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.reading import RangeReader
+from spark_nats.options.losses import report_loss
 from spark_nats.options.read import ReadOptions
 from spark_nats.options.remedies import naming_options
 from spark_nats.source.columns import RowBuilder
-from spark_nats.source.losses import report_loss
 from spark_nats.source.stream.offsets import OffsetReader, QueryOffset, StreamOffset, from_json, planned, to_json
 from spark_nats.source.stream.planning import StreamRange, cut
 

@@ -1,0 +1,131 @@
+"""KV buckets (ADR-8): a stream whose subjects are keys, as far as a small state needs them.
+
+A value is asked of the stream's leader, and not by direct get: a replica that lags would give an older one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from spark_nats.errors import JetStreamError, JetStreamUnavailableError, NoRespondersError
+from spark_nats.jetstream.api import JetStream, interpreting
+from spark_nats.jetstream.streams import create_stream
+from spark_nats.protocol.api import API_PREFIX, Api, ApiError, ErrCode, parse_answer
+from spark_nats.protocol.documents import bytes_at, integer_at, time_at
+
+_KEYS = "$KV"  # first token of the subjects that keys are
+_STREAM = "KV_"  # what the name of a bucket's stream begins with
+
+
+class Entry(NamedTuple):
+    """What a key holds.
+
+    Attributes:
+        value: its value.
+        time: when it was stored, in nanoseconds since 1970.
+    """
+
+    value: bytes
+    time: int
+
+
+class Bucket:
+    """A bucket that exists.
+
+    Args:
+        js: where.
+        name: its name.
+    """
+
+    def __init__(self, js: JetStream, name: str) -> None:
+        self._js = js
+        self._name = name
+        self._stream = f"{_STREAM}{name}"
+
+    def get(self, key: str) -> Entry | None:
+        """Return what a key holds, None when it holds nothing.
+
+        Raises:
+            StreamNotFoundError: there is no such bucket.
+            NatsError: the request failed.
+        """
+        try:
+            answer = self._js.request(Api.MESSAGE_GET, self._stream, body={"last_by_subj": self._subject(key)})
+        except JetStreamError as error:
+            if error.err_code == ErrCode.NO_MESSAGE_FOUND:
+                return None
+            raise
+        with interpreting(Api.MESSAGE_GET, self._stream):
+            return Entry(bytes_at(answer, "message", "data"), time_at(answer, "message", "time"))
+
+    def put(self, key: str, value: bytes) -> None:
+        """Have a key hold a value; returns when it is stored.
+
+        Raises:
+            JetStreamUnavailableError: nobody listens there: the bucket does not exist, or has no leader.
+            JetStreamError: the bucket refuses it, for want of room for example.
+            NatsError: the request failed.
+        """
+        subject = self._subject(key)
+        if self._js.prefix != API_PREFIX:  # a domain maps it, as it maps the API
+            subject = f"{self._js.prefix}.{subject}"
+        try:
+            reply = self._js.connection.request(subject, value)
+        except NoRespondersError:
+            raise JetStreamUnavailableError(
+                f"nobody listens on {subject}: the bucket {self._name!r} does not exist or has no leader"
+            ) from None
+        with interpreting(Api.MESSAGE_GET, self._stream):
+            answer = parse_answer(reply.payload)
+            if not isinstance(answer, ApiError):
+                integer_at(answer, "seq")
+                return
+        raise JetStreamError(
+            f"bucket {self._name!r} does not take a value of {len(value)} bytes: {answer.description} "
+            f"({answer.code}, {answer.err_code})",
+            *answer,
+        )
+
+    def keys(self, pattern: str) -> list[str]:
+        """Return the keys that match a pattern with the wildcards of subjects.
+
+        Raises:
+            NatsError: the request failed.
+        """
+        answer = self._js.request(Api.STREAM_INFO, self._stream, body={"subjects_filter": self._subject(pattern)})
+        with interpreting(Api.STREAM_INFO, self._stream):
+            subjects = answer["state"].get("subjects") or {} if isinstance(answer.get("state"), dict) else {}
+            if not isinstance(subjects, dict):
+                raise ValueError("its 'state.subjects' is no object")
+            return [subject.removeprefix(self._subject("")) for subject in subjects]
+
+    def _subject(self, key: str) -> str:
+        return f"{_KEYS}.{self._name}.{key}"
+
+
+def make_bucket(js: JetStream, name: str, replicas: int, description: str) -> Bucket:
+    """Return a bucket; it is made, with one value kept for each key, if it is missing.
+
+    Args:
+        js: where.
+        name: its name, of letters, digits, ``_`` and ``-``.
+        replicas: how many servers keep it if it is made.
+        description: says what it is for if it is made.
+
+    Raises:
+        JetStreamError: the server refuses to make it.
+        NatsError: the request failed.
+    """
+    config: dict[str, Any] = {
+        "name": f"{_STREAM}{name}",
+        "description": description,
+        "subjects": [f"{_KEYS}.{name}.>"],
+        "max_msgs_per_subject": 1,
+        "discard": "new",
+        "allow_rollup_hdrs": True,
+        "deny_delete": True,
+        "allow_direct": True,
+        "num_replicas": replicas,
+    }
+    create_stream(js, config)
+    return Bucket(js, name)

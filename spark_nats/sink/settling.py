@@ -1,0 +1,291 @@
+"""What an earlier attempt at the same task has stored already, however long ago that was.
+
+A stream knows a message id again for its ``duplicate_window`` only. So each task of a streaming query notes, before its
+first row, where the stream ended then: in a KV bucket, under a key for the query and the partition. One that finds its
+own micro-batch noted there knows that somebody has begun it before, reads the message ids of what the stream has stored
+since, and leaves out the rows that they belong to. The ids go on protecting against attempts that run at the same time.
+
+A batch has no life after its driver, so there the driver notes it, and tasks that are tried again get it from there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_nats.client.connection import Connection
+from spark_nats.client.pool import Loan
+from spark_nats.errors import JetStreamError, NatsError, PermissionsError, PublishError, Remedy
+from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.consumers import try_to_read
+from spark_nats.jetstream.keyvalue import Bucket, make_bucket
+from spark_nats.jetstream.stored import stored_ids
+from spark_nats.jetstream.streams import StreamInfo
+from spark_nats.options.losses import report_loss
+from spark_nats.options.values import EXACT
+from spark_nats.options.write import WriteOptions
+from spark_nats.protocol.bytecolumns import Mask, booleans, flags_of, values_of
+from spark_nats.protocol.documents import integer_at, parse_document, string_at
+from spark_nats.sink.message_ids import MessageIds
+
+logger = logging.getLogger(__name__)
+
+_PROBE = "probe"  # key by which the driver tells whether the bucket can be written to
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Where a stream ended when a task, or a batch write, began.
+
+    Attributes:
+        stream: its name.
+        created: when it was made, which tells it from a later one of its name.
+        sequence: of its last message.
+    """
+
+    stream: str
+    created: str
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task of the sink.
+
+    Attributes:
+        query: id of the query, or of the write.
+        batch: the micro-batch; None in a batch write.
+        partition: number of its partition.
+        attempt: how often it was tried before, as far as Spark says.
+        mark: where the stream ended when a batch write began, if that was noted.
+        own_ids: whether rows may have message ids of their own.
+    """
+
+    query: str
+    batch: str | None
+    partition: int
+    attempt: int = 0
+    mark: Mark | None = None
+    own_ids: bool = False
+
+    @property
+    def key(self) -> str:
+        """Where its state is kept."""
+        return f"{self.query}.{self.partition}"
+
+    @property
+    def name(self) -> str:
+        """How messages name it."""
+        what = "this write" if self.batch is None else f"micro-batch {self.batch}"
+        return f"partition {self.partition} of {what}"
+
+
+class _State(NamedTuple):
+    """What a task noted when it began, and when that was, in nanoseconds since 1970."""
+
+    batch: int
+    mark: Mark
+    time: int
+
+
+class Settled:
+    """Rows that were stored before.
+
+    Args:
+        ids: message ids of what the stream has stored since the task began for the first time.
+        prefix: what generated ids of this task begin with.
+    """
+
+    def __init__(self, ids: pa.Array, prefix: str) -> None:
+        self._ids = pc.unique(ids)
+        self._generated = flags_of(pc.starts_with(self._ids, prefix))
+        self._met = np.zeros(len(self._ids), np.bool_)
+        self.rows = 0
+
+    def missing(self, ids: pa.Array) -> Mask:
+        """Tell which rows are not stored yet, by their message ids; those without one are not.
+
+        Args:
+            ids: string column.
+        """
+        place = pc.index_in(ids.cast(pa.binary()), self._ids)
+        stored = flags_of(place.is_valid())
+        self._met[values_of(place.filter(booleans(stored)))] = True
+        self.rows += int(np.count_nonzero(stored))
+        return ~stored
+
+    @property
+    def strangers(self) -> int:
+        """How many rows this task had stored that were not among those that it was given now."""
+        return int(np.count_nonzero(self._generated & ~self._met))
+
+
+def settle(loan: Loan, options: WriteOptions, task: Task, ids: MessageIds, stream: StreamInfo) -> Settled | None:
+    """Note that a task begins, or find out what it has stored when it began before.
+
+    Args:
+        loan: where.
+        options: of the write.
+        task: which one.
+        ids: gives its rows their ids.
+        stream: the state of the stream before the task has stored anything now.
+
+    Returns:
+        What it has stored; None when it begins for the first time.
+
+    Raises:
+        DataLossError: that cannot be told any more, and ``failOnDataLoss`` is set.
+        NatsError: the state could not be read or written.
+    """
+    if options.deduplicate != EXACT:
+        return None
+    known = False  # whether the stream still knows every id of the earlier attempt
+    if task.batch is None:
+        mark = task.mark if task.attempt else None
+    else:
+        state = loan.ask(lambda connection: _begin(connection, options, task, stream))
+        mark = state.mark if state else None
+        known = state is not None and stream.knows_again((stream.time - state.time) / 1e9)
+    if mark is None or mark.created != stream.created:
+        return None
+    if stream.retention != "limits":  # it cannot be read without taking messages from others
+        if not known and stream.last_sequence > mark.sequence:
+            _report(options, task, f"stream {stream.name!r} has {stream.retention} retention, and cannot be read back")
+        return None
+    found = loan.ask(
+        lambda connection: stored_ids(
+            JetStream(connection, options.api_prefix), stream, mark.sequence, "" if task.own_ids else ids.prefix
+        )
+    )
+    if found.removed and not known:
+        _report(options, task, found.removed)
+    return Settled(found.ids, ids.prefix)
+
+
+def _report(options: WriteOptions, task: Task, why: str) -> None:
+    """Fail or warn because it cannot be told what an earlier attempt has stored."""
+    what = f"{task.name} was begun before, and what it stored then cannot be told: {why}"
+    report_loss(what, options.fail_on_data_loss, "all of its rows that are not found, so that some may be stored twice")
+
+
+def _begin(connection: Connection, options: WriteOptions, task: Task, stream: StreamInfo) -> _State | None:
+    """Note that a task begins; return what is noted when it began before."""
+    js = JetStream(connection, options.api_prefix)
+    with _about_the_bucket(options):
+        bucket = Bucket(js, str(options.state_bucket))
+        state = _state_in(bucket, task.key)
+        if state is not None and state.batch == int(task.batch or 0):
+            if (state.mark.stream, state.mark.created) == (stream.name, stream.created):
+                return state
+            logger.warning(
+                "%s was begun before, and written to the stream %s that was made at %s; now all of it is written to %s",
+                task.name,
+                state.mark.stream,
+                state.mark.created,
+                stream.name,
+            )
+        elif state is not None and state.batch > int(task.batch or 0):
+            logger.warning(
+                "%s comes after micro-batch %d, as when an older checkpoint is used: its rows may be stored already, "
+                "and then are stored twice",
+                task.name,
+                state.batch,
+            )
+        note = {
+            "batch": int(task.batch or 0),
+            "stream": stream.name,
+            "created": stream.created,
+            "sequence": stream.last_sequence,
+        }
+        bucket.put(task.key, json.dumps(note).encode())
+    return None
+
+
+def _state_in(bucket: Bucket, key: str) -> _State | None:
+    entry = bucket.get(key)
+    if entry is None or not entry.value:  # a key that was deleted has an empty value
+        return None
+    try:
+        note = parse_document(entry.value)
+        mark = Mark(string_at(note, "stream"), string_at(note, "created"), integer_at(note, "sequence"))
+        return _State(integer_at(note, "batch"), mark, entry.time)
+    except ValueError as error:
+        raise NatsError(
+            f"the key {key!r} of the state bucket holds something else than the state of a query: {error}; "
+            "has another program written there?"
+        ) from None
+
+
+def check_partitions(connection: Connection, options: WriteOptions, query: str, batch: int, partitions: int) -> None:
+    """Check that a micro-batch that was begun before is not split into fewer partitions now.
+
+    Raises:
+        PublishError: it is, so that rows of the partitions that are gone were stored twice.
+        NatsError: the state could not be read.
+    """
+    bucket = Bucket(JetStream(connection, options.api_prefix), str(options.state_bucket))
+    with _about_the_bucket(options):
+        for key in bucket.keys(f"{query}.*"):
+            partition = key.rpartition(".")[2]
+            if partition.isdigit() and int(partition) >= partitions:
+                state = _state_in(bucket, key)
+                if state is not None and state.batch == batch and state.mark.stream == options.stream:
+                    raise other_partitions(f"micro-batch {batch}", f"partition {partition}, which it does not have now")
+
+
+def other_partitions(what: str, whose: str) -> PublishError:
+    """Return the error that a micro-batch which is run again is not split as before."""
+    return PublishError(
+        f"{what} was begun before, and is not split into the same partitions now: rows were stored by {whose}, and are "
+        "now stored a second time; run it again with the settings it was begun with (such as 'minPartitions', "
+        "'maxRecordsPerPartition', spark.sql.shuffle.partitions), and let it read the same; or set the option "
+        "'deduplicate' to window to go on"
+    )
+
+
+def prepare_to_settle(
+    connection: Connection, options: WriteOptions, stream: StreamInfo, streaming: bool
+) -> Mark | None:
+    """Make sure, on the driver, that tasks can note what they begin, and read back what they have stored.
+
+    Returns:
+        For a batch write, where the stream ends now.
+
+    Raises:
+        NatsError: they cannot. The message says what to permit, or how to do without.
+    """
+    if options.deduplicate != EXACT:
+        return None
+    js = JetStream(connection, options.api_prefix)
+    if streaming:
+        with _about_the_bucket(options):
+            purpose = "where micro-batches that Spark writes to streams begin"
+            make_bucket(js, str(options.state_bucket), stream.replicas, purpose).put(_PROBE, b"{}")
+    if stream.retention == "limits":
+        try:
+            try_to_read(js, stream.name, stream.last_sequence + 1)
+        except (PermissionsError, JetStreamError) as error:
+            raise error.with_context(
+                f"what a task has stored could not be read back from stream {stream.name!r} if it is tried again: "
+                f"{error}"
+            ).advising(Remedy.READ_BACK) from None
+    return None if streaming else Mark(stream.name, stream.created, stream.last_sequence)
+
+
+@contextlib.contextmanager
+def _about_the_bucket(options: WriteOptions) -> Iterator[None]:
+    """Say of an error that it is about the state bucket, and what to do."""
+    try:
+        yield
+    except (PermissionsError, JetStreamError) as error:
+        raise error.with_context(
+            f"the state bucket {options.state_bucket!r}, where tasks note what they begin, cannot be used: {error}"
+        ).advising(Remedy.STATE_BUCKET) from None

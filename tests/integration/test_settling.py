@@ -1,0 +1,344 @@
+"""Tasks that begin again, however late: what they had stored is found in the stream, and not stored twice."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from spark_nats.client import connect
+from spark_nats.errors import DataLossError, JetStreamError, NatsError, PermissionsError, PublishError
+from spark_nats.jetstream import JetStream
+from spark_nats.jetstream.keyvalue import make_bucket
+from spark_nats.options import WriteOptions, parse_write
+from spark_nats.sink.settling import Mark, Task, check_partitions
+from spark_nats.sink.writers import prepare, write_partition
+from tests.connections import options_for
+from tests.nats_py import NatsPy, wait_until
+from tests.servers import Server, ServerFactory
+
+QUERY = "3f81c09a-6f2e-4b6c-9d55-0a1b2c3d4e5f"
+TASK = Task(QUERY, "7", 0)
+FORGETFUL = {"duplicate_window": 100_000_000}  # nanoseconds, the least that the server allows
+
+
+@pytest.fixture(autouse=True, scope="module")
+def state_bucket(nats_server: Server) -> None:
+    """Make the bucket that the driver would make."""
+    with connect(options_for(nats_server.url)) as connection:
+        make_bucket(JetStream(connection), "SPARK_NATS", 1, "")
+
+
+class Stopped(Exception):
+    """The executor or the driver is gone."""
+
+
+def options_of(server: Server, stream: str, *, streaming: bool = True, **options: Any) -> WriteOptions:
+    given = {"servers": server.url, "stream": stream, "subject": f"{stream}.x", **options}
+    return parse_write({name: str(value) for name, value in given.items()}, streaming=streaming)
+
+
+def batches(
+    payloads: list[str], size: int = 10, ids: bool = False, stop_after: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Rows in batches of a size; the task ends with an error after so many of them."""
+    for start in range(0, len(payloads), size):
+        if stop_after is not None and start >= stop_after:
+            raise Stopped
+        part = pa.array(payloads[start : start + size])
+        columns = {"payload": part, "msg_id": part} if ids else {"payload": part}
+        yield pa.RecordBatch.from_pydict(columns)
+    if stop_after is not None:
+        raise Stopped
+
+
+def stop(options: WriteOptions, payloads: list[str], after: int, task: Task = TASK, **how: Any) -> None:
+    """Run a task that writes so many rows and then is stopped, when they are stored."""
+    with pytest.raises(Stopped):
+        write_partition(options, task, batches(payloads, stop_after=after, **how))
+
+
+def forget(client: NatsPy, stream: str) -> None:
+    """Wait until a stream with a short window takes an id that it has seen now for a new one."""
+    seen = (f"{stream}.y", b"", {"Nats-Msg-Id": "seen"})
+    (first,) = client.publish_acked([seen])
+    wait_until(lambda: client.publish_acked([seen]) != [first])
+
+
+def stored(client: NatsPy, stream: str) -> Counter[str]:
+    return Counter(m.payload.decode() for m in client.read_stream(stream) if m.subject == f"{stream}.x")
+
+
+ROWS = [str(i) for i in range(60)] + ["twice", "twice"]
+
+
+@pytest.mark.parametrize("after", [0, 30, 62], ids=["before the first row", "in the middle", "all stored"])
+@pytest.mark.parametrize("ids", [False, True], ids=["generated ids", "ids of the rows"])
+def test_a_micro_batch_that_comes_back_after_the_window_is_stored_once(
+    nats_server: Server, nats_py: NatsPy, unique: str, after: int, ids: bool
+) -> None:
+    nats_py.create_stream(unique, **FORGETFUL)
+    options = options_of(nats_server, unique)
+    rows = [*ROWS[:60], "once"] if ids else ROWS
+    task = replace(TASK, own_ids=ids)
+    stop(options, rows, min(after, len(rows)), task, ids=ids)
+    wait_until(lambda: stored(nats_py, unique).total() == min(after, len(rows)))
+    forget(nats_py, unique)  # which stores what another publisher has
+    written = write_partition(options, task, batches(rows, size=7, ids=ids))
+    assert stored(nats_py, unique) == Counter(rows)
+    assert (written.rows, written.begun_before) == (len(rows), QUERY)
+
+
+def test_rows_that_come_back_in_another_order_are_stored_once(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique, **FORGETFUL)
+    options = options_of(nats_server, unique)
+    stop(options, ROWS, 30)
+    wait_until(lambda: stored(nats_py, unique).total() == 30)
+    forget(nats_py, unique)
+    write_partition(options, TASK, batches(ROWS[::-1], size=11))
+    assert stored(nats_py, unique) == Counter(ROWS)
+
+
+def test_the_next_micro_batch_may_say_the_same_again(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique, **FORGETFUL)
+    options = options_of(nats_server, unique)
+    for batch in ("7", "8"):
+        written = write_partition(options, replace(TASK, batch=batch), batches(ROWS))
+        assert written.begun_before is None
+    assert stored(nats_py, unique) == Counter(ROWS * 2)
+
+
+def test_within_the_window_ids_are_enough(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique)
+    options = options_of(nats_server, unique, deduplicate="window")
+    with nats_py.collect("$KV.SPARK_NATS.>") as states:
+        stop(options, ROWS, 30)
+        write_partition(options, TASK, batches(ROWS))
+    assert stored(nats_py, unique) == Counter(ROWS)
+    assert not [state for state in states.messages if QUERY in state.subject]
+
+
+def test_the_state_is_one_small_value_for_each_partition(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique)
+    nats_py.publish_acked([(f"{unique}.y", b"")] * 3)
+    options = options_of(nats_server, unique, stateBucket=unique)
+    prepare(options, streaming=True)
+    for batch in ("7", "8"):
+        for partition in (0, 1):
+            write_partition(options, Task(QUERY, batch, partition), batches(["a"]))
+    state = {m.subject: m.payload for m in nats_py.read_stream(f"KV_{unique}") if QUERY in m.subject}
+    assert set(state) == {f"$KV.{unique}.{QUERY}.0", f"$KV.{unique}.{QUERY}.1"}
+    info = nats_py.stream_info(unique)
+    assert json.loads(state[f"$KV.{unique}.{QUERY}.1"]) == {
+        "batch": 8,
+        "stream": unique,
+        "created": info["created"],
+        "sequence": 6,
+    }
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_it_is_said_when_what_was_stored_may_have_been_removed(
+    nats_server: Server, nats_py: NatsPy, unique: str, fails: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    nats_py.create_stream(unique, **FORGETFUL)
+    options = options_of(nats_server, unique, failOnDataLoss=fails)
+    stop(options, ROWS, 30)
+    wait_until(lambda: stored(nats_py, unique).total() == 30)
+    forget(nats_py, unique)
+    nats_py.purge_stream(unique, seq=11)  # the first ten
+    if fails:
+        with pytest.raises(DataLossError, match=r"partition 0 of micro-batch 7 was begun before, .* sequences 1 to 10"):
+            write_partition(options, TASK, batches(ROWS))
+    else:
+        write_partition(options, TASK, batches(ROWS))
+        assert stored(nats_py, unique) == Counter(ROWS)
+        assert "sequences 1 to 10" in caplog.text
+
+
+def test_single_messages_that_are_gone_count_too(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique, **FORGETFUL)
+    options = options_of(nats_server, unique)
+    stop(options, ROWS, 30)
+    wait_until(lambda: stored(nats_py, unique).total() == 30)
+    forget(nats_py, unique)
+    nats_py.delete_message(unique, 5)
+    with pytest.raises(DataLossError, match=r"messages that stream .* had stored behind sequence 0 are gone \(1 of"):
+        write_partition(options, TASK, batches(ROWS))
+
+
+def test_what_is_gone_does_not_matter_while_the_stream_knows_the_ids(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    options = options_of(nats_server, unique)
+    stop(options, ROWS, 30)
+    wait_until(lambda: stored(nats_py, unique).total() == 30)
+    nats_py.purge_stream(unique, seq=11)
+    write_partition(options, TASK, batches(ROWS))
+    assert stored(nats_py, unique) == Counter(ROWS[10:])
+
+
+def test_another_split_into_partitions_is_an_error_and_no_silent_duplicates(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique, **FORGETFUL)
+    options = options_of(nats_server, unique)
+    stop(options, ROWS, 30)
+    wait_until(lambda: stored(nats_py, unique).total() == 30)
+    forget(nats_py, unique)
+    with pytest.raises(
+        PublishError, match=r"not split into the same partitions now: rows were stored by .*'window'|not"
+    ):
+        write_partition(options, TASK, batches(ROWS[20:]))
+
+
+def test_fewer_partitions_are_noticed_before_the_micro_batch_is_committed(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    options = options_of(nats_server, unique)
+    for partition in range(3):
+        write_partition(options, Task(QUERY + unique, "7", partition), batches(["a"]))
+    with connect(options.connection) as connection:
+        check_partitions(connection, options, QUERY + unique, 7, 3)
+        check_partitions(connection, options, QUERY + unique, 8, 1)
+        with pytest.raises(PublishError, match="micro-batch 7 was begun before, and is not split .* by partition 2"):
+            check_partitions(connection, options, QUERY + unique, 7, 2)
+
+
+def test_a_stream_that_was_made_again_gets_the_whole_micro_batch(
+    nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    nats_py.create_stream(unique)
+    options = options_of(nats_server, unique)
+    stop(options, ROWS, 30)
+    nats_py.delete_stream(unique)
+    nats_py.create_stream(unique)
+    write_partition(options, TASK, batches(ROWS))
+    assert stored(nats_py, unique) == Counter(ROWS)
+    assert "now all of it is written" in caplog.text
+
+
+def test_an_older_checkpoint_is_told(
+    nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    nats_py.create_stream(unique)
+    options = options_of(nats_server, unique)
+    query = QUERY + unique
+    for batch in ("7", "6"):
+        write_partition(options, Task(query, batch, 0), batches(ROWS))
+    assert "partition 0 of micro-batch 6 comes after micro-batch 7, as when an older checkpoint is used" in caplog.text
+
+
+def test_a_key_that_was_deleted_is_as_good_as_none(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique)
+    options = options_of(nats_server, unique)
+    query = QUERY + unique
+    write_partition(options, Task(query, "7", 0), batches(["a"]))
+    nats_py.publish_acked([(f"$KV.SPARK_NATS.{query}.0", b"", {"KV-Operation": "DEL"})])
+    assert write_partition(options, Task(query, "7", 0), batches(["a"])).begun_before is None
+
+
+def test_a_key_that_somebody_else_has_written_is_an_error(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique)
+    options = options_of(nats_server, unique)
+    nats_py.publish_acked([(f"$KV.SPARK_NATS.{QUERY}{unique}.0", b"mine")])
+    with pytest.raises(NatsError, match="holds something else than the state of a query"):
+        write_partition(options, Task(QUERY + unique, "7", 0), batches(["a"]))
+
+
+def test_a_work_queue_cannot_be_read_back(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique, retention="workqueue", **FORGETFUL)
+    options = options_of(nats_server, unique)
+    prepare(options, streaming=True)
+    stop(options, ROWS, 0)
+    write_partition(options, TASK, batches(ROWS))  # nothing was stored, so nothing is to be told
+    assert nats_py.stream_info(unique)["state"]["messages"] == len(ROWS)
+    forget(nats_py, unique)
+    with pytest.raises(DataLossError, match="has workqueue retention, and cannot be read back"):
+        write_partition(options, TASK, batches(ROWS))
+
+
+# Batch writes
+
+
+def test_a_task_of_a_batch_that_is_tried_again_late_stores_nothing_twice(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique, **FORGETFUL)
+    nats_py.publish_acked([(f"{unique}.x", b"before")])
+    options = options_of(nats_server, unique, streaming=False, deduplicate="exact")
+    mark = prepare(options, streaming=False)
+    assert isinstance(mark, Mark)
+    assert mark.sequence == 1
+    task = Task("5" * 32, None, 3, 0, mark)
+    stop(options, ROWS, 30, task)
+    wait_until(lambda: stored(nats_py, unique).total() == 31)
+    forget(nats_py, unique)
+    with nats_py.collect("$KV.SPARK_NATS.>") as states:
+        write_partition(options, replace(task, attempt=1), batches(ROWS))
+    assert stored(nats_py, unique) == Counter([*ROWS, "before"])
+    assert not states.messages
+
+
+# What a query that cannot settle says at its start
+
+USER = "users: [{{user: u, password: p, permissions: {{ publish: {{ allow: [{allowed}] }} }} }}]"
+NEEDED = ["s.>", "$JS.API.STREAM.INFO.S"]
+STATE = ["$JS.API.STREAM.INFO.KV_SPARK_NATS", "$JS.API.STREAM.CREATE.KV_SPARK_NATS", "$KV.SPARK_NATS.>"]
+READ_BACK = ["$JS.API.CONSUMER.CREATE.S.>", "$JS.API.CONSUMER.MSG.NEXT.S.>", "$JS.API.CONSUMER.DELETE.S.>"]
+EACH_TIME = ["$JS.API.STREAM.MSG.GET.KV_SPARK_NATS"]
+
+
+def restricted(server_factory: ServerFactory, allowed: list[str]) -> Any:
+    subjects = ", ".join(f'"{subject}"' for subject in allowed)
+    server = server_factory(
+        "accounts: { A: { jetstream: enabled, users: [{user: admin, password: a}, "
+        f"{{user: u, password: p, permissions: {{ publish: {{ allow: [{subjects}] }} }} }}] }} }}"
+    )
+    with NatsPy(server.url.replace("nats://", "nats://admin:a@")) as admin:
+        admin.create_stream("S", subjects=["s.>"])
+    return server
+
+
+def restricted_options(server: Any) -> WriteOptions:
+    given = {"servers": server.url, "user": "u", "password": "p", "stream": "S", "subject": "s.x"}
+    return parse_write(given, streaming=True)
+
+
+def test_the_permissions_of_the_readme_are_enough(server_factory: ServerFactory) -> None:
+    server = restricted(server_factory, NEEDED + STATE + READ_BACK + EACH_TIME)
+    options = restricted_options(server)
+    prepare(options, streaming=True)
+    stop(options, ROWS, 30)
+    assert write_partition(options, TASK, batches(ROWS)).begun_before
+
+
+@pytest.mark.parametrize("missing", [*STATE, *READ_BACK])
+def test_a_query_that_may_not_settle_fails_at_its_start(server_factory: ServerFactory, missing: str) -> None:
+    allowed = [subject for subject in NEEDED + STATE + READ_BACK if subject != missing]
+    options = restricted_options(restricted(server_factory, allowed))
+    with pytest.raises(PermissionsError) as raised:
+        prepare(options, streaming=True)
+    assert missing.removesuffix(".>") in str(raised.value)
+    about = "what a task has stored could not be read back" if missing in READ_BACK else "the state bucket 'SPARK_NATS'"
+    assert about in str(raised.value)
+    prepare(replace(options, deduplicate="window"), streaming=True)
+
+
+def test_a_bucket_without_room_is_told_at_the_start(server_factory: ServerFactory) -> None:
+    server = server_factory("accounts: { A: { jetstream: { max_streams: 1 }, users: [{user: u, password: p}] } }")
+    with NatsPy(server.url.replace("nats://", "nats://u:p@")) as admin:
+        admin.create_stream("S", subjects=["s.>"])
+    with pytest.raises(
+        JetStreamError, match="state bucket 'SPARK_NATS', .* cannot be used: .*maximum number of streams"
+    ):
+        prepare(restricted_options(server), streaming=True)

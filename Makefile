@@ -33,9 +33,13 @@ fuzz:  ## Search for bytes that break the decoder and its kin; ARGS="--seconds 6
 	@scripts/setup fuzz
 	.venv/bin/python -m tests.fuzz $(ARGS)
 
+chaos:  ## Hit a streaming query with faults; ARGS="--seed 7 --faults 20", --list lists them
+	@scripts/setup dev java
+	.venv/bin/python -m tests.chaos $(ARGS)
+
 clean:  ## Remove what tools and tests left behind; .venv and .tools stay
 	rm -rf dist build artifacts spark-warehouse metastore_db derby.log
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -not -path './.*' -prune -exec rm -rf {} +
 
-.PHONY: help demo test check format bench fuzz clean
+.PHONY: help demo test check format bench fuzz chaos clean

@@ -42,7 +42,7 @@ class Message:
 class NatsPy:
     """A connected client. `options` are those of `nats.connect`."""
 
-    def __init__(self, url: str, **options: Any) -> None:
+    def __init__(self, url: str | list[str], **options: Any) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="nats-py", daemon=True)
         self._thread.start()
@@ -107,23 +107,26 @@ class NatsPy:
 
     def read_stream(self, name: str, timeout: float = 60.0) -> list[Message]:
         """Every message that is in the stream now, in order."""
-        count = self.stream_info(name)["state"]["messages"]
-        if not count:
-            return []
+        return list(self.iterate_stream(name, timeout))
+
+    def iterate_stream(self, name: str, timeout: float = 60.0) -> Iterator[Message]:
+        """Every message that is in the stream now, in order, and not all in memory at once."""
+        left = self.stream_info(name)["state"]["messages"]
+        if not left:
+            return
         config = {"ack_policy": "none", "deliver_policy": "all", "mem_storage": True}
         created = self.api(f"CONSUMER.CREATE.{name}", {"stream_name": name, "config": config})
         inbox = self._client.new_inbox()
-        messages: list[Message] = []
         with self.collect(inbox) as collected:
-            while len(messages) < count:
-                batch = min(count - len(messages), 10_000)  # bounded, or this client is a slow consumer
+            while left:
+                batch = min(left, 10_000)  # bounded, or this client is a slow consumer
                 request = json.dumps({"batch": batch}).encode()
                 subject = f"$JS.API.CONSUMER.MSG.NEXT.{name}.{created['name']}"
                 self.run(self._client.publish(subject, request, reply=inbox))
-                messages += collected.wait(batch, timeout)
+                yield from collected.wait(batch, timeout)
                 collected.clear()
+                left -= batch
         self.api(f"CONSUMER.DELETE.{name}.{created['name']}")
-        return messages
 
     # Messages
 

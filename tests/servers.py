@@ -105,15 +105,19 @@ OLDER_BINARY = Path(__file__).parents[1] / ".tools" / "nats-server-2.11" / "bin"
 
 
 class Cluster:
-    """Three servers that form a cluster, started with `with`. A server keeps its port, and its store unless wiped."""
+    """Three servers that form a cluster, started with `with`. A server keeps its port, and its store unless wiped.
 
-    def __init__(self, directory: Path) -> None:
+    `config` is more configuration for each; `logs` is a directory for their logs, which else go with the servers.
+    """
+
+    def __init__(self, directory: Path, config: str = "", logs: Path | None = None) -> None:
         ports = _free_ports(3)
         routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in ports)
         self._stores = [directory / f"store{i}" for i in range(3)]
         self.servers = [
             NatsServer(
-                f'server_name: n{i}\ncluster {{ name: C, listen: "127.0.0.1:{port}", routes: [{routes}] }}',
+                f'server_name: n{i}\ncluster {{ name: C, listen: "127.0.0.1:{port}", routes: [{routes}] }}\n{config}\n'
+                + (f'log_file: "{logs / f"n{i}.log"}"' if logs else ""),
                 store_dir=self._stores[i],
                 ready_timeout=30,
             )
@@ -141,16 +145,24 @@ class Cluster:
 
     def restart(self, server: NatsServer, wipe: bool = False) -> None:
         """Stop a server as an administrator does, and start it again."""
+        self.end(server)
+        if wipe:
+            self.wipe(server)
+        server.start()
+
+    def end(self, server: NatsServer, how: signal.Signals = signal.SIGTERM, timeout: float = 30) -> None:
+        """Ask a server to end, and wait until it has: at once, or after its clients have left (SIGUSR2, lame duck)."""
         assert server.pid
-        os.kill(server.pid, signal.SIGTERM)
-        deadline = time.monotonic() + 30
+        os.kill(server.pid, how)
+        deadline = time.monotonic() + timeout
         while server.running:
             assert time.monotonic() < deadline, "the server does not stop"
             time.sleep(0.01)
         server.kill()  # forgets the process
-        if wipe:
-            shutil.rmtree(self._stores[self.servers.index(server)])
-        server.start()
+
+    def wipe(self, server: NatsServer) -> None:
+        """Remove what a server that does not run has stored."""
+        shutil.rmtree(self._stores[self.servers.index(server)])
 
     @contextmanager
     def paused(self, server: NatsServer) -> Iterator[None]:

@@ -1,0 +1,114 @@
+"""The Spark driver that faults hit: runs the query, and starts it again when it ends by itself.
+
+It is given one argument, `Settings` as JSON. It writes what happens to standard output as lines of JSON and ends when
+its standard input does; the line ``finish`` there has it process what there is and stop.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+# As Python prints our errors; Spark hands the text on, inside its own.
+_OURS = re.compile(r"^spark_nats\.errors\.(\w+: .+)$", re.MULTILINE)
+_JAVA = re.compile(r"\s+at |Driver stacktrace|JVM stacktrace|Caused by|\.\.\. \d+ more")
+_POLL = 0.2
+_PAUSE = 1.0  # seconds before a query that has ended is started again
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the query does.
+
+    Attributes:
+        master: Spark's.
+        options: of the source, as the connector takes them.
+        servers: for the sink.
+        checkpoint: the directory.
+        trigger: such as ``500 milliseconds``.
+    """
+
+    master: str
+    options: dict[str, str]
+    servers: str
+    checkpoint: str
+    trigger: str = "500 milliseconds"
+
+
+def main() -> None:
+    """Do what the argument says."""
+    settings = Settings(**json.loads(sys.argv[1]))
+    spark = (
+        SparkSession.builder.master(settings.master)
+        .appName("chaos")
+        .config("spark.ui.enabled", False)
+        .config("spark.ui.showConsoleProgress", False)
+        .config("spark.sql.shuffle.partitions", 2)
+        .config("spark.deploy.maxExecutorRetries", -1)  # executors are killed as often as a run likes
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("WARN")
+    finishing = threading.Event()
+    threading.Thread(target=_listen, args=(finishing,), daemon=True).start()
+    while True:
+        try:
+            _run(_start(spark, settings), finishing)
+        except Exception as error:
+            _say(ended=last_sentence(str(error)))
+            time.sleep(_PAUSE)
+        else:
+            _say(finished=True)
+            break
+    spark.stop()
+
+
+def _start(spark: SparkSession, settings: Settings) -> StreamingQuery:
+    rows = spark.readStream.format("nats").options(**settings.options).load()
+    return (
+        rows.selectExpr("concat('out.', split(subject, '[.]')[1]) AS subject", "payload")
+        .writeStream.format("nats")
+        .options(servers=settings.servers, stream="OUT", checkpointLocation=settings.checkpoint)
+        .trigger(processingTime=settings.trigger)
+        .start()
+    )
+
+
+def _run(query: StreamingQuery, finishing: threading.Event) -> None:
+    """Wait until the query has finished. Raises what ended it before."""
+    _say(started=str(query.id))
+    while not finishing.is_set():
+        if query.awaitTermination(_POLL):
+            raise RuntimeError("the query has stopped without an error")
+    query.processAllAvailable()
+    query.stop()
+
+
+def _listen(finishing: threading.Event) -> None:
+    for line in sys.stdin:
+        if line.strip() == "finish":
+            finishing.set()
+    os._exit(0)  # and with it the JVM
+
+
+def _say(**event: Any) -> None:
+    print(json.dumps(event), flush=True)
+
+
+def last_sentence(text: str) -> str:
+    """The sentence of an error of Spark that says most: ours, or else the last one that is not of a Java stack."""
+    ours = _OURS.findall(text)
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not _JAVA.match(line)]
+    return str((ours or lines or ["an error without a text"])[-1])
+
+
+if __name__ == "__main__":
+    main()

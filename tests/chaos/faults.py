@@ -1,0 +1,291 @@
+"""The table of faults, and a plan of them that is the same for the same seed."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from random import Random
+
+import psutil
+
+from spark_nats.embedded import NatsServer
+from tests.chaos.cluster import CLIENT, DEFAULT_WINDOW, IN, OUT, ChaosCluster
+from tests.chaos.driver import Driver, kill
+from tests.chaos.proxy import Direction, Proxy
+from tests.nats_py import NatsPy, wait_until
+
+_SOON = 30  # seconds that something has to be there which a running query has
+_SHORT_WINDOW = 2.0  # seconds
+_NEEDS = {"retries": "a master that tries tasks again", "executors": "executors in JVMs of their own"}
+
+
+@dataclass
+class Scene:
+    """What faults hit, and the chance by which a fault chooses."""
+
+    cluster: ChaosCluster
+    driver: Driver
+    window: float = DEFAULT_WINDOW
+    random: Random = field(default_factory=Random)
+
+    def seconds(self, least: float, most: float) -> None:
+        """Let some time pass, in which the fault lasts."""
+        time.sleep(self.random.uniform(least, most))
+
+    def any_server(self) -> NatsServer:
+        return self.random.choice(self.cluster.servers)
+
+    def some_proxies(self) -> list[Proxy]:
+        """One of them, or all."""
+        proxies = self.cluster.proxies
+        return proxies if self.random.random() < 0.5 else [self.random.choice(proxies)]
+
+    def moment(self) -> None:
+        """Wait for nothing, or until a micro-batch is being written: its first message has come to OUT."""
+        if self.random.random() < 0.3:
+            return
+        server = self.cluster.leader(OUT)
+        with NatsPy(server.url, **CLIENT) as client, client.collect("out.>") as collected:
+            collected.wait(1, _SOON)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A kind of fault.
+
+    Attributes:
+        name: what the command line calls it.
+        strike: does it, and returns when it is over; what it has done then heals by itself.
+        weight: how often it is chosen, compared with others.
+        needs: what of the master, see `fits`.
+    """
+
+    name: str
+    strike: Callable[[Scene], None]
+    weight: int = 2
+    needs: str = ""
+
+    def fits(self, master: str) -> bool:
+        """Whether a query with this master can survive it."""
+        if self.needs == "executors":
+            return master.startswith("local-cluster")
+        return self.needs != "retries" or master.startswith("local-cluster") or master.count(",") == 1
+
+
+# Servers
+
+
+def _crash(choose: Callable[[Scene], NatsServer], wipe: bool = False) -> Callable[[Scene], None]:
+    def strike(scene: Scene) -> None:
+        server = choose(scene)
+        scene.cluster.kill(server)
+        if wipe:
+            scene.cluster.wipe(server)
+        scene.seconds(0, 5)
+        scene.cluster.start(server)
+
+    return strike
+
+
+def _pause(choose: Callable[[Scene], NatsServer]) -> Callable[[Scene], None]:
+    def strike(scene: Scene) -> None:
+        with scene.cluster.paused(choose(scene)):
+            scene.seconds(3, 15)
+
+    return strike
+
+
+def _leader_of(stream: str) -> Callable[[Scene], NatsServer]:
+    return lambda scene: scene.cluster.leader(stream)
+
+
+def _meta_leader(scene: Scene) -> NatsServer:
+    return wait_until(scene.cluster.meta_leader, _SOON)
+
+
+def _follower(scene: Scene) -> NatsServer:
+    """One that leads neither stream."""
+    leaders = [scene.cluster.leader(IN), scene.cluster.leader(OUT)]
+    return scene.random.choice([server for server in scene.cluster.servers if server not in leaders])
+
+
+def _lame_duck(scene: Scene) -> None:
+    server = scene.any_server()
+    scene.cluster.end(server, signal.SIGUSR2)
+    scene.cluster.start(server)
+
+
+def _step_down(stream: str) -> Callable[[Scene], None]:
+    def strike(scene: Scene) -> None:
+        scene.cluster.api(f"STREAM.LEADER.STEPDOWN.{stream}")
+
+    return strike
+
+
+def _step_down_meta(scene: Scene) -> None:
+    scene.cluster.api("META.LEADER.STEPDOWN", system=True)
+
+
+def _rolling_restart(scene: Scene) -> None:
+    for server in scene.random.sample(scene.cluster.servers, 3):
+        scene.cluster.end(server)
+        scene.cluster.start(server)
+        scene.cluster.wait_until_whole()
+
+
+def _all_down(scene: Scene) -> None:
+    for server in scene.cluster.servers:
+        scene.cluster.kill(server)
+    time.sleep(20)
+    scene.cluster.start_all()
+
+
+# Processes of the query
+
+
+def _worker(scene: Scene) -> None:
+    scene.moment()
+    kill(_one_of(scene, scene.driver.workers))
+
+
+def _executor(scene: Scene) -> None:
+    scene.moment()
+    kill(_one_of(scene, scene.driver.executors))
+
+
+def _source(scene: Scene) -> None:
+    """Kill the driver's Python process of the source, which ends the query whatever the source is."""
+    scene.moment()
+    scene.driver.expect_end()
+    kill(_one_of(scene, scene.driver.runners))
+
+
+def _driver(scene: Scene) -> None:
+    scene.moment()
+    scene.driver.kill()
+    scene.driver.start()
+
+
+def _late_driver(scene: Scene) -> None:
+    """Kill the driver, and start it again when OUT has forgotten the ids of what was written before."""
+    scene.cluster.set_window(_SHORT_WINDOW)
+    scene.moment()
+    scene.driver.kill()
+    time.sleep(_SHORT_WINDOW + 1)
+    scene.driver.start()
+    scene.cluster.set_window(scene.window)
+
+
+def _one_of(scene: Scene, processes: Callable[[], Sequence[psutil.Process]]) -> psutil.Process:
+    return scene.random.choice(wait_until(processes, _SOON))
+
+
+# Connections
+
+
+def _cut(scene: Scene) -> None:
+    scene.moment()
+    for proxy in scene.cluster.proxies:
+        proxy.cut()
+
+
+def _tear(scene: Scene) -> None:
+    proxies = scene.cluster.proxies
+    before = sum(proxy.torn for proxy in proxies)
+    direction = scene.random.choice(list(Direction))
+    with ExitStack() as stack:
+        for proxy in proxies:
+            stack.callback(proxy.tear, None)
+            proxy.tear(direction)
+        wait_until(lambda: sum(proxy.torn for proxy in proxies) > before, _SOON)
+        scene.seconds(0, 0.5)
+
+
+def _delay(scene: Scene) -> None:
+    seconds = scene.random.uniform(0.1, 0.5)
+    for proxy in scene.cluster.proxies:
+        proxy.delay = seconds
+    scene.seconds(2, 6)
+    for proxy in scene.cluster.proxies:
+        proxy.delay = 0.0
+
+
+def _trickle(scene: Scene) -> None:
+    for proxy in scene.cluster.proxies:
+        proxy.trickling = True
+    scene.seconds(2, 6)
+    for proxy in scene.cluster.proxies:
+        proxy.trickling = False
+
+
+def _refuse(scene: Scene) -> None:
+    proxies = scene.some_proxies()
+    for proxy in proxies:
+        proxy.refuse()
+        proxy.cut()
+    scene.seconds(2, 8)
+    for proxy in proxies:
+        proxy.accept()
+
+
+FAULTS = (
+    Fault("kill-in", _crash(_leader_of(IN))),
+    Fault("kill-out", _crash(_leader_of(OUT))),
+    Fault("kill-meta", _crash(_meta_leader)),
+    Fault("kill-follower", _crash(_follower)),
+    Fault("wipe-follower", _crash(_follower, wipe=True)),
+    Fault("pause-in", _pause(_leader_of(IN))),
+    Fault("pause-out", _pause(_leader_of(OUT))),
+    Fault("pause-any", _pause(Scene.any_server)),
+    Fault("lame-duck", _lame_duck),
+    Fault("step-in", _step_down(IN), weight=3),
+    Fault("step-out", _step_down(OUT), weight=3),
+    Fault("step-meta", _step_down_meta),
+    Fault("rolling", _rolling_restart, weight=1),
+    Fault("all-down", _all_down, weight=1),
+    Fault("worker", _worker, weight=3, needs="retries"),
+    Fault("executor", _executor, needs="executors"),
+    Fault("source", _source),
+    Fault("driver", _driver),
+    Fault("driver-late", _late_driver),
+    Fault("cut", _cut, weight=3),
+    Fault("tear", _tear, weight=3),
+    Fault("delay", _delay),
+    Fault("trickle", _trickle),
+    Fault("refuse", _refuse),
+)
+"""All kinds of faults."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A fault to come, with the seed of what it chooses."""
+
+    fault: Fault
+    seed: str
+
+
+def plan(seed: int, count: int, faults: Sequence[Fault]) -> list[Planned]:
+    """The faults of a run, by chance."""
+    chosen = Random(seed).choices(faults, [fault.weight for fault in faults], k=count)
+    return [Planned(fault, f"{seed}/{i}") for i, fault in enumerate(chosen)]
+
+
+def faults_for(master: str, names: Sequence[str] | None = None) -> list[Fault]:
+    """The kinds of faults with these names, or all that a query with this master can survive.
+
+    Raises:
+        ValueError: a name is unknown, or such a query cannot survive it.
+    """
+    if names is None:
+        return [fault for fault in FAULTS if fault.fits(master)]
+    known = {fault.name: fault for fault in FAULTS}
+    if unknown := sorted(set(names) - set(known)):
+        raise ValueError(f"no such fault: {', '.join(unknown)}; there are {', '.join(known)}")
+    for name in names:
+        if not known[name].fits(master):
+            raise ValueError(f"{name} needs {_NEEDS[known[name].needs]}, and not {master}")
+    return [known[name] for name in names]

@@ -1,0 +1,136 @@
+"""A run: one fault after another, and the verdict."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from statistics import mean
+
+from tests.chaos.faults import Fault, Planned, Scene, plan
+from tests.chaos.publisher import Publisher
+from tests.chaos.stage import STALL_LIMIT, Stage, conclude, copying, keep_logs, stage
+from tests.chaos.verdict import Verdict
+from tests.chaos.watch import Watch
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What the command line says of a run.
+
+    Attributes:
+        seed: of everything that is chosen.
+        count: of faults.
+        faults: the kinds.
+        master: Spark's.
+        rate: messages a second.
+        window: seconds of the duplicate window of OUT.
+        limit: seconds after which no fault is begun.
+        keep: where to leave the logs.
+    """
+
+    seed: int
+    count: int
+    faults: Sequence[Fault]
+    master: str
+    rate: float
+    window: float
+    limit: float | None
+    keep: Path | None
+
+
+@dataclass
+class Outcome:
+    """What a run has seen."""
+
+    took: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    problems: list[str] = field(default_factory=list)
+    verdict: Verdict = field(default_factory=Verdict)
+
+
+def run(arguments: Arguments) -> int:
+    """Do a run and print what it has found; 1 when that is anything bad."""
+    began = time.monotonic()
+    outcome = Outcome()
+    with stage(arguments.master, copying, arguments.keep, arguments.window) as staged:
+        publisher = Publisher(staged.cluster.urls, arguments.rate)
+        watch = Watch(staged.cluster)
+        try:
+            staged.driver.start()
+            watch.wait_for_progress(STALL_LIMIT)
+            say(f"the query runs after {time.monotonic() - began:.0f} s")
+            limit = began + arguments.limit if arguments.limit else None
+            _strike(arguments, staged, watch, outcome, limit)
+            outcome.verdict = conclude(staged, publisher, watch, outcome.problems)
+        finally:
+            watch.close()
+            bad = bool(outcome.problems or staged.driver.ended) or not outcome.verdict.good
+            logs = keep_logs(staged.logs) if bad and not arguments.keep else staged.logs
+            lost_tasks = staged.driver.lost_tasks()
+            print(_report(arguments, outcome, staged, watch, lost_tasks, time.monotonic() - began))
+            if bad or arguments.keep:
+                print(f"logs: {logs}", flush=True)
+    return int(bad)
+
+
+def _strike(arguments: Arguments, staged: Stage, watch: Watch, outcome: Outcome, limit: float | None) -> None:
+    scene = Scene(staged.cluster, staged.driver, arguments.window)
+    for number, planned in enumerate(plan(arguments.seed, arguments.count, arguments.faults), 1):
+        if limit and time.monotonic() > limit:
+            say("no further fault: the time is up")
+            return
+        watch.doing = f"{planned.fault.name} ({number})"
+        began = time.monotonic()
+        ended = len(staged.driver.ended)
+        if not _survives(planned, scene, watch, outcome):
+            return
+        outcome.took[planned.fault.name].append(time.monotonic() - began)
+        say(f"{number:4} {planned.fault.name:14} {time.monotonic() - began:5.1f} s")
+        for sentence in staged.driver.ended[ended:]:
+            say(f"     the query ended: {sentence}")
+
+
+def _survives(planned: Planned, scene: Scene, watch: Watch, outcome: Outcome) -> bool:
+    """Whether the fault could be done and the query went on afterwards."""
+    scene.random = Random(planned.seed)
+    try:
+        planned.fault.strike(scene)
+        watch.wait_for_progress(STALL_LIMIT)
+    except Exception as error:
+        outcome.problems.append(f"during {watch.doing}: {error}; OUT {watch.copied} of {watch.given}")
+        return False
+    return True
+
+
+def say(line: str) -> None:
+    """Print a line with the time, which logs have too."""
+    print(f"{time.strftime('%H:%M:%S')} {line}", flush=True)
+
+
+def _report(
+    arguments: Arguments, outcome: Outcome, staged: Stage, watch: Watch, lost_tasks: int, seconds: float
+) -> str:
+    verdict, ended = outcome.verdict, staged.driver.ended
+    lines = ["", f"{'fault':16} {'times':>5} {'mean s':>7} {'most s':>7}"]
+    for name, took in sorted(outcome.took.items()):
+        lines.append(f"{name:16} {len(took):5} {mean(took):7.1f} {max(took):7.1f}")
+    figures = {
+        "faults": sum(map(len, outcome.took.values())),
+        "messages": verdict.messages,
+        "acknowledged and not in IN": verdict.forgotten,
+        "lost": verdict.lost,
+        "duplicated": verdict.duplicated,
+        "out of order": verdict.reordered,
+        "tasks failed": lost_tasks,
+        "queries ended by themselves": len(ended),
+        "longest stall": f"{watch.longest_stall:.1f} s ({watch.stalled_while})",
+        "master": arguments.master,
+        "seed": arguments.seed,
+        "seconds": f"{seconds:.0f}",
+    }
+    lines += ["", *(f"{name:28} {value}" for name, value in figures.items())]
+    lines += [f"{count} times: {sentence}" for sentence, count in Counter(ended).most_common()]
+    return "\n".join([*lines, *verdict.examples, *outcome.problems])

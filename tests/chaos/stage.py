@@ -1,0 +1,84 @@
+"""What every kind of run has: a cluster, a query and a place for their logs."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.chaos.application import Settings
+from tests.chaos.cluster import CLIENT, DEFAULT_WINDOW, IN, OUT, ChaosCluster
+from tests.chaos.driver import Driver
+from tests.chaos.publisher import Publisher
+from tests.chaos.verdict import Verdict, judge, read
+from tests.chaos.watch import Watch
+from tests.nats_py import NatsPy
+
+STALL_LIMIT = 180.0
+"""Seconds that a query may take to make progress after a fault."""
+
+
+@dataclass
+class Stage:
+    """A cluster and a driver which is not started yet."""
+
+    cluster: ChaosCluster
+    driver: Driver
+    logs: Path
+
+
+@contextmanager
+def stage(
+    master: str, options: Callable[[ChaosCluster], dict[str, str]], keep: Path | None, window: float = DEFAULT_WINDOW
+) -> Iterator[Stage]:
+    """Set everything up, and end it in the end.
+
+    Args:
+        master: Spark's.
+        options: of the query's source, with the servers.
+        keep: where to leave the logs; None: nowhere, see `keep_logs`.
+        window: the duplicate window of OUT.
+    """
+    with ExitStack() as stack:
+        folder = Path(tempfile.mkdtemp(prefix="spark-nats-chaos-"))
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        logs = (keep or folder / "logs").resolve()
+        logs.mkdir(parents=True, exist_ok=True)
+        cluster = stack.enter_context(ChaosCluster(folder / "servers", logs, window))
+        given = options(cluster)
+        settings = Settings(master, given, given["servers"], str(folder / "checkpoint"))
+        driver = Driver(settings, folder, logs)
+        stack.callback(driver.stop)
+        yield Stage(cluster, driver, logs)
+
+
+def keep_logs(logs: Path) -> Path:
+    """Copy logs that would be removed to a place where they stay; which one that is."""
+    kept = Path(tempfile.mkdtemp(prefix="spark-nats-chaos-logs-"))
+    return Path(shutil.copytree(logs, kept, dirs_exist_ok=True))
+
+
+def copying(cluster: ChaosCluster) -> dict[str, str]:
+    """The options of a source that reads IN from its beginning, through the proxies."""
+    servers = ",".join(proxy.url for proxy in cluster.proxies)
+    return {"servers": servers, "stream": IN, "startingOffsets": "earliest"}
+
+
+def conclude(stage: Stage, publisher: Publisher, watch: Watch, problems: list[str]) -> Verdict:
+    """Stop publishing, let the query process the rest and compare the streams."""
+    publisher.stop()
+    watch.doing = "end"
+    try:
+        watch.wait_until_copied(STALL_LIMIT)
+    except TimeoutError:
+        problems.append(f"OUT had not everything {STALL_LIMIT:g} s after the last message was published")
+    else:
+        if not stage.driver.finish(STALL_LIMIT):
+            problems.append(f"the query did not come to its end within {STALL_LIMIT:g} s")
+    stage.driver.stop()
+    stage.cluster.wait_until_whole()
+    with NatsPy(stage.cluster.urls, **CLIENT) as client:
+        return judge(read(client, IN), read(client, OUT), publisher.acknowledged)

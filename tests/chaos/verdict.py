@@ -1,0 +1,121 @@
+"""What became of the messages: lost, duplicated, out of order, judged by reading both streams in the end."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tests.nats_py import Message, NatsPy
+
+_EXAMPLES = 5
+
+
+class Entry(NamedTuple):
+    """A message in a stream: its number among those of its key, and where and when the server stored it."""
+
+    number: int
+    sequence: int = 0
+    stored: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.number} (sequence {self.sequence}, {self.stored})"
+
+
+Entries = Mapping[str, list[Entry]]
+"""The messages of a stream by key, such as ``k3`` of the subject ``in.k3``, in the stream's order."""
+
+
+def payload(key: str, number: int, size: int = 200) -> bytes:
+    """What message `number` of a key says."""
+    return f"{key} {number} ".ljust(size, ".").encode()
+
+
+def parse(message: Message) -> tuple[str, Entry]:
+    """The key and the entry of a message, which must stand on its key's subject."""
+    key, number, _ = message.payload.split(b" ", 2)
+    if message.subject.partition(".")[2] != key.decode():
+        raise ValueError(f"{message.payload!r} stands on {message.subject}")
+    stored = f"{message.timestamp:%H:%M:%S.%f}" if message.timestamp else ""
+    return key.decode(), Entry(int(number), message.sequence or 0, stored)
+
+
+def entries(messages: Iterable[Message]) -> dict[str, list[Entry]]:
+    """The messages by key."""
+    found: dict[str, list[Entry]] = defaultdict(list)
+    for message in messages:
+        key, entry = parse(message)
+        found[key].append(entry)
+    return found
+
+
+def read(client: NatsPy, stream: str) -> dict[str, list[Entry]]:
+    """What a stream holds."""
+    return entries(client.iterate_stream(stream))
+
+
+@dataclass
+class Verdict:
+    """How many messages there were, and what became of them.
+
+    Attributes:
+        messages: how many stand in IN, which is the truth whatever was acknowledged.
+        forgotten: acknowledged and not in IN, which is the servers' fault.
+        lost: in IN and not in OUT.
+        duplicated: more often in OUT than in IN.
+        reordered: in OUT behind a message that IN has later.
+        examples: some of them, in words.
+    """
+
+    messages: int = 0
+    forgotten: int = 0
+    lost: int = 0
+    duplicated: int = 0
+    reordered: int = 0
+    examples: list[str] = field(default_factory=list)
+
+    @property
+    def good(self) -> bool:
+        return not (self.forgotten or self.lost or self.duplicated or self.reordered)
+
+    def _show(self, what: str, shown: Iterable[object]) -> None:
+        for one in list(shown)[:_EXAMPLES]:
+            self.examples.append(f"{what}: {one}")
+
+
+def judge(given: Entries, copied: Entries, acknowledged: Mapping[str, int] | None = None) -> Verdict:
+    """Compare OUT (`copied`) with IN (`given`).
+
+    Args:
+        given: what IN holds.
+        copied: what OUT holds.
+        acknowledged: the publisher's ledger: of each key the numbers from 1 to this one were acknowledged.
+    """
+    verdict = Verdict(sum(map(len, given.values())))
+    for key, last in (acknowledged or {}).items():
+        missing = set(range(1, last + 1)) - {entry.number for entry in given.get(key, [])}
+        verdict.forgotten += len(missing)
+        verdict._show("acknowledged and not in IN", (f"{key} {number}" for number in sorted(missing)))
+    for key in sorted({*given, *copied}):
+        _judge_key(verdict, key, given.get(key, []), copied.get(key, []))
+    return verdict
+
+
+def _judge_key(verdict: Verdict, key: str, given: list[Entry], copied: list[Entry]) -> None:
+    wanted, found = Counter(entry.number for entry in given), Counter(entry.number for entry in copied)
+    lost, doubled = wanted - found, found - wanted
+    verdict.lost += lost.total()
+    verdict.duplicated += doubled.total()
+    verdict._show("lost", (f"{key} {entry} of IN" for entry in given if entry.number in lost))
+    verdict._show("duplicated", (f"{key} {entry} of OUT" for entry in copied if entry.number in doubled))
+    place = {entry.number: i for i, entry in reversed(list(enumerate(given)))}
+    reached, seen = -1, set()
+    for entry in copied:
+        if entry.number in seen or entry.number not in place:
+            continue  # counted as duplicated
+        seen.add(entry.number)
+        if place[entry.number] < reached:
+            verdict.reordered += 1
+            verdict._show("out of order", [f"{key} {entry} of OUT, behind {given[reached]} of IN"])
+        reached = max(reached, place[entry.number])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
 import signal
@@ -77,6 +78,7 @@ class ChaosCluster:
         self._cluster = Cluster(directory, _CONFIG, logs)
         self._window = window
         self._pool = ThreadPoolExecutor(3)
+        self._client: NatsPy | None = None
         self.proxies: list[Proxy] = []
 
     def __enter__(self) -> ChaosCluster:
@@ -93,6 +95,8 @@ class ChaosCluster:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._client:
+            self._client.close()
         for proxy in self.proxies:
             proxy.close()
         self._pool.shutdown()
@@ -203,6 +207,19 @@ class ChaosCluster:
             except (Error, APIError, OSError):
                 if time.monotonic() > deadline:
                     raise
+
+    def last_payload(self, subject: str) -> bytes | None:
+        """The last message of a subject, None when there is none or nobody says."""
+        if self._client is None:
+            self._client = NatsPy(self.urls, **CLIENT)
+        try:
+            request = self._client.nats.request(
+                f"$JS.API.STREAM.MSG.GET.{OUT}", json.dumps({"last_by_subj": subject}).encode(), timeout=1
+            )
+            answer = json.loads(self._client.run(request).data)
+        except (Error, OSError):
+            return None
+        return base64.b64decode(answer["message"]["data"]) if "message" in answer else None
 
     def set_window(self, seconds: float) -> None:
         """Change the duplicate window of OUT."""

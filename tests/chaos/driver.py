@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -73,12 +73,21 @@ class Driver:
 
         wait_until(runs, _START_TIMEOUT)
 
-    def kill(self) -> None:
-        """End the driver with SIGKILL, its Python process and its JVM; what is below them learns of it by itself."""
+    def kill(self, at: Callable[[Callable[[], None]], None]) -> None:
+        """End the driver with SIGKILL, its Python process and its JVM; what is below them learns of it by itself.
+
+        Args:
+            at: is called with what does it, since to find the processes takes a while.
+        """
         assert self._process
+        python, jvm = psutil.Process(self._process.pid), self.jvm()
         self._below |= set(self.descendants())
-        for process in [self.jvm(), psutil.Process(self._process.pid)]:
-            process.kill()
+
+        def kill() -> None:
+            jvm.kill()
+            python.kill()
+
+        at(kill)
         self._process.wait()
 
     def finish(self, timeout: float) -> bool:
@@ -209,9 +218,3 @@ def _command(process: psutil.Process) -> str:
 
 def _is_daemon(process: psutil.Process | None) -> bool:
     return process is not None and "pyspark.daemon" in _command(process)
-
-
-def kill(process: psutil.Process) -> None:
-    """End a process that was found, with SIGKILL, unless it has ended meanwhile."""
-    with suppress(psutil.NoSuchProcess):
-        process.send_signal(signal.SIGKILL)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from random import Random
 
@@ -13,7 +13,7 @@ import psutil
 
 from spark_nats.embedded import NatsServer
 from tests.chaos.cluster import CLIENT, DEFAULT_WINDOW, IN, OUT, ChaosCluster
-from tests.chaos.driver import Driver, kill
+from tests.chaos.driver import Driver
 from tests.chaos.proxy import Direction, Proxy
 from tests.nats_py import NatsPy, wait_until
 
@@ -43,13 +43,15 @@ class Scene:
         proxies = self.cluster.proxies
         return proxies if self.random.random() < 0.5 else [self.random.choice(proxies)]
 
-    def moment(self) -> None:
-        """Wait for nothing, or until a micro-batch is being written: its first message has come to OUT."""
+    def at_a_moment(self, act: Callable[[], None]) -> None:
+        """Act at once, or when a micro-batch is being written: when its first message comes to OUT."""
         if self.random.random() < 0.3:
+            act()
             return
         server = self.cluster.leader(OUT)
         with NatsPy(server.url, **CLIENT) as client, client.collect("out.>") as collected:
             collected.wait(1, _SOON)
+            act()
 
 
 @dataclass(frozen=True)
@@ -147,49 +149,55 @@ def _all_down(scene: Scene) -> None:
 
 
 def _worker(scene: Scene) -> None:
-    scene.moment()
-    kill(_one_of(scene, scene.driver.workers))
+    _kill(scene, scene.driver.workers)
 
 
 def _executor(scene: Scene) -> None:
-    scene.moment()
-    kill(_one_of(scene, scene.driver.executors))
+    _kill(scene, scene.driver.executors)
 
 
 def _source(scene: Scene) -> None:
     """Kill the driver's Python process of the source, which ends the query whatever the source is."""
-    scene.moment()
     scene.driver.expect_end()
-    kill(_one_of(scene, scene.driver.runners))
+    _kill(scene, scene.driver.runners)
+
+
+def _kill(scene: Scene, processes: Callable[[], list[psutil.Process]]) -> None:
+    """Kill one of the processes, or all."""
+    found = wait_until(processes, _SOON)
+    victims = found if scene.random.random() < 0.5 else [scene.random.choice(found)]
+
+    def kill() -> None:
+        for victim in victims:
+            with suppress(psutil.NoSuchProcess):
+                victim.kill()
+
+    scene.at_a_moment(kill)
 
 
 def _driver(scene: Scene) -> None:
-    scene.moment()
-    scene.driver.kill()
+    scene.driver.kill(scene.at_a_moment)
     scene.driver.start()
 
 
 def _late_driver(scene: Scene) -> None:
     """Kill the driver, and start it again when OUT has forgotten the ids of what was written before."""
     scene.cluster.set_window(_SHORT_WINDOW)
-    scene.moment()
-    scene.driver.kill()
+    scene.driver.kill(scene.at_a_moment)
     time.sleep(_SHORT_WINDOW + 1)
     scene.driver.start()
     scene.cluster.set_window(scene.window)
-
-
-def _one_of(scene: Scene, processes: Callable[[], Sequence[psutil.Process]]) -> psutil.Process:
-    return scene.random.choice(wait_until(processes, _SOON))
 
 
 # Connections
 
 
 def _cut(scene: Scene) -> None:
-    scene.moment()
-    for proxy in scene.cluster.proxies:
-        proxy.cut()
+    def cut() -> None:
+        for proxy in scene.cluster.proxies:
+            proxy.cut()
+
+    scene.at_a_moment(cut)
 
 
 def _tear(scene: Scene) -> None:

@@ -12,7 +12,7 @@ from statistics import mean
 
 from tests.chaos.faults import Fault, Planned, Scene, plan
 from tests.chaos.publisher import Publisher
-from tests.chaos.stage import STALL_LIMIT, Stage, conclude, copying, keep_logs, stage
+from tests.chaos.stage import STALL_LIMIT, Stage, conclude, copying, keep_logs, stage, watching
 from tests.chaos.verdict import Verdict
 from tests.chaos.watch import Watch
 
@@ -57,7 +57,7 @@ def run(arguments: Arguments) -> int:
     outcome = Outcome()
     with stage(arguments.master, copying, arguments.keep, arguments.window) as staged:
         publisher = Publisher(staged.cluster.urls, arguments.rate)
-        watch = Watch(staged.cluster)
+        watch = watching(staged.cluster, publisher)
         try:
             staged.driver.start()
             watch.wait_for_progress(STALL_LIMIT)
@@ -99,8 +99,9 @@ def _survives(planned: Planned, scene: Scene, watch: Watch, outcome: Outcome) ->
     try:
         planned.fault.strike(scene)
         watch.wait_for_progress(STALL_LIMIT)
+        scene.cluster.wait_until_whole(STALL_LIMIT)
     except Exception as error:
-        outcome.problems.append(f"during {watch.doing}: {error}; OUT {watch.copied} of {watch.given}")
+        outcome.problems.append(f"during {watch.doing}: {error}; {watch.copied} of {watch.given()} copied")
         return False
     return True
 
@@ -133,4 +134,4 @@ def _report(
     }
     lines += ["", *(f"{name:28} {value}" for name, value in figures.items())]
     lines += [f"{count} times: {sentence}" for sentence, count in Counter(ended).most_common()]
-    return "\n".join([*lines, *verdict.examples, *outcome.problems])
+    return "\n".join([*lines, *verdict.examples(), *outcome.problems])

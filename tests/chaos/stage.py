@@ -12,8 +12,8 @@ from pathlib import Path
 from tests.chaos.application import Settings
 from tests.chaos.cluster import CLIENT, DEFAULT_WINDOW, IN, OUT, ChaosCluster
 from tests.chaos.driver import Driver
-from tests.chaos.publisher import Publisher
-from tests.chaos.verdict import Verdict, judge, read
+from tests.chaos.publisher import KEYS, Publisher
+from tests.chaos.verdict import Verdict, judge, number_of, read
 from tests.chaos.watch import Watch
 from tests.nats_py import NatsPy
 
@@ -65,6 +65,17 @@ def copying(cluster: ChaosCluster) -> dict[str, str]:
     """The options of a source that reads IN from its beginning, through the proxies."""
     servers = ",".join(proxy.url for proxy in cluster.proxies)
     return {"servers": servers, "stream": IN, "startingOffsets": "earliest"}
+
+
+def watching(cluster: ChaosCluster, publisher: Publisher) -> Watch:
+    """Watch how far the query has come, by the messages of one key."""
+    key = KEYS[0]
+
+    def copied() -> int | None:
+        last = cluster.last_payload(f"out.{key}")
+        return number_of(last) if last else None
+
+    return Watch(lambda: publisher.acknowledged[key], copied)
 
 
 def conclude(stage: Stage, publisher: Publisher, watch: Watch, problems: list[str]) -> Verdict:

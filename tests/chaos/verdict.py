@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tests.nats_py import Message, NatsPy
 
-_EXAMPLES = 5
+_EXAMPLES = 3
 
 
 class Entry(NamedTuple):
@@ -32,13 +32,18 @@ def payload(key: str, number: int, size: int = 200) -> bytes:
     return f"{key} {number} ".ljust(size, ".").encode()
 
 
+def number_of(said: bytes) -> int:
+    """The number of the message that says this."""
+    return int(said.split(b" ", 2)[1])
+
+
 def parse(message: Message) -> tuple[str, Entry]:
     """The key and the entry of a message, which must stand on its key's subject."""
-    key, number, _ = message.payload.split(b" ", 2)
-    if message.subject.partition(".")[2] != key.decode():
+    key = message.subject.partition(".")[2]
+    if not message.payload.startswith(f"{key} ".encode()):
         raise ValueError(f"{message.payload!r} stands on {message.subject}")
     stored = f"{message.timestamp:%H:%M:%S.%f}" if message.timestamp else ""
-    return key.decode(), Entry(int(number), message.sequence or 0, stored)
+    return key, Entry(number_of(message.payload), message.sequence or 0, stored)
 
 
 def entries(messages: Iterable[Message]) -> dict[str, list[Entry]]:
@@ -65,7 +70,7 @@ class Verdict:
         lost: in IN and not in OUT.
         duplicated: more often in OUT than in IN.
         reordered: in OUT behind a message that IN has later.
-        examples: some of them, in words.
+        findings: each of these in words, by what it is.
     """
 
     messages: int = 0
@@ -73,15 +78,20 @@ class Verdict:
     lost: int = 0
     duplicated: int = 0
     reordered: int = 0
-    examples: list[str] = field(default_factory=list)
+    findings: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
     @property
     def good(self) -> bool:
         return not (self.forgotten or self.lost or self.duplicated or self.reordered)
 
-    def _show(self, what: str, shown: Iterable[object]) -> None:
-        for one in list(shown)[:_EXAMPLES]:
-            self.examples.append(f"{what}: {one}")
+    def examples(self) -> list[str]:
+        """The first and the last few of each kind."""
+        lines = []
+        for what, found in self.findings.items():
+            left_out = len(found) - 2 * _EXAMPLES
+            shown = found if left_out <= 0 else [*found[:_EXAMPLES], f"({left_out} more)", *found[-_EXAMPLES:]]
+            lines += [f"{what}: {one}" for one in shown]
+        return lines
 
 
 def judge(given: Entries, copied: Entries, acknowledged: Mapping[str, int] | None = None) -> Verdict:
@@ -96,7 +106,7 @@ def judge(given: Entries, copied: Entries, acknowledged: Mapping[str, int] | Non
     for key, last in (acknowledged or {}).items():
         missing = set(range(1, last + 1)) - {entry.number for entry in given.get(key, [])}
         verdict.forgotten += len(missing)
-        verdict._show("acknowledged and not in IN", (f"{key} {number}" for number in sorted(missing)))
+        verdict.findings["acknowledged and not in IN"] += [f"{key} {number}" for number in sorted(missing)]
     for key in sorted({*given, *copied}):
         _judge_key(verdict, key, given.get(key, []), copied.get(key, []))
     return verdict
@@ -107,15 +117,16 @@ def _judge_key(verdict: Verdict, key: str, given: list[Entry], copied: list[Entr
     lost, doubled = wanted - found, found - wanted
     verdict.lost += lost.total()
     verdict.duplicated += doubled.total()
-    verdict._show("lost", (f"{key} {entry} of IN" for entry in given if entry.number in lost))
-    verdict._show("duplicated", (f"{key} {entry} of OUT" for entry in copied if entry.number in doubled))
+    verdict.findings["lost"] += [f"{key} {entry} of IN" for entry in given if entry.number in lost]
     place = {entry.number: i for i, entry in reversed(list(enumerate(given)))}
-    reached, seen = -1, set()
+    reached, first = -1, dict[int, Entry]()
     for entry in copied:
-        if entry.number in seen or entry.number not in place:
-            continue  # counted as duplicated
-        seen.add(entry.number)
+        if entry.number in doubled and (entry.number in first or entry.number not in wanted):
+            verdict.findings["duplicated"].append(f"{key} {entry} of OUT, first {first.get(entry.number, 'here')}")
+        if entry.number in first or entry.number not in place:
+            continue
+        first[entry.number] = entry
         if place[entry.number] < reached:
             verdict.reordered += 1
-            verdict._show("out of order", [f"{key} {entry} of OUT, behind {given[reached]} of IN"])
+            verdict.findings["out of order"].append(f"{key} {entry} of OUT, behind {given[reached]} of IN")
         reached = max(reached, place[entry.number])

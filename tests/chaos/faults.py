@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from random import Random
 
@@ -43,13 +43,29 @@ class Scene:
         proxies = self.cluster.proxies
         return proxies if self.random.random() < 0.5 else [self.random.choice(proxies)]
 
+    @contextmanager
+    def slow(self, delay: float = 0.0, trickling: bool = False) -> Iterator[None]:
+        """Hold everything back for so many seconds, or let it trickle, for the length of the block."""
+        for proxy in self.cluster.proxies:
+            proxy.delay, proxy.trickling = delay, trickling
+        try:
+            yield
+        finally:
+            for proxy in self.cluster.proxies:
+                proxy.delay, proxy.trickling = 0.0, False
+
     def at_a_moment(self, act: Callable[[], None]) -> None:
-        """Act at once, or when a micro-batch is being written: when its first message comes to OUT."""
-        if self.random.random() < 0.3:
+        """Act at once, or when rows are stored but not acknowledged, or when a part of a micro-batch is stored.
+
+        A small micro-batch is written faster than anybody could act, hence the slow connections.
+        """
+        moment = self.random.choice(["any", "stored", "partly"])
+        if moment == "any":
             act()
             return
         server = self.cluster.leader(OUT)
-        with NatsPy(server.url, **CLIENT) as client, client.collect("out.>") as collected:
+        slow = self.slow(trickling=True) if moment == "partly" else self.slow(0.2)
+        with NatsPy(server.url, **CLIENT) as client, slow, client.collect("out.>") as collected:
             collected.wait(1, _SOON)
             act()
 
@@ -67,7 +83,7 @@ class Fault:
 
     name: str
     strike: Callable[[Scene], None]
-    weight: int = 2
+    weight: int = 1
     needs: str = ""
 
     def fits(self, master: str) -> bool:
@@ -213,20 +229,13 @@ def _tear(scene: Scene) -> None:
 
 
 def _delay(scene: Scene) -> None:
-    seconds = scene.random.uniform(0.1, 0.5)
-    for proxy in scene.cluster.proxies:
-        proxy.delay = seconds
-    scene.seconds(2, 6)
-    for proxy in scene.cluster.proxies:
-        proxy.delay = 0.0
+    with scene.slow(scene.random.uniform(0.1, 0.5)):
+        scene.seconds(2, 6)
 
 
 def _trickle(scene: Scene) -> None:
-    for proxy in scene.cluster.proxies:
-        proxy.trickling = True
-    scene.seconds(2, 6)
-    for proxy in scene.cluster.proxies:
-        proxy.trickling = False
+    with scene.slow(trickling=True):
+        scene.seconds(2, 6)
 
 
 def _refuse(scene: Scene) -> None:
@@ -249,18 +258,18 @@ FAULTS = (
     Fault("pause-out", _pause(_leader_of(OUT))),
     Fault("pause-any", _pause(Scene.any_server)),
     Fault("lame-duck", _lame_duck),
-    Fault("step-in", _step_down(IN), weight=3),
-    Fault("step-out", _step_down(OUT), weight=3),
+    Fault("step-in", _step_down(IN), weight=2),
+    Fault("step-out", _step_down(OUT), weight=2),
     Fault("step-meta", _step_down_meta),
-    Fault("rolling", _rolling_restart, weight=1),
-    Fault("all-down", _all_down, weight=1),
-    Fault("worker", _worker, weight=3, needs="retries"),
+    Fault("rolling", _rolling_restart),
+    Fault("all-down", _all_down),
+    Fault("worker", _worker, weight=2, needs="retries"),
     Fault("executor", _executor, needs="executors"),
     Fault("source", _source),
     Fault("driver", _driver),
     Fault("driver-late", _late_driver),
-    Fault("cut", _cut, weight=3),
-    Fault("tear", _tear, weight=3),
+    Fault("cut", _cut, weight=2),
+    Fault("tear", _tear, weight=2),
     Fault("delay", _delay),
     Fault("trickle", _trickle),
     Fault("refuse", _refuse),
@@ -277,19 +286,21 @@ class Planned:
 
 
 def plan(seed: int, count: int, faults: Sequence[Fault]) -> list[Planned]:
-    """The faults of a run, by chance."""
-    chosen = Random(seed).choices(faults, [fault.weight for fault in faults], k=count)
-    return [Planned(fault, f"{seed}/{i}") for i, fault in enumerate(chosen)]
+    """The faults of a run: all that are given in an order of chance, and so on until there are enough."""
+    random, chosen = Random(seed), list[Fault]()
+    while len(chosen) < count:
+        chosen += random.sample(faults, len(faults))
+    return [Planned(fault, f"{seed}/{i}") for i, fault in enumerate(chosen[:count])]
 
 
 def faults_for(master: str, names: Sequence[str] | None = None) -> list[Fault]:
-    """The kinds of faults with these names, or all that a query with this master can survive.
+    """The faults with these names, or all that a query with this master can survive, each as often as it weighs.
 
     Raises:
         ValueError: a name is unknown, or such a query cannot survive it.
     """
     if names is None:
-        return [fault for fault in FAULTS if fault.fits(master)]
+        return [fault for fault in FAULTS if fault.fits(master) for _ in range(fault.weight)]
     known = {fault.name: fault for fault in FAULTS}
     if unknown := sorted(set(names) - set(known)):
         raise ValueError(f"no such fault: {', '.join(unknown)}; there are {', '.join(known)}")

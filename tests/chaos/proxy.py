@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 _CHUNK = 65536
-_SIP = 16  # bytes forwarded at a time while trickling
+_SIP = 64  # bytes forwarded at a time while trickling
 _SIP_SECONDS = 0.002
 _WORTH_TEARING = 64  # bytes; a shorter chunk is hardly more than a PING
 

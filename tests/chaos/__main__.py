@@ -8,33 +8,41 @@ from pathlib import Path
 
 from spark_nats.options.values import read_duration
 from tests.chaos.cluster import DEFAULT_WINDOW
-from tests.chaos.faults import FAULTS, faults_for
+from tests.chaos.core import CORE
+from tests.chaos.faults import CORE_FAULTS, FAULTS, faults_for
 from tests.chaos.run import Arguments, run
+from tests.chaos.soak import soak
+from tests.chaos.stage import STREAM
 
 _RATE = 300.0
+_SOAK_RATE = 1000.0
 
 
 def main() -> int:
     """Do what the command line says."""
     parser = _parser()
     arguments = parser.parse_args()
+    table = CORE_FAULTS if arguments.core else FAULTS
     if arguments.list:
-        print("\n".join(fault.name for fault in FAULTS))
+        print("\n".join(fault.name for fault in table))
         return 0
+    if arguments.soak:
+        return soak(arguments.soak, arguments.rate or _SOAK_RATE, arguments.master, arguments.keep)
     try:
-        faults = faults_for(arguments.master, arguments.only)
+        faults = faults_for(arguments.master, arguments.only, table)
     except ValueError as error:
         parser.error(str(error))
     return run(
         Arguments(
-            arguments.seed,
-            arguments.faults,
-            faults,
-            arguments.master,
-            arguments.rate or _RATE,
-            arguments.window,
-            arguments.limit,
-            arguments.keep,
+            kind=CORE if arguments.core else STREAM,
+            seed=arguments.seed,
+            count=arguments.faults,
+            faults=faults,
+            master=arguments.master,
+            rate=arguments.rate or _RATE,
+            window=arguments.window,
+            limit=arguments.limit,
+            keep=arguments.keep,
         )
     )
 
@@ -49,7 +57,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--master", default="local[2,4]", help="Spark's: local[2], local[2,4] (the default) or local-cluster[2,1,1024]"
     )
-    parser.add_argument("--rate", type=float, metavar="N", help=f"messages a second ({_RATE:g})")
+    parser.add_argument("--core", action="store_true", help="messages of core NATS, and not of a stream")
+    parser.add_argument("--soak", type=float, metavar="MINUTES", help="no faults but restarts, and does anything grow?")
+    parser.add_argument("--rate", type=float, metavar="N", help=f"messages a second ({_RATE:g}; soak {_SOAK_RATE:g})")
     parser.add_argument(
         "--window",
         type=read_duration,

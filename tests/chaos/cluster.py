@@ -43,7 +43,7 @@ CLIENT: dict[str, Any] = {
 }
 """Options of a nats-py client that notices a dead server soon and never gives up."""
 
-_READY_TIMEOUT = 90
+_READY = 90
 _API_TIMEOUT = 30
 # Who is in the system account may move the meta leader. The server refuses a lame duck's duration below 30 seconds, but
 # with few connections it takes one for each, after the grace period.
@@ -85,7 +85,7 @@ class ChaosCluster:
         self._cluster.__enter__()
         try:
             self.proxies += [Proxy(server.port) for server in self.servers]
-            wait_until(self.meta_leader, _READY_TIMEOUT)
+            wait_until(self.meta_leader, _READY)
             for name in (IN, OUT):
                 self._configure("CREATE", name, DEFAULT_WINDOW if name == IN else self._window)
             self.wait_until_whole()
@@ -151,7 +151,7 @@ class ChaosCluster:
 
     def streams(self) -> dict[str, StreamState]:
         """The streams that have a leader which says so."""
-        found = {}
+        found: dict[str, StreamState] = {}
         for i, page in enumerate(self._pages("jsz?accounts=true&streams=true")):
             for account in page.get("account_details") or []:
                 for stream in account.get("stream_detail") or []:
@@ -169,8 +169,8 @@ class ChaosCluster:
 
     def leader(self, stream: str) -> NatsServer:
         """The server that leads a stream; waits for there to be one."""
-        state = wait_until(lambda: self.streams().get(stream), _READY_TIMEOUT)
-        return self._cluster.of(state.leader)
+        leaders = wait_until(lambda: [state.leader for name, state in self.streams().items() if name == stream], _READY)
+        return self._cluster.of(leaders[0])
 
     def meta_leader(self) -> NatsServer | None:
         """The server that leads the cluster, if it has a leader."""
@@ -188,7 +188,7 @@ class ChaosCluster:
             and all(page.get("status") == "ok" for page in self._pages("healthz"))
         )
 
-    def wait_until_whole(self, timeout: float = _READY_TIMEOUT) -> None:
+    def wait_until_whole(self, timeout: float = _READY) -> None:
         wait_until(self.whole, timeout)
 
     def _pages(self, path: str) -> list[dict[str, Any]]:

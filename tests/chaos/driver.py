@@ -135,10 +135,9 @@ class Driver:
     def descendants(self) -> list[psutil.Process]:
         """All processes that the driver has started, and those that these have started."""
         assert self._process
-        try:
-            return psutil.Process(self._process.pid).children(recursive=True)
-        except psutil.NoSuchProcess:
-            return []
+        with suppress(psutil.NoSuchProcess):
+            return list(psutil.Process(self._process.pid).children(recursive=True))
+        return []
 
     def jvm(self) -> psutil.Process:
         """The driver's JVM."""
@@ -204,7 +203,7 @@ def _environment(folder: Path, logs: Path) -> dict[str, str]:
 
 def _name(process: psutil.Process) -> str:
     try:
-        return process.name()
+        return str(process.name())
     except psutil.Error:
         return ""
 

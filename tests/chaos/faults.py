@@ -121,7 +121,9 @@ def _leader_of(stream: str) -> Callable[[Scene], NatsServer]:
 
 
 def _meta_leader(scene: Scene) -> NatsServer:
-    return wait_until(scene.cluster.meta_leader, _SOON)
+    leader = wait_until(scene.cluster.meta_leader, _SOON)
+    assert leader
+    return leader
 
 
 def _follower(scene: Scene) -> NatsServer:
@@ -209,11 +211,12 @@ def _late_driver(scene: Scene) -> None:
 
 
 def _cut(scene: Scene) -> None:
-    def cut() -> None:
-        for proxy in scene.cluster.proxies:
-            proxy.cut()
+    for proxy in scene.cluster.proxies:
+        proxy.cut()
 
-    scene.at_a_moment(cut)
+
+def _cut_at_a_moment(scene: Scene) -> None:
+    scene.at_a_moment(lambda: _cut(scene))
 
 
 def _tear(scene: Scene) -> None:
@@ -268,13 +271,37 @@ FAULTS = (
     Fault("source", _source),
     Fault("driver", _driver),
     Fault("driver-late", _late_driver),
-    Fault("cut", _cut, weight=2),
+    Fault("cut", _cut_at_a_moment, weight=2),
     Fault("tear", _tear, weight=2),
     Fault("delay", _delay),
     Fault("trickle", _trickle),
     Fault("refuse", _refuse),
 )
 """All kinds of faults."""
+
+
+def _first_or_second(scene: Scene) -> NatsServer:
+    """One of those to which the query connects."""
+    return scene.random.choice(scene.cluster.servers[:2])
+
+
+def _restart(scene: Scene) -> None:
+    server = _first_or_second(scene)
+    scene.cluster.end(server)
+    scene.seconds(0, 3)
+    scene.cluster.start(server)
+
+
+CORE_FAULTS = (
+    Fault("kill", _crash(_first_or_second)),
+    Fault("restart", _restart),
+    Fault("cut", _cut),
+    Fault("tear", _tear),
+    Fault("delay", _delay),
+    Fault("trickle", _trickle),
+    Fault("refuse", _refuse),
+)
+"""Those after which a query of core NATS has missed no more than its log says."""
 
 
 @dataclass(frozen=True)
@@ -293,15 +320,15 @@ def plan(seed: int, count: int, faults: Sequence[Fault]) -> list[Planned]:
     return [Planned(fault, f"{seed}/{i}") for i, fault in enumerate(chosen[:count])]
 
 
-def faults_for(master: str, names: Sequence[str] | None = None) -> list[Fault]:
+def faults_for(master: str, names: Sequence[str] | None = None, table: Sequence[Fault] = FAULTS) -> list[Fault]:
     """The faults with these names, or all that a query with this master can survive, each as often as it weighs.
 
     Raises:
         ValueError: a name is unknown, or such a query cannot survive it.
     """
     if names is None:
-        return [fault for fault in FAULTS if fault.fits(master) for _ in range(fault.weight)]
-    known = {fault.name: fault for fault in FAULTS}
+        return [fault for fault in table if fault.fits(master) for _ in range(fault.weight)]
+    known = {fault.name: fault for fault in table}
     if unknown := sorted(set(names) - set(known)):
         raise ValueError(f"no such fault: {', '.join(unknown)}; there are {', '.join(known)}")
     for name in names:

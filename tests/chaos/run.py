@@ -11,8 +11,7 @@ from random import Random
 from statistics import mean
 
 from tests.chaos.faults import Fault, Planned, Scene, plan
-from tests.chaos.publisher import Publisher
-from tests.chaos.stage import STALL_LIMIT, Stage, conclude, copying, keep_logs, stage, watching
+from tests.chaos.stage import STALL_LIMIT, Kind, Stage, conclude, keep_logs, stage, watching
 from tests.chaos.verdict import Verdict
 from tests.chaos.watch import Watch
 
@@ -22,6 +21,7 @@ class Arguments:
     """What the command line says of a run.
 
     Attributes:
+        kind: of messages.
         seed: of everything that is chosen.
         count: of faults.
         faults: the kinds.
@@ -32,6 +32,7 @@ class Arguments:
         keep: where to leave the logs.
     """
 
+    kind: Kind
     seed: int
     count: int
     faults: Sequence[Fault]
@@ -55,8 +56,8 @@ def run(arguments: Arguments) -> int:
     """Do a run and print what it has found; 1 when that is anything bad."""
     began = time.monotonic()
     outcome = Outcome()
-    with stage(arguments.master, copying, arguments.keep, arguments.window) as staged:
-        publisher = Publisher(staged.cluster.urls, arguments.rate)
+    with stage(arguments.master, arguments.kind.options, arguments.keep, arguments.window) as staged:
+        publisher = arguments.kind.publisher(staged.cluster, arguments.rate)
         watch = watching(staged.cluster, publisher)
         try:
             staged.driver.start()
@@ -64,7 +65,8 @@ def run(arguments: Arguments) -> int:
             say(f"the query runs after {time.monotonic() - began:.0f} s")
             limit = began + arguments.limit if arguments.limit else None
             _strike(arguments, staged, watch, outcome, limit)
-            outcome.verdict = conclude(staged, publisher, watch, outcome.problems)
+            outcome.problems += conclude(staged, publisher, watch)
+            outcome.verdict = arguments.kind.compare(staged, publisher)
         finally:
             watch.close()
             bad = bool(outcome.problems or staged.driver.ended) or not outcome.verdict.good
@@ -122,6 +124,7 @@ def _report(
         "faults": sum(map(len, outcome.took.values())),
         "messages": verdict.messages,
         "acknowledged and not in IN": verdict.forgotten,
+        "missed as logged": verdict.missed,
         "lost": verdict.lost,
         "duplicated": verdict.duplicated,
         "out of order": verdict.reordered,

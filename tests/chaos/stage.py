@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.chaos.application import Settings
 from tests.chaos.cluster import CLIENT, DEFAULT_WINDOW, IN, OUT, ChaosCluster
 from tests.chaos.driver import Driver
-from tests.chaos.publisher import KEYS, Publisher
+from tests.chaos.publisher import KEYS, Ledger, Publisher
 from tests.chaos.verdict import Verdict, judge, number_of, read
 from tests.chaos.watch import Watch
 from tests.nats_py import NatsPy
@@ -61,13 +61,7 @@ def keep_logs(logs: Path) -> Path:
     return Path(shutil.copytree(logs, kept, dirs_exist_ok=True))
 
 
-def copying(cluster: ChaosCluster) -> dict[str, str]:
-    """The options of a source that reads IN from its beginning, through the proxies."""
-    servers = ",".join(proxy.url for proxy in cluster.proxies)
-    return {"servers": servers, "stream": IN, "startingOffsets": "earliest"}
-
-
-def watching(cluster: ChaosCluster, publisher: Publisher) -> Watch:
+def watching(cluster: ChaosCluster, publisher: Ledger) -> Watch:
     """Watch how far the query has come, by the messages of one key."""
     key = KEYS[0]
 
@@ -75,13 +69,14 @@ def watching(cluster: ChaosCluster, publisher: Publisher) -> Watch:
         last = cluster.last_payload(f"out.{key}")
         return number_of(last) if last else None
 
-    return Watch(lambda: publisher.acknowledged[key], copied)
+    return Watch(lambda: publisher.published[key], copied)
 
 
-def conclude(stage: Stage, publisher: Publisher, watch: Watch, problems: list[str]) -> Verdict:
-    """Stop publishing, let the query process the rest and compare the streams."""
+def conclude(stage: Stage, publisher: Ledger, watch: Watch) -> list[str]:
+    """Stop publishing, and end the query when it has processed the rest; what went wrong in that."""
     publisher.stop()
     watch.doing = "end"
+    problems = []
     try:
         watch.wait_until_copied(STALL_LIMIT)
     except TimeoutError:
@@ -91,5 +86,33 @@ def conclude(stage: Stage, publisher: Publisher, watch: Watch, problems: list[st
             problems.append(f"the query did not come to its end within {STALL_LIMIT:g} s")
     stage.driver.stop()
     stage.cluster.wait_until_whole()
+    return problems
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What kind of messages a run is about.
+
+    Attributes:
+        options: of the query's source.
+        publisher: starts what publishes, at a rate.
+        compare: judges what has become of the messages.
+    """
+
+    options: Callable[[ChaosCluster], dict[str, str]]
+    publisher: Callable[[ChaosCluster, float], Ledger]
+    compare: Callable[[Stage, Ledger], Verdict]
+
+
+def _options(cluster: ChaosCluster) -> dict[str, str]:
+    servers = ",".join(proxy.url for proxy in cluster.proxies)
+    return {"servers": servers, "stream": IN, "startingOffsets": "earliest"}
+
+
+def _compare(stage: Stage, publisher: Ledger) -> Verdict:
     with NatsPy(stage.cluster.urls, **CLIENT) as client:
-        return judge(read(client, IN), read(client, OUT), publisher.acknowledged)
+        return judge(read(client, IN), read(client, OUT), publisher.published)
+
+
+STREAM = Kind(_options, lambda cluster, rate: Publisher(cluster.urls, rate), _compare)
+"""Messages of the stream IN, all of which must stand in OUT."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from tests.nats_py import Message, NatsPy
@@ -70,6 +71,7 @@ class Verdict:
         lost: in IN and not in OUT.
         duplicated: more often in OUT than in IN.
         reordered: in OUT behind a message that IN has later.
+        missed: of core NATS, not in OUT and published in a gap that the log names.
         findings: each of these in words, by what it is.
     """
 
@@ -78,6 +80,7 @@ class Verdict:
     lost: int = 0
     duplicated: int = 0
     reordered: int = 0
+    missed: int = 0
     findings: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
     @property
@@ -130,3 +133,29 @@ def _judge_key(verdict: Verdict, key: str, given: list[Entry], copied: list[Entr
             verdict.reordered += 1
             verdict.findings["out of order"].append(f"{key} {entry} of OUT, behind {given[reached]} of IN")
         reached = max(reached, place[entry.number])
+
+
+Gap = tuple[float, float]
+"""From when to when messages were missed, in seconds since 1970."""
+
+
+def judge_core(published: Mapping[str, list[float]], copied: Entries, gaps: Sequence[Gap]) -> Verdict:
+    """Compare OUT with what was published to core NATS.
+
+    Args:
+        published: of each key when its messages were published.
+        copied: what OUT holds.
+        gaps: where messages may be missing.
+    """
+    given = {}
+    for key, times in published.items():
+        found = {entry.number for entry in copied.get(key, [])}
+        first = min(found, default=1)  # before it the query did not listen yet
+        given[key] = [
+            Entry(number, 0, f"{datetime.fromtimestamp(at, UTC):%H:%M:%S.%f}")
+            for number, at in enumerate(times, 1)
+            if number in found or (number >= first and not any(begin <= at <= end for begin, end in gaps))
+        ]
+    verdict = judge(given, copied)
+    verdict.missed = sum(map(len, published.values())) - verdict.messages
+    return verdict

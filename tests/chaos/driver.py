@@ -180,15 +180,16 @@ class Driver:
 
 def _environment(folder: Path, logs: Path) -> dict[str, str]:
     # See spark_environment in tests/spark_session.py, and a place for what killed drivers cannot remove.
-    home, scratch = folder / "spark", folder / "scratch"
-    for made in (home, scratch):
-        made.mkdir()
+    home, scratch, executors = folder / "spark", folder / "scratch", logs / "executors"
+    for made in (home, scratch, executors):
+        made.mkdir(exist_ok=True)
     for name in ("bin", "jars"):
         (home / name).symlink_to(Path(pyspark.__file__).parent / name)
-    executors = logs / "executors"
-    executors.mkdir()
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return {
-        **os.environ,
+        **inherited,
+        # A driver starts seven Python processes one after another, and is itself started again and again.
+        "PYTHONPYCACHEPREFIX": str(folder / "compiled"),
         "SPARK_HOME": str(home),
         "SPARK_LOCAL_DIRS": str(scratch),
         "SPARK_WORKER_DIR": str(executors),

@@ -399,7 +399,7 @@ class Publisher:
                 if not may_pass(error, known=True):
                     raise self._failed(error) from None
                 if time.monotonic() > deadline:
-                    self._give_up(f"stream {self._stream!r} has no leader, or JetStream is not ready: {error}")
+                    self._give_up(self._absence_since(str(error)))
                 js.connection.flush()
                 time.sleep(pause)
                 pause = min(2 * pause, _LONGEST_ABSENCE)
@@ -457,7 +457,7 @@ class Publisher:
             self._note(messages)
             return
         if time.monotonic() - self._last_stored >= self._ack_timeout:
-            self._give_up(f"stream {self._stream!r} sent no acknowledgement for {self._ack_timeout:g} s")
+            self._give_up(self._explain_silence())
         if self._loan is not None and all(rows.ids is not None for rows in self._unsettled()):
             since = self._last_stored
             self._send_again()
@@ -537,8 +537,7 @@ class Publisher:
         away = any(refusal.verdict is Verdict.AWAY for refusal in refusals)
         if time.monotonic() - self._last_stored > self._ack_timeout:
             self._give_up(
-                f"nobody has answered for stream {self._stream!r} in {self._ack_timeout:g} s (503): it has no leader, "
-                "or JetStream is not ready, or was disabled, as when a disk is full; see the server's log"
+                self._absence_since("nobody answers, 503")
                 if away
                 else f"stream {self._stream!r} has refused every row for {self._ack_timeout:g} s: {refusals[0].reason}"
             )
@@ -577,6 +576,25 @@ class Publisher:
             pause, self._pause = random.uniform(0, self._pause), min(2 * self._pause, _LONGEST_PAUSE)  # noqa: S311
         if self._connection.next(self._answers, pause) is not None:
             self._give_up("an acknowledgement came that belongs to no row that was sent")
+
+    def _explain_silence(self) -> str:
+        """Say why no acknowledgement has come, as far as the server says."""
+        silence = f"stream {self._stream!r} sent no acknowledgement for {self._ack_timeout:g} s"
+        try:
+            stream_info(JetStream(self._connection, self._api_prefix), self._stream)
+        except StreamNotFoundError as error:
+            return f"{silence}: {error}"
+        except JetStreamError as error:
+            return self._absence_since(str(error))
+        except NatsTimeoutError as error:
+            return f"{silence}: {error}"
+        return f"{silence}, though it is there: maybe it cannot store, as when a disk is full; see the server's log"
+
+    def _absence_since(self, reason: str) -> str:
+        return (
+            f"stream {self._stream!r} has no leader, or JetStream is not ready, or disabled, as when a disk is full, "
+            f"for {self._ack_timeout:g} s ({reason}); see the server's log"
+        )
 
     def _judge_absence(self, sent: Positions, found: Mask | None) -> list[_Refusal]:
         """Return the recent refusals; where nobody answered because no stream listens there, with that verdict."""

@@ -1,0 +1,387 @@
+"""Publishing while connections, leaders and servers go: every row stored once, or an error that counts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from nats.js.errors import APIError
+
+from spark_nats.client import connect
+from spark_nats.client.options import RetryOptions
+from spark_nats.client.pool import lend
+from spark_nats.client.publishing import CorePublisher
+from spark_nats.embedded import NatsServer
+from spark_nats.errors import NatsConnectionError, NatsError, PublishError, Remedy
+from spark_nats.jetstream import JetStream, Publisher, StreamInfo
+from spark_nats.jetstream import publishing as module
+from spark_nats.jetstream.streams import create_stream, stream_info
+from spark_nats.protocol.headers import MSG_ID, wrap_lines
+from tests.chaos.proxy import Direction, Proxy
+from tests.connections import options_for, publisher_for
+from tests.integration.support import monitoring
+from tests.nats_py import NatsPy, wait_until
+from tests.servers import Cluster, ServerFactory
+
+RETRIES = RetryOptions(timeout=60.0, wait=0.05, jitter=0.01, attempts=None)
+PART = 500  # rows given at once
+
+
+@contextmanager
+def publishing(
+    urls: str, stream: str, retries: RetryOptions = RETRIES, began: bool = True, **how: Any
+) -> Iterator[Publisher]:
+    with lend(options_for(urls, request_timeout=2.0, connect_timeout=2.0), retries, "publishing") as loan:
+        info: StreamInfo = loan.ask(lambda connection: stream_info(JetStream(connection), stream))
+        yield publisher_for(loan.connection, stream, loan=loan, began=info if began else None, **how)
+
+
+def give(publisher: Publisher | CorePublisher, stream: str, numbers: range, with_ids: bool = True) -> None:
+    """Publish numbers as payloads, on seven subjects."""
+    subjects = pa.array([f"{stream}.{i % 7}" for i in numbers])
+    payloads = pa.array([str(i) for i in numbers])
+    headers = wrap_lines(pa.array([""] * len(numbers)), [(MSG_ID, payloads)])
+    publisher.publish(subjects, payloads, *((headers, None, payloads) if with_ids else ()))
+
+
+def stored(client: NatsPy, stream: str) -> list[int]:
+    return [int(message.payload) for message in client.read_stream(stream)]
+
+
+@contextmanager
+def meanwhile(harm: Callable[[], object], pause: float) -> Iterator[list[int]]:
+    """Do harm every so often, until the end of the block; how often it was done."""
+    over = threading.Event()
+    times: list[int] = []
+
+    def go_on() -> None:
+        while not over.wait(pause):
+            harm()
+            times.append(1)
+
+    with ThreadPoolExecutor(1) as pool:
+        going_on = pool.submit(go_on)
+        try:
+            yield times
+        finally:
+            over.set()
+            going_on.result()
+
+
+@pytest.fixture
+def proxied(server_factory: ServerFactory) -> Iterator[tuple[NatsServer, Proxy]]:
+    server = server_factory()
+    proxy = Proxy(int(server.url.rpartition(":")[2]))
+    yield server, proxy
+    proxy.close()
+
+
+def tear(proxy: Proxy, direction: Direction) -> None:
+    """Cut the connection in the middle of a frame."""
+    before = proxy.torn
+    proxy.tear(direction)
+    wait_until(lambda: proxy.torn > before)
+    proxy.tear(None)
+
+
+HARMS: dict[str, Callable[[Proxy], object]] = {
+    "cut": Proxy.cut,
+    "half a frame to the server": lambda proxy: tear(proxy, Direction.TO_SERVER),
+    "half a frame to the client": lambda proxy: tear(proxy, Direction.TO_CLIENT),
+}
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_every_row_is_stored_once_and_in_order_however_often_the_connection_is_cut(
+    proxied: tuple[NatsServer, Proxy], harm: str
+) -> None:
+    server, proxy = proxied
+    with NatsPy(server.url) as client:
+        client.create_stream("S", subjects=["S.>"])
+        with publishing(proxy.url, "S") as publisher:
+            end = 0
+
+            def harm_what_works() -> None:
+                confirmed = publisher.confirmed
+                wait_until(lambda: publisher.confirmed > confirmed)
+                HARMS[harm](proxy)
+
+            with meanwhile(harm_what_works, 0.01) as times:
+                while len(times) < 15:
+                    give(publisher, "S", range(end, end + PART))
+                    end += PART
+            publisher.drain()
+            assert publisher.confirmed == end
+        assert stored(client, "S") == list(range(end))
+
+
+def test_rows_without_ids_are_not_sent_again_and_the_error_counts_them(proxied: tuple[NatsServer, Proxy]) -> None:
+    server, proxy = proxied
+    with NatsPy(server.url) as client:
+        client.create_stream("S", subjects=["S.>"])
+        with pytest.raises(NatsConnectionError) as raised, publishing(proxy.url, "S") as publisher:
+            give(publisher, "S", range(10), with_ids=False)
+            publisher.drain()
+            proxy.delay = 30.0  # so that no answer comes
+            give(publisher, "S", range(10, 15), with_ids=False)
+            proxy.cut()
+            publisher.drain()
+        assert "of this task's rows 10 were stored and 5 were sent and not answered (they may be stored)" in str(
+            raised.value
+        )
+        assert raised.value.remedies == (Remedy.MESSAGE_IDS,)
+
+
+def test_rows_without_ids_go_on_when_none_was_in_flight(server_factory: ServerFactory) -> None:
+    server = server_factory()
+    with NatsPy(server.url) as client:
+        client.create_stream("S", subjects=["S.>"])
+    with publishing(server.url, "S") as publisher:
+        give(publisher, "S", range(10), with_ids=False)
+        publisher.drain()
+        server.kill()
+        server.start()
+        give(publisher, "S", range(10, 20), with_ids=False)
+        publisher.drain()
+        assert publisher.confirmed == 20
+    with NatsPy(server.url) as client:
+        assert stored(client, "S") == list(range(20))
+
+
+def test_after_an_outage_longer_than_the_window_the_stream_is_asked_what_it_has(
+    proxied: tuple[NatsServer, Proxy],
+) -> None:
+    server, proxy = proxied
+    with NatsPy(server.url) as client:
+        client.create_stream("S", subjects=["S.>"], duplicate_window=100_000_000)
+        client.publish_acked([("S.x", b"-1", {MSG_ID: "-1"})])
+        with publishing(proxy.url, "S") as publisher:
+            give(publisher, "S", range(1000))
+            publisher.drain()
+            proxy.tear(Direction.TO_CLIENT)  # the answers
+            give(publisher, "S", range(1000, 2000))
+            wait_until(lambda: client.stream_info("S")["state"]["messages"] == 2001)
+            seen = ("S.y", b"-2", {MSG_ID: "-2"})
+            (first,) = client.publish_acked([seen])
+            wait_until(lambda: client.publish_acked([seen]) != [first])  # forgotten, and so are the others
+            proxy.tear(None)
+            proxy.cut()
+            give(publisher, "S", range(2000, 3000))
+            publisher.drain()
+            assert publisher.confirmed == 3000
+        assert [i for i in stored(client, "S") if i >= 0] == list(range(3000))
+
+
+def test_a_writer_whose_rows_come_slowly_is_not_cut_off_for_good(server_factory: ServerFactory) -> None:
+    server = server_factory('ping_interval: "100ms"\nping_max: 1')
+    with connect(options_for(server.url)) as connection:
+        create_stream(JetStream(connection), {"name": "S", "subjects": ["S.>"]})
+    with publishing(server.url, "S") as publisher:
+        for i in range(3):
+            give(publisher, "S", range(i * 10, i * 10 + 10), with_ids=False)
+            wait_until(lambda: monitoring(server, "connz")["num_connections"] == 0)  # it was cut off
+        publisher.drain()
+    with NatsPy(server.url) as client:
+        assert stored(client, "S") == list(range(30))
+
+
+# Streams without a leader
+
+
+def make(client: NatsPy, stream: str, replicas: int) -> None:
+    """Make a stream as soon as the cluster has a leader."""
+
+    def is_made() -> bool:
+        try:
+            client.create_stream(stream, num_replicas=replicas)
+        except (APIError, TimeoutError):
+            return False
+        return True
+
+    wait_until(is_made, timeout=60)
+
+
+def test_a_stream_whose_server_is_away_is_waited_for(cluster: Cluster, unique: str) -> None:
+    with NatsPy(cluster.urls.split(",")) as client:
+        make(client, unique, 1)
+        home = cluster.of(client.stream_info(unique)["cluster"]["leader"])
+        others = ",".join(server.url for server in cluster.servers if server is not home)
+        with publishing(others, unique) as publisher:
+            give(publisher, unique, range(PART), with_ids=False)
+            publisher.drain()
+            home.kill()
+            with ThreadPoolExecutor(1) as pool:
+                rest = pool.submit(lambda: (give(publisher, unique, range(PART, 2 * PART)), publisher.drain()))
+                time.sleep(0.5)  # let it meet nobody
+                assert not rest.done()
+                home.start()
+                rest.result(60)
+            assert publisher.confirmed == 2 * PART
+        assert sorted(stored(client, unique)) == list(range(2 * PART))
+
+
+def test_a_stream_that_stays_away_is_told_from_one_that_does_not_exist(
+    cluster: Cluster, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOST_AFTER", 0.2)
+    with NatsPy(cluster.urls.split(",")) as client:
+        make(client, unique, 1)
+        home = cluster.of(client.stream_info(unique)["cluster"]["leader"])
+        others = ",".join(server.url for server in cluster.servers if server is not home)
+        try:
+            with (
+                pytest.raises(PublishError, match="has no leader, or JetStream is not ready, .*disk is full"),
+                publishing(others, unique, ack_timeout=1.5) as publisher,
+            ):
+                home.kill()
+                give(publisher, unique, range(PART))
+                publisher.drain()
+        finally:
+            home.start()
+
+
+def test_a_stream_that_is_deleted_meanwhile_is_told_at_once(server_factory: ServerFactory) -> None:
+    server = server_factory()
+    with NatsPy(server.url) as client, pytest.raises(PublishError, match="the stream 'S' does not exist"):
+        client.create_stream("S", subjects=["S.>"])
+        with publishing(server.url, "S") as publisher:
+            client.delete_stream("S")
+            give(publisher, "S", range(10))
+            publisher.drain()
+
+
+def stepped_down(client: NatsPy, stream: str) -> None:
+    client.api(f"STREAM.LEADER.STEPDOWN.{stream}")
+
+
+@pytest.mark.slow
+def test_every_row_is_stored_once_while_the_leader_steps_down_again_and_again(cluster: Cluster, unique: str) -> None:
+    with NatsPy(cluster.urls.split(",")) as client:
+        make(client, unique, 3)
+
+        def step_down() -> None:
+            wait_until(lambda: client.stream_info(unique)["cluster"].get("leader"))
+            stepped_down(client, unique)
+
+        end = 0
+        with publishing(cluster.urls, unique) as publisher:
+            with meanwhile(step_down, 0.3) as times:
+                while len(times) < 8:
+                    give(publisher, unique, range(end, end + PART))
+                    end += PART
+            publisher.drain()
+        assert Counter(stored(client, unique)) == Counter(range(end))
+
+
+@pytest.mark.slow
+def test_every_row_is_stored_once_though_the_leader_is_killed(cluster: Cluster, unique: str) -> None:
+    with NatsPy(cluster.urls.split(",")) as client:
+        make(client, unique, 3)
+        with publishing(cluster.urls, unique) as publisher:
+            end = 0
+            for _ in range(2):
+                wait_until(lambda: client.stream_info(unique)["cluster"].get("leader"), timeout=30)
+                leader = cluster.of(client.stream_info(unique)["cluster"]["leader"])
+                give(publisher, unique, range(end, end + 20 * PART))
+                leader.kill()
+                give(publisher, unique, range(end + 20 * PART, end + 40 * PART))
+                end += 40 * PART
+                publisher.drain()
+                leader.start()
+        assert Counter(stored(client, unique)) == Counter(range(end))
+
+
+def test_a_server_that_shuts_down_in_peace_is_left_in_time(cluster: Cluster, unique: str) -> None:
+    with NatsPy(cluster.urls.split(",")) as client:
+        make(client, unique, 3)
+        with lend(options_for(cluster.urls), RETRIES, "publishing") as loan:
+            publisher = publisher_for(loan.connection, unique, loan=loan)
+            give(publisher, unique, range(PART), with_ids=False)
+            publisher.drain()
+            before = loan.connection
+            server = next(each for each in cluster.servers if each.url == str(before.server))
+            assert server.pid
+            os.kill(server.pid, signal.SIGUSR2)
+            try:
+                end = PART
+
+                def has_moved() -> bool:
+                    nonlocal end
+                    give(publisher, unique, range(end, end + 10), with_ids=False)
+                    end += 10
+                    return loan.connection is not before
+
+                wait_until(has_moved)
+                publisher.drain()
+                assert loan.connection.server != before.server
+            finally:
+                server.kill()
+                server.start()
+        assert sorted(stored(client, unique)) == list(range(end))
+
+
+def test_a_disk_that_is_full_is_told(server_factory: ServerFactory, tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(small)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("only root can mount a small disk")
+    try:
+        server = server_factory("jetstream { max_file_store: 1GB }", store_dir=small / "store")
+        with connect(options_for(server.url)) as connection:
+            create_stream(JetStream(connection), {"name": "S", "subjects": ["S.>"]})
+        count = 0
+        with pytest.raises(NatsError) as raised, publishing(server.url, "S", ack_timeout=1.0) as publisher:
+            for i in range(100):
+                subjects = pa.array([f"S.{i}"] * 100)
+                publisher.publish(subjects, pa.array([b"x" * 10_000] * 100))
+                count += 100
+            publisher.drain()
+        assert count < 10_000, "all rows were sent"
+        assert "though it is there: maybe it cannot store, as when a disk is full" in str(raised.value)
+        server.stop()
+    finally:
+        subprocess.run(["umount", "-l", str(small)], check=True)
+
+
+# Core NATS
+
+
+def test_every_row_reaches_core_nats_at_least_once_however_often_the_connection_is_cut(
+    proxied: tuple[NatsServer, Proxy],
+) -> None:
+    server, proxy = proxied
+    with NatsPy(server.url) as client, client.collect("C.>") as collected:
+        options = options_for(proxy.url, request_timeout=2.0, connect_timeout=2.0)
+        with lend(options, RETRIES, "publishing") as loan:
+            publisher = CorePublisher(loan)
+            end = 0
+            with meanwhile(lambda: HARMS["cut"](proxy), 0.05) as times:
+                while len(times) < 10:
+                    give(publisher, "C", range(end, end + PART))
+                    end += PART
+            publisher.drain()
+            assert publisher.confirmed == end
+        wait_until(lambda: len({int(message.payload) for message in collected.messages}) == end)
+
+
+def test_a_refused_row_is_not_sent_again(server_factory: ServerFactory) -> None:
+    server = server_factory(
+        'authorization: { users: [{user: u, password: p, permissions: { publish: { deny: ["no"] } }}] }'
+    )
+    options = options_for(server.url.replace("nats://", "nats://u:p@"))
+    with pytest.raises(NatsError, match="refused: Permissions Violation"), lend(options, RETRIES, "x") as loan:
+        publisher = CorePublisher(loan)
+        publisher.publish(pa.array(["no"]), pa.array([b""]))
+        publisher.drain()

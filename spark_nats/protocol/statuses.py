@@ -14,6 +14,8 @@ from spark_nats.protocol.headers import VERSION, parse_block
 
 CONFLICT = 409
 """A pull request cannot be fulfilled; the words behind it say why."""
+LOCKED = 423
+"""Another client is pinned to the consumer."""
 TOO_MANY_REQUESTS = 429
 """A stream was given more than it takes at once. Also a ``code`` of the API's errors."""
 NO_RESPONDERS = 503
@@ -114,7 +116,9 @@ PullEvent = Heartbeat | RequestEnded | RequestsForgotten | BatchTooLarge | Consu
 _PENDING_MESSAGES, _PENDING_BYTES = "Nats-Pending-Messages", "Nats-Pending-Bytes"
 _LAST_CONSUMER = "Nats-Last-Consumer"
 _BATCH_TOO_LARGE = re.compile(r"Exceeded MaxRequestBatch of ([0-9]{1,9})")
-_GONE = {"consumer deleted", "server shutdown"}
+_TOO_LARGE = "message size exceeds maxbytes"
+# None of our consumers pushes: one that is being deleted says so because its queue of requests is gone already.
+_GONE = {"consumer deleted", "server shutdown", "consumer is push based", "exceeded maxwaiting"}
 
 
 def pull_event(status: Status) -> PullEvent:
@@ -122,14 +126,17 @@ def pull_event(status: Status) -> PullEvent:
 
     =======================================  ==========================================================
     100                                      heartbeat
-    409 Consumer Deleted, Server Shutdown    the consumer is gone
+    409 Consumer Deleted, Server Shutdown,   the consumer is gone
+    Consumer is push based
+    409 Exceeded MaxWaiting                  likewise: it takes no more requests, another one does
     404, 503                                 likewise: nobody answers for it
     any with ``Nats-Pending-Messages``       this request has ended: 408 Request Timeout, Interest
                                              Expired; 409 Message Size Exceeds MaxBytes, Batch
                                              Completed; 423 Nats-Wrong-Pin-Id
-    409 Leadership Change                    all requests are forgotten
+    408, 423 without it                      likewise
+    409 Leadership Change                    all requests are forgotten: none is pending any more
     409 Exceeded MaxRequestBatch             ask for fewer
-    400, 412, any other                      refused
+    400, 412, any other                      refused: no later request would fare better
     =======================================  ==========================================================
     """
     if status.code == 100:
@@ -138,8 +145,8 @@ def pull_event(status: Status) -> PullEvent:
     if status.code in (404, NO_RESPONDERS) or (status.code == CONFLICT and said in _GONE):
         return ConsumerGone(status.description or f"status {status.code}")
     if _PENDING_MESSAGES in status.headers:
-        return RequestEnded(status.number(_PENDING_BYTES), too_large=status.code == CONFLICT)
-    if status.code == 408:
+        return RequestEnded(status.number(_PENDING_BYTES), too_large=said == _TOO_LARGE)
+    if status.code in (408, LOCKED):
         return RequestEnded(None, too_large=False)
     if status.code == CONFLICT and said == "leadership change":
         return RequestsForgotten()

@@ -88,13 +88,16 @@ class TestPullEvent:
             (f"408 Interest Expired\r\n{PENDING}", RequestEnded(70, too_large=False)),
             ("408 Request Timeout\r\n", RequestEnded(None, too_large=False)),
             (f"409 Message Size Exceeds MaxBytes\r\n{PENDING}", RequestEnded(70, too_large=True)),
-            ("409 Batch Completed\r\nNats-Pending-Messages: 3\r\nNats-Pending-Bytes: 0\r\n", RequestEnded(0, True)),
+            ("409 Batch Completed\r\nNats-Pending-Messages: 3\r\nNats-Pending-Bytes: 0\r\n", RequestEnded(0, too_large=False)),
             (f"423 Nats-Wrong-Pin-Id\r\n{PENDING}", RequestEnded(70, too_large=False)),
+            ("423 Nats-Pin-Id mismatch\r\n", RequestEnded(None, too_large=False)),
             ("409 Leadership Change\r\n", RequestsForgotten()),
             ("409 Exceeded MaxRequestBatch of 256\r\n", BatchTooLarge(256)),
             ("409 Exceeded MaxRequestBatch of 0\r\n", BatchTooLarge(1)),
             ("409 Consumer Deleted\r\n", ConsumerGone("Consumer Deleted")),
             (f"409 Server Shutdown\r\n{PENDING}", ConsumerGone("Server Shutdown")),
+            ("409 Consumer is push based\r\n", ConsumerGone("Consumer is push based")),
+            ("409 Exceeded MaxWaiting\r\n", ConsumerGone("Exceeded MaxWaiting")),
             ("404 No Messages\r\n", ConsumerGone("No Messages")),
             ("503\r\n", ConsumerGone("status 503")),
         ],
@@ -106,7 +109,7 @@ class TestPullEvent:
         assert pull_event(status) == event
 
     @pytest.mark.parametrize(
-        "block", ["400 Bad Request", "412 Required Api Level", "409 Consumer is push based", "409 Exceeded MaxWaiting"]
+        "block", ["400 Bad Request", "412 Required Api Level", "409 Exceeded MaxRequestExpires of 10s", "499 Whatever"]
     )
     def test_what_no_later_request_could_change_is_a_refusal(self, block: str) -> None:
         status = parse_status(f"NATS/1.0 {block}\r\n\r\n".encode())

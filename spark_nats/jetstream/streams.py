@@ -11,6 +11,7 @@ from spark_nats.errors import JetStreamError, ProtocolError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream, interpreting
 from spark_nats.protocol.api import Api, ErrCode
 from spark_nats.protocol.documents import EPOCH, integer_at, string_at, strings_at, time_at
+from spark_nats.protocol.statuses import NO_RESPONDERS
 
 _SURE = 0.8  # of a stream's duplicate_window
 
@@ -93,13 +94,23 @@ def _stream_info(answer: dict[str, Any], name: str) -> StreamInfo:
 
 
 def stream_info(js: JetStream, name: str) -> StreamInfo:
-    """Return a stream's state.
+    """Return a stream's state, as its leader knows it.
+
+    While a stream has no leader, any server that has a replica answers with what that holds: nothing at all when it has
+    just come back with an empty disk. Such an answer names no leader, and is not believed.
 
     Raises:
         StreamNotFoundError: there is no such stream.
+        JetStreamError: it has no leader at the moment.
         NatsError: the request failed.
     """
-    return _stream_info(js.request(Api.STREAM_INFO, name), name)
+    answer = js.request(Api.STREAM_INFO, name)
+    cluster = answer.get("cluster")
+    if isinstance(cluster, dict) and not cluster.get("leader"):
+        raise JetStreamError(
+            f"stream {name!r} has no leader at the moment", NO_RESPONDERS, ErrCode.CLUSTER_NOT_AVAILABLE
+        )
+    return _stream_info(answer, name)
 
 
 def create_stream(js: JetStream, config: dict[str, Any]) -> StreamInfo:

@@ -6,6 +6,8 @@ import dataclasses
 from typing import Any
 
 from spark_nats.client import Connection, ConnectionOptions, parse_servers
+from spark_nats.client.options import RetryOptions
+from spark_nats.client.retrying import Retries
 from spark_nats.jetstream import Publisher
 from spark_nats.options import connection_options, parse_write
 
@@ -26,3 +28,8 @@ def publisher_for(
     defaults = parse_write({"stream": stream}, streaming=False)
     in_flight = max_in_flight or defaults.max_in_flight
     return Publisher(connection, stream, in_flight, ack_timeout or defaults.ack_timeout, **settling)
+
+
+def patience(timeout: float = 60.0) -> Retries:
+    """Try again for so many seconds, without pauses."""
+    return Retries(RetryOptions(timeout, 0.0, 0.0, None), "the test", known=True, sleep=lambda _: None)

@@ -15,9 +15,9 @@ from dataclasses import replace
 
 from spark_nats.client.connection import Connection, avoid, connect
 from spark_nats.client.options import ConnectionOptions, RetryOptions
-from spark_nats.client.retrying import Result, Retries
+from spark_nats.client.retrying import Result, Retries, may_pass
 from spark_nats.client.servers import Server
-from spark_nats.errors import NatsError
+from spark_nats.errors import NatsConnectionError, NatsError
 
 TASK_ATTEMPTS = 60
 """Most attempts to connect in a row that a task makes, unless it is told how many."""
@@ -124,6 +124,7 @@ class Loan:
 
     Attributes:
         connection: the present one.
+        retries: as given.
 
     Raises:
         NatsError: no connection could be made, and that does not pass.
@@ -131,15 +132,20 @@ class Loan:
 
     def __init__(self, options: ConnectionOptions, retries: Retries, connection: Connection | None = None) -> None:
         self._options = options
-        self._retries = retries
+        self.retries = retries
         self.connection = connection or self._connect()
 
     def renew(self, error: NatsError) -> Connection:
-        """Give the connection up because of an error, wait, and return another one.
+        """Give the connection up because of an error, wait, and return another one, if possible of another server.
+
+        That of a server which is shutting down (lame duck mode) is left without a wait, and that is no failure.
 
         Raises:
             NatsError: the error, or that of the last attempt, when it does not pass or has not passed in time.
         """
+        if self.connection.retiring and may_pass(error):
+            return self.move()
+        avoid(self.connection.server)
         self.connection.close()
         self.retry(error)
         self.connection = self._connect()
@@ -162,7 +168,7 @@ class Loan:
         Raises:
             NatsError: the error, when it does not pass or has not passed in time.
         """
-        self._retries.failed(error)
+        self.retries.failed(error)
 
     def ask(self, question: Callable[[Connection], Result]) -> Result:
         """Return what a question returns, which is asked again, over other connections, while its error may pass.
@@ -181,14 +187,18 @@ class Loan:
 
     def works(self) -> None:
         """Note that the connection has brought what was asked for."""
-        self._retries.succeeded()
+        self.retries.succeeded()
 
     def _connect(self) -> Connection:
         while True:
             try:
-                return _pool.take(self._options) or connect(self._options)
+                connection = _pool.take(self._options) or connect(self._options)
+                if connection.retiring:
+                    connection.close()
+                    raise NatsConnectionError(f"{connection.server} is shutting down (lame duck mode)")
+                return connection
             except NatsError as error:
-                self._retries.failed(error)
+                self.retries.failed(error)
 
 
 @contextlib.contextmanager

@@ -34,7 +34,7 @@ Result = TypeVar("Result")
 
 LONGEST_WAIT = 10.0
 """Most seconds between two attempts, unless the first wait is longer."""
-_LEADERLESS_WAIT = 0.25  # seconds before a stream without a leader is asked again; doubled too
+_LEADERLESS_WAIT = 1.0  # seconds before a stream without a leader is asked again; doubled too
 _MOST_DOUBLINGS = 16
 
 
@@ -47,14 +47,15 @@ def may_pass(error: NatsError, known: bool = False) -> bool:
     Args:
         error: what has happened.
         known: whether the same has succeeded before: then a JetStream that does not answer is one that is starting,
-            and credentials that are refused once may be known again when the server has found its accounts.
+            one without resources (503) lacks servers that are away, and credentials that are refused once may be known
+            again when the server has found its accounts.
     """
     if isinstance(error, InvalidCredentialsError | PermissionsError):
         return False
     if isinstance(error, AuthorizationError | JetStreamUnavailableError):
         return known
     if isinstance(error, JetStreamError):
-        return error.err_code in NOT_READY or (not error.err_code and error.code == NO_RESPONDERS)
+        return error.err_code in NOT_READY or (error.code == NO_RESPONDERS and (known or not error.err_code))
     if isinstance(error, NatsConnectionError):
         if error.failures:
             return any(not isinstance(failure, NatsError) or may_pass(failure, known) for failure in error.failures)
@@ -83,6 +84,11 @@ class Retries:
         self._waits = 0  # for a connection
         self._leaderless_waits = 0
         self._refusals: set[str] = set()
+
+    @property
+    def timeout(self) -> float:
+        """Seconds for which to go on without success."""
+        return self._options.timeout
 
     def failed(self, error: NatsError) -> None:
         """Wait before the next attempt.

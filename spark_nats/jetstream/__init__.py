@@ -6,6 +6,7 @@
 :mod:`.consumers`      ephemeral consumers within the limits of streams and accounts
 :mod:`.reading`        a range of sequences, as columns
 :mod:`.pulling`        pull requests as the server counts them: arithmetic only
+:mod:`.doubts`         losses that may be none
 :mod:`.searching`      whether the server or this side looks for what matches a filter
 :mod:`.publishing`     columns published with acknowledgements
 :mod:`.stored`         which message ids a stream holds

@@ -137,8 +137,14 @@ def _allowed_threshold(js: JetStream, stream: str) -> int | None:
 
 
 def delete_consumer(js: JetStream, stream: str, name: str) -> None:
-    """Delete a consumer."""
-    js.request(Api.CONSUMER_DELETE, stream, name)
+    """Have a consumer deleted, without waiting for it.
+
+    Should the server not do it, it does so after :data:`INACTIVE_THRESHOLD`.
+
+    Raises:
+        NatsError: the connection failed.
+    """
+    js.connection.publish(f"{js.prefix}.{Api.CONSUMER_DELETE.about(stream, name)}", b"")
 
 
 def try_to_read(js: JetStream, stream: str, start: int) -> None:
@@ -164,3 +170,4 @@ def try_to_read(js: JetStream, stream: str, start: int) -> None:
         raise
     js.connection.request(f"{js.prefix}.{Api.CONSUMER_NEXT.about(stream, name)}", b'{"batch":1,"no_wait":true}')
     delete_consumer(js, stream, name)
+    js.connection.flush()  # behind it the server has said what it refuses

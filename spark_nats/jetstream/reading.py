@@ -6,13 +6,15 @@ deliveries, so a missing one is noticed: then, and when it falls silent, a new c
 that arrived. Nothing is acknowledged and nothing is left behind: a range can be read again any number of times.
 
 What a consumer says of the end is not believed, because its one replica may lag behind: a range ends with its last
-message, or when the stream's leader says that nothing more of it exists. Where deliveries skip sequences, the stream's
-first sequence decides: behind it messages were deleted one by one, which is not a data loss; before it the stream's
-limits, or a purge, have passed the reader, and that is reported.
+message, or when the stream's leader says that nothing more of it exists; and a leader that knows less than the range
+was planned from has to say so for a while (:mod:`.doubts`). Where deliveries skip sequences, the stream's first
+sequence decides: behind it messages were deleted one by one, which is not a data loss; before it the stream's limits,
+or a purge, have passed the reader, and that is reported.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections import deque
@@ -21,10 +23,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from spark_nats.client.options import RetryOptions
+from spark_nats.client.retrying import Retries
 from spark_nats.client.subscriptions import Subscription
 from spark_nats.errors import (
     DataLossError,
     JetStreamError,
+    NatsConnectionError,
     NatsError,
     NatsTimeoutError,
     PermissionsError,
@@ -33,6 +38,7 @@ from spark_nats.errors import (
 )
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consumers import create_consumer, delete_consumer
+from spark_nats.jetstream.doubts import Doubts
 from spark_nats.jetstream.pulling import PullRequests, sizes_of
 from spark_nats.jetstream.searching import Search
 from spark_nats.jetstream.streams import StreamInfo, next_sequence, stream_info
@@ -70,8 +76,6 @@ PULL_EXPIRES = 30.0
 PATIENCE = 0.5
 """Seconds without a message after which the stream is looked at, and the server is asked again, in case it takes a
 request for fulfilled."""
-STALL_LIMIT = 60.0
-"""Seconds without a message, though some exist, after which reading is given up."""
 SLOW = 2.0
 """Seconds for which a batch of rows may be taken before nothing more is left in flight meanwhile: a server closes a
 connection that does not take its bytes for ten."""
@@ -79,7 +83,8 @@ CALM = 30.0
 """Seconds without such a slow batch after which the server works ahead again."""
 _CALM_EXPIRES = 1.0  # seconds that a pull request lives while rows are taken slowly
 _JUDGE_INTERVAL = 0.1  # seconds between two looks at the stream where skipped sequences are normal
-_LONGEST_PAUSE = 1.0  # seconds before the next consumer is tried
+_LAST_WORD = 1.0  # seconds for a server to say that a consumer may not be deleted
+_ONCE = RetryOptions(timeout=0.0, wait=0.0, jitter=0.0, attempts=None)
 _LARGEST_PULL_BYTES = 128 << 20
 _MOST_GAPS_SHOWN = 5
 
@@ -104,7 +109,9 @@ def fail_on_loss(what: str) -> None:
     raise DataLossError(what)
 
 
-def read_range(js: JetStream, stream: str, start: int, end: int, filters: Sequence[str] = ()) -> Iterator[Delivered]:
+def read_range(
+    js: JetStream, stream: str, start: int, end: int, filters: Sequence[str] = (), *, retries: Retries | None = None
+) -> Iterator[Delivered]:
     """Read the messages with ``start <= sequence < end`` that there are, each exactly once and in order.
 
     Args:
@@ -113,22 +120,23 @@ def read_range(js: JetStream, stream: str, start: int, end: int, filters: Sequen
         start: first sequence.
         end: sequence before which to stop; must not lie beyond the stream's next sequence.
         filters: only subjects that match one of these; all when empty.
+        retries: as for :class:`RangeReader`.
 
     Raises:
         StreamNotFoundError: there is no such stream.
         DataLossError: messages of the range were removed by the stream's limits while it was read.
-        JetStreamError: the server refuses the consumer.
-        NatsTimeoutError: the server stopped delivering.
+        JetStreamError: the server refuses the consumer, or has stopped delivering.
         NatsError: the connection failed.
     """
-    return RangeReader(stream, start, end, filters, head_may_go=True).read(js)
+    return RangeReader(stream, start, end, filters, head_may_go=True, retries=retries).read(js)
 
 
 class RangeReader:
     """Reads the messages with ``start <= sequence < end``, each exactly once and in order.
 
-    It keeps its position: when a connection is lost, :meth:`read` goes on over another one behind the last message
-    that it has handed on.
+    A consumer that leaves something out, falls silent or is gone is followed by another one behind the last message
+    that was handed on (ADR-17): at once where there was progress, or the first time that there was none, else in the
+    rhythm of ``retries``, as one that cannot be made. When a connection is lost, :meth:`read` goes on over another one.
 
     Args:
         stream: which stream.
@@ -141,6 +149,7 @@ class RangeReader:
         head_may_go: whether messages that are removed before the first one was delivered are not a data loss, because
             the range begins with whatever there is.
         lost: called with a sentence about messages of the range that are gone; when it returns, reading goes on.
+        retries: how long to go on without progress; what does not work at once is an error when None.
 
     Attributes:
         position: everything before it has been handed on, or does not exist.
@@ -157,6 +166,7 @@ class RangeReader:
         created: str | None = None,
         head_may_go: bool = False,
         lost: Callable[[str], None] = fail_on_loss,
+        retries: Retries | None = None,
     ) -> None:
         self.position = start
         self._stream = stream
@@ -168,6 +178,9 @@ class RangeReader:
         self._created = created
         self._head_may_go = head_may_go
         self._lost = lost
+        self._retries = retries or Retries(_ONCE, f"reading {stream}", known=False)
+        self._doubts = Doubts(self._retries.timeout)
+        self._fruitless = 0  # consumers in a row that have brought nothing
         self._gaps: list[tuple[Positions, Positions]] = []  # skipped sequences that were not judged yet
         self._judged = 0.0
         self._calm_until = 0.0
@@ -178,73 +191,93 @@ class RangeReader:
 
         Raises:
             StreamNotFoundError: there is no such stream, and it is not known that there was.
-            JetStreamError: the server refuses the consumer.
-            NatsTimeoutError: the server stopped delivering.
-            NatsError: the connection failed.
+            JetStreamError: the server refuses the consumer, or has stopped delivering, and that does not pass or has
+                not passed in time.
+            NatsTimeoutError: the server does not answer at all.
+            NatsConnectionError: the connection was lost, or its server is shutting down.
+            NatsError: the server has reported an error.
         """
-        progress = time.monotonic()
-        pause = 0.0
         while self.position < self._end:
+            if self._leaves(js):
+                raise NatsConnectionError(f"{js.connection.server} is shutting down (lame duck mode)")
             consumer: _Consumer | None = None
             before = self.position
+            trouble: _Restart | NatsTimeoutError | JetStreamError | None = None
             try:
                 consumer = self._open(js)
-                if consumer is None:
-                    return
-                for delivered in self._deliveries(consumer):
-                    handed = time.monotonic()
-                    yield delivered
-                    progress = time.monotonic()  # from now: whoever takes the rows may take long
-                    if progress - handed > SLOW:
-                        self._calm_until = progress + CALM
-                if self._ended(js):
-                    return
-                raise _Restart("its replica has no more messages, but the stream's leader has")
-            except (_Restart, NatsTimeoutError, JetStreamError) as reason:
-                if isinstance(reason, JetStreamError) and not self._may_pass(reason):
-                    raise
-                # Whoever takes rows slowly finds its consumer deleted, which is normal.
-                logger.info(
-                    "stream %s: a consumer is given up (%s); another one goes on at sequence %d",
-                    self._stream,
-                    reason,
-                    self.position,
-                )
-                if time.monotonic() - progress > STALL_LIMIT:
-                    raise NatsTimeoutError(
-                        f"stream {self._stream!r} stopped delivering at sequence {self.position}, before {self._end}: "
-                        f"{reason}"
-                    ) from None
+                if consumer is not None:
+                    for delivered in self._deliveries(consumer):
+                        self._retries.succeeded()
+                        handed = time.monotonic()
+                        yield delivered
+                        now = time.monotonic()
+                        if now - handed > SLOW:
+                            self._calm_until = now + CALM
+                    if not (self._leaves(js) or self._ended(js)):
+                        raise _Restart("its replica has no more messages, but the stream's leader has")
+            except (_Restart, NatsTimeoutError, JetStreamError) as error:
+                trouble = error
             finally:
                 if consumer is not None:
                     consumer.close()
-            if self.position > before:
-                progress, pause = time.monotonic(), 0.0
-            else:
-                time.sleep(pause)
-                pause = min(max(0.05, 2 * pause), _LONGEST_PAUSE)
+            if trouble is not None:
+                self._recover(js, trouble, self.position > before)
+        self._retries.succeeded()
+        with contextlib.suppress(NatsConnectionError, NatsTimeoutError):  # of no more concern
+            js.connection.flush(_LAST_WORD)
 
-    def _may_pass(self, error: JetStreamError) -> bool:
-        """Tell whether another consumer may have more luck; or, where the stream is gone, reports that as a loss."""
-        return error.code == NO_RESPONDERS or (isinstance(error, StreamNotFoundError) and self._created is not None)
+    def _leaves(self, js: JetStream) -> bool:
+        """Tell whether the rest has to be read elsewhere, because the server is shutting down (lame duck mode)."""
+        return js.connection.retiring and self.position < self._end
+
+    def _recover(self, js: JetStream, trouble: _Restart | NatsTimeoutError | JetStreamError, progress: bool) -> None:
+        """Get ready for another consumer: wait, where the last ones have brought nothing.
+
+        Raises:
+            NatsError: it does not pass, or has not passed in time.
+        """
+        if isinstance(trouble, NatsTimeoutError):
+            if js.connection.closed:
+                raise trouble
+            js.connection.flush()  # a server that does not answer this either is left
+        # Whoever takes rows slowly finds its consumer deleted, which is normal.
+        logger.info(
+            "stream %s: a consumer is given up (%s); another one goes on at sequence %d",
+            self._stream,
+            trouble,
+            self.position,
+        )
+        if progress:
+            self._retries.succeeded()
+        self._fruitless = 0 if progress else self._fruitless + 1
+        if isinstance(trouble, JetStreamError) and not (isinstance(trouble, StreamNotFoundError) and self._created):
+            self._retries.failed(trouble)
+        elif self._fruitless > 1:
+            self._retries.failed(
+                JetStreamError(
+                    f"stream {self._stream!r} stopped delivering at sequence {self.position}, before {self._end}: "
+                    f"{trouble}",
+                    NO_RESPONDERS,
+                )
+            )
 
     def _open(self, js: JetStream) -> _Consumer | None:
         """Make a consumer that belongs to the stream that was planned; None when there is nothing left to read."""
         try:
             filters = self._filters if self._search.by_server else ()
             made = create_consumer(js, self._stream, self.position, filters, headers_only=self._headers_only)
-            info = stream_info(js, self._stream)  # after it: so the consumer is known to be this stream's
         except StreamNotFoundError:
             if self._created is None:
                 raise
+            self._doubts.confirm(js, self._stream, f"the stream {self._stream!r} does not exist")
             self._lose_the_rest("was deleted")
             return None
         consumer = _Consumer(js, self._stream, made.name, made.max_batch)
         try:
-            if self._created is None:
-                self._created = info.created
+            info = self._state(js)  # after it: so the consumer is known to be this stream's
             if info.created != self._created:
                 self._lose_the_rest(f"was deleted and made again at {info.created}")
+            if self.position >= self._end:
                 consumer.close()
                 return None
             if made.begins < self.position:
@@ -284,6 +317,8 @@ class RangeReader:
         first = self.position
         while self.position < self._end and not consumer.exhausted:
             self._ask(consumer)
+            if self._leaves(consumer.js) and not len(consumer.requests):
+                break
             arrived = connection.next(consumer.inbox, PATIENCE)
             now = time.monotonic()
             if arrived is None:
@@ -322,7 +357,12 @@ class RangeReader:
             yield held.popleft()[1]
 
     def _ask(self, consumer: _Consumer) -> None:
-        """Keep one pull request working while another one waits behind it; while rows are taken slowly, just one."""
+        """Keep one pull request working while another one waits behind it; while rows are taken slowly, just one.
+
+        Of a server that is shutting down nothing more is asked for.
+        """
+        if self._leaves(consumer.js):
+            return
         calm = time.monotonic() < self._calm_until
         while len(consumer.requests) < (1 if calm else 2):
             wanted = min(PULL_MESSAGES, consumer.max_batch)
@@ -420,7 +460,7 @@ class RangeReader:
         left_out = bool(self._filters) and self._search.by_server
         if left_out and time.monotonic() - self._judged < _JUDGE_INTERVAL:
             return
-        info = stream_info(js, self._stream)
+        info = self._state(js)
         if not left_out and not info.deleted and self._gaps[-1][1][-1] > info.first_sequence:
             self._gaps.pop()
             raise _Restart("its replica lacks what the stream's leader has")
@@ -428,11 +468,30 @@ class RangeReader:
 
     def _nothing_left(self, js: JetStream, silence: float) -> bool:
         """Look at the stream when nothing arrives: what was to come may have been removed."""
-        if stream_info(js, self._stream).first_sequence > self.position:
+        if self._state(js).first_sequence > self.position:
             raise _Restart("the stream's limits, or a purge, have removed what it was to deliver")
-        if silence > STALL_LIMIT:
-            raise _Restart(f"nothing but heartbeats for {STALL_LIMIT:g} s")
-        return silence > HEARTBEAT and self._next(js, self._end, self._filters) is None
+        if silence < HEARTBEAT:
+            return False
+        left = self._next(js, self._end, self._filters) is not None
+        if left and silence > 2 * HEARTBEAT:
+            raise _Restart(f"nothing but heartbeats for {silence:.0f} s, but the stream's leader has messages")
+        return not left
+
+    def _state(self, js: JetStream) -> StreamInfo:
+        """Return the stream's state; the range is cut off where its end does not exist any more."""
+        info = stream_info(js, self._stream)
+        self._created = self._created or info.created
+        end = info.last_sequence + 1
+        if info.created == self._created and end < self._end:
+            what = f"stream {self._stream!r} ends at sequence {info.last_sequence}"
+            self._doubts.confirm(js, self._stream, f"{what}, before {self._end - 1}")
+            gone, self._end = self._end, max(end, self.position)
+            self._lost(
+                f"{what}; {_listed(np.array([self._end]), np.array([gone]))}, which were about to be read, do not "
+                "exist (was it restored from an old backup?)"
+            )
+        self._doubts.settle(self._stream)
+        return info
 
     def _next(self, js: JetStream, end: int, filters: Sequence[str]) -> int | None:
         """Ask the stream's leader for the next message before ``end``; None when there is none."""
@@ -443,9 +502,10 @@ class RangeReader:
         """Tell whether the range is read; if not, move to the next message that exists."""
         if self.position < self._end:
             following = self._next(js, self._end, self._filters)
-            self._skip(self._end if following is None else following, stream_info(js, self._stream))
+            info = self._state(js)
+            self._skip(self._end if following is None else following, info)
         elif self._gaps:
-            self._judge(stream_info(js, self._stream))
+            self._judge(self._state(js))
         return self.position >= self._end
 
     def _skip(self, to: int, info: StreamInfo) -> None:
@@ -506,10 +566,10 @@ class _Consumer:
         self.requests.add(messages, max_bytes)
 
     def close(self) -> None:
-        """Delete the consumer. Should that fail, the server does it after its inactivity threshold.
+        """Have the consumer deleted, without waiting for it.
 
         Raises:
-            PermissionsError: the user may not.
+            PermissionsError: the server has refused something.
         """
         if self.js.connection.closed:
             return

@@ -207,3 +207,12 @@ def sentence_of(action: Callable[[], object]) -> str:
     with pytest.raises(NatsError) as raised:
         action()
     return f"{type(raised.value).__name__}: {raised.value}"
+
+
+def created(client: NatsPy, stream: str, **config: Any) -> bool:
+    """Make a stream; False while the cluster has no leader yet."""
+    try:
+        client.create_stream(stream, **config)
+    except Exception:
+        return False
+    return True

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import logging
 import pickle
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
+from spark_nats.client import retrying
+from spark_nats.jetstream import doubts
+from tests.integration.forwarding import ForwardedApi
 from tests.integration.support import (
     Query,
     batch_reader,
+    created,
     error_of,
     finish,
     nats,
@@ -24,7 +28,7 @@ from tests.integration.support import (
     stream_reader,
 )
 from tests.nats_py import NatsPy, wait_until
-from tests.servers import Server
+from tests.servers import Cluster, Server
 
 GO_ON = "; set the option 'failOnDataLoss' to false to go on with what there is"
 
@@ -296,6 +300,135 @@ def test_what_goes_between_plan_and_read_fails_the_task(
     assert frame.count() == 10  # a DataFrame is planned once, whenever it is read again
     nats_py.purge_stream(unique, seq=7)
     assert f"stream '{unique}' now begins at sequence 7; sequences " in error_of(frame.collect)
+
+
+# What a server of a cluster says that is not up to date
+
+
+Answer = dict[str, Any]
+
+
+def ends_early(answer: Answer) -> Answer:
+    """As a leader says that was stopped while another one took its place."""
+    return {**answer, "state": {**answer["state"], "last_seq": 4, "messages": 4}}
+
+
+def not_there(_: Answer) -> Answer:
+    return {"error": {"code": 404, "err_code": 10059, "description": "stream not found"}}
+
+
+def empty_without_leader(answer: Answer) -> Answer:
+    """As a follower says that has come back with an empty disk, while there is no leader."""
+    cluster = {name: value for name, value in answer["cluster"].items() if name != "leader"}
+    return {**answer, "cluster": cluster, "state": {**answer["state"], "first_seq": 0, "last_seq": 0, "messages": 0}}
+
+
+def for_a_moment(said: Callable[[Answer], Answer]) -> Callable[[Answer], Answer]:
+    left = [3]
+
+    def change(answer: Answer) -> Answer:
+        left[0] -= 1
+        return said(answer) if left[0] >= 0 else answer
+
+    return change
+
+
+class ClusteredStream:
+    """A stream of ten messages in a cluster, of which it can be said what is not so."""
+
+    def __init__(self, cluster: Cluster, client: NatsPy, api: ForwardedApi, name: str) -> None:
+        self.name = name
+        self.client = client
+        self.api = api
+        self._urls = cluster.urls
+        wait_until(lambda: created(client, name), timeout=60)
+        publish(client, name, 10)
+
+    def options(self, **options: Any) -> dict[str, Any]:
+        return {"server": self._urls, "stream": self.name, "apiPrefix": ForwardedApi.PREFIX, **options}
+
+
+@pytest.fixture
+def clustered(cluster: Cluster, unique: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[ClusteredStream]:
+    monkeypatch.setattr(retrying, "_LEADERLESS_WAIT", 0.05)
+    with NatsPy(cluster.servers[0].url) as client, ForwardedApi(client).serving() as api:
+        yield ClusteredStream(cluster, client, api, unique)
+
+
+@pytest.mark.parametrize("said", [ends_early, not_there, empty_without_leader])
+def test_what_is_said_for_a_moment_ends_no_query(
+    clustered: ClusteredStream, said: Callable[[Answer], Answer], caplog: pytest.LogCaptureFixture
+) -> None:
+    query = Query(stream_reader(**clustered.options(startingOffsets="earliest")))
+    assert len(query.micro_batch()) == 10
+    publish(clustered.client, clustered.name, 1)
+    clustered.api.answers["STREAM.INFO"] = for_a_moment(said)
+    with caplog.at_level(logging.WARNING):
+        assert sequences(query.micro_batch()) == [11]
+    assert caplog.text.count("trying again") == caplog.text.count("goes on after") == 1
+
+
+@pytest.mark.parametrize(
+    ("operation", "said"),
+    [
+        ("STREAM.INFO", ends_early),
+        ("STREAM.INFO", not_there),
+        ("STREAM.INFO", empty_without_leader),
+        ("CONSUMER.CREATE", not_there),
+    ],
+)
+def test_what_is_said_for_a_moment_fails_no_task(
+    clustered: ClusteredStream, operation: str, said: Callable[[Answer], Answer]
+) -> None:
+    reader = batch_reader(**clustered.options())
+    partitions = reader.partitions()
+    clustered.api.answers[operation] = for_a_moment(said)
+    assert sequences(read_partitions(pickle.dumps(reader), partitions)) == list(range(1, 11))
+
+
+@pytest.mark.parametrize(
+    ("said", "to_query", "to_task"),
+    [
+        (
+            ends_early,
+            "ends at sequence 4, but the query is to go on at 11; the sequences in between do not exist",
+            "ends at sequence 4; sequences 5 to 10, which were about to be read, do not exist",
+        ),
+        (
+            not_there,
+            "does not exist any more: whatever it held from sequence 11 on is gone",
+            "was deleted; sequences 1 to 10, which were about to be read, are gone",
+        ),
+    ],
+)
+def test_what_is_said_for_long_is_believed(
+    clustered: ClusteredStream,
+    monkeypatch: pytest.MonkeyPatch,
+    said: Callable[[Answer], Answer],
+    to_query: str,
+    to_task: str,
+) -> None:
+    monkeypatch.setattr(doubts, "CONFIRMATION", 0.5)
+    batch = batch_reader(**clustered.options())
+    partitions = batch.partitions()
+    query = Query(stream_reader(**clustered.options(startingOffsets="earliest")))
+    assert len(query.micro_batch()) == 10
+    clustered.api.answers["STREAM.INFO"] = said
+    if said is not_there:
+        clustered.api.answers["CONSUMER.CREATE"] = said
+    assert to_query in sentence_of(query.micro_batch)
+    assert to_task in sentence_of(lambda: read_partitions(pickle.dumps(batch), partitions))
+    tolerant = batch_reader(**clustered.options(failOnDataLoss=False))
+    assert sequences(read_partitions(pickle.dumps(tolerant), partitions)) == (
+        [1, 2, 3, 4] if said is ends_early else []
+    )
+
+
+def test_without_patience_what_is_said_is_believed_at_once(clustered: ClusteredStream) -> None:
+    query = Query(stream_reader(**clustered.options(startingOffsets="earliest", retryTimeout="0s")))
+    assert len(query.micro_batch()) == 10
+    clustered.api.answers["STREAM.INFO"] = for_a_moment(ends_early)
+    assert "ends at sequence 4, but the query is to go on at 11" in sentence_of(query.micro_batch)
 
 
 # The warning is in the log of a Python process of Spark's, so here the readers run in this one.

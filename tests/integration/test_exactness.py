@@ -3,7 +3,6 @@ while a task reads, streams that are made again, rows that are taken slowly, lim
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
@@ -17,11 +16,12 @@ import pytest
 from pyspark.sql.datasource import DataSourceReader
 
 from spark_nats.client import connect
-from spark_nats.errors import DataLossError, JetStreamError, NatsConnectionError, NatsTimeoutError, OptionError
+from spark_nats.errors import DataLossError, JetStreamError, OptionError
 from spark_nats.jetstream import JetStream, consumers, read_range, reading, searching
 from spark_nats.protocol.api import Api
-from tests.connections import options_for, publisher_for
-from tests.integration.support import batch_reader, stream_reader
+from tests.connections import options_for, patience, publisher_for
+from tests.integration.forwarding import ForwardedApi
+from tests.integration.support import batch_reader, created, stream_reader
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Cluster, Server, ServerFactory
 
@@ -41,53 +41,6 @@ def js(nats_server: Server) -> Iterator[JetStream]:
 
 
 # A replica that lags
-
-
-class ForwardedApi:
-    """The JetStream API under another prefix, so that a test can change what it is asked and what it answers.
-
-    `requests` and `answers` are functions by operation, such as `CONSUMER.CREATE`: they get the real one and return
-    another.
-    """
-
-    PREFIX = "CHANGED.API"
-
-    def __init__(self, client: NatsPy) -> None:
-        self._client = client
-        self.asked: list[str] = []
-        self.requests: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {}
-        self.answers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {}
-
-    @contextmanager
-    def serving(self) -> Iterator[ForwardedApi]:
-        nats = self._client.nats
-
-        async def forward(message: Any) -> None:
-            operation = message.subject.removeprefix(f"{self.PREFIX}.")
-            self.asked.append(operation)
-            if operation.startswith("CONSUMER.MSG.NEXT."):
-                await nats.publish(f"$JS.API.{operation}", message.data, reply=message.reply)
-                return
-            request = self._changed(self.requests, operation, message.data)
-            answer = await nats.request(f"$JS.API.{operation}", request, timeout=10)
-            await message.respond(self._changed(self.answers, operation, answer.data))
-
-        subscription = self._client.run(nats.subscribe(f"{self.PREFIX}.>", cb=forward))
-        self._client.run(nats.flush())
-        yield self
-        self._client.run(subscription.unsubscribe())
-
-    @staticmethod
-    def _changed(
-        changes: dict[str, Callable[[dict[str, Any]], dict[str, Any]]], operation: str, document: bytes
-    ) -> bytes:
-        for name, change in changes.items():
-            if operation.startswith(f"{name}."):
-                return json.dumps(change(json.loads(document))).encode()
-        return document
-
-    def count(self, operation: str) -> int:
-        return sum(asked.startswith(f"{operation}.") for asked in self.asked)
 
 
 @pytest.fixture
@@ -115,21 +68,21 @@ def test_a_consumer_that_knows_of_nothing_does_not_end_a_range(
     nats_py.publish_acked((f"{unique}.{i % 3}", b"") for i in range(1, 301))
     api.answers["CONSUMER.CREATE"] = empty_at_first(3)
     subjects = [f"{unique}.{name}" for name in filters]
-    read = read_range(JetStream(js.connection, ForwardedApi.PREFIX), unique, 1, 301, subjects)
+    read = read_range(JetStream(js.connection, ForwardedApi.PREFIX), unique, 1, 301, subjects, retries=patience())
     found = [sequence for _, deliveries in read for sequence in deliveries.stream_sequences().tolist()]
     assert found == [i for i in range(1, 301) if not filters or str(i % 3) in filters]
     assert api.count("CONSUMER.CREATE") == 4
 
 
 def test_a_replica_that_never_catches_up_is_given_up_with_a_sentence(
-    js: JetStream, nats_py: NatsPy, unique: str, api: ForwardedApi, monkeypatch: pytest.MonkeyPatch
+    js: JetStream, nats_py: NatsPy, unique: str, api: ForwardedApi
 ) -> None:
-    monkeypatch.setattr(reading, "STALL_LIMIT", 0.5)
     nats_py.create_stream(unique)
     publish(nats_py, unique, 3)
     api.answers["CONSUMER.CREATE"] = empty_at_first(10_000)
-    with pytest.raises(NatsTimeoutError, match="stopped delivering at sequence 1, before 4: its replica has no more"):
-        list(read_range(JetStream(js.connection, ForwardedApi.PREFIX), unique, 1, 4))
+    sentence = "stopped delivering at sequence 1, before 4: its replica has no more .*; tried for 0.5 s"
+    with pytest.raises(JetStreamError, match=sentence):
+        list(read_range(JetStream(js.connection, ForwardedApi.PREFIX), unique, 1, 4, retries=patience(0.5)))
 
 
 def test_a_consumer_that_begins_too_early_or_too_late_is_not_used(
@@ -143,7 +96,7 @@ def test_a_consumer_that_begins_too_early_or_too_late_is_not_used(
         return {**answer, "delivered": {"consumer_seq": 0, "stream_seq": next(begins)}}
 
     api.answers["CONSUMER.CREATE"] = elsewhere
-    read = read_range(JetStream(js.connection, ForwardedApi.PREFIX), unique, 10, 31)
+    read = read_range(JetStream(js.connection, ForwardedApi.PREFIX), unique, 10, 31, retries=patience())
     assert [s for _, deliveries in read for s in deliveries.stream_sequences().tolist()] == list(range(10, 31))
 
 
@@ -221,15 +174,6 @@ def test_every_read_is_whole_while_followers_restart_with_and_without_their_stor
     assert len(restarts) > 3
 
 
-def created(client: NatsPy, stream: str, **config: Any) -> bool:
-    """Make a stream; False while the cluster has no leader yet."""
-    try:
-        client.create_stream(stream, **config)
-    except Exception:
-        return False
-    return True
-
-
 # Limits that remove while a task reads
 
 
@@ -283,9 +227,8 @@ def test_without_fail_on_data_loss_rows_and_losses_together_are_the_range(
 
 @pytest.mark.usefixtures("small_requests")
 def test_messages_that_grow_too_old_while_a_task_reads_are_named_and_not_waited_for(
-    nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
+    nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
-    monkeypatch.setattr(reading, "STALL_LIMIT", 3600.0)  # waiting for them would end with the test's own timeout
     nats_py.create_stream(unique, max_age=2_000_000_000)
     publish(nats_py, unique, 1000)
 
@@ -480,21 +423,7 @@ def test_a_task_whose_rows_are_taken_slowly_comes_to_its_end(
             if len(found) < 800:
                 time.sleep(0.6)  # what is done with the rows
     assert found == list(range(1, 2001))
-    assert caplog.text.count("over another connection") == 1  # from then on nothing is in flight meanwhile
-
-
-def test_a_connection_that_is_lost_before_it_has_brought_a_row_is_an_error(
-    server_factory: ServerFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server = server_factory()
-    with NatsPy(server.url) as client:
-        client.create_stream("S")
-        publish(client, "S", 10)
-    reader = batch_reader(server, stream="S")
-    (partition,) = reader.partitions()
-    server.kill()
-    with pytest.raises(NatsConnectionError, match="no NATS server could be reached"):
-        rows(reader.read(partition))
+    assert caplog.text.count("goes on after") == 1  # from then on nothing is in flight meanwhile
 
 
 # Limits of streams and accounts

@@ -88,7 +88,10 @@ class TestPullEvent:
             (f"408 Interest Expired\r\n{PENDING}", RequestEnded(70, too_large=False)),
             ("408 Request Timeout\r\n", RequestEnded(None, too_large=False)),
             (f"409 Message Size Exceeds MaxBytes\r\n{PENDING}", RequestEnded(70, too_large=True)),
-            ("409 Batch Completed\r\nNats-Pending-Messages: 3\r\nNats-Pending-Bytes: 0\r\n", RequestEnded(0, too_large=False)),
+            (
+                "409 Batch Completed\r\nNats-Pending-Messages: 3\r\nNats-Pending-Bytes: 0\r\n",
+                RequestEnded(0, too_large=False),
+            ),
             (f"423 Nats-Wrong-Pin-Id\r\n{PENDING}", RequestEnded(70, too_large=False)),
             ("423 Nats-Pin-Id mismatch\r\n", RequestEnded(None, too_large=False)),
             ("409 Leadership Change\r\n", RequestsForgotten()),

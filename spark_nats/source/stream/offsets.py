@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from spark_nats.errors import NatsError, OptionError, StreamNotFoundError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.doubts import Doubts
 from spark_nats.jetstream.streams import (
     StreamInfo,
     create_stream,
@@ -129,11 +130,13 @@ class OffsetReader:
     Args:
         js: the JetStream API.
         options: what is read.
+        doubts: what earlier calls were told to be gone.
     """
 
-    def __init__(self, js: JetStream, options: ReadOptions) -> None:
+    def __init__(self, js: JetStream, options: ReadOptions, doubts: Doubts) -> None:
         self._js = js
         self._options = options
+        self._doubts = doubts
         self._infos: dict[str, StreamInfo] = {}
 
     def _info(self, name: str) -> StreamInfo:
@@ -162,6 +165,8 @@ class OffsetReader:
         except StreamNotFoundError:
             if begin is None and self._options.fail_on_data_loss:
                 raise
+        if begin is not None:
+            self._doubts.confirm(self._js, name, f"the stream {name!r} does not exist any more")
         where = f" from sequence {begin.next} on" if begin else ""
         self._lost(f"the stream {name!r} does not exist any more: whatever it held{where} is gone")
         return None
@@ -237,9 +242,12 @@ class OffsetReader:
             first = info.first_sequence
             return StreamOffset(info.created, max(first, self._last(info, first) + 1), first, first)
         if begin.next > info.last_sequence + 1:
+            what = f"stream {info.name!r} ends at sequence {info.last_sequence}, before {begin.next - 1}"
+            self._doubts.confirm(self._js, info.name, what)
             self._lost_the_end(info, begin.next)
             end = info.last_sequence + 1
             return StreamOffset(info.created, end, end, end)
+        self._doubts.settle(info.name)
         first = begin.next
         if searched is not None and searched.created == info.created:
             first = max(first, searched.next)

@@ -20,8 +20,9 @@ from pyspark.sql.types import StructType
 
 from spark_nats.client.pool import borrow, lend
 from spark_nats.client.retrying import Result, retrying
-from spark_nats.errors import NatsError
+from spark_nats.errors import NatsConnectionError, NatsTimeoutError, ServerError
 from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.doubts import Doubts
 from spark_nats.jetstream.reading import RangeReader
 from spark_nats.options.losses import report_loss
 from spark_nats.options.read import ReadOptions
@@ -40,29 +41,30 @@ def read_partition(options: ReadOptions, schema: StructType, partition: InputPar
     """Read one partition, on an executor.
 
     A connection that is lost is made again, and reading goes on behind the last row: servers restart, and one that
-    sends faster than rows are taken cuts us off, and the task must come to an end all the same.
+    sends faster than rows are taken cuts us off, and the task must come to an end all the same. The range's reader sees
+    to consumers on a connection that works; both wait in one rhythm, for at most ``retryTimeout`` without progress.
     """
     if not isinstance(partition, StreamRange):
         return  # Spark's stand-in for a plan without partitions
     rows = RowBuilder(schema)
-    reader = RangeReader(
-        partition.stream,
-        partition.start,
-        partition.end,
-        partition.filters,
-        created=partition.created,
-        head_may_go=partition.head_may_go,
-        lost=partial(report_loss, fail=options.fail_on_data_loss),
-    )
     what = f"reading {partition.stream}, sequences {partition.start} to {partition.end - 1}"
     with naming_options(), lend(options.connection, options.retries, what) as loan:
+        reader = RangeReader(
+            partition.stream,
+            partition.start,
+            partition.end,
+            partition.filters,
+            created=partition.created,
+            head_may_go=partition.head_may_go,
+            lost=partial(report_loss, fail=options.fail_on_data_loss),
+            retries=loan.retries,
+        )
         while True:
             try:
                 for delivered in reader.read(JetStream(loan.connection, options.api_prefix)):
-                    loan.works()
                     yield rows.build(delivered, partition.stream)
                 return
-            except NatsError as error:
+            except (NatsConnectionError, NatsTimeoutError, ServerError) as error:
                 loan.renew(error)
 
 
@@ -85,7 +87,7 @@ class NatsReader(DataSourceReader):
 
     def _ranges(self) -> list[StreamRange]:
         with borrow(self._options.connection) as connection:
-            streams = OffsetReader(JetStream(connection, self._options.api_prefix), self._options)
+            streams = OffsetReader(JetStream(connection, self._options.api_prefix), self._options, Doubts(0.0))
             return streams.ranges(streams.starting(), streams.ending())
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -108,6 +110,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._seen: tuple[float, dict[str, Any], QueryOffset] | None = None  # when looked, from where, how far
         self._searched: QueryOffset = {}
         self._known = False  # the server has answered this query before
+        self._doubts = Doubts(options.retries.timeout)
 
     @naming_options()
     def initialOffset(self) -> dict[str, Any]:
@@ -172,7 +175,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         def once() -> Result:
             with borrow(self._options.connection) as connection:
-                return ask(OffsetReader(JetStream(connection, self._options.api_prefix), self._options))
+                return ask(OffsetReader(JetStream(connection, self._options.api_prefix), self._options, self._doubts))
 
         what = f"reading {', '.join(self._options.streams)}"
         found = retrying(once, self._options.retries, what, known=self._known)

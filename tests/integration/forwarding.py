@@ -1,0 +1,57 @@
+"""The JetStream API, as a test wants it to answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tests.nats_py import NatsPy
+
+
+class ForwardedApi:
+    """The JetStream API under another prefix, so that a test can change what it is asked and what it answers.
+
+    `requests` and `answers` are functions by operation, such as `CONSUMER.CREATE`: they get the real one and return
+    another.
+    """
+
+    PREFIX = "CHANGED.API"
+
+    def __init__(self, client: NatsPy) -> None:
+        self._client = client
+        self.asked: list[str] = []
+        self.requests: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+        self.answers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+
+    @contextmanager
+    def serving(self) -> Iterator[ForwardedApi]:
+        nats = self._client.nats
+
+        async def forward(message: Any) -> None:
+            operation = message.subject.removeprefix(f"{self.PREFIX}.")
+            self.asked.append(operation)
+            if operation.startswith("CONSUMER.MSG.NEXT."):
+                await nats.publish(f"$JS.API.{operation}", message.data, reply=message.reply)
+                return
+            request = self._changed(self.requests, operation, message.data)
+            answer = await nats.request(f"$JS.API.{operation}", request, timeout=10)
+            await message.respond(self._changed(self.answers, operation, answer.data))
+
+        subscription = self._client.run(nats.subscribe(f"{self.PREFIX}.>", cb=forward))
+        self._client.run(nats.flush())
+        yield self
+        self._client.run(subscription.unsubscribe())
+
+    @staticmethod
+    def _changed(
+        changes: dict[str, Callable[[dict[str, Any]], dict[str, Any]]], operation: str, document: bytes
+    ) -> bytes:
+        for name, change in changes.items():
+            if operation.startswith(f"{name}."):
+                return json.dumps(change(json.loads(document))).encode()
+        return document
+
+    def count(self, operation: str) -> int:
+        return sum(asked.startswith(f"{operation}.") for asked in self.asked)

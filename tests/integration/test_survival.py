@@ -1,0 +1,378 @@
+"""Reading goes on by itself, each row once: connections that are cut, servers that restart, leaders that go."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import select
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pytest
+
+from spark_nats.client import connection, retrying
+from spark_nats.errors import DataLossError, JetStreamUnavailableError, NatsConnectionError
+from spark_nats.jetstream import reading
+from tests.integration.support import batch_reader, created
+from tests.nats_py import NatsPy, wait_until
+from tests.servers import Cluster, Server, ServerFactory
+
+
+def rows(batches: Iterator[pa.RecordBatch]) -> list[int]:
+    return [sequence for batch in batches for sequence in batch.column("sequence").to_pylist()]
+
+
+def publish(client: NatsPy, stream: str, count: int, payload: bytes = b"") -> None:
+    client.publish_acked([(f"{stream}.x", payload)] * count)
+
+
+@pytest.fixture(autouse=True)
+def in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read little at a time, so that faults come between, and learn of silence soon."""
+    monkeypatch.setattr(reading, "PULL_MESSAGES", 100)
+    monkeypatch.setattr(reading, "HEARTBEAT", 0.5)
+    monkeypatch.setattr(retrying, "_LEADERLESS_WAIT", 0.1)
+
+
+@pytest.fixture
+def in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Try the first server first, whatever tests before have found."""
+    monkeypatch.setattr("random.sample", lambda servers, _: list(servers))
+    monkeypatch.setattr(connection, "_unreachable", {})
+
+
+def interrupted(batches: Iterator[pa.RecordBatch], act: Callable[[], object]) -> list[int]:
+    """Read on, and do something after the first rows."""
+    found: list[int] = next(batches).column("sequence").to_pylist()
+    act()
+    return [*found, *rows(batches)]
+
+
+# Connections
+
+
+class CuttingProxy:
+    """Stands before a server and cuts connections: when so many bytes have come from the server, then so many, ..."""
+
+    def __init__(self, server: Server) -> None:
+        address = urlsplit(server.url)
+        self._server = (str(address.hostname), int(address.port or 0))
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"nats://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.cuts: list[int] = []
+        self.passed = 0
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._forward, args=(client,), daemon=True).start()
+
+    def _forward(self, client: socket.socket) -> None:
+        with client, socket.create_connection(self._server) as server, suppress(OSError):
+            while True:
+                for ready in select.select([client, server], [], [])[0]:
+                    limit = self.cuts[0] if self.cuts and ready is server else 65536
+                    data = ready.recv(limit)
+                    if not data:
+                        return
+                    (client if ready is server else server).sendall(data)
+                    if ready is server:
+                        self.passed += len(data)
+                        if self.cuts:
+                            self.cuts[0] -= len(data)
+                            if not self.cuts[0]:
+                                self.cuts.pop(0)
+                                return
+
+
+@pytest.fixture
+def proxy(nats_server: Server) -> Iterator[CuttingProxy]:
+    proxy = CuttingProxy(nats_server)
+    yield proxy
+    proxy.close()
+
+
+@pytest.mark.parametrize("subject", [None, "1"])
+def test_connections_that_are_cut_anywhere_cost_no_row(
+    proxy: CuttingProxy, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch, subject: str | None
+) -> None:
+    monkeypatch.setattr(reading, "PULL_MESSAGES", 20)
+    nats_py.create_stream(unique)
+    nats_py.publish_acked((f"{unique}.{i % 2}", b"x" * (i % 50)) for i in range(1, 201))
+    expected = [i for i in range(1, 201) if not subject or i % 2 == int(subject)]
+    options = {"subject": f"{unique}.{subject}"} if subject else {}
+    reader = batch_reader(proxy.url, stream=unique, reconnectWait="1ms", **options)
+    (partition,) = reader.partitions()
+    before = proxy.passed
+    assert rows(reader.read(partition)) == expected
+    whole = proxy.passed - before
+    chosen = random.Random(whole)
+    for cut in range(1, whole, whole // 60):
+        proxy.cuts = [cut, chosen.randrange(1, whole), chosen.randrange(1, whole)]
+        assert rows(reader.read(partition)) == expected, cut
+
+
+# A server that restarts
+
+
+def test_a_batch_read_goes_on_when_its_only_server_restarts(
+    server_factory: ServerFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = server_factory()
+    with NatsPy(server.url) as client:
+        client.create_stream("S")
+        publish(client, "S", 5000)
+    reader = batch_reader(server, stream="S")
+    (partition,) = reader.partitions()
+
+    def restart() -> None:
+        server.kill()
+        starting.start()
+
+    starting = threading.Timer(1.0, server.start)
+    with caplog.at_level(logging.WARNING):
+        assert interrupted(reader.read(partition), restart) == list(range(1, 5001))
+    starting.join()
+    began, ended = (message for message in caplog.messages if "reading S, sequences 1 to 5000" in message)
+    assert "trying again for up to 300 s" in began
+    assert "goes on after" in ended
+
+
+def test_without_patience_a_task_fails_at_once(server_factory: ServerFactory, caplog: pytest.LogCaptureFixture) -> None:
+    server = server_factory()
+    with NatsPy(server.url) as client:
+        client.create_stream("S")
+        publish(client, "S", 5000)
+    reader = batch_reader(server, stream="S", retryTimeout="0s")
+    (partition,) = reader.partitions()
+    batches = reader.read(partition)
+    next(batches)
+    server.kill()
+    with pytest.raises(NatsConnectionError):
+        rows(batches)
+    with pytest.raises(NatsConnectionError, match="no NATS server could be reached"):
+        rows(reader.read(partition))
+    assert "trying again" not in caplog.text
+
+
+def test_when_all_servers_stay_away_the_task_fails_with_the_last_reason_of_each(server_factory: ServerFactory) -> None:
+    server = server_factory()
+    with NatsPy(server.url) as client:
+        client.create_stream("S")
+        publish(client, "S", 5000)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        other = f"nats://127.0.0.1:{silent.getsockname()[1]}"
+        options = {"retryTimeout": "1s", "reconnectWait": "100ms", "connectTimeout": "200ms"}
+        reader = batch_reader(f"{server.url},{other}", stream="S", **options)
+        (partition,) = reader.partitions()
+        batches = reader.read(partition)
+        next(batches)
+        server.kill()
+        with pytest.raises(NatsConnectionError) as raised:
+            rows(batches)
+    sentence = str(raised.value)
+    assert sentence.startswith("no NATS server could be reached (")
+    assert f"{server.url}: Connection refused" in sentence
+    assert f"{other}: accepted the connection but sent no INFO" in sentence
+    assert sentence.count("; tried for 1 s") == 1
+
+
+def test_jetstream_that_is_not_there_yet_is_waited_for(
+    nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    nats_py.create_stream(unique)
+    publish(nats_py, unique, 100)
+    (partition,) = batch_reader(nats_server, stream=unique).partitions()
+    elsewhere = batch_reader(nats_server, stream=unique, apiPrefix="LATE.API")
+    found: list[int] = []
+    task = threading.Thread(target=lambda: found.extend(rows(elsewhere.read(partition))))
+    with caplog.at_level(logging.WARNING):
+        task.start()
+        wait_until(lambda: "JetStream does not answer on LATE.API" in caplog.text)
+        nats = nats_py.nats
+
+        async def forward(message: object) -> None:
+            subject = message.subject.removeprefix("LATE.API.")  # type: ignore[attr-defined]
+            await nats.publish(f"$JS.API.{subject}", message.data, reply=message.reply)  # type: ignore[attr-defined]
+
+        subscription = nats_py.run(nats.subscribe("LATE.API.>", cb=forward))
+        task.join(30)
+    nats_py.run(subscription.unsubscribe())
+    assert found == list(range(1, 101))
+    assert "goes on after" in caplog.text
+
+
+def test_jetstream_that_does_not_come_back_is_given_up(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique)
+    publish(nats_py, unique, 100)
+    (partition,) = batch_reader(nats_server, stream=unique).partitions()
+    elsewhere = batch_reader(nats_server, stream=unique, apiPrefix="NEVER.API", retryTimeout="300ms")
+    with pytest.raises(JetStreamUnavailableError, match=r"does not answer on NEVER\.API .*; tried for 0\.3 s"):
+        rows(elsewhere.read(partition))
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_what_the_limits_remove_while_a_task_waits_for_its_server_is_named(
+    server_factory: ServerFactory, caplog: pytest.LogCaptureFixture, fail: bool
+) -> None:
+    server = server_factory()
+    with NatsPy(server.url) as client:
+        client.create_stream("S", max_msgs=2000)
+        publish(client, "S", 2000)
+    reader = batch_reader(server, stream="S", failOnDataLoss=fail)
+    (partition,) = reader.partitions()
+
+    def restart() -> None:
+        server.kill()
+        server.start()
+        with NatsPy(server.url) as client:
+            publish(client, "S", 1500)
+
+    batches = reader.read(partition)
+    sentence = r"now begins at sequence 1501; sequences ([0-9]+) to 1500, which were about to be read, are gone"
+    if fail:
+        with pytest.raises(DataLossError, match=sentence):
+            interrupted(batches, restart)
+        return
+    with caplog.at_level(logging.WARNING):
+        found = interrupted(batches, restart)
+    assert found[-500:] == list(range(1501, 2001))
+    assert found[:-500] == list(range(1, len(found) - 499))
+    assert f"sequences {len(found) - 499} to 1500, which were about to be read, are gone" in caplog.text
+
+
+# A cluster
+
+
+class Filled:
+    """A stream with three replicas that holds 3000 messages."""
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self.cluster = cluster
+        self.name = name
+        with NatsPy(cluster.servers[0].url) as client:
+            wait_until(lambda: created(client, name, num_replicas=3), timeout=60)
+            publish(client, name, 3000, b"x" * 100)
+
+    def leader(self) -> Server:
+        with NatsPy(self.cluster.servers[0].url) as client:
+            return self.cluster.of(client.stream_info(self.name)["cluster"]["leader"])
+
+    def consumer_at(self) -> Server:
+        """Where the only consumer is."""
+        with NatsPy(self.cluster.servers[0].url) as client:
+            (name,) = client.consumers(self.name)
+            info = client.api(f"CONSUMER.INFO.{self.name}.{name}")
+            return self.cluster.of(info["cluster"]["leader"])
+
+
+@pytest.fixture
+def filled(cluster: Cluster, unique: str) -> Filled:
+    return Filled(cluster, unique)
+
+
+OPTIONS = {"requestTimeout": "1s", "connectTimeout": "1s", "reconnectWait": "100ms"}
+
+
+@contextmanager
+def _killed(cluster: Cluster, server: Server) -> Iterator[None]:
+    server.kill()  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        server.start()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("whose", [Filled.leader, Filled.consumer_at], ids=["of the stream", "of the consumer"])
+@pytest.mark.parametrize("away", [_killed, Cluster.paused], ids=["killed", "stopped"])
+def test_a_leader_that_goes_while_a_range_is_read_costs_no_row(
+    filled: Filled, whose: Callable[[Filled], Server], away: Callable[[Cluster, Server], object]
+) -> None:
+    reader = batch_reader(filled.cluster.urls, stream=filled.name, **OPTIONS)
+    (partition,) = reader.partitions()
+    batches = reader.read(partition)
+    found: list[int] = next(batches).column("sequence").to_pylist()
+    with away(filled.cluster, whose(filled)):  # type: ignore[attr-defined]
+        found += rows(batches)
+    assert found == list(range(1, 3001))
+
+
+def test_a_server_that_says_nothing_any_more_is_left_for_another(filled: Filled, in_order: None) -> None:
+    silent = next(server for server in filled.cluster.servers if server is not filled.leader())
+    urls = [silent.url, *(server.url for server in filled.cluster.servers if server is not silent)]
+    reader = batch_reader(",".join(urls), stream=filled.name, connectionName="silent", **OPTIONS)
+    (partition,) = reader.partitions()
+    batches = reader.read(partition)
+    found: list[int] = next(batches).column("sequence").to_pylist()
+    with filled.cluster.paused(silent):
+        found += rows(batches)
+    assert found == list(range(1, 3001))
+
+
+def test_a_server_that_shuts_down_slowly_is_left_at_once(
+    filled: Filled, in_order: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = filled.cluster.servers[0]
+    reader = batch_reader(filled.cluster.urls, stream=filled.name, connectionName="lame duck", **OPTIONS)
+    (partition,) = reader.partitions()
+    batches = reader.read(partition)
+    found: list[int] = next(batches).column("sequence").to_pylist()
+    assert server.pid
+    os.kill(server.pid, signal.SIGUSR2)
+    try:
+        with caplog.at_level(logging.WARNING):
+            for batch in batches:
+                found += batch.column("sequence").to_pylist()
+                time.sleep(0 if caplog.messages else 0.1)  # what is done with the rows
+    finally:
+        server.kill()
+        server.start()
+    assert found == list(range(1, 3001))
+    assert f"{server.url} is shutting down" in caplog.text
+    assert "trying again" not in caplog.text
+
+
+def test_leaders_that_step_down_while_a_range_is_read_cost_no_row(filled: Filled) -> None:
+    reader = batch_reader(filled.cluster.urls, stream=filled.name, **OPTIONS)
+    (partition,) = reader.partitions()
+    found: list[int] = []
+    with NatsPy(filled.cluster.servers[0].url) as client:
+        for batch in reader.read(partition):
+            found += batch.column("sequence").to_pylist()
+            if len(found) % 700 < 100:
+                with suppress(Exception):  # while it has none
+                    client.api(f"STREAM.LEADER.STEPDOWN.{filled.name}")
+    assert found == list(range(1, 3001))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_a_rolling_restart_costs_a_task_no_row(filled: Filled, caplog: pytest.LogCaptureFixture) -> None:
+    reader = batch_reader(filled.cluster.urls, stream=filled.name, **OPTIONS)
+    (partition,) = reader.partitions()
+    done = threading.Event()
+
+    def restart_all() -> None:
+        for server in filled.cluster.servers:
+            filled.cluster.restart(server)
+            done.wait(1.0)
+        done.set()
+
+    restarting = threading.Thread(target=restart_all)
+    restarting.start()
+    while not done.is_set():
+        assert rows(reader.read(partition)) == list(range(1, 3001))
+    restarting.join()
+    assert rows(reader.read(partition)) == list(range(1, 3001))

@@ -1,13 +1,14 @@
 """Trying again what a server that is away keeps from succeeding: restarts, elections and torn networks pass.
 
 The rhythm is that of ADR-40: at once when a connection was lost, then after a wait that doubles, with jitter, so that
-the tasks of a query do not come back in step. A stream without a leader is asked again sooner, since an election takes
-a moment and costs nobody a connection.
+the tasks of a query do not come back in step. A server that has too much of us is given time before the first attempt
+too. A stream without a leader is asked again sooner, since an election takes a moment and costs nobody a connection.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import random
 import time
 from collections.abc import Callable
@@ -23,9 +24,11 @@ from spark_nats.errors import (
     NatsError,
     NatsTimeoutError,
     PermissionsError,
+    Remedy,
     ServerError,
 )
 from spark_nats.protocol.api import NOT_READY
+from spark_nats.protocol.control import error_kind
 from spark_nats.protocol.statuses import NO_RESPONDERS
 
 logger = logging.getLogger(__name__)
@@ -33,7 +36,7 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 LONGEST_WAIT = 10.0
-"""Most seconds between two attempts, unless the first wait is longer."""
+"""Most seconds between two attempts, beside jitter, unless the first wait is longer."""
 _LEADERLESS_WAIT = 1.0  # seconds before a stream without a leader is asked again; doubled too
 _MOST_DOUBLINGS = 16
 
@@ -47,8 +50,9 @@ def may_pass(error: NatsError, known: bool = False) -> bool:
     Args:
         error: what has happened.
         known: whether the same has succeeded before: then a JetStream that does not answer is one that is starting,
-            one without resources (503) lacks servers that are away, and credentials that are refused once may be known
-            again when the server has found its accounts.
+            one without resources (503) lacks servers that are away, a server that closes without a word is not one that
+            expects another handshake, and credentials that are refused once may be known again when the server has
+            found its accounts.
     """
     if isinstance(error, InvalidCredentialsError | PermissionsError):
         return False
@@ -59,8 +63,10 @@ def may_pass(error: NatsError, known: bool = False) -> bool:
     if isinstance(error, NatsConnectionError):
         if error.failures:
             return any(not isinstance(failure, NatsError) or may_pass(failure, known) for failure in error.failures)
-        return not error.remedies
-    return isinstance(error, NatsTimeoutError | ServerError)
+        return not error.remedies or (known and error.remedies == (Remedy.TLS_FIRST,))
+    if isinstance(error, ServerError):
+        return error_kind(error.text).passes
+    return isinstance(error, NatsTimeoutError)
 
 
 class Retries:
@@ -81,6 +87,9 @@ class Retries:
         self._known = known
         self._sleep = sleep
         self._began: float | None = None
+        self._resumed = -math.inf  # when it last went on after failures
+        self._at_once = False  # whether the next attempt to connect need not wait
+        self._attempts = 0  # to connect, in a row
         self._waits = 0  # for a connection
         self._leaderless_waits = 0
         self._refusals: set[str] = set()
@@ -97,21 +106,26 @@ class Retries:
             NatsError: the error, when it does not pass, has come from the same server before as a refusal, or has not
                 passed in time.
         """
-        if not may_pass(error, self._known) or str(error) in self._refusals:
+        refusals = _refusals_in(error)
+        if not may_pass(error, self._known) or refusals & self._refusals:
             raise error
-        if isinstance(error, AuthorizationError):
-            self._refusals.add(str(error))  # which names the server
+        self._refusals |= refusals
         now = time.monotonic()
         if self._began is None:
             if not self._options.timeout:
                 raise error
             self._began = now
-            logger.warning("%s: %s; trying again for up to %g s", self._what, error, self._options.timeout)
+            self._attempts = 0
+            self._at_once = now - self._resumed > self._options.wait  # else coming back at once has gained nothing
+            if self._at_once:
+                self._waits = self._leaderless_waits = 0
+            limit = f" for up to {self._options.timeout:g} s" if self._options.timeout < math.inf else ""
+            logger.warning("%s: %s; trying again%s", self._what, error, limit)
         left = self._began + self._options.timeout - now
         attempts = self._options.attempts
         if left <= 0:
             raise error.with_context(f"{error}; tried for {self._options.timeout:g} s") from None
-        if attempts is not None and self._waits >= attempts:
+        if attempts is not None and self._attempts >= attempts:
             raise error.with_context(f"{error}; tried {attempts} times") from None
         self._sleep(min(left, self._wait_after(error)))
 
@@ -119,9 +133,9 @@ class Retries:
         """Note that an attempt has succeeded: the next failure begins anew."""
         self._known = True
         if self._began is not None:
-            logger.warning("%s: goes on after %.1f s", self._what, time.monotonic() - self._began)
+            self._resumed = time.monotonic()
+            logger.warning("%s: goes on after %.1f s", self._what, self._resumed - self._began)
             self._began = None
-            self._waits = self._leaderless_waits = 0
             self._refusals.clear()
 
     def _wait_after(self, error: NatsError) -> float:
@@ -129,18 +143,27 @@ class Retries:
             wait = min(_LEADERLESS_WAIT * 2.0**self._leaderless_waits, LONGEST_WAIT)
             self._leaderless_waits = min(self._leaderless_waits + 1, _MOST_DOUBLINGS)
             return wait * random.uniform(0.75, 1.0)  # noqa: S311 - so that tasks do not ask in step
-        number, self._waits = self._waits, self._waits + 1
-        if number == 0 and was_connected(error):
+        self._attempts += 1
+        at_once, self._at_once = self._at_once, False
+        if at_once and was_connected(error):
             return 0.0
-        wait = min(self._options.wait * 2.0 ** min(number, _MOST_DOUBLINGS), max(LONGEST_WAIT, self._options.wait))
-        return wait + random.uniform(0.0, self._options.jitter)  # noqa: S311
+        times = 2.0**self._waits
+        self._waits = min(self._waits + 1, _MOST_DOUBLINGS)
+        wait = min(self._options.wait * times, max(LONGEST_WAIT, self._options.wait))
+        return wait + random.uniform(0.0, min(self._options.jitter * times, wait))  # noqa: S311
 
 
 def was_connected(error: NatsError) -> bool:
     """Tell whether an error is the loss of a connection, and not a failure to make one or a server that has enough."""
-    if isinstance(error, ServerError | AuthorizationError):
-        return False
-    return not (isinstance(error, NatsConnectionError) and error.failures)
+    if isinstance(error, ServerError):
+        return not error_kind(error.text).crowds
+    return not isinstance(error, AuthorizationError) and not (isinstance(error, NatsConnectionError) and error.failures)
+
+
+def _refusals_in(error: NatsError) -> set[str]:
+    """Return the refusals of credentials that an error stands for; each names its server."""
+    failures = error.failures if isinstance(error, NatsConnectionError) else ()
+    return {str(each) for each in failures or (error,) if isinstance(each, AuthorizationError)}
 
 
 def retrying(action: Callable[[], Result], options: RetryOptions, what: str, *, known: bool) -> Result:

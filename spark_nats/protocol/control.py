@@ -153,21 +153,37 @@ def encode_unsub(sid: int, max_msgs: int | None = None) -> bytes:
 
 
 class ErrorKind(Enum):
-    """What an -ERR means for its receiver. All but the first two end the connection, by the server's own doing."""
+    """What an -ERR means for its receiver (ADR-40, "Error Handling", and the server's source)."""
 
     PERMISSIONS = auto()
     """One publish or subscription is not permitted."""
     REJECTED = auto()
-    """One operation is not valid or exceeds a limit."""
+    """One operation is not valid."""
+    LIMITED = auto()
+    """One operation exceeds a limit that others share."""
     AUTHORIZATION = auto()
     """The credentials are refused."""
+    CROWDED = auto()
+    """There are too many connections, or this one takes too little of what it is sent."""
+    MISUSE = auto()
+    """What this server does not take was sent to it, or it is not for clients."""
     FATAL = auto()
     """Anything else."""
 
     @property
     def closes(self) -> bool:
         """Whether the server closes the connection after it."""
-        return self in (ErrorKind.AUTHORIZATION, ErrorKind.FATAL)
+        return self not in (ErrorKind.PERMISSIONS, ErrorKind.REJECTED, ErrorKind.LIMITED)
+
+    @property
+    def passes(self) -> bool:
+        """Whether the same may succeed another time, with the same credentials and permissions."""
+        return self in (ErrorKind.LIMITED, ErrorKind.CROWDED, ErrorKind.FATAL)
+
+    @property
+    def crowds(self) -> bool:
+        """Whether the server asks for less: whoever tries again should wait before the first time."""
+        return self in (ErrorKind.LIMITED, ErrorKind.CROWDED)
 
 
 # How each kind begins, in lower case: the protocol lists these, and the server has a few more of the same kind.
@@ -175,11 +191,24 @@ _ERRORS = {
     "permissions violation": ErrorKind.PERMISSIONS,
     "invalid subject": ErrorKind.REJECTED,
     "invalid publish subject": ErrorKind.REJECTED,
-    "maximum subscriptions exceeded": ErrorKind.REJECTED,
+    "maximum subscriptions exceeded": ErrorKind.LIMITED,
+    "authorization timeout": ErrorKind.FATAL,  # the login took too long, which is no word about the credentials
+    "authentication timeout": ErrorKind.FATAL,
     "authorization": ErrorKind.AUTHORIZATION,
     "authentication": ErrorKind.AUTHORIZATION,
     "user authentication": ErrorKind.AUTHORIZATION,
     "account authentication": ErrorKind.AUTHORIZATION,
+    "maximum connections exceeded": ErrorKind.CROWDED,
+    "maximum account active connections exceeded": ErrorKind.CROWDED,
+    "connection throttling": ErrorKind.CROWDED,
+    "slow consumer": ErrorKind.CROWDED,
+    "maximum payload violation": ErrorKind.MISUSE,
+    "maximum control line exceeded": ErrorKind.MISUSE,
+    "unknown protocol operation": ErrorKind.MISUSE,
+    "invalid client protocol": ErrorKind.MISUSE,
+    "no responders requires headers support": ErrorKind.MISUSE,
+    "secure connection - tls required": ErrorKind.MISUSE,
+    "attempted to connect to": ErrorKind.MISUSE,
 }
 
 

@@ -282,8 +282,6 @@ class TestErrors:
         "text",
         [
             "Authorization Violation",
-            "Authorization Timeout",
-            "Authentication Timeout",
             "Authentication Expired",
             "User Authentication Expired",
             "User Authentication Revoked",
@@ -294,12 +292,60 @@ class TestErrors:
         assert error_kind(text) is ErrorKind.AUTHORIZATION
         assert error_kind(text).closes
         assert error_kind(text) is not ErrorKind.PERMISSIONS
+        assert not error_kind(text).passes
 
     @pytest.mark.parametrize(
-        "text", ["", "Stale Connection", "Slow Consumer", "Permissions Violation for Publish to x"]
+        "text",
+        [
+            "",
+            "Stale Connection",
+            "Slow Consumer",
+            "Permissions Violation for Publish to x",
+            "Authorization Timeout",
+            "Authentication Timeout",
+        ],
     )
     def test_other_errors_are_not_about_credentials(self, text: str) -> None:
         assert error_kind(text) is not ErrorKind.AUTHORIZATION
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "maximum connections exceeded",
+            "maximum account active connections exceeded",
+            "Connection throttling is active. Please try again later.",
+            "Slow Consumer",
+        ],
+    )
+    def test_a_server_that_has_too_much_of_us_is_asked_again_later(self, text: str) -> None:
+        assert error_kind(text).closes
+        assert error_kind(text).passes
+        assert error_kind(text).crowds
+
+    def test_a_limit_of_subscriptions_is_met_over_a_connection_that_stays(self) -> None:
+        found = error_kind("maximum subscriptions exceeded")
+        assert (found.closes, found.passes, found.crowds) == (False, True, True)
+
+    @pytest.mark.parametrize("text", ["Stale Connection", "Authentication Timeout", "Something New"])
+    def test_what_is_not_known_to_last_is_tried_again_at_once(self, text: str) -> None:
+        found = error_kind(text)
+        assert (found.closes, found.passes, found.crowds) == (True, True, False)
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "Maximum Payload Violation",
+            "maximum control line exceeded: State 29, max_control_line 4096, Buffer len 0 (snip: a...)",
+            "Unknown Protocol Operation",
+            "invalid client protocol",
+            "no responders requires headers support",
+            "Secure Connection - TLS Required",
+            "attempted to connect to route port",
+        ],
+    )
+    def test_what_a_server_never_takes_is_not_tried_again(self, text: str) -> None:
+        assert error_kind(text).closes
+        assert not error_kind(text).passes
 
     @pytest.mark.parametrize("text", ["Something New", "", "Account Connections Exceeded", "Invalid", "Permissions"])
     def test_an_error_that_no_page_knows_closes_the_connection(self, text: str) -> None:

@@ -1,18 +1,22 @@
-"""What is tried again, for how long, and what is said of it."""
+"""What is tried again, in what rhythm, for how long, and what is said of it."""
 
 from __future__ import annotations
 
 import logging
+import math
+from dataclasses import replace
 
 import pytest
 
 from spark_nats.client import retrying as module
-from spark_nats.client.retrying import may_pass, retrying
+from spark_nats.client.options import RetryOptions
+from spark_nats.client.retrying import LONGEST_WAIT, Retries, may_pass, retrying
 from spark_nats.errors import (
     AuthorizationError,
     DataLossError,
     InvalidCredentialsError,
     JetStreamError,
+    JetStreamUnavailableError,
     NatsConnectionError,
     NatsError,
     NatsTimeoutError,
@@ -23,6 +27,15 @@ from spark_nats.errors import (
     StreamNotFoundError,
 )
 
+LOST = NatsConnectionError("the connection broke")
+UNREACHABLE = NatsConnectionError("no NATS server could be reached", failures=[ConnectionRefusedError()])
+CROWDED = ServerError("maximum connections exceeded", "maximum connections exceeded")
+LEADERLESS = JetStreamError("JetStream system temporarily unavailable", 503, 10008)
+REFUSED = AuthorizationError("nats://one:4222 refused the credentials")
+REFUSED_ELSEWHERE = AuthorizationError("nats://two:4222 refused the credentials")
+OFF = JetStreamUnavailableError("JetStream does not answer", remedies=[Remedy.API_PREFIX])
+CLOSED_BEFORE_INFO = NatsConnectionError("closed the connection before INFO", remedies=[Remedy.TLS_FIRST])
+
 PASSING = [
     NatsConnectionError(
         "no NATS server could be reached", remedies=[Remedy.SERVERS], failures=[ConnectionRefusedError()]
@@ -32,13 +45,14 @@ PASSING = [
         remedies=[Remedy.TRUST, Remedy.TLS_FIRST],
         failures=[NatsConnectionError("wrong", remedies=[Remedy.TRUST]), NatsTimeoutError("no INFO")],
     ),
-    NatsConnectionError("the connection broke"),
+    LOST,
     NatsTimeoutError("no answer"),
-    ServerError("Stale Connection"),
-    JetStreamError("JetStream system temporarily unavailable", 503, 10008),
+    ServerError("Stale Connection", "Stale Connection"),
+    ServerError("maximum subscriptions exceeded", "maximum subscriptions exceeded"),
+    CROWDED,
+    LEADERLESS,
 ]
 LASTING = [
-    AuthorizationError("refused"),
     InvalidCredentialsError("no key"),
     PermissionsError("Permissions Violation"),
     NatsConnectionError("the certificate cannot be verified", remedies=[Remedy.TRUST]),
@@ -48,16 +62,22 @@ LASTING = [
         failures=[NatsConnectionError("does not offer TLS", remedies=[Remedy.TLS]), ProtocolError("HTTP")],
     ),
     StreamNotFoundError("no stream", 404, 10059),
-    JetStreamError("JetStream does not answer", remedies=[Remedy.API_PREFIX]),
+    JetStreamError("bad request", 400, 10003),
+    ServerError("Maximum Payload Violation", "Maximum Payload Violation"),
+    ServerError("Invalid Subject", "Invalid Subject"),
     DataLossError("gone"),
     ProtocolError("nonsense"),
 ]
 
 
+IF_KNOWN = [REFUSED, OFF, CLOSED_BEFORE_INFO]
+
+QUICK = RetryOptions(timeout=60.0, wait=0.001, jitter=0.001, attempts=None)
+
+
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_FIRST_WAIT", 0.001)
-    monkeypatch.setattr(module, "_LONGEST_WAIT", 0.01)
+    monkeypatch.setattr(module, "_LEADERLESS_WAIT", 0.001)
 
 
 class Action:
@@ -74,25 +94,40 @@ class Action:
         return self.calls
 
 
+def tried(action: Action, options: RetryOptions = QUICK, *, known: bool = False) -> int:
+    return retrying(action, options, "reading S", known=known)
+
+
 @pytest.mark.parametrize("error", PASSING, ids=str)
 def test_what_passes_by_itself_is_tried_again(error: NatsError, caplog: pytest.LogCaptureFixture) -> None:
     assert may_pass(error)
     with caplog.at_level(logging.WARNING):
-        assert retrying(Action(*[error] * 5), 60.0, "reading S") == 6
+        assert tried(Action(*[error] * 5)) == 6
     began, ended = caplog.messages
     assert began == f"reading S: {error}; trying again for up to 60 s"
     assert ended.startswith("reading S: goes on after ")
 
 
 @pytest.mark.parametrize("error", LASTING, ids=str)
-def test_what_a_user_has_to_repair_is_raised_at_once(error: NatsError, caplog: pytest.LogCaptureFixture) -> None:
-    assert not may_pass(error)
+@pytest.mark.parametrize("known", [False, True], ids=["at first", "later"])
+def test_what_a_user_has_to_repair_is_raised_at_once(
+    error: NatsError, known: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert not may_pass(error, known)
     action = Action(error)
     with pytest.raises(type(error)) as raised:
-        retrying(action, 60.0, "reading S")
+        tried(action, known=known)
     assert raised.value is error
     assert action.calls == 1
     assert not caplog.messages
+
+
+@pytest.mark.parametrize("error", IF_KNOWN, ids=str)
+def test_what_may_be_a_mistake_at_first_may_pass_where_it_has_worked_before(error: NatsError) -> None:
+    with pytest.raises(type(error)) as raised:
+        tried(Action(error))
+    assert raised.value is error
+    assert tried(Action(error), known=True) == 2
 
 
 def test_an_error_that_does_not_pass_in_time_is_the_last_one_and_says_so() -> None:
@@ -101,18 +136,153 @@ def test_an_error_that_does_not_pass_in_time_is_the_last_one_and_says_so() -> No
         NatsConnectionError("last", remedies=[Remedy.SERVERS], failures=[OSError()]),
     )
     with pytest.raises(NatsConnectionError, match=r"^last; tried for 0\.05 s$") as raised:
-        retrying(Action(first, *[last] * 10_000), 0.05, "reading S")
+        tried(Action(first, *[last] * 10_000), replace(QUICK, timeout=0.05))
     assert raised.value.remedies == (Remedy.SERVERS,)
 
 
+def test_after_so_many_attempts_to_connect_it_is_the_last_error_and_says_so() -> None:
+    action = Action(*[LEADERLESS] * 3, LOST, *[UNREACHABLE] * 10)
+    with pytest.raises(NatsConnectionError, match=r"^no NATS server could be reached; tried 3 times$"):
+        tried(action, replace(QUICK, attempts=3))
+    assert action.calls == 3 + 1 + 3
+
+
 def test_without_patience_there_is_one_attempt(caplog: pytest.LogCaptureFixture) -> None:
-    action = Action(NatsConnectionError("broken"))
-    with pytest.raises(NatsConnectionError, match="^broken$"):
-        retrying(action, 0.0, "reading S")
+    action = Action(LOST)
+    with pytest.raises(NatsConnectionError, match="^the connection broke$"):
+        tried(action, replace(QUICK, timeout=0.0))
     assert action.calls == 1
     assert not caplog.messages
 
 
 def test_what_works_is_said_nothing_of(caplog: pytest.LogCaptureFixture) -> None:
-    assert retrying(Action(), 60.0, "reading S") == 1
+    assert tried(Action()) == 1
     assert not caplog.messages
+
+
+# Refusals
+
+
+def several(*refusals: AuthorizationError, away: bool = True) -> AuthorizationError:
+    """What is raised when servers were asked one after the other, and some of them have refused."""
+    failures = [*refusals, *[ConnectionRefusedError()] * away]
+    return AuthorizationError(f"no NATS server lets us in ({len(failures)})", failures=failures)
+
+
+@pytest.mark.parametrize(
+    "errors",
+    [
+        [REFUSED, REFUSED],
+        [REFUSED, LOST, UNREACHABLE, REFUSED],
+        [REFUSED, REFUSED_ELSEWHERE, REFUSED],
+        [REFUSED, several(REFUSED, REFUSED_ELSEWHERE, away=False)],
+        [several(REFUSED), several(REFUSED, away=False)],
+    ],
+)
+def test_what_the_same_server_has_refused_twice_is_refused(errors: list[NatsError]) -> None:
+    action = Action(*errors)
+    with pytest.raises(AuthorizationError) as raised:
+        tried(action, known=True)
+    assert raised.value is errors[-1]
+    assert action.calls == len(errors)
+
+
+def test_what_each_server_refuses_once_may_pass() -> None:
+    assert tried(Action(REFUSED, REFUSED_ELSEWHERE, several(AuthorizationError("three"))), known=True) == 4
+
+
+def test_a_success_between_two_refusals_makes_the_second_one_the_first() -> None:
+    retries, _ = waiting(known=True)
+    for _ in range(3):
+        retries.failed(REFUSED)
+        retries.succeeded()
+
+
+# The rhythm
+
+
+def waiting(known: bool = False, **changes: float | None) -> tuple[Retries, list[float]]:
+    """What counts failures, and the waits that it has asked for."""
+    waits: list[float] = []
+    options = replace(RetryOptions(timeout=300.0, wait=2.0, jitter=0.1, attempts=None), **changes)
+    return Retries(options, "reading S", known=known, sleep=waits.append), waits
+
+
+def test_a_lost_connection_is_made_again_at_once_and_then_after_waits_that_double() -> None:
+    retries, waits = waiting()
+    for error in [LOST, *[UNREACHABLE] * 7]:
+        retries.failed(error)
+    assert waits[0] == 0
+    for wait, least, jitter in zip(
+        waits[1:], [2, 4, 8, 10, 10, 10, 10], [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4], strict=True
+    ):
+        assert least <= wait <= least + jitter
+
+
+@pytest.mark.parametrize("error", [UNREACHABLE, CROWDED, REFUSED], ids=str)
+def test_a_server_that_is_away_or_has_enough_is_given_time_before_the_first_attempt(error: NatsError) -> None:
+    retries, waits = waiting(known=True)
+    retries.failed(error)
+    retries.failed(LOST)
+    assert 2 <= waits[0] <= 2.1
+    assert 4 <= waits[1] <= 4.2
+
+
+def test_jitter_is_no_longer_than_the_wait() -> None:
+    retries, waits = waiting(wait=0.01, jitter=1.0)
+    for _ in range(10):
+        retries.failed(UNREACHABLE)
+    assert all(wait <= 2 * 0.01 * 2**number for number, wait in enumerate(waits))
+
+
+def test_a_long_wait_is_not_cut_off() -> None:
+    retries, waits = waiting(wait=2 * LONGEST_WAIT, jitter=0.0)
+    retries.failed(UNREACHABLE)
+    retries.failed(UNREACHABLE)
+    assert waits == [2 * LONGEST_WAIT] * 2
+
+
+def test_no_wait_goes_beyond_the_time_there_is() -> None:
+    retries, waits = waiting(timeout=1.0)
+    retries.failed(UNREACHABLE)
+    assert waits[0] <= 1.0
+
+
+def test_a_success_begins_the_rhythm_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    retries, waits = waiting()
+    for _ in range(2):
+        for error in [LOST, UNREACHABLE, UNREACHABLE]:
+            retries.failed(error)
+        retries.succeeded()
+        now[0] += 10
+    assert [round(wait) for wait in waits] == [0, 2, 4] * 2
+
+
+def test_a_server_that_lets_us_in_and_drops_us_again_and_again_is_left_in_peace() -> None:
+    retries, waits = waiting(jitter=0.0)
+    for _ in range(5):
+        retries.failed(LOST)
+        retries.succeeded()
+    assert waits == [0, 2, 4, 8, 10]
+
+
+def test_a_stream_without_a_leader_is_asked_again_soon_and_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_LEADERLESS_WAIT", 0.25)
+    retries, waits = waiting(attempts=1)
+    for _ in range(8):
+        retries.failed(LEADERLESS)
+    for number, wait in enumerate(waits):
+        assert 0.75 * min(0.25 * 2**number, LONGEST_WAIT) <= wait <= min(0.25 * 2**number, LONGEST_WAIT)
+
+
+def test_who_has_all_the_time_says_no_limit(caplog: pytest.LogCaptureFixture) -> None:
+    retries, waits = waiting(timeout=math.inf)
+    retries.failed(LOST)
+    retries.failed(UNREACHABLE)
+    retries.succeeded()
+    assert waits[0] == 0
+    began, ended = caplog.messages
+    assert began == "reading S: the connection broke; trying again"
+    assert ended.startswith("reading S: goes on after")

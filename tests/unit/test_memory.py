@@ -1,0 +1,178 @@
+"""What processes of one machine remember together, and where they do not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from spark_nats.client.memory import KEPT, age, forget, once_a_while, parent_process, remember
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory of facts, which is not there yet."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path / f"spark-nats-{os.geteuid()}"
+
+
+def in_another_process(directory: Path, script: str) -> str:
+    ran = subprocess.run(
+        [sys.executable, "-c", f"from spark_nats.client.memory import *; {script}"],
+        env={**os.environ, "TMPDIR": str(directory.parent)},
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    return ran.stdout.strip()
+
+
+def shift(directory: Path, seconds: float) -> None:
+    """Make all facts older by so many seconds."""
+    for file in directory.iterdir():
+        at = file.stat().st_mtime - seconds
+        os.utime(file, (at, at))
+
+
+def test_what_one_process_remembers_another_one_knows(directory: Path) -> None:
+    assert age("it rains") is None
+    remember("it rains")
+    known = age("it rains")
+    assert known is not None
+    assert known >= 0
+    assert float(in_another_process(directory, "print(age('it rains'))")) >= known
+    assert age("it snows") is None
+    assert in_another_process(directory, "forget('it rains')") == ""
+    assert age("it rains") is None
+    forget("it rains")  # nothing is known of it already
+
+
+def test_what_is_remembered_again_is_new_again(directory: Path) -> None:
+    remember("it rains")
+    shift(directory, 100)
+    assert (age("it rains") or 0) >= 100
+    remember("it rains")
+    assert (age("it rains") or 100) < 100
+
+
+def test_old_facts_go_when_something_is_remembered(directory: Path) -> None:
+    remember("it rained")
+    shift(directory, KEPT + 1)
+    remember("it rains")
+    assert age("it rained") is None
+    assert len(list(directory.iterdir())) == 2  # the key stays, however old it is
+
+
+def test_a_fact_of_the_future_is_none(directory: Path) -> None:
+    remember("it rains")
+    shift(directory, -1000)
+    assert age("it rains") is None
+
+
+def test_nothing_says_what_is_remembered(directory: Path) -> None:
+    remember("t0ps3cret")
+    names, key = {file.name for file in directory.iterdir()}, directory / "key"
+    assert "key" in names
+    assert len(names) == 2
+    assert all(file.read_bytes() == b"" for file in directory.iterdir() if file != key)
+    assert all(file.stat().st_mode & 0o077 == 0 for file in [directory, *directory.iterdir()])
+    key.unlink()
+    remember("t0ps3cret")
+    assert len({file.name for file in directory.iterdir()} | names) == 3  # another key makes another name
+
+
+def test_a_directory_that_others_can_use_is_not_trusted(directory: Path) -> None:
+    directory.mkdir(0o755)
+    remember("it rains")
+    assert age("it rains") is None
+    assert list(directory.iterdir()) == []
+    directory.chmod(0o700)
+    remember("it rains")
+    assert age("it rains") is not None
+
+
+def test_a_directory_of_somebody_else_is_not_trusted(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    remember("it rains")
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    directory.rename(directory.with_name("spark-nats-4711"))
+    assert age("it rains") is None
+
+
+def test_a_link_to_a_directory_is_not_followed(directory: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir(0o700)
+    directory.symlink_to(tmp_path / "elsewhere")
+    remember("it rains")
+    assert age("it rains") is None
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_where_nothing_can_be_written_nothing_is_remembered(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory.touch()
+    remember("it rains")
+    assert age("it rains") is None
+    monkeypatch.setattr(tempfile, "tempdir", str(directory / "none"))
+    remember("it rains")
+    forget("it rains")
+    assert age("it rains") is None
+
+
+def test_many_processes_at_once_have_one_key(directory: Path) -> None:
+    script = "import os; facts = [f'{os.getpid()} {i}' for i in range(50)]; [remember(fact) for fact in facts]; "
+    script += "print(sum(age(fact) is not None for fact in facts))"
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: in_another_process(directory, script), range(8)))
+    assert found == ["50"] * 8
+    assert len(list(directory.iterdir())) == 8 * 50 + 1
+
+
+def test_a_forked_process_remembers_too(directory: Path) -> None:
+    remember("it rains")
+    child = os.fork()
+    if not child:
+        remember("a child was born")
+        os._exit(0 if age("it rains") is not None else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert age("a child was born") is not None
+
+
+def test_what_is_done_once_a_while_is_done_again_after_the_while(directory: Path) -> None:
+    done: list[bool] = []
+    for _ in range(3):
+        once_a_while("sweep", done.append, 60.0)
+    assert done == [False]
+    shift(directory, 61)
+    once_a_while("sweep", done.append, 60.0)
+    once_a_while("dust", done.append, 60.0)
+    assert done == [False, True, False]
+
+
+def test_what_fails_is_done_again(directory: Path) -> None:
+    def fail(_: bool) -> None:
+        raise RuntimeError("the broom broke")
+
+    done: list[bool] = []
+    once_a_while("sweep", done.append, 60.0)
+    shift(directory, 61)
+    for _ in range(2):
+        with pytest.raises(RuntimeError):
+            once_a_while("sweep", fail, 60.0)
+    once_a_while("sweep", done.append, 60.0)
+    assert done == [False, False]
+
+
+def test_processes_have_their_parent_in_common(directory: Path) -> None:
+    found = {in_another_process(directory, "print(parent_process())") for _ in range(2)}
+    assert len(found) == 1
+    assert found != {parent_process()}
+    assert found.pop().split()[0] == str(os.getpid())
+
+
+def test_to_remember_takes_no_heavy_modules(directory: Path) -> None:
+    loaded = set(in_another_process(directory, "import sys; remember('it rains'); print(*sys.modules)").split())
+    assert not loaded & {"ssl", "socket", "numpy", "pyarrow", "spark_nats.client.connection"}

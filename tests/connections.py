@@ -9,12 +9,17 @@ from spark_nats.client import Connection, ConnectionOptions, parse_servers
 from spark_nats.client.options import RetryOptions
 from spark_nats.client.retrying import Retries
 from spark_nats.jetstream import Publisher
-from spark_nats.options import connection_options, parse_write
+from spark_nats.options import connection_options, parse_read, parse_write
 
 
 def options_for(urls: str, **changes: Any) -> ConnectionOptions:
     """How to connect to these servers, whose URLs may log in."""
     return dataclasses.replace(connection_options(), servers=parse_servers(urls), **changes)
+
+
+def retries_for(**changes: Any) -> RetryOptions:
+    """How long and how often to try again."""
+    return dataclasses.replace(parse_read({"subject": "a"}, streaming=True).retries, **changes)
 
 
 def publisher_for(

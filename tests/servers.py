@@ -111,7 +111,7 @@ class Cluster:
     """
 
     def __init__(self, directory: Path, config: str = "", logs: Path | None = None) -> None:
-        ports = _free_ports(3)
+        ports = free_ports(3)
         routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in ports)
         self._stores = [directory / f"store{i}" for i in range(3)]
         self.servers = [
@@ -176,7 +176,8 @@ class Cluster:
             os.kill(pid, signal.SIGCONT)
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Ports on which nobody listens now."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [each.getsockname()[1] for each in sockets]
     for each in sockets:

@@ -11,6 +11,7 @@
 :mod:`.auth`           credentials, and what they add to CONNECT
 :mod:`.pool`           connections kept for the next task of the same process
 :mod:`.retrying`       trying again while no server can be reached
+:mod:`.memory`         what the processes of a machine tell each other
 :mod:`.backlog`        what was received and waits for whoever comes for it
 :mod:`.receiver`       a thread that keeps receiving while its user does other things
 =====================  ======================================================================

@@ -18,6 +18,7 @@ from typing import NamedTuple, Self
 
 import pyarrow as pa
 
+from spark_nats.client import memory
 from spark_nats.client.options import ConnectionOptions, TlsOptions
 from spark_nats.client.servers import Server
 from spark_nats.client.subscriptions import Subscription, Subscriptions
@@ -47,6 +48,7 @@ logger = logging.getLogger(__name__)
 REMEMBERED = 30.0
 """Seconds for which a server that could not be reached is tried after the others."""
 _LAST_WORDS = 0.2  # seconds that a server which no longer takes our bytes has to say why
+_MOST_ANNOUNCED = 100  # servers that are remembered of those that one announces
 
 
 class Reply(NamedTuple):
@@ -56,46 +58,76 @@ class Reply(NamedTuple):
     header: bytes
 
 
-_unreachable: dict[tuple[str, int], float] = {}
-"""When this process last found a server unreachable."""
+_announced: dict[ConnectionOptions, tuple[Server, ...]] = {}
+"""The servers that were announced last to a connection with these options, when they are to be discovered."""
 
 
-def connect(options: ConnectionOptions) -> Connection:
-    """Connect to the first of ``options.servers`` that lets us in.
+def connect(options: ConnectionOptions, lost: Server | None = None) -> Connection:
+    """Connect to the first of ``options.servers``, and of those that they announce if so asked, that lets us in.
 
     They are tried in random order, so that the tasks of a query do not all go to the same one (ADR-40), and those last
-    that this process has found unreachable within :data:`REMEMBERED` seconds.
+    that this machine has found unreachable within :data:`REMEMBERED` seconds.
+
+    Args:
+        options: where and how.
+        lost: the server to which a connection was just lost; the others come first.
 
     Raises:
-        AuthorizationError: a server refused the credentials; the others are then not tried.
+        AuthorizationError: a server refused the credentials, and no other one could be reached or has let us in.
         NatsConnectionError: no server could be reached.
     """
     failures: list[tuple[Server, NatsError | OSError]] = []
-    since = time.monotonic() - REMEMBERED
-    servers = random.sample(options.servers, len(options.servers))
-    for server in sorted(servers, key=lambda each: _unreachable.get((each.host, each.port), since) > since):
+    for server in _in_order(options, lost):
         try:
             connection = Connection(server, options)
-        except AuthorizationError:
-            raise
         except (NatsError, OSError) as error:
-            avoid(server)
+            if not isinstance(error, AuthorizationError):
+                avoid(server)
             failures.append((server, error))
         else:
-            _unreachable.pop((server.host, server.port), None)
+            memory.forget(_unreachable(server))
             return connection
-    reasons = "; ".join(f"{server}: {_reason(error)}" for server, error in failures)
+    refused = [error for _, error in failures if isinstance(error, AuthorizationError)]
+    if len(failures) == len(refused) == 1:
+        raise refused[0]
+    kind, what = NatsConnectionError, "no NATS server could be reached"
+    if refused:
+        kind, what = AuthorizationError, "no NATS server lets us in"
     remedies = [remedy for _, error in failures if isinstance(error, NatsError) for remedy in error.remedies]
-    raise NatsConnectionError(
-        f"no NATS server could be reached ({reasons})",
+    raise kind(
+        f"{what} ({'; '.join(_reason_of(server, error) for server, error in failures)})",
         remedies=dict.fromkeys(remedies) or [Remedy.SERVERS],
         failures=[error for _, error in failures],
     )
 
 
+def _in_order(options: ConnectionOptions, lost: Server | None) -> list[Server]:
+    """Return the servers in the order in which they are to be tried."""
+    servers = list(options.servers)
+    named = {(server.host, server.port) for server in servers}
+    if options.discover:
+        servers += [each for each in _announced.get(options, ()) if (each.host, each.port) not in named]
+    random.shuffle(servers)
+    return sorted(servers, key=lambda each: each == lost or _is_avoided(each))
+
+
+def _unreachable(server: Server) -> str:
+    return f"unreachable: {server.host}:{server.port}"
+
+
+def _is_avoided(server: Server) -> bool:
+    found = memory.age(_unreachable(server))
+    return found is not None and found < REMEMBERED
+
+
 def avoid(server: Server) -> None:
-    """Have :func:`connect` try a server after the others for a while."""
-    _unreachable[server.host, server.port] = time.monotonic()
+    """Have :func:`connect` try a server after the others for a while, in all processes of this machine."""
+    memory.remember(_unreachable(server))
+
+
+def _reason_of(server: Server, error: Exception) -> str:
+    reason = _reason(error)
+    return reason if reason.startswith(str(server)) else f"{server}: {reason}"
 
 
 class Connection:
@@ -109,6 +141,8 @@ class Connection:
         server: where it is connected.
         options: as given.
         closed: whether it is of no more use.
+        retiring: whether the server is about to shut down (lame duck mode, ADR-5): what is under way can be finished,
+            what is new belongs elsewhere.
 
     Raises:
         OSError: nothing listens there.
@@ -119,6 +153,8 @@ class Connection:
         self.server = server
         self.options = options
         self.closed = False
+        self.retiring = False
+        self._settled = False  # whether TLS was begun, or is known not to be used
         self._subscriptions = Subscriptions()
         self._requests: Subscription | None = None
         self._request_count = 0
@@ -151,23 +187,13 @@ class Connection:
         """What the server last said of itself."""
         return self._session.info
 
-    @property
-    def retiring(self) -> bool:
-        """Whether the server has said that it shuts down soon (lame duck mode)."""
-        return self.info.ldm
-
     # Handshake
 
     def _handshake(self, deadline: float) -> None:
         tls = self.options.tls
         if tls and tls.handshake_first:
             self._start_tls(tls, deadline)
-        if not self._receive_until(lambda: self._session.greeted, deadline):
-            raise NatsTimeoutError(
-                f"accepted the connection but sent no INFO in {self.options.connect_timeout:g} s; is it a NATS server, "
-                "and does it expect TLS first?",
-                remedies=[Remedy.TLS_FIRST],
-            )
+        self._await_greeting(deadline)
         if not self._transport.encrypted:
             asked = tls is not None or self.server.tls
             if asked and not (self.info.tls_required or self.info.tls_available):
@@ -176,6 +202,9 @@ class Connection:
                 )
             if asked or self.info.tls_required:
                 self._start_tls(tls or TlsOptions(), deadline)
+        if not self._settled:
+            self._settled = True
+            self._note_announced()
         hello = ConnectOptions(
             name=self.options.name,
             version=__version__,
@@ -187,13 +216,27 @@ class Connection:
         if not self._wait_for(mark, deadline):
             raise NatsTimeoutError(f"did not answer CONNECT in {self.options.connect_timeout:g} s")
 
+    def _await_greeting(self, deadline: float) -> None:
+        doubt = "is it a NATS server, and does it expect TLS first?"
+        try:
+            if self._receive_until(lambda: self._session.greeted, deadline):
+                return
+        except NatsConnectionError as error:
+            if self._transport.encrypted:
+                raise
+            raise NatsConnectionError(f"{error} before INFO; {doubt}", remedies=[Remedy.TLS_FIRST]) from None
+        raise NatsTimeoutError(
+            f"accepted the connection but sent no INFO in {self.options.connect_timeout:g} s; {doubt}",
+            remedies=[Remedy.TLS_FIRST],
+        )
+
     def _start_tls(self, tls: TlsOptions, deadline: float) -> None:
         if self.info.tls_verify and tls.certificate is None:
             raise NatsConnectionError("requires a client certificate", remedies=[Remedy.CLIENT_CERTIFICATE])
         # Whatever came in the clear behind INFO is not the server's word.
         greeting = self.info if self._session.greeted else None
         self._session = Session(self.options.ping_interval, time.monotonic(), greeting)
-        name = tls.server_name or self.server.host
+        name = tls.server_name or self.server.certificate_name
         context = context_of(tls)
         try:
             self._transport.start_tls(TlsLayer(context, name), deadline)
@@ -215,6 +258,21 @@ class Connection:
             raise NatsConnectionError(
                 f"no certificate can be for the name {name!r}: {error}", remedies=[Remedy.TRUST]
             ) from None
+        self._settled = True
+
+    def _note_announced(self) -> None:
+        """Remember which servers this one announces, instead of those that were announced before (ADR-40).
+
+        A server that announces none is one that may not, and not one that is alone. With TLS only what came through it
+        counts, or anybody on the way could name a host that has a certificate. Newer servers say it again after the
+        login, and all of them when their cluster changes.
+        """
+        if not self.options.discover:
+            return
+        urls = self.info.connect_urls[:_MOST_ANNOUNCED]
+        found = tuple(server for url in urls if (server := self.server.announced(url, self._transport.encrypted)))
+        if found:
+            _announced[self.options] = found
 
     # Subscriptions and messages
 
@@ -486,8 +544,13 @@ class Connection:
             self._problem = self._problem or self._server_error(event)
             if event.kind.closes:
                 self.close()
-        elif event.info.ldm:
+            return
+        if event.info.ldm and not self.retiring:
             logger.warning("%s is shutting down (lame duck mode)", self.server)
+            self.retiring = True  # also when a later INFO does not repeat it
+            avoid(self.server)
+        if self._settled:
+            self._note_announced()
 
     def _server_error(self, error: ErrorReceived) -> NatsError:
         shown = (self.server.credentials or self.options.credentials).blank(error.text)

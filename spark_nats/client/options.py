@@ -39,22 +39,26 @@ class ConnectionOptions:
 
     Attributes:
         servers: tried in random order until one lets us in.
+        discover: whether those are tried too that servers announce.
         credentials: used where a server's URL has none of its own.
         tls: asks for TLS; when None it is used where a server's URL asks for it or the server requires it.
         name: how the server's monitoring calls this connection.
         connect_timeout: seconds for connection, TLS and login, for each server.
         request_timeout: seconds to wait for an answer, or for the server to take what is sent.
+        idle_timeout: seconds for which a connection that nobody uses is kept.
         ping_interval: seconds of silence after which the server is pinged; after two unanswered pings it is lost.
         inbox_prefix: first tokens of the subjects on which answers are awaited.
         echo: whether the server delivers to a connection what it has itself published.
     """
 
     servers: tuple[Server, ...]
+    discover: bool
     credentials: Credentials = field(repr=False)
     tls: TlsOptions | None
     name: str
     connect_timeout: float
     request_timeout: float
+    idle_timeout: float
     ping_interval: float
     inbox_prefix: str
     echo: bool
@@ -67,7 +71,7 @@ class RetryOptions:
     Attributes:
         timeout: seconds for which to go on without success; 0 to try once.
         wait: seconds before the second attempt to connect; twice as long before each further one.
-        jitter: seconds by which that wait is at most longer, so that tasks do not come back in step.
+        jitter: seconds by which the first wait is at most longer, so that tasks do not come back in step.
         attempts: most attempts to connect in a row; None for no limit.
     """
 

@@ -1,7 +1,7 @@
 """Connections kept for the next task of the same process.
 
 Spark runs one task after another in the same Python worker, so a connection is worth keeping for a moment. It is closed
-when nobody has asked for it for :data:`IDLE_SECONDS`: a query that has ended must not leave connections behind.
+when nobody has asked for it for its ``idle_timeout``: a query that has ended must not leave connections behind.
 """
 
 from __future__ import annotations
@@ -20,67 +20,74 @@ from spark_nats.client.servers import Server
 from spark_nats.errors import NatsConnectionError, NatsError
 
 TASK_ATTEMPTS = 60
-"""Most attempts to connect in a row that a task makes, unless it is told how many."""
-IDLE_SECONDS = 5.0
-"""How long an unused connection is kept, in seconds."""
+"""Most attempts to connect in a row that a task makes, unless its options say otherwise."""
 
 
 class _Pool:
     """Idle connections by their options. A thread runs while there are any, to close them in time."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._idle: dict[ConnectionOptions, list[tuple[float, Connection]]] = {}
+        self._changed = threading.Condition()
+        self._idle: dict[ConnectionOptions, list[tuple[float, Connection]]] = {}  # each with the time to close it
         self._closer: threading.Thread | None = None
 
     def take(self, options: ConnectionOptions) -> Connection | None:
-        """Return an idle connection that still answers."""
+        """Return an idle connection that still answers, to a server that stays."""
         while True:
-            with self._lock:
+            with self._changed:
                 kept = self._idle.get(options)
                 if not kept:
                     return None
                 _, connection = kept.pop()
             try:
                 connection.flush(options.connect_timeout)
-                return connection
             except NatsError:
                 connection.close()
                 self._forget(connection.server)
+                continue
+            if not connection.retiring:
+                return connection
+            connection.close()
 
     def _forget(self, server: Server) -> None:
         """Close the idle connections to a server that does not answer: each would be waited for as long."""
         avoid(server)
-        with self._lock:
-            for options, kept in list(self._idle.items()):
-                for _, connection in kept:
-                    if connection.server == server:
-                        connection.close()
-                self._idle[options] = [(since, c) for since, c in kept if not c.closed]
+        with self._changed:
+            self._close(lambda _, connection: connection.server == server)
 
     def give_back(self, connection: Connection) -> None:
-        """Keep a connection for the next borrower."""
-        with self._lock:
-            self._idle.setdefault(connection.options, []).append((time.monotonic(), connection))
+        """Keep a connection for the next borrower, unless it is of no more use."""
+        if connection.closed:
+            return
+        if connection.retiring:
+            connection.close()
+            return
+        with self._changed:
+            until = time.monotonic() + connection.options.idle_timeout
+            self._idle.setdefault(connection.options, []).append((until, connection))
             if self._closer is None:
                 self._closer = threading.Thread(target=self._close_idle, name="nats-idle-closer", daemon=True)
                 self._closer.start()
+            self._changed.notify()
 
     def _close_idle(self) -> None:
-        while True:
-            time.sleep(IDLE_SECONDS / 4)
-            with self._lock:
-                limit = time.monotonic() - IDLE_SECONDS
-                for options, kept in list(self._idle.items()):
-                    for since, connection in kept:
-                        if since < limit:
-                            connection.close()
-                    self._idle[options] = [(since, c) for since, c in kept if since >= limit]
-                    if not self._idle[options]:
-                        del self._idle[options]
-                if not self._idle:
-                    self._closer = None
-                    return
+        with self._changed:
+            while self._idle:
+                now = time.monotonic()
+                self._close(lambda until, _: until <= now)  # noqa: B023 - called here only
+                times = [until for kept in self._idle.values() for until, _ in kept]
+                if times:
+                    self._changed.wait(min(times) - now)
+            self._closer = None
+
+    def _close(self, chosen: Callable[[float, Connection], bool]) -> None:
+        for options, kept in list(self._idle.items()):
+            for until, connection in kept:
+                if chosen(until, connection):
+                    connection.close()
+            self._idle[options] = [(until, connection) for until, connection in kept if not connection.closed]
+            if not self._idle[options]:
+                del self._idle[options]
 
 
 _pool = _Pool()
@@ -110,8 +117,7 @@ def borrow(options: ConnectionOptions) -> Iterator[Connection]:
     except BaseException:
         connection.close()
         raise
-    if not connection.closed:
-        _pool.give_back(connection)
+    _pool.give_back(connection)
 
 
 class Loan:
@@ -133,7 +139,7 @@ class Loan:
     def __init__(self, options: ConnectionOptions, retries: Retries, connection: Connection | None = None) -> None:
         self._options = options
         self.retries = retries
-        self.connection = connection or self._connect()
+        self.connection = connection or self._connect(None)
 
     def renew(self, error: NatsError) -> Connection:
         """Give the connection up because of an error, wait, and return another one, if possible of another server.
@@ -148,7 +154,7 @@ class Loan:
         avoid(self.connection.server)
         self.connection.close()
         self.retry(error)
-        self.connection = self._connect()
+        self.connection = self._connect(self.connection.server)
         return self.connection
 
     def move(self) -> Connection:
@@ -159,7 +165,7 @@ class Loan:
         """
         avoid(self.connection.server)
         self.connection.close()
-        self.connection = self._connect()
+        self.connection = self._connect(self.connection.server)
         return self.connection
 
     def retry(self, error: NatsError) -> None:
@@ -189,10 +195,10 @@ class Loan:
         """Note that the connection has brought what was asked for."""
         self.retries.succeeded()
 
-    def _connect(self) -> Connection:
+    def _connect(self, lost: Server | None) -> Connection:
         while True:
             try:
-                connection = _pool.take(self._options) or connect(self._options)
+                connection = _pool.take(self._options) or connect(self._options, lost)
                 if connection.retiring:
                     connection.close()
                     raise NatsConnectionError(f"{connection.server} is shutting down (lame duck mode)")
@@ -222,5 +228,4 @@ def lend(options: ConnectionOptions, retries: RetryOptions, what: str) -> Iterat
     except BaseException:
         loan.connection.close()
         raise
-    if not loan.connection.closed:
-        _pool.give_back(loan.connection)
+    _pool.give_back(loan.connection)

@@ -2,29 +2,28 @@
 
 A :class:`Receiver` owns a connection and puts whatever arrives into a :class:`Backlog`, as the bytes that came: the
 decoder finds where messages end, and nothing is built of them here. Several receivers may share one backlog. While its
-reader is busy with other things, the receiver answers PING, and it connects again when the connection is lost.
+reader is busy with other things, the receiver answers PING, connects again when the connection is lost, and goes to
+another server when its own is about to shut down.
 """
 
 from __future__ import annotations
 
 import contextlib
-import logging
+import math
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from spark_nats.client.backlog import Backlog, Piece, clock
-from spark_nats.client.connection import Connection, connect
-from spark_nats.client.options import ConnectionOptions
+from spark_nats.client.connection import connect
+from spark_nats.client.options import ConnectionOptions, RetryOptions
+from spark_nats.client.retrying import Retries, may_pass
 from spark_nats.client.subscriptions import Subscription
-from spark_nats.errors import AuthorizationError, NatsError, PermissionsError
+from spark_nats.errors import NatsConnectionError, NatsError, PermissionsError
 from spark_nats.protocol.messages import Messages
 
-logger = logging.getLogger(__name__)
-
 _POLL = 0.25  # seconds after which a thread looks whether it is to end
-_LONGEST_WAIT = 2.0  # seconds between two attempts to connect again
-_SETTLED = 10.0  # seconds that a connection must have lived for the next one to be tried at once
 _CLOSE_TIMEOUT = 10.0  # seconds that a thread has to drain and end
 
 
@@ -33,6 +32,7 @@ class Receiver:
 
     Args:
         options: where to connect.
+        retries: in what rhythm to connect again; there is no limit of time, since nothing waits for it.
         subjects: what to subscribe to.
         queue: the queue group, if any.
         backlog: where to put the messages.
@@ -42,7 +42,12 @@ class Receiver:
     """
 
     def __init__(
-        self, options: ConnectionOptions, subjects: Sequence[str], queue: str | None, backlog: Backlog
+        self,
+        options: ConnectionOptions,
+        retries: RetryOptions,
+        subjects: Sequence[str],
+        queue: str | None,
+        backlog: Backlog,
     ) -> None:
         self._options = options
         self._subjects = subjects
@@ -50,9 +55,11 @@ class Receiver:
         self._backlog = backlog
         self._stop = threading.Event()
         self._failure: BaseException | None = None
-        self._connection, self._subscription = self._subscribe()
-        self._since = time.monotonic()
-        self._wait = 0.0
+        what = f"listening to {', '.join(subjects)}"
+        self._retries = Retries(replace(retries, timeout=math.inf), what, known=True, sleep=self._stop.wait)
+        self._connection = connect(options)
+        self._subscription = self._subscribe()
+        self._stays = False  # no other server was found for the one that is about to shut down
         self._thread = threading.Thread(target=self._run, name="nats-receiver", daemon=True)
         self._thread.start()
 
@@ -70,15 +77,14 @@ class Receiver:
         self._stop.set()
         self._thread.join(_CLOSE_TIMEOUT)
 
-    def _subscribe(self) -> tuple[Connection, Subscription]:
-        connection = connect(self._options)
+    def _subscribe(self) -> Subscription:
         try:
-            subscription = connection.subscribe(*self._subjects, queue=self._queue)
-            connection.flush()  # so that a refusal is known, and nothing published from now on is missed
+            subscription = self._connection.subscribe(*self._subjects, queue=self._queue)
+            self._connection.flush()  # so that a refusal is known, and nothing published from now on is missed
         except BaseException:
-            connection.close()
+            self._connection.close()
             raise
-        return connection, subscription
+        return subscription
 
     def _run(self) -> None:
         try:
@@ -87,19 +93,24 @@ class Receiver:
                     messages = self._connection.next(self._subscription, _POLL)
                     if messages is not None:
                         self._keep(messages)
+                    if self._connection.retiring and not self._stays:
+                        self._move()
                 except PermissionsError:
                     raise
                 except NatsError as error:
                     self._keep_pending()
                     self._connect_again(error)
-            with contextlib.suppress(NatsError):
-                for messages in self._connection.drain(self._subscription):
-                    self._keep(messages)
+            self._drain()
         except BaseException as error:
             self._failure = error
         finally:
             self._keep_pending()
             self._connection.close()
+
+    def _drain(self) -> None:
+        with contextlib.suppress(NatsError):
+            for messages in self._connection.drain(self._subscription):
+                self._keep(messages)
 
     def _keep(self, messages: Messages) -> None:
         self._backlog.add(Piece(messages.wire(), len(messages), time.time_ns() // 1000))
@@ -108,6 +119,26 @@ class Receiver:
         for messages in iter(self._subscription.take, None):
             self._keep(messages)
 
+    def _move(self) -> None:
+        """Leave a server that is about to shut down for another one; if there is none, stay until it ends.
+
+        Raises:
+            NatsError: the other one was lost at once.
+        """
+        server = self._connection.server
+        try:
+            connection = connect(self._options, server)
+        except NatsError:
+            self._stays = True
+            return
+        left = time.time()
+        self._drain()
+        self._keep_pending()
+        self._connection.close()
+        self._connection = connection
+        self._subscription = self._subscribe()
+        self._note_gap(left, f"{server} is shutting down")
+
     def _connect_again(self, error: NatsError) -> None:
         """Connect again, however long it takes.
 
@@ -115,25 +146,28 @@ class Receiver:
             AuthorizationError: the server does not let us in any more.
             PermissionsError: the server refuses the subscription.
         """
-        lost = time.time()
+        lost, reason, server = time.time(), error, self._connection.server
         self._connection.close()
-        logger.warning(
-            "%s; what is published to %s until it is made again is missed", error, self._subscription.subject
-        )
-        if time.monotonic() - self._since > _SETTLED:
-            self._wait = 0.0
-        while not self._stop.wait(self._wait):
-            self._wait = min(max(0.1, 2 * self._wait), _LONGEST_WAIT)
-            try:
-                self._connection, self._subscription = self._subscribe()
-            except (AuthorizationError, PermissionsError):
-                raise
-            except NatsError:
-                continue
-            else:
-                self._since = time.monotonic()
-                self._backlog.note_gap(
-                    f"what was published from {clock(lost)} to {clock(time.time())} was missed, because there was no "
-                    f"connection ({error})"
-                )
+        while True:
+            if not may_pass(error, known=True):  # it has worked before, so this is for the servers' side to repair
+                error = NatsConnectionError(str(error))
+            self._retries.failed(error)
+            if self._stop.is_set():
                 return
+            try:
+                self._connection = connect(self._options, server)
+                self._subscription = self._subscribe()
+            except PermissionsError:
+                raise
+            except NatsError as another:
+                error = another
+            else:
+                self._retries.succeeded()
+                self._stays = False
+                self._note_gap(lost, f"there was no connection ({reason})")
+                return
+
+    def _note_gap(self, since: float, reason: str) -> None:
+        self._backlog.note_gap(
+            f"what was published from {clock(since)} to {clock(time.time())} was missed, because {reason}"
+        )

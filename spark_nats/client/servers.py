@@ -1,11 +1,12 @@
 """Server URLs: ``nats://[user:password@|token@]host[:port]``, or ``tls://`` to ask for TLS.
 
-Only servers that were named are ever connected to. What a server says of others (``connect_urls`` in INFO) is not used,
-so nobody can lead a client, and its credentials, to a place that its user did not choose.
+Only servers that were named are connected to, unless it is asked for that those which they announce in INFO
+(``connect_urls``) are too: then a client, and its credentials, go where a server leads them.
 """
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from urllib.parse import unquote, urlsplit
@@ -17,12 +18,41 @@ DEFAULT_PORT = 4222
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where a server listens, whether its URL asks for TLS, and the credentials that the URL carries."""
+    """Where a server listens, whether its URL asks for TLS, and the credentials that the URL carries.
+
+    Attributes:
+        led_from: of a server that was announced, the host of the one that was named and has led there.
+    """
 
     host: str
     port: int = DEFAULT_PORT
     credentials: Credentials = field(default=Credentials(), repr=False)
     tls: bool = False
+    led_from: str | None = None
+
+    @property
+    def certificate_name(self) -> str:
+        """The name that its certificate must have, if no other one is asked for.
+
+        A server that was announced by its address has the name of the one that was named, as in nats.go: certificates
+        are rarely for addresses.
+        """
+        if self.led_from and _is_address(self.host) and not _is_address(self.led_from):
+            return self.led_from
+        return self.host
+
+    def announced(self, url: str, tls: bool) -> Server | None:
+        """Return a server that this one announces, None when its URL is none.
+
+        Args:
+            url: host and port, as in INFO.
+            tls: whether it came through TLS, which is then asked of the other one too.
+        """
+        try:
+            found = _parse(url)
+        except ValueError:
+            return None
+        return replace(found, credentials=self.credentials, tls=self.tls or tls, led_from=self.led_from or self.host)
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -45,6 +75,14 @@ def parse_servers(text: str) -> tuple[Server, ...]:
             raise ValueError("has a comma before an @; write one in a password or token as %2C")
     servers = tuple(_parse(url) for url in urls)
     return tuple(replace(server, tls=True) for server in servers) if any(s.tls for s in servers) else servers
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _parse(url: str) -> Server:

@@ -173,11 +173,13 @@ def _connection(everything: Mapping[str, Any]) -> ConnectionOptions:
     keys = [values[name] for name in LOGINS if isinstance(values[name], Credentials)]
     return ConnectionOptions(
         servers=values["servers"],
+        discover=values["discoverServers"],
         credentials=keys[0] if keys else Credentials(values["user"], values["password"], values["token"]),
         tls=_tls(values),
         name=values["connectionName"],
         connect_timeout=values["connectTimeout"],
         request_timeout=values["requestTimeout"],
+        idle_timeout=values["idleTimeout"],
         ping_interval=values["pingInterval"],
         inbox_prefix=values["inboxPrefix"],
         echo=values["echo"],

@@ -142,6 +142,13 @@ OPTIONS: tuple[Option, ...] = (
         "servers, comma-separated URLs, tried in random order until one lets us in; `tls://` asks for TLS",
         default="nats://localhost:4222",
     ),
+    Option(
+        "discoverServers",
+        ANY,
+        read_boolean,
+        "try the servers too that those of `servers` announce, with the same login and the same demands on TLS",
+        default="false",
+    ),
     Option("context", ANY, read_context, "context of the `nats` command line, by name or path; options win"),
     Option("user", ANY, read_text, "user name"),
     Option("password", ANY, read_secret, "password of `user`"),
@@ -192,6 +199,7 @@ OPTIONS: tuple[Option, ...] = (
         "most attempts to connect in a row within `retryTimeout`; when it is not set, 60 in a task and any number on "
         "the driver",
     ),
+    Option("idleTimeout", ANY, read_duration, "time for which a connection is kept that nobody uses", default="30s"),
     Option("pingInterval", ANY, read_duration, "silence after which the server is pinged", default="2m"),
     Option("inboxPrefix", ANY, read_tokens, "first tokens of the subjects for answers to us", default=INBOX_PREFIX),
     Option("domain", STREAM, read_domain, "JetStream domain"),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import pickle
 import re
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -35,7 +37,7 @@ from tests.integration.support import (
     wait_for_subscriptions,
 )
 from tests.nats_py import NatsPy, send_raw, wait_until
-from tests.scripted_server import Peer, scripted_server
+from tests.scripted_server import INFO, Peer, scripted_server
 from tests.servers import Server, ServerFactory
 
 
@@ -228,7 +230,7 @@ def test_pings_are_answered_while_a_micro_batch_runs() -> None:
 def test_a_query_outlives_its_server(server_factory: ServerFactory) -> None:
     server = server_factory()
     found: list[int] = []
-    with here(server.url, subject="a.>") as reader:
+    with here(server.url, subject="a.>", reconnectWait="20ms") as reader:
         for turn in range(3):
             with NatsPy(server.url) as client:
                 publish(client, "a.x", 100 * turn, 100 * turn + 100)
@@ -444,13 +446,10 @@ def test_what_a_micro_batch_has_taken_waits_no_longer(nats_server: Server, nats_
 
 def test_a_gap_is_said(server_factory: ServerFactory, caplog: pytest.LogCaptureFixture) -> None:
     server = server_factory()
-    with here(server.url) as reader, caplog.at_level(logging.WARNING):
+    with here(server.url, reconnectWait="20ms") as reader, caplog.at_level(logging.WARNING):
         server.kill()
         wait_until(lambda: caplog.records)
-        assert re.fullmatch(
-            rf".*{server.url}.*; what is published to a until it is made again is missed",
-            caplog.records[0].getMessage(),
-        )
+        assert re.fullmatch(rf"listening to a: .*{server.url}.*; trying again", caplog.records[0].getMessage())
         caplog.clear()
         server.start()
         wait_for_subscriptions(server, "a")
@@ -458,7 +457,8 @@ def test_a_gap_is_said(server_factory: ServerFactory, caplog: pytest.LogCaptureF
             publish(client, "a", 0, 5)
         wait_until(lambda: reader.received == 5)
         assert reader.micro_batch() == [0, 1, 2, 3, 4]
-        (record,) = caplog.records
+        ended, record = caplog.records
+        assert ended.getMessage().startswith("listening to a: goes on after ")
         at = r"\d{4}-\d\d-\d\dT[\d:.]+\+00:00"
         assert re.fullmatch(
             rf"core NATS, a: what was published from {at} to {at} was missed, because there was no connection \(.+\)",
@@ -481,7 +481,8 @@ def test_a_slow_consumer_is_connected_again(caplog: pytest.LogCaptureFixture) ->
         else:
             peer.wait_for_close()
 
-    with scripted_server(script) as url, here(url, requestTimeout="1s") as reader, caplog.at_level(logging.WARNING):
+    options = {"requestTimeout": "1s", "reconnectWait": "20ms"}
+    with scripted_server(script) as url, here(url, **options) as reader, caplog.at_level(logging.WARNING):
         wait_until(lambda: reader.reader._backlog and reader.reader._backlog.end == 5)
         caplog.clear()
         assert reader.micro_batch() == [0, 10, 1, 11, 2]
@@ -492,18 +493,128 @@ def test_a_slow_consumer_is_connected_again(caplog: pytest.LogCaptureFixture) ->
 
 def test_a_server_that_does_not_let_us_in_again_ends_the_query(server_factory: ServerFactory) -> None:
     server = server_factory()
-    with here(server.url) as reader:
+    with here(server.url, reconnectWait="20ms") as reader:
         server.kill()
         with NatsServer("authorization { token: other }", port=server.port):
+            wait_until(lambda: refused(reader))
 
-            def failed() -> bool:
-                try:
-                    reader.reader.latestOffset(reader.offset, ReadAllAvailable())
-                except AuthorizationError:
-                    return True
-                return False
 
-            wait_until(failed)
+def refused(reader: Here) -> bool:
+    try:
+        reader.reader.latestOffset(reader.offset, ReadAllAvailable())
+    except AuthorizationError:
+        return True
+    return False
+
+
+def test_one_refusal_of_several_ends_no_query() -> None:
+    """A server that has just started may not know all accounts yet."""
+    turns = iter(range(3))
+
+    def script(peer: Peer) -> None:
+        turn = next(turns)
+        if turn == 1:
+            peer.send(INFO)
+            peer.expect(b"PING\r\n")
+            peer.send(b"-ERR 'Authorization Violation'\r\n")
+            return
+        peer.let_in()
+        peer.expect(b"PING\r\n")
+        peer.send(b"PONG\r\nMSG a 1 1\r\n%d\r\n" % turn)
+        if turn == 2:
+            peer.wait_for_close()
+
+    options = {"requestTimeout": "500ms", "reconnectWait": "20ms"}
+    with scripted_server(script) as url, here(url, **options) as reader:
+        wait_until(lambda: reader.received == 2)
+        assert reader.micro_batch() == [0, 2]
+
+
+def test_a_reader_that_waits_for_its_server_stops_at_once(
+    server_factory: ServerFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = server_factory()
+    with here(server.url, reconnectWait="1h") as reader:
+        server.kill()
+        wait_until(lambda: "trying again" in caplog.text)
+        reader.reader.stop()  # closing gives a thread ten seconds
+        assert not [thread for thread in threading.enumerate() if thread.name == "nats-receiver"]
+
+
+def test_a_query_leaves_a_server_that_shuts_down_for_another_one(
+    server_factory: ServerFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, other = server_factory(), server_factory()
+    other.kill()
+    with here(f"{one.url},{other.url}") as reader:
+        other.start()
+        with NatsPy(one.url) as client:
+            publish(client, "a", 0, 100)
+        assert one.pid
+        os.kill(one.pid, signal.SIGUSR2)  # lame duck mode
+        wait_for_subscriptions(other, "a")
+        with NatsPy(other.url) as client:
+            publish(client, "a", 100, 200)
+        wait_until(lambda: reader.received == 200)
+        assert one.running  # it gives its clients time
+        assert reader.micro_batch() == list(range(200))
+        assert caplog.messages[-1].endswith(f" was missed, because {one.url} is shutting down")
+    one.kill()  # it would wait for the last of them
+
+
+def test_a_query_stays_with_a_server_that_shuts_down_where_there_is_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def script(peer: Peer) -> None:
+        if url in visits:
+            return  # the server has stopped listening
+        visits.append(url)
+        peer.let_in()
+        peer.expect(b"PING\r\n")
+        peer.send(b"PONG\r\n" + INFO.replace(b'"proto"', b'"ldm":true,"proto"'))
+        left.wait(10)
+        peer.send(b"MSG a 1 1\r\n0\r\n" + INFO + b"MSG a 1 1\r\n1\r\n")
+        peer.wait_for_close()
+
+    visits: list[str] = []
+    left = threading.Event()
+    with scripted_server(script) as url, here(url, connectTimeout="200ms", requestTimeout="500ms") as reader:
+        wait_until(lambda: "is shutting down (lame duck mode)" in caplog.text)
+        left.set()
+        wait_until(lambda: reader.received == 2)
+        assert reader.micro_batch() == [0, 1]
+
+
+def test_what_is_on_its_way_from_a_server_that_shuts_down_is_kept() -> None:
+    def retires(peer: Peer) -> None:
+        peer.let_in()
+        peer.expect(b"PING\r\n")
+        peer.send(b"PONG\r\nMSG a 1 1\r\n0\r\n")
+        moving.wait(10)
+        peer.send(INFO.replace(b'"proto"', b'"ldm":true,"proto"'))
+        peer.expect(b"UNSUB 1\r\n")
+        peer.send(b"MSG a 1 1\r\n1\r\n")
+        peer.expect(b"PING\r\n")
+        peer.send(b"MSG a 1 1\r\n2\r\nPONG\r\n")
+        peer.wait_for_close()
+
+    def stays(peer: Peer) -> None:
+        if not moving.is_set():
+            return
+        peer.let_in()
+        peer.expect(b"PING\r\n")
+        peer.send(b"PONG\r\nMSG a 1 1\r\n3\r\n")
+        peer.wait_for_close()
+
+    moving = threading.Event()
+    with (
+        scripted_server(retires) as one,
+        scripted_server(stays) as other,
+        here(f"{one},{other}", requestTimeout="500ms") as reader,
+    ):
+        moving.set()
+        wait_until(lambda: reader.received == 4)
+        assert reader.micro_batch() == [0, 1, 2, 3]
 
 
 def test_a_server_that_is_not_there_at_the_start_is_said(server_factory: ServerFactory) -> None:

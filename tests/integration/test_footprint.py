@@ -34,9 +34,10 @@ def other_side(server):
 
 def follow(spark, server, tmp_path, **options):
     """Start a query from the stream S to the stream R."""
+    options = {"idleTimeout": "2s", **options}
     source = nats(spark.readStream, server, stream="S", startingOffsets="earliest", **options).load()
     rows = source.selectExpr("concat('r.', subject) AS subject", "payload")
-    sink = nats(rows.writeStream, server, stream="R", createStream='{"subjects": ["r.>"]}')
+    sink = nats(rows.writeStream, server, stream="R", createStream='{"subjects": ["r.>"]}', idleTimeout="2s")
     return sink.option("checkpointLocation", str(tmp_path / "checkpoint"))
 
 

@@ -141,11 +141,15 @@ def test_a_connection_is_not_lent_again_after_an_error(nats_server):
         assert second is not first
 
 
-def test_an_unused_connection_is_closed_after_a_while(nats_server, monkeypatch):
-    monkeypatch.setattr("spark_nats.client.pool.IDLE_SECONDS", 0.1)
-    with borrow(options_for(nats_server.url, name="unused")) as connection:
+def test_an_unused_connection_is_closed_after_a_while(nats_server):
+    with borrow(options_for(nats_server.url, name="unused", idle_timeout=60.0)) as kept:
+        pass
+    with borrow(options_for(nats_server.url, name="unused", idle_timeout=0.1)) as connection:
         pass
     wait_until(lambda: connection.closed)
+    assert not kept.closed
+    with borrow(kept.options) as again:
+        assert again is kept
 
 
 # The API

@@ -19,7 +19,7 @@ from spark_nats.jetstream import JetStream, read_range
 from spark_nats.jetstream.streams import create_stream
 from spark_nats.options import parse
 from tests.certificates import Certificates
-from tests.connections import options_for, publisher_for
+from tests.connections import options_for, publisher_for, retries_for
 from tests.integration.support import monitoring
 from tests.nats_py import NatsPy, wait_until
 from tests.operator_mode import Key, OperatorMode
@@ -146,7 +146,7 @@ def test_core_nats_is_received_through_tls(server_factory: ServerFactory, certif
     server = server_factory(certificates.config(), jetstream=False)
     asked = options(server, certificates)
     backlog = Backlog(64 * CHUNK)
-    receiver = Receiver(asked, ["a.>"], None, backlog)
+    receiver = Receiver(asked, retries_for(), ["a.>"], None, backlog)
     with connect(asked) as connection:
         connection.send(b"PUB a.x 5\r\nhello\r\n" * 100_000)
         connection.flush()
@@ -161,7 +161,7 @@ def test_who_is_not_let_in_any_more_ends_the_receiver(server_factory: ServerFact
     server = server_factory(mode.config)
     creds = mode.creds(tmp_path / "user.creds", exp=int(time.time()) + 3)
     login = parse({"servers": server.url, "credentialsFile": str(creds)}).connection
-    receiver = Receiver(login, ["a.>"], None, Backlog(CHUNK))
+    receiver = Receiver(login, retries_for(wait=0.02), ["a.>"], None, Backlog(CHUNK))
 
     def refusal() -> str:
         try:

@@ -3,6 +3,8 @@
 import json
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 import time
 
@@ -10,6 +12,7 @@ import pytest
 import trustme
 
 from spark_nats.client import Credentials, TlsOptions, borrow, connect, parse_servers
+from spark_nats.client.retrying import may_pass
 from spark_nats.errors import (
     AuthorizationError,
     NatsConnectionError,
@@ -136,6 +139,57 @@ def test_a_server_that_says_nothing_is_waited_for_once_and_then_tried_last():
             connect(options(dead, connect_timeout=0.2))  # and yet where there is no other
 
 
+def test_a_server_that_says_nothing_is_waited_for_once_by_all_processes_of_a_machine():
+    visits = []
+
+    def silent(peer):
+        visits.append(peer)
+        peer.wait_for_close()
+
+    script = """
+import sys
+from spark_nats.client import connect
+from spark_nats.options import connection_options
+for _ in range(10):
+    connect(connection_options(servers=sys.argv[1], connectTimeout="500ms")).close()
+"""
+    with scripted_server(silent) as dead, scripted_server(welcome) as alive:
+        for _ in range(3):
+            subprocess.run([sys.executable, "-c", script, f"{dead},{alive}"], check=True, timeout=60)
+    assert len(visits) == 1
+
+
+def test_a_server_that_answers_again_is_tried_as_before():
+    def script(peer):
+        if awake:
+            welcome(peer)
+        else:
+            peer.wait_for_close()
+
+    awake = False
+    with scripted_server(script) as one, scripted_server(welcome) as other:
+        with pytest.raises(NatsConnectionError):
+            connect(options(one, connect_timeout=0.2))
+        awake = True
+        connect(options(one)).close()
+        assert {str(entered(f"{one},{other}").server) for _ in range(100)} == {one, other}
+
+
+def entered(urls, **changes):
+    """A connection, closed again."""
+    with connect(options(urls, **changes)) as connection:
+        return connection
+
+
+def test_the_server_to_which_a_connection_was_lost_comes_last():
+    with scripted_server(welcome) as one, scripted_server(welcome) as other:
+        several = options(f"{one},{other}")
+        lost = next(server for server in several.servers if str(server) == one)
+        for _ in range(30):
+            with connect(several, lost) as connection:
+                assert str(connection.server) == other
+
+
 def test_idle_connections_to_a_server_that_answers_no_more_are_waited_for_once():
     asked = []
 
@@ -152,6 +206,39 @@ def test_idle_connections_to_a_server_that_answers_no_more_are_waited_for_once()
         with borrow(several) as connection:
             assert not connection.closed
     assert len(asked) == 1
+
+
+def shutting_down(peer):
+    peer.let_in()
+    while True:
+        peer.expect(b"PING\r\n")
+        peer.send(INFO.replace(b'"proto"', b'"ldm":true,"proto"') + INFO + b"PONG\r\n")
+
+
+def test_a_server_that_is_about_to_shut_down_is_left_when_the_work_is_done(caplog):
+    with scripted_server(shutting_down) as old, scripted_server(welcome) as new:
+        both = options(f"{old},{new}")
+        with borrow(options(old)) as connection:
+            assert not connection.retiring
+            connection.flush()
+            assert connection.retiring
+            connection.flush()
+            assert not connection.closed
+        assert connection.closed
+        for _ in range(10):
+            with connect(both) as elsewhere:
+                assert str(elsewhere.server) == new
+    assert caplog.messages == [f"{old} is shutting down (lame duck mode)"]
+
+
+def test_an_idle_connection_whose_server_is_about_to_shut_down_is_not_lent():
+    with scripted_server(shutting_down) as url:
+        with borrow(options(url)) as first:
+            pass
+        assert not first.closed
+        with borrow(options(url)) as second:
+            assert second is not first
+        assert first.closed
 
 
 def test_when_no_server_can_be_reached_each_is_named_with_its_reason():
@@ -239,9 +326,9 @@ def encrypt(tmp_path):
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate)
 
-    def begin(peer, behind_info=b""):
+    def begin(peer, behind_info=b"", greeting=INFO):
         """Returns the socket below, on which bytes go out as they are."""
-        peer.send(INFO.replace(b'"proto"', b'"tls_required":true,"proto"') + behind_info)
+        peer.send(greeting.replace(b'"proto"', b'"tls_required":true,"proto"') + behind_info)
         below = peer.connection.dup()
         peer.connection = context.wrap_socket(peer.connection, server_side=True)
         peer.expect(b"PING\r\n")
@@ -354,6 +441,109 @@ def test_a_server_that_names_others_leads_nobody_to_them():
     assert visitors == []
 
 
+def announcing(*urls, info=INFO):
+    """INFO of a server that knows others."""
+    listed = ",".join(f'"{url.removeprefix("nats://")}"' for url in urls)
+    return info.replace(b'"proto"', f'"connect_urls":[{listed}],"proto"'.encode())
+
+
+def let_in_once(info):
+    """A server that lets one client in, tells it of others after the login, and is gone then."""
+    visits = []
+
+    def script(peer):
+        visits.append(peer)
+        if len(visits) == 1:
+            peer.let_in()
+            peer.expect(b"PING\r\n")
+            peer.send(info + b"PONG\r\n")
+
+    return script
+
+
+def test_a_server_that_another_one_announces_is_found_if_so_asked():
+    hellos = []
+
+    def other(peer):
+        hellos.append(peer.let_in())
+        peer.wait_for_close()
+
+    with scripted_server(other) as there:
+        info = announcing("nonsense:port", "[", "u:p@" + there.removeprefix("nats://"))
+        with scripted_server(let_in_once(info)) as url:
+            asked = options(url.replace("nats://", "nats://me:s3cret@"), discover=True, connect_timeout=0.5)
+            with connect(asked) as connection:
+                connection.flush()
+            for _ in range(3):
+                with connect(asked) as connection:
+                    assert str(connection.server) == there
+    hello = json.loads(hellos[0].partition(b"\r\n")[0].removeprefix(b"CONNECT "))
+    assert (hello["user"], hello["pass"]) == ("me", "s3cret")
+
+
+def test_servers_that_are_announced_no_more_are_forgotten():
+    visits = []
+
+    def other(peer):
+        visits.append(peer)
+
+    def script(peer):
+        peer.let_in()
+        for listed in ([there], [], [f"127.0.0.1:{unused_port()}"]):
+            peer.expect(b"PING\r\n")
+            peer.send(announcing(*listed) + b"PONG\r\n")
+        peer.wait_for_close()
+
+    with scripted_server(other) as there:
+        with scripted_server(script) as url, connect(options(url, discover=True)) as connection:
+            for _ in range(3):
+                connection.flush()
+        with pytest.raises(NatsConnectionError) as raised:
+            connect(connection.options)
+        assert there not in str(raised.value)
+        assert str(raised.value).count("Connection refused") == 2
+    assert visits == []
+
+
+def test_what_is_announced_in_the_clear_before_tls_leads_nobody_anywhere(encrypt):
+    visits = []
+
+    def stranger(peer):
+        visits.append(peer)
+
+    def script(peer):
+        encrypt(peer, greeting=announcing(stranger_url))
+
+    with scripted_server(stranger) as stranger_url:
+        with scripted_server(script) as url:
+            asked = options(url, tls=encrypt.options, discover=True, connect_timeout=0.5)
+            connect(asked).close()
+        with pytest.raises(NatsConnectionError):
+            connect(asked)
+    assert visits == []
+
+
+@pytest.mark.parametrize(
+    ("named", "announced", "name"),
+    [
+        ("nats.example.com", "10.0.0.2:4222", "nats.example.com"),
+        ("nats.example.com", "[fe80::2]:4222", "nats.example.com"),
+        ("nats.example.com", "two.example.com:4222", "two.example.com"),
+        ("10.0.0.1", "10.0.0.2:4222", "10.0.0.2"),
+        ("10.0.0.1", "two.example.com:4222", "two.example.com"),
+    ],
+)
+def test_a_server_that_was_announced_needs_a_certificate_for_its_name_or_the_one_that_was_configured(
+    named, announced, name
+):
+    (server,) = parse_servers(named)
+    found = server.announced(announced, tls=True)
+    assert found.certificate_name == name
+    assert found.tls
+    assert not server.announced(announced, tls=False).tls
+    assert found.announced("10.0.0.9", tls=True).certificate_name == ("10.0.0.9" if named == "10.0.0.1" else named)
+
+
 def test_something_that_is_not_nats_is_a_protocol_error():
     def script(peer):
         peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -371,6 +561,44 @@ def test_refused_credentials_are_an_authorization_error_with_the_servers_words()
 
     with scripted_server(script) as url, pytest.raises(AuthorizationError, match="Authorization Violation"):
         connect(options(url))
+
+
+def refusing(peer):
+    peer.send(INFO)
+    peer.expect(b"PING\r\n")
+    peer.send(b"-ERR 'Authorization Violation'\r\n")
+
+
+def test_a_server_that_refuses_does_not_keep_us_from_another_one():
+    with scripted_server(refusing) as one, scripted_server(welcome) as other:
+        for _ in range(10):
+            assert str(entered(f"{one},{other}").server) == other
+
+
+def test_when_all_that_answer_refuse_it_is_a_refusal_that_names_each():
+    with (
+        scripted_server(refusing) as one,
+        scripted_server(refusing) as two,
+        pytest.raises(AuthorizationError) as raised,
+    ):
+        connect(options(f"{one},{two},nats://127.0.0.1:{(port := unused_port())}"))
+    text = str(raised.value)
+    assert text.startswith("no NATS server lets us in (")
+    assert text.count("refused the credentials: Authorization Violation") == 2
+    for url in (one, two, f"nats://127.0.0.1:{port}"):
+        assert text.count(url) == 1
+    assert Remedy.CREDENTIALS in raised.value.remedies
+
+
+def test_a_server_that_closes_before_it_says_anything_may_expect_tls_first():
+    def script(peer):
+        pass
+
+    with scripted_server(script) as url, pytest.raises(NatsConnectionError, match="does it expect TLS first") as raised:
+        connect(options(url))
+    assert raised.value.remedies == (Remedy.TLS_FIRST,)
+    assert not may_pass(raised.value)
+    assert may_pass(raised.value, known=True)
 
 
 def test_nothing_in_time_is_none():

@@ -27,7 +27,7 @@ from pyspark.sql.types import StructType
 
 from spark_nats.client.backlog import Backlog, Piece
 from spark_nats.client.connection import connect
-from spark_nats.client.pool import borrow
+from spark_nats.client.pool import lend
 from spark_nats.client.receiver import Receiver
 from spark_nats.client.retrying import retrying
 from spark_nats.options.losses import GO_ON, report_loss
@@ -106,12 +106,16 @@ class NatsCoreReader(DataSourceReader):
                 return
 
     def _listen(self, partition: Listening) -> Iterator[Messages]:
-        with naming_options(), borrow(self._options.connection) as connection:
-            deadline = time.monotonic() + self._options.read_timeout
-            subscription = connection.subscribe(*self._options.subjects, queue=partition.queue_group)
+        options = self._options
+        what = f"listening to {', '.join(options.subjects)}"
+        with naming_options(), lend(options.connection, options.retries, what) as loan:
+            connection = loan.connection
+            deadline = time.monotonic() + options.read_timeout
+            subscription = connection.subscribe(*options.subjects, queue=partition.queue_group)
             if partition.messages is not None:
                 connection.limit(subscription, partition.messages)
             connection.flush()  # so that a refusal is said at once
+            loan.works()
             while (remaining := deadline - time.monotonic()) > 0:
                 messages = connection.next(subscription, remaining)
                 if messages is not None:
@@ -154,7 +158,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             backlog = Backlog(options.max_buffered_bytes)
             queue = _queue_group(options, options.receivers)
             while len(self._receivers) < options.receivers:
-                start = partial(Receiver, options.connection, options.subjects, queue, backlog)
+                start = partial(Receiver, options.connection, options.retries, options.subjects, queue, backlog)
                 what = f"listening to {', '.join(options.subjects)}"
                 self._receivers.append(retrying(start, options.retries, what, known=False))
             self._epoch = secrets.token_hex(8)

@@ -1,0 +1,257 @@
+"""Several servers: which are found, which are left, and what a query notices of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from spark_nats.client import ConnectionOptions, TlsOptions, connect
+from spark_nats.embedded import NatsServer
+from spark_nats.errors import AuthorizationError, NatsConnectionError
+from tests.certificates import Certificates
+from tests.connections import options_for
+from tests.integration.support import PAYLOAD, Query, monitoring, read_payloads, source, stream_reader
+from tests.nats_py import NatsPy, wait_until
+from tests.operator_mode import Key, OperatorMode
+from tests.servers import Cluster, ServerFactory, free_ports
+
+# Servers that others announce
+
+
+def test_a_query_goes_on_at_a_server_that_was_not_named_if_so_asked(cluster: Cluster, unique: str) -> None:
+    named, other = cluster.servers[0], cluster.servers[1]
+    with NatsPy(other.url) as client:
+        wait_until(lambda: succeeds(lambda: client.create_stream(unique, [unique], num_replicas=3)), 60)
+        client.publish_acked([(unique, b"")] * 5)
+        options = {"discoverServers": True, "reconnectWait": "50ms"}
+        query = Query(stream_reader(named.url, stream=unique, startingOffsets="earliest", **options))
+        assert len(query.rows(5)) == 5
+        named.kill()
+        try:
+            wait_until(lambda: succeeds(lambda: client.publish_acked([(unique, b"")])), 60)
+            assert query.rows(1)[0]["sequence"] >= 6
+        finally:
+            named.start()
+
+
+def succeeds(action: Callable[[], object]) -> bool:
+    """Whether an action succeeds. A cluster that has lost a server, or has just started, takes a moment."""
+    try:
+        action()
+    except Exception:
+        return False
+    return True
+
+
+def test_no_server_is_connected_to_that_was_not_named(cluster: Cluster) -> None:
+    named = cluster.servers[0]
+    with connect(options_for(named.url)) as connection:
+        assert len(connection.info.connect_urls) == 3
+        named.kill()
+        try:
+            with pytest.raises(NatsConnectionError, match=rf"no NATS server could be reached \({named.url}: [^;]*\)$"):
+                connect(connection.options)
+        finally:
+            named.start()
+
+
+@contextmanager
+def encrypted_pair(certificates: Certificates, *names: str) -> Iterator[list[NatsServer]]:
+    """Two servers of a cluster with certificates for these names, each of which announces the address of the other."""
+    ports = free_ports(2)
+    routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in ports)
+    servers = [
+        NatsServer(
+            certificates.config(name) + f'cluster {{ name: T, listen: "127.0.0.1:{port}", routes: [{routes}] }}',
+            jetstream=False,
+        )
+        for name, port in zip(names, ports, strict=True)
+    ]
+    try:
+        for server in servers:
+            server.start()
+        wait_until(lambda: all(monitoring(server, "routez")["num_routes"] for server in servers))
+        yield servers
+    finally:
+        for server in servers:
+            server.stop()
+
+
+def known_here(server: NatsServer, certificates: Certificates, **tls: str) -> ConnectionOptions:
+    """How to connect to a server by the name `localhost`, once it has announced the other one."""
+    url = server.url.replace("127.0.0.1", "localhost")
+    asked = options_for(url, discover=True, tls=TlsOptions(ca=certificates.ca.read_text(), **tls))
+    with connect(asked) as connection:
+        wait_until(lambda: connection.flush() or len(connection.info.connect_urls) == 2)
+    return asked
+
+
+def test_a_server_that_is_announced_by_its_address_needs_a_certificate_for_the_name_that_was_named(
+    tmp_path: Path,
+) -> None:
+    certificates = Certificates(tmp_path)
+    with encrypted_pair(certificates, "localhost", "localhost") as (named, other):
+        asked = known_here(named, certificates)
+        named.kill()
+        with connect(asked) as connection:
+            assert connection.server.port == other.port
+            assert other.pid
+
+
+def test_a_server_that_is_announced_with_a_certificate_for_another_name_is_refused(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    with encrypted_pair(certificates, "localhost", "elsewhere.example.com") as (named, other):
+        asked = known_here(named, certificates)
+        named.kill()
+        with pytest.raises(NatsConnectionError, match="cannot be verified for the name 'localhost'") as raised:
+            connect(asked)
+        assert f"tls://127.0.0.1:{other.port}: " in str(raised.value)
+
+
+def test_a_name_that_was_asked_for_is_asked_of_servers_that_are_announced_too(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    with encrypted_pair(certificates, "nats.example.com", "nats.example.com") as (named, other):
+        asked = known_here(named, certificates, server_name="nats.example.com")
+        named.kill()
+        with connect(asked) as connection:
+            assert connection.server.port == other.port
+
+
+# A server that says nothing
+
+
+def test_a_batch_is_read_though_a_server_has_stopped_answering(server_factory: ServerFactory) -> None:
+    alive, stopped = server_factory(), server_factory()
+    with NatsPy(alive.url) as client:
+        client.create_stream("S", ["s.>"])
+        client.publish_acked((f"s.{i}", b"%d" % i) for i in range(10))
+    assert stopped.pid
+    os.kill(stopped.pid, signal.SIGSTOP)
+    try:
+        options = {"connectTimeout": "300ms", "idleTimeout": "1ms", "minPartitions": 4}
+        for _ in range(5):
+            found = read_payloads(f"{stopped.url},{alive.url}", stream="S", **options)
+            assert found == [b"%d" % i for i in range(10)]
+    finally:
+        os.kill(stopped.pid, signal.SIGCONT)
+
+
+# Who is not let in any more
+
+
+def test_a_query_whose_user_is_removed_ends_with_the_servers_reason(server_factory: ServerFactory) -> None:
+    users = "authorization {{ users: [ {{ user: ann, password: annsOwn }}{} ] }}"
+    server = server_factory(users.format(", { user: bob, password: bobsOwn }"))
+    login = {"user": "bob", "password": "bobsOwn"}
+    with NatsPy(server.url.replace("//", "//ann:annsOwn@")) as client:
+        client.create_stream("S", ["s.>"])
+        client.publish_acked([("s.a", b"")])
+    query = Query(stream_reader(server, stream="S", startingOffsets="earliest", **login))
+    assert len(query.rows(1)) == 1
+    core = stream_reader(server, subject="a", **login)
+    start = core.initialOffset()
+    reload(server, users.format(""))
+    for ask in (query.micro_batch, lambda: core.latestOffset(start, core.getDefaultReadLimit())):
+        assert "refused the credentials: Authorization Violation; check the option" in refusal_of(ask)
+
+
+def test_a_query_whose_user_is_revoked_ends_with_the_servers_reason(
+    server_factory: ServerFactory, tmp_path: Path
+) -> None:
+    mode, user = OperatorMode(), Key()
+    server = server_factory(mode.config)
+    creds = mode.creds(tmp_path / "user.creds", user)
+    with NatsPy(server.url, user_credentials=str(mode.creds(tmp_path / "other.creds"))) as client:
+        client.create_stream("S", ["s.>"])
+        client.publish_acked([("s.a", b"")])
+    query = Query(stream_reader(server, stream="S", startingOffsets="earliest", credentialsFile=str(creds)))
+    assert len(query.rows(1)) == 1
+    with NatsPy(server.url, user_credentials=str(mode.system_creds(tmp_path / "system.creds"))) as system:
+        system.publish(f"$SYS.ACCOUNT.{mode.account}.CLAIMS.UPDATE", mode.account_jwt(revoked=user).encode())
+    assert "refused the credentials: Authorization Violation; check the option" in refusal_of(query.micro_batch)
+
+
+def reload(server: NatsServer, config: str) -> None:
+    """Have a server take another configuration while it runs."""
+    (server.log_path.parent / "server.conf").write_text(config)
+    assert server.pid
+    os.kill(server.pid, signal.SIGHUP)
+    wait_until(lambda: "Reloaded server configuration" in server.log_path.read_text())
+
+
+def refusal_of(ask: Callable[[], object]) -> str:
+    """What a query says that is asked again and again, until it is refused."""
+
+    def refusal() -> str:
+        try:
+            ask()
+        except AuthorizationError as error:
+            return str(error)
+        return ""
+
+    return wait_until(refusal, 60)
+
+
+# The login before a write
+
+
+@pytest.fixture
+def forgetful(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """What this machine remembers is put aside for the test."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return monkeypatch
+
+
+def begin_micro_batch(server: NatsServer, **options: str) -> None:
+    source(server, subject="x", **options).streamWriter(PAYLOAD, overwrite=False)
+
+
+def logins(server: NatsServer) -> int:
+    return int(monitoring(server, "varz")["total_connections"])
+
+
+def test_micro_batches_share_a_login_on_the_driver_for_a_while(
+    server_factory: ServerFactory, forgetful: pytest.MonkeyPatch
+) -> None:
+    server = server_factory()
+    for _ in range(5):
+        begin_micro_batch(server)
+    assert logins(server) == 1
+    begin_micro_batch(server, token="another")
+    assert logins(server) == 2
+    forgetful.setattr("spark_nats.datasource.parent_process", lambda: "another session")
+    begin_micro_batch(server)
+    assert logins(server) == 3
+    forgetful.setattr("spark_nats.datasource.LOGIN_COUNTS", 0.0)
+    begin_micro_batch(server)
+    assert logins(server) == 4
+
+
+def test_after_a_failure_a_micro_batch_logs_in_again(
+    server_factory: ServerFactory, forgetful: pytest.MonkeyPatch
+) -> None:
+    server = server_factory()
+    begin_micro_batch(server, retryTimeout="0s")
+    server.kill()
+    begin_micro_batch(server, retryTimeout="0s")  # tasks wait for it then
+    forgetful.setattr("spark_nats.datasource.LOGIN_COUNTS", 0.0)
+    with pytest.raises(NatsConnectionError):
+        begin_micro_batch(server, retryTimeout="0s")
+    forgetful.setattr("spark_nats.datasource.LOGIN_COUNTS", 60.0)
+    server.start()
+    begin_micro_batch(server, retryTimeout="0s")
+    assert logins(server) == 1
+
+
+def test_a_batch_logs_in_each_time(server_factory: ServerFactory, forgetful: pytest.MonkeyPatch) -> None:
+    server = server_factory()
+    begin_micro_batch(server)
+    for count in (2, 3):
+        source(server, subject="x").writer(PAYLOAD, overwrite=False)
+        assert logins(server) == count

@@ -7,13 +7,16 @@ So readers and writers are imported where they are made, and with them NumPy, Py
 from __future__ import annotations
 
 from collections.abc import MutableMapping
+from dataclasses import astuple
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
+from spark_nats.client.memory import once_a_while, parent_process
 from spark_nats.errors import OptionError
-from spark_nats.options import CoreReadOptions, parse, parse_read, parse_write
+from spark_nats.options import CoreReadOptions, WriteOptions, parse, parse_read, parse_write
 from spark_nats.options.remedies import naming_options
 from spark_nats.sink.schema import check_schema as check_sink_schema
 from spark_nats.source.schema import SCHEMA
@@ -95,9 +98,22 @@ class NatsDataSource(DataSource):
         """Return the writer of a streaming query. Output mode ``complete`` publishes the whole result each time."""
         parsed = parse_write(self._settings, streaming=True)
         check_sink_schema(schema, parsed)
-        from spark_nats.client.retrying import retrying
-        from spark_nats.sink.writers import NatsStreamWriter, prepare
+        # Spark asks for a writer for each micro-batch, in a process of its own.
+        prepared = f"{parent_process()}: prepared {astuple(parsed)}"
+        once_a_while(prepared, partial(_prepare, parsed), PREPARATION_COUNTS)
+        from spark_nats.sink.writers import NatsStreamWriter
 
-        with naming_options():
-            retrying(lambda: prepare(parsed, streaming=True), parsed.retries, "writing", known=False)
         return NatsStreamWriter(parsed, schema)
+
+
+PREPARATION_COUNTS = 60.0
+"""Seconds for which a streaming query does not prepare to write again on the driver."""
+
+
+def _prepare(options: WriteOptions, known: bool) -> None:
+    """Do on the driver what would fail in every task and each of its attempts, and wait for servers that are away."""
+    from spark_nats.client.retrying import retrying
+    from spark_nats.sink.writers import prepare
+
+    with naming_options():
+        retrying(lambda: prepare(options, streaming=True), options.retries, "writing", known=known)

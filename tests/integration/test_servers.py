@@ -228,7 +228,7 @@ def test_micro_batches_share_a_login_on_the_driver_for_a_while(
     forgetful.setattr("spark_nats.datasource.parent_process", lambda: "another session")
     begin_micro_batch(server)
     assert logins(server) == 3
-    forgetful.setattr("spark_nats.datasource.LOGIN_COUNTS", 0.0)
+    forgetful.setattr("spark_nats.datasource.PREPARATION_COUNTS", 0.0)
     begin_micro_batch(server)
     assert logins(server) == 4
 
@@ -240,10 +240,10 @@ def test_after_a_failure_a_micro_batch_logs_in_again(
     begin_micro_batch(server, retryTimeout="0s")
     server.kill()
     begin_micro_batch(server, retryTimeout="0s")  # tasks wait for it then
-    forgetful.setattr("spark_nats.datasource.LOGIN_COUNTS", 0.0)
+    forgetful.setattr("spark_nats.datasource.PREPARATION_COUNTS", 0.0)
     with pytest.raises(NatsConnectionError):
         begin_micro_batch(server, retryTimeout="0s")
-    forgetful.setattr("spark_nats.datasource.LOGIN_COUNTS", 60.0)
+    forgetful.setattr("spark_nats.datasource.PREPARATION_COUNTS", 60.0)
     server.start()
     begin_micro_batch(server, retryTimeout="0s")
     assert logins(server) == 1

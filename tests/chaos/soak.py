@@ -13,7 +13,7 @@ import psutil
 from tests.chaos.cluster import IN, ChaosCluster
 from tests.chaos.driver import Driver
 from tests.chaos.run import say
-from tests.chaos.stage import STALL_LIMIT, STREAM, conclude, stage, watching
+from tests.chaos.stage import STALL_LIMIT, STREAM, conclude, keep_logs, stage, watching
 
 _SAMPLE_SECONDS = 10.0
 _RESTART_SECONDS = 120.0
@@ -42,8 +42,12 @@ def soak(minutes: float, rate: float, master: str, keep: Path | None) -> int:
             f"{verdict.messages} messages, {verdict.lost} lost, {verdict.duplicated} duplicated, "
             f"{verdict.reordered} out of order, longest stall {watch.longest_stall:.1f} s"
         )
-        print("\n".join([*verdict.examples(), *problems, *(f"the query ended: {sentence}" for sentence in ended)]))
-    return int(bool(problems or ended) or not verdict.good)
+        bad = bool(problems or ended) or not verdict.good
+        for line in [*verdict.examples(), *problems, *(f"the query ended: {sentence}" for sentence in ended)]:
+            print(line)
+        if bad or keep:
+            print(f"logs: {staged.logs if keep else keep_logs(staged.logs)}")
+    return int(bad)
 
 
 def _run(minutes: float, cluster: ChaosCluster, driver: Driver, samples: list[Sample]) -> None:
@@ -70,7 +74,8 @@ def _sample(cluster: ChaosCluster, driver: Driver) -> Sample:
         "Python MiB": round(_memory(pythons)),
         "Python processes": len(pythons),
         "sockets": sum(map(_sockets, [jvm, *pythons])),
-        "threads": sum(map(_threads, [jvm, *pythons])),
+        "JVM threads": _threads(jvm),
+        "Python threads": sum(map(_threads, pythons)),
         "consumers": streams[IN].consumers if IN in streams else 0,
     }
 

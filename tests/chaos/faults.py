@@ -54,12 +54,12 @@ class Scene:
             for proxy in self.cluster.proxies:
                 proxy.delay, proxy.trickling = 0.0, False
 
-    def at_a_moment(self, act: Callable[[], None]) -> None:
-        """Act at once, or when rows are stored but not acknowledged, or when a part of a micro-batch is stored.
+    def at_a_moment(self, act: Callable[[], None], busy: bool = False) -> None:
+        """Act at once (unless the query is to be `busy`), or when rows are stored but not acknowledged, or when a part of a micro-batch is stored.
 
         A small micro-batch is written faster than anybody could act, hence the slow connections.
         """
-        moment = self.random.choice(["any", "stored", "partly"])
+        moment = self.random.choice(["stored", "partly"] if busy else ["any", "stored", "partly"])
         if moment == "any":
             act()
             return
@@ -201,7 +201,7 @@ def _driver(scene: Scene) -> None:
 def _late_driver(scene: Scene) -> None:
     """Kill the driver, and start it again when OUT has forgotten the ids of what was written before."""
     scene.cluster.set_window(_SHORT_WINDOW)
-    scene.driver.kill(scene.at_a_moment)
+    scene.driver.kill(lambda act: scene.at_a_moment(act, busy=True))
     time.sleep(_SHORT_WINDOW + 1)
     scene.driver.start()
     scene.cluster.set_window(scene.window)

@@ -44,7 +44,7 @@ class Scene:
         return proxies if self.random.random() < 0.5 else [self.random.choice(proxies)]
 
     @contextmanager
-    def slow(self, delay: float = 0.0, trickling: bool = False) -> Iterator[None]:
+    def slow(self, delay: float = 0.0, trickling: Sequence[Direction] = ()) -> Iterator[None]:
         """Hold everything back for so many seconds, or let it trickle, for the length of the block."""
         for proxy in self.cluster.proxies:
             proxy.delay, proxy.trickling = delay, trickling
@@ -52,19 +52,20 @@ class Scene:
             yield
         finally:
             for proxy in self.cluster.proxies:
-                proxy.delay, proxy.trickling = 0.0, False
+                proxy.delay, proxy.trickling = 0.0, ()
 
     def at_a_moment(self, act: Callable[[], None], busy: bool = False) -> None:
-        """Act at once (unless the query is to be `busy`), or when rows are stored but not acknowledged, or when a part of a micro-batch is stored.
+        """Act while a micro-batch is being written, or at once, unless the query is to be busy.
 
-        A small micro-batch is written faster than anybody could act, hence the slow connections.
+        A small micro-batch is written faster than anybody could act. So connections are slow meanwhile: what is stored
+        is not yet acknowledged, or only a part is stored.
         """
         moment = self.random.choice(["stored", "partly"] if busy else ["any", "stored", "partly"])
         if moment == "any":
             act()
             return
         server = self.cluster.leader(OUT)
-        slow = self.slow(trickling=True) if moment == "partly" else self.slow(0.2)
+        slow = self.slow(trickling=[Direction.TO_SERVER]) if moment == "partly" else self.slow(0.2)
         with NatsPy(server.url, **CLIENT) as client, slow, client.collect("out.>") as collected:
             collected.wait(1, _SOON)
             act()
@@ -237,7 +238,7 @@ def _delay(scene: Scene) -> None:
 
 
 def _trickle(scene: Scene) -> None:
-    with scene.slow(trickling=True):
+    with scene.slow(trickling=list(Direction)):
         scene.seconds(2, 6)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -28,13 +28,13 @@ class Proxy:
 
     Attributes:
         delay: seconds that each chunk is held back.
-        trickling: whether bytes go through a few at a time.
+        trickling: in which directions bytes go through a few at a time.
         torn: how many frames were torn.
     """
 
     def __init__(self, target: int) -> None:
         self.delay = 0.0
-        self.trickling = False
+        self.trickling: Sequence[Direction] = ()
         self.torn = 0
         self._target = target
         self._tearing: Direction | None = None
@@ -127,7 +127,7 @@ class Proxy:
                     await writer.drain()
                     self.torn += 1
                     return
-                while self.trickling and data:
+                while data and direction in self.trickling:
                     writer.write(data[:_SIP])
                     await writer.drain()
                     data = data[_SIP:]

@@ -153,7 +153,7 @@ def receive_all(connection: socket.socket) -> bytes:
 
 def test_a_proxy_forwards_both_ways_also_when_it_trickles_and_delays() -> None:
     with connected() as (proxy, client, server):
-        proxy.trickling, proxy.delay = True, 0.01
+        proxy.trickling, proxy.delay = list(Direction), 0.01
         for sender, receiver in ((client, server), (server, client)):
             said = bytes(range(256)) * 4
             sender.sendall(said)

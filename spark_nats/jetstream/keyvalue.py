@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 from spark_nats.errors import JetStreamError, JetStreamUnavailableError, NoRespondersError
 from spark_nats.jetstream.api import JetStream, interpreting
 from spark_nats.jetstream.streams import create_stream
-from spark_nats.protocol.api import API_PREFIX, Api, ApiError, ErrCode, parse_answer
+from spark_nats.protocol.api import API_PREFIX, KEY_VALUE_SUBJECTS, Api, ApiError, ErrCode, parse_answer
 from spark_nats.protocol.documents import bytes_at, integer_at, time_at
 
-_KEYS = "$KV"  # first token of the subjects that keys are
 _STREAM = "KV_"  # what the name of a bucket's stream begins with
 
 
@@ -100,7 +99,7 @@ class Bucket:
             return [subject.removeprefix(self._subject("")) for subject in subjects]
 
     def _subject(self, key: str) -> str:
-        return f"{_KEYS}.{self._name}.{key}"
+        return f"{KEY_VALUE_SUBJECTS}.{self._name}.{key}"
 
 
 def make_bucket(js: JetStream, name: str, replicas: int, description: str) -> Bucket:
@@ -119,7 +118,7 @@ def make_bucket(js: JetStream, name: str, replicas: int, description: str) -> Bu
     config: dict[str, Any] = {
         "name": f"{_STREAM}{name}",
         "description": description,
-        "subjects": [f"{_KEYS}.{name}.>"],
+        "subjects": [f"{KEY_VALUE_SUBJECTS}.{name}.>"],
         "max_msgs_per_subject": 1,
         "discard": "new",
         "allow_rollup_hdrs": True,

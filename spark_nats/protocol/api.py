@@ -12,6 +12,10 @@ API_PREFIX = "$JS.API"
 """First tokens of the API's subjects, unless an account imports them from elsewhere."""
 
 
+KEY_VALUE_SUBJECTS = "$KV"
+"""First token of the subjects that the keys of KV buckets are (ADR-8)."""
+
+
 def prefix_of_domain(domain: str) -> str:
     """Return the first tokens of the subjects of a JetStream domain's API."""
     return f"$JS.{domain}.API"

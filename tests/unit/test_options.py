@@ -59,11 +59,21 @@ def test_a_domain_or_a_prefix_says_where_the_api_is():
     assert read(apiPrefix="from.acme.").api_prefix == "from.acme"
 
 
-def test_deduplication_is_on_in_streaming_writes_to_a_stream_only():
-    assert write(streaming=True, stream="S").deduplicate
-    assert not write(stream="S").deduplicate
-    assert not write(streaming=True, subject="s").deduplicate
-    assert not write(streaming=True, stream="S", deduplicate="false").deduplicate
+def test_deduplication_is_exact_in_streaming_writes_to_a_stream_only():
+    assert write(streaming=True, stream="S").deduplicate == "exact"
+    assert write(streaming=True, stream="S", deduplicate="TRUE").deduplicate == "exact"
+    assert write(streaming=True, stream="S", deduplicate="window").deduplicate == "window"
+    assert write(streaming=True, stream="S", deduplicate="false").deduplicate == "false"
+    assert write(stream="S").deduplicate == "false"
+    assert write(streaming=True, subject="s").deduplicate is None
+    with pytest.raises(OptionError, match="'deduplicate' is 'maybe'; it must be exact, window or false"):
+        write(streaming=True, stream="S", deduplicate="maybe")
+
+
+def test_a_state_bucket_has_a_name_that_is_one_token():
+    assert write(streaming=True, stream="S", stateBucket="my_state-2").state_bucket == "my_state-2"
+    with pytest.raises(OptionError, match=r"'stateBucket' is 'a\.b'; a bucket's name has only letters, digits"):
+        write(streaming=True, stream="S", stateBucket="a.b")
 
 
 def test_a_missing_stream_is_made_with_the_subject_or_a_configuration():
@@ -333,7 +343,7 @@ def test_the_documented_default_is_the_one_that_is_used(option, writing, stream,
 @pytest.mark.parametrize(("writing", "stream", "streaming"), USES)
 def test_another_default_in_the_table_is_another_behaviour(monkeypatch, writing, stream, streaming):
     """There is no second place that a default could come from."""
-    others = {"true": "false", "false": "true", "earliest": "latest", "latest": "earliest"}
+    others = {"true": "false", "false": "true", "earliest": "latest", "latest": "earliest", "exact": "window"}
     fields = {
         "minPartitions": ("min_partitions",),
         "maxInFlight": ("max_in_flight",),

@@ -17,7 +17,7 @@ from spark_nats.client.connection import Connection, avoid, connect
 from spark_nats.client.options import ConnectionOptions, RetryOptions
 from spark_nats.client.retrying import Result, Retries, may_pass
 from spark_nats.client.servers import Server
-from spark_nats.errors import NatsConnectionError, NatsError
+from spark_nats.errors import JetStreamError, JetStreamUnavailableError, NatsConnectionError, NatsError
 
 TASK_ATTEMPTS = 60
 """Most attempts to connect in a row that a task makes, unless its options say otherwise."""
@@ -177,7 +177,9 @@ class Loan:
         self.retries.failed(error)
 
     def ask(self, question: Callable[[Connection], Result]) -> Result:
-        """Return what a question returns, which is asked again, over other connections, while its error may pass.
+        """Return what a question returns, which is asked again while its error may pass.
+
+        That is over the same connection when JetStream has answered that it is not ready, else over another one.
 
         Raises:
             NatsError: the error that does not pass, or has not passed in time.
@@ -185,6 +187,10 @@ class Loan:
         while True:
             try:
                 answer = question(self.connection)
+            except JetStreamUnavailableError as error:
+                self.renew(error)
+            except JetStreamError as error:
+                self.retry(error)
             except NatsError as error:
                 self.renew(error)
             else:

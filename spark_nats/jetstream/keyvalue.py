@@ -12,6 +12,7 @@ from spark_nats.jetstream.api import JetStream, interpreting
 from spark_nats.jetstream.streams import create_stream
 from spark_nats.protocol.api import API_PREFIX, KEY_VALUE_SUBJECTS, Api, ApiError, ErrCode, parse_answer
 from spark_nats.protocol.documents import bytes_at, integer_at, time_at
+from spark_nats.protocol.headers import EXPECTED_REVISION, encode_block
 
 _STREAM = "KV_"  # what the name of a bucket's stream begins with
 
@@ -20,11 +21,13 @@ class Entry(NamedTuple):
     """What a key holds.
 
     Attributes:
-        value: its value.
+        value: its value; empty when the key was deleted.
+        revision: sequence at which it was stored; 0 when the key never held anything.
         time: when it was stored, in nanoseconds since 1970.
     """
 
     value: bytes
+    revision: int
     time: int
 
 
@@ -41,8 +44,8 @@ class Bucket:
         self._name = name
         self._stream = f"{_STREAM}{name}"
 
-    def get(self, key: str) -> Entry | None:
-        """Return what a key holds, None when it holds nothing.
+    def get(self, key: str) -> Entry:
+        """Return what a key holds.
 
         Raises:
             StreamNotFoundError: there is no such bucket.
@@ -52,13 +55,20 @@ class Bucket:
             answer = self._js.request(Api.MESSAGE_GET, self._stream, body={"last_by_subj": self._subject(key)})
         except JetStreamError as error:
             if error.err_code == ErrCode.NO_MESSAGE_FOUND:
-                return None
+                return Entry(b"", 0, 0)
             raise
         with interpreting(Api.MESSAGE_GET, self._stream):
-            return Entry(bytes_at(answer, "message", "data"), time_at(answer, "message", "time"))
+            value, time = bytes_at(answer, "message", "data"), time_at(answer, "message", "time")
+            return Entry(value, integer_at(answer, "message", "seq"), time)
 
-    def put(self, key: str, value: bytes) -> None:
+    def put(self, key: str, value: bytes, revision: int | None = None) -> None:
         """Have a key hold a value; returns when it is stored.
+
+        Args:
+            key: which one.
+            value: what.
+            revision: that of what the key holds now, as far as is known; it is then not stored if that is wrong, as
+                when a leader has answered that others had replaced without its knowing.
 
         Raises:
             JetStreamUnavailableError: nobody listens there: the bucket does not exist, or has no leader.
@@ -69,7 +79,8 @@ class Bucket:
         if self._js.prefix != API_PREFIX:  # a domain maps it, as it maps the API
             subject = f"{self._js.prefix}.{subject}"
         try:
-            reply = self._js.connection.request(subject, value)
+            header = None if revision is None else encode_block({EXPECTED_REVISION: str(revision)})
+            reply = self._js.connection.request(subject, value, header=header)
         except NoRespondersError:
             raise JetStreamUnavailableError(
                 f"nobody listens on {subject}: the bucket {self._name!r} does not exist or has no leader"

@@ -11,6 +11,7 @@ and "codec: encode HPUB with two headers" guard the cost.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -42,6 +43,8 @@ MSG_ID = "Nats-Msg-Id"
 """Header by which a stream knows a message again."""
 EXPECTED_STREAM = "Nats-Expected-Stream"
 """Header that names the stream by which alone a message may be stored."""
+EXPECTED_REVISION = "Nats-Expected-Last-Subject-Sequence"
+"""Header that names the sequence of the last message of its subject, without which a message is not stored."""
 HEADERS_TYPE = pa.map_(pa.string(), pa.list_(pa.field("element", pa.string())))
 
 _COLON_BLANK, _CRLF, _NOTHING, _VERSION_LINE = texts([": ", "\r\n", "", f"{VERSION.decode()}\r\n"])
@@ -73,6 +76,12 @@ def parse_block(block: bytes) -> dict[str, list[str]]:
             text = value.strip(b" \t").decode("utf-8", "replace")
             headers.setdefault(name.decode("utf-8", "replace"), []).append(text)
     return headers
+
+
+def encode_block(headers: Mapping[str, str]) -> bytes:
+    """Return the header block of one message, of names and values that may be sent."""
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return b"%b\r\n%b\r\n" % (VERSION, lines.encode())
 
 
 def header_values(blocks: pa.BinaryArray, name: str) -> pa.BinaryArray:

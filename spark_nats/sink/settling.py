@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -26,18 +27,21 @@ from spark_nats.client.pool import Loan
 from spark_nats.errors import JetStreamError, NatsError, PermissionsError, PublishError, Remedy
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consumers import try_to_read
-from spark_nats.jetstream.keyvalue import Bucket, make_bucket
+from spark_nats.jetstream.doubts import CONFIRMATION
+from spark_nats.jetstream.keyvalue import Bucket, Entry, make_bucket
 from spark_nats.jetstream.stored import stored_ids
-from spark_nats.jetstream.streams import StreamInfo
+from spark_nats.jetstream.streams import StreamInfo, stream_info
 from spark_nats.options.losses import report_loss
 from spark_nats.options.values import EXACT
 from spark_nats.options.write import WriteOptions
+from spark_nats.protocol.api import ErrCode
 from spark_nats.protocol.bytecolumns import Mask, booleans, flags_of, values_of
 from spark_nats.protocol.documents import integer_at, parse_document, string_at
 from spark_nats.sink.message_ids import MessageIds
 
 logger = logging.getLogger(__name__)
 
+_ONCE_MORE = 0.25  # seconds before a state that was not the last one is asked for again
 _PROBE = "probe"  # key by which the driver tells whether the bucket can be written to
 
 
@@ -160,6 +164,9 @@ def settle(loan: Loan, options: WriteOptions, task: Task, ids: MessageIds, strea
         if not known and stream.last_sequence > mark.sequence:
             _report(options, task, f"stream {stream.name!r} has {stream.retention} retention, and cannot be read back")
         return None
+    if not known and loan.connection.info.cluster:
+        time.sleep(CONFIRMATION)  # by then a leader that was stopped for a while has noticed that it is none
+        stream = loan.ask(lambda connection: stream_info(JetStream(connection, options.api_prefix), stream.name))
     found = loan.ask(
         lambda connection: stored_ids(
             JetStream(connection, options.api_prefix), stream, mark.sequence, "" if task.own_ids else ids.prefix
@@ -178,40 +185,57 @@ def _report(options: WriteOptions, task: Task, why: str) -> None:
 
 def _begin(connection: Connection, options: WriteOptions, task: Task, stream: StreamInfo) -> _State | None:
     """Note that a task begins; return what is noted when it began before."""
-    js = JetStream(connection, options.api_prefix)
+    bucket = Bucket(JetStream(connection, options.api_prefix), str(options.state_bucket))
+    note = {
+        "batch": int(task.batch or 0),
+        "stream": stream.name,
+        "created": stream.created,
+        "sequence": stream.last_sequence,
+    }
+    deadline = time.monotonic() + CONFIRMATION
     with _about_the_bucket(options):
-        bucket = Bucket(js, str(options.state_bucket))
-        state = _state_in(bucket, task.key)
-        if state is not None and state.batch == int(task.batch or 0):
-            if (state.mark.stream, state.mark.created) == (stream.name, stream.created):
+        while True:
+            entry = bucket.get(task.key)
+            if (state := _begun_before(_state_of(entry, task.key), task, stream)) is not None:
                 return state
-            logger.warning(
-                "%s was begun before, and written to the stream %s that was made at %s; now all of it is written to %s",
-                task.name,
-                state.mark.stream,
-                state.mark.created,
-                stream.name,
-            )
-        elif state is not None and state.batch > int(task.batch or 0):
-            logger.warning(
-                "%s comes after micro-batch %d, as when an older checkpoint is used: its rows may be stored already, "
-                "and then are stored twice",
-                task.name,
-                state.batch,
-            )
-        note = {
-            "batch": int(task.batch or 0),
-            "stream": stream.name,
-            "created": stream.created,
-            "sequence": stream.last_sequence,
-        }
-        bucket.put(task.key, json.dumps(note).encode())
+            try:
+                bucket.put(task.key, json.dumps(note).encode(), entry.revision)
+            except JetStreamError as error:
+                # A leader that was stopped for a while has said what was; or another attempt has just begun.
+                if error.err_code != ErrCode.WRONG_LAST_SEQUENCE or time.monotonic() > deadline:
+                    raise
+                time.sleep(_ONCE_MORE)
+            else:
+                return None
+
+
+def _begun_before(state: _State | None, task: Task, stream: StreamInfo) -> _State | None:
+    """Return the state if it is that of the same micro-batch, begun into the same stream."""
+    batch = int(task.batch or 0)
+    if state is None or state.batch < batch:
+        return None
+    if state.batch > batch:
+        logger.warning(
+            "%s comes after micro-batch %d, as when an older checkpoint is used: its rows may be stored already, and "
+            "then are stored twice",
+            task.name,
+            state.batch,
+        )
+        return None
+    if (state.mark.stream, state.mark.created) == (stream.name, stream.created):
+        return state
+    logger.warning(
+        "%s was begun before, and written to the stream %s that was made at %s; now all of it is written to %s",
+        task.name,
+        state.mark.stream,
+        state.mark.created,
+        stream.name,
+    )
     return None
 
 
-def _state_in(bucket: Bucket, key: str) -> _State | None:
-    entry = bucket.get(key)
-    if entry is None or not entry.value:  # a key that was deleted has an empty value
+def _state_of(entry: Entry, key: str) -> _State | None:
+    if not entry.value:
         return None
     try:
         note = parse_document(entry.value)
@@ -236,7 +260,7 @@ def check_partitions(connection: Connection, options: WriteOptions, query: str, 
         for key in bucket.keys(f"{query}.*"):
             partition = key.rpartition(".")[2]
             if partition.isdigit() and int(partition) >= partitions:
-                state = _state_in(bucket, key)
+                state = _state_of(bucket.get(key), key)
                 if state is not None and state.batch == batch and state.mark.stream == options.stream:
                     raise other_partitions(f"micro-batch {batch}", f"partition {partition}, which it does not have now")
 

@@ -19,6 +19,7 @@ from spark_nats.errors import OptionError
 from spark_nats.options import CoreReadOptions, WriteOptions, parse, parse_read, parse_write
 from spark_nats.options.remedies import naming_options
 from spark_nats.sink.schema import check_schema as check_sink_schema
+from spark_nats.sink.schema import may_have_ids
 from spark_nats.source.schema import SCHEMA
 from spark_nats.source.schema import check_schema as check_source_schema
 
@@ -92,7 +93,7 @@ class NatsDataSource(DataSource):
 
         with naming_options():
             mark = prepare(parsed, streaming=False)
-        return NatsWriter(parsed, schema, mark)
+        return NatsWriter(parsed, may_have_ids(schema, parsed), mark)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> NatsStreamWriter:
         """Return the writer of a streaming query. Output mode ``complete`` publishes the whole result each time."""
@@ -103,7 +104,7 @@ class NatsDataSource(DataSource):
         once_a_while(prepared, partial(_prepare, parsed), PREPARATION_COUNTS)
         from spark_nats.sink.writers import NatsStreamWriter
 
-        return NatsStreamWriter(parsed, schema)
+        return NatsStreamWriter(parsed, may_have_ids(schema, parsed))
 
 
 PREPARATION_COUNTS = 60.0

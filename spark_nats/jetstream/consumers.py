@@ -168,6 +168,8 @@ def try_to_read(js: JetStream, stream: str, start: int) -> None:
         if error.err_code == ErrCode.MAXIMUM_CONSUMERS:
             return
         raise
-    js.connection.request(f"{js.prefix}.{Api.CONSUMER_NEXT.about(stream, name)}", b'{"batch":1,"no_wait":true}')
+    subject = f"{js.prefix}.{Api.CONSUMER_NEXT.about(stream, name)}"
+    js.connection.publish(subject, b'{"batch":1,"no_wait":true}', js.connection.new_inbox())
+    js.connection.flush()  # a server that does not permit it says so; whatever else it says is of no interest
     delete_consumer(js, stream, name)
     js.connection.flush()  # behind it the server has said what it refuses

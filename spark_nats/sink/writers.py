@@ -13,9 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
-from pyspark.sql.types import StructType
 
-from spark_nats.client.connection import Connection
+from spark_nats.client.connection import Connection, connect
 from spark_nats.client.pool import borrow, lend
 from spark_nats.client.publishing import CorePublisher
 from spark_nats.client.retrying import retrying
@@ -29,7 +28,6 @@ from spark_nats.options.write import WriteOptions
 from spark_nats.protocol.subjects import subject_violation
 from spark_nats.sink.columns import RowChecker
 from spark_nats.sink.message_ids import MessageIds
-from spark_nats.sink.schema import may_have_ids
 from spark_nats.sink.settling import Mark, Settled, Task, check_partitions, other_partitions, prepare_to_settle, settle
 
 logger = logging.getLogger(__name__)
@@ -136,7 +134,7 @@ def prepare(options: WriteOptions, streaming: bool) -> Mark | None:
     Raises:
         NatsError: something of that is not possible.
     """
-    with borrow(options.connection) as connection:
+    with connect(options.connection) as connection:
         if options.stream is None:
             return None
         return prepare_to_settle(connection, options, writable(connection, options), streaming)
@@ -206,13 +204,13 @@ class NatsWriter(DataSourceArrowWriter):
 
     Args:
         options: where and how.
-        schema: the DataFrame's.
+        own_ids: whether rows may have message ids of their own.
         mark: where the stream ends now, if tasks that are tried again are to read back what they have stored.
     """
 
-    def __init__(self, options: WriteOptions, schema: StructType, mark: Mark | None) -> None:
+    def __init__(self, options: WriteOptions, own_ids: bool = False, mark: Mark | None = None) -> None:
         self._options = options
-        self._own_ids = may_have_ids(schema, options)
+        self._own_ids = own_ids
         self._mark = mark
         # Made once, on the driver: a task that is tried again gives its rows the same ids.
         self._id = secrets.token_hex(16)
@@ -231,12 +229,12 @@ class NatsStreamWriter(DataSourceStreamArrowWriter):
 
     Args:
         options: where and how.
-        schema: the DataFrame's.
+        own_ids: whether rows may have message ids of their own.
     """
 
-    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+    def __init__(self, options: WriteOptions, own_ids: bool = False) -> None:
         self._options = options
-        self._own_ids = may_have_ids(schema, options)
+        self._own_ids = own_ids
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write one partition of a micro-batch."""

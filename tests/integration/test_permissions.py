@@ -42,6 +42,13 @@ READ = [
     "$JS.API.STREAM.MSG.GET.ORDERS",
 ]
 WRITE = ["$JS.API.STREAM.INFO.ORDERS", "orders.>"]
+READ_BACK = READ[1:]
+STATE = [
+    "$JS.API.STREAM.INFO.KV_SPARK_NATS",
+    "$JS.API.STREAM.MSG.GET.KV_SPARK_NATS",
+    "$KV.SPARK_NATS.>",
+    "$JS.API.STREAM.CREATE.KV_SPARK_NATS",
+]
 CREATE = ["$JS.API.STREAM.CREATE.ORDERS"]
 LISTEN = '{"subjects": ["orders.>"]}'
 
@@ -64,7 +71,8 @@ def login(name: str) -> dict[str, str]:
 def test_the_readme_lists_these_permissions() -> None:
     section = README.read_text().split("## Permissions")[1].split("\n## ")[0]
     listed = [cell for line in section.splitlines() if line.startswith("| ") for cell in line.split("`")[1::2]]
-    assert [subject for subject in listed if "ORDERS" in subject] == [*READ, WRITE[0], *CREATE]
+    assert [subject for subject in listed if "ORDERS" in subject] == [*READ, WRITE[0], *READ_BACK, *CREATE]
+    assert [subject for subject in listed if "SPARK_NATS" in subject] == STATE
 
 
 def test_streams_are_made_written_and_read_with_exactly_these_permissions(
@@ -74,6 +82,7 @@ def test_streams_are_made_written_and_read_with_exactly_these_permissions(
         users(
             user("creator", WRITE + CREATE),
             user("writer", WRITE),
+            user("settler", WRITE + STATE + READ_BACK),
             user("reader", READ),
         )
     )
@@ -91,7 +100,7 @@ def test_streams_are_made_written_and_read_with_exactly_these_permissions(
         **options("reader", subject="orders.1", startingTimestamp="0", maxOffsetsPerTrigger=4)
     )
     sink = source.load().selectExpr("'orders.copy' AS subject", "payload").writeStream.format("nats")
-    sink = sink.options(**options("writer", checkpointLocation=str(tmp_path / "1"))).trigger(availableNow=True)
+    sink = sink.options(**options("settler", checkpointLocation=str(tmp_path / "1"))).trigger(availableNow=True)
     finish(sink.start())
     assert spark.read.format("nats").options(**options("reader")).load().count() == 30
 

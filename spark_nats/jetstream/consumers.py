@@ -54,7 +54,7 @@ def create_consumer(
     filters: Sequence[str] = (),
     *,
     headers_only: bool = False,
-    patience: float = PLACE_TIMEOUT,
+    patience: float | None = None,
 ) -> Consumer:
     """Make a consumer that delivers what a stream has from a sequence on.
 
@@ -67,7 +67,7 @@ def create_consumer(
         filters: only subjects that match one of these; all when empty.
         headers_only: whether to leave the payloads out; each message then has its payload's size in bytes in the
             header ``Nats-Msg-Size``.
-        patience: seconds to wait for a place.
+        patience: seconds to wait for a place; :data:`PLACE_TIMEOUT` when None.
 
     Raises:
         StreamNotFoundError: there is no such stream.
@@ -87,6 +87,7 @@ def create_consumer(
         config["filter_subjects"] = list(filters)
     if headers_only:
         config["headers_only"] = True
+    patience = PLACE_TIMEOUT if patience is None else patience
     deadline = time.monotonic() + patience
     wait = _FIRST_WAIT
     while True:

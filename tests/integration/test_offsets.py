@@ -5,6 +5,7 @@ import pytest
 from spark_nats.client import connect
 from spark_nats.errors import DataLossError, NatsError, StreamNotFoundError, UnsupportedStreamError
 from spark_nats.jetstream import JetStream
+from spark_nats.jetstream.doubts import Doubts
 from spark_nats.options import parse_read
 from spark_nats.source.stream.offsets import OffsetReader, from_json, planned, to_json
 from tests.connections import options_for
@@ -23,9 +24,10 @@ class Query:
         self._js = js
         self._options = options
         self._searched = {}
+        self._doubts = Doubts(0.0)
 
     def _offsets(self):
-        return OffsetReader(self._js, self._options)
+        return OffsetReader(self._js, self._options, self._doubts)
 
     def starting(self):
         return self._offsets().starting()
@@ -51,7 +53,7 @@ def query(js, unique):
 
 @pytest.fixture
 def batch(js, unique):
-    return lambda **options: OffsetReader(js, parse_read({"stream": unique, **options}, streaming=False))
+    return lambda **options: OffsetReader(js, parse_read({"stream": unique, **options}, streaming=False), Doubts(0.0))
 
 
 def sequences(ranges):

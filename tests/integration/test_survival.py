@@ -20,7 +20,7 @@ import pytest
 from spark_nats.client import connection, retrying
 from spark_nats.errors import DataLossError, JetStreamUnavailableError, NatsConnectionError
 from spark_nats.jetstream import reading
-from tests.integration.support import batch_reader, created
+from tests.integration.support import batch_reader
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Cluster, Server, ServerFactory
 
@@ -263,8 +263,18 @@ class Filled:
         self.cluster = cluster
         self.name = name
         with NatsPy(cluster.servers[0].url) as client:
-            wait_until(lambda: created(client, name, num_replicas=3), timeout=60)
-            publish(client, name, 3000, b"x" * 100)
+            wait_until(lambda: self._fill(client), timeout=60)
+
+    def _fill(self, client: NatsPy) -> bool:
+        """Begin anew where the test before has left the cluster without a leader for a moment."""
+        try:
+            client.create_stream(self.name, num_replicas=3)
+            publish(client, self.name, 3000, b"x" * 100)
+        except Exception:
+            with suppress(Exception):
+                client.delete_stream(self.name)
+            return False
+        return True
 
     def leader(self) -> Server:
         with NatsPy(self.cluster.servers[0].url) as client:

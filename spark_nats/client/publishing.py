@@ -131,13 +131,17 @@ class CorePublisher:
             if part.mark is None:
                 connection.publish_columns(*part[1:])
                 self._parts[i] = part._replace(mark=connection.mark())
-        if self.confirmed:
-            self._loan.works()
+        self._note_progress()
 
     def _flush(self) -> None:
         self._send()
         self._loan.connection.flush()
-        self._loan.works()
+        self._note_progress()
+
+    def _note_progress(self) -> None:
+        before = self._confirmed
+        if self.confirmed > before:
+            self._loan.works()
 
     def _persist(self, work: Callable[[], None]) -> None:
         """Do what sends; when the connection is lost meanwhile, over another one."""

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+import psutil
 import pytest
 
 from spark_nats.embedded import EmbeddedServerError, NatsServer, find_binary
@@ -167,17 +168,11 @@ class Cluster:
     @contextmanager
     def paused(self, server: NatsServer) -> Iterator[None]:
         """Stop a server from running for the length of the block (SIGSTOP)."""
-        pid = server.pid
-        assert pid
-        os.kill(pid, signal.SIGSTOP)
-        try:
+        with paused(server):
             yield
-        finally:
-            os.kill(pid, signal.SIGCONT)
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports on which nobody listens now."""
+def _free_ports(count: int) -> list[int]:
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [each.getsockname()[1] for each in sockets]
     for each in sockets:
@@ -198,3 +193,17 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def unique() -> str:
     """A name that no other test uses, such as `T_3FA81C09`: for a stream, or a subject's first token."""
     return f"T_{secrets.token_hex(4).upper()}"
+
+
+@contextmanager
+def paused(server: NatsServer) -> Iterator[None]:
+    """Stop a server from running for the length of the block (SIGSTOP): it accepts, and says nothing."""
+    pid = server.pid
+    assert pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        while psutil.Process(pid).status() != psutil.STATUS_STOPPED:
+            time.sleep(0.001)  # a thread of its may still be running
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)

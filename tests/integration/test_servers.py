@@ -19,7 +19,7 @@ from tests.connections import options_for
 from tests.integration.support import PAYLOAD, Query, monitoring, read_payloads, source, stream_reader
 from tests.nats_py import NatsPy, wait_until
 from tests.operator_mode import Key, OperatorMode
-from tests.servers import Cluster, ServerFactory, free_ports
+from tests.servers import Cluster, ServerFactory, _free_ports, paused
 
 # Servers that others announce
 
@@ -64,7 +64,7 @@ def test_no_server_is_connected_to_that_was_not_named(cluster: Cluster) -> None:
 @contextmanager
 def encrypted_pair(certificates: Certificates, *names: str) -> Iterator[list[NatsServer]]:
     """Two servers of a cluster with certificates for these names, each of which announces the address of the other."""
-    ports = free_ports(2)
+    ports = _free_ports(2)
     routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in ports)
     servers = [
         NatsServer(
@@ -131,15 +131,11 @@ def test_a_batch_is_read_though_a_server_has_stopped_answering(server_factory: S
     with NatsPy(alive.url) as client:
         client.create_stream("S", ["s.>"])
         client.publish_acked((f"s.{i}", b"%d" % i) for i in range(10))
-    assert stopped.pid
-    os.kill(stopped.pid, signal.SIGSTOP)
-    try:
+    with paused(stopped):
         options = {"connectTimeout": "300ms", "idleTimeout": "1ms", "minPartitions": 4}
         for _ in range(5):
             found = read_payloads(f"{stopped.url},{alive.url}", stream="S", **options)
             assert found == [b"%d" % i for i in range(10)]
-    finally:
-        os.kill(stopped.pid, signal.SIGCONT)
 
 
 # Who is not let in any more

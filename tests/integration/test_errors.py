@@ -605,18 +605,21 @@ def pause(begun: Path, go_on: Path, after: int) -> Callable[[Iterator[pa.RecordB
     return wait
 
 
-def test_a_server_that_dies_ends_a_read(spark: SparkSession, server_factory: ServerFactory, tmp_path: Path) -> None:
+def test_a_server_that_dies_and_stays_away_ends_a_read(
+    spark: SparkSession, server_factory: ServerFactory, tmp_path: Path
+) -> None:
     server = server_factory()
     with NatsPy(server.url) as client:
         client.create_stream("S")
         client.publish_acked([("S.x", bytes(4096))] * 40_000)  # more than all buffers on the way hold
     begun, go_on = tmp_path / "begun", tmp_path / "go_on"
-    frame = nats(spark.read, server, stream="S").load().select("payload")
+    frame = nats(spark.read, server, stream="S", retryTimeout="1s").load().select("payload")
     slow = frame.mapInArrow(pause(begun, go_on, after=1), "payload BINARY")
     with killed_when(server, begun.exists, go_on):
         error = error_of(slow.count)
     assert "NatsConnectionError" in error
     assert f"nats://127.0.0.1:{server.port}" in error
+    assert "tried for 1 s" in error
 
 
 @pytest.mark.parametrize("stream", [{"stream": "S"}, {}], ids=["stream", "core"])

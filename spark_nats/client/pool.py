@@ -151,7 +151,6 @@ class Loan:
         """
         if self.connection.retiring and may_pass(error):
             return self.move()
-        avoid(self.connection.server)
         self.connection.close()
         self.retry(error)
         self.connection = self._connect(self.connection.server)

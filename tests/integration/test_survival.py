@@ -12,12 +12,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pytest
 
-from spark_nats.client import connection, retrying
+from spark_nats.client import memory, retrying
 from spark_nats.errors import DataLossError, JetStreamUnavailableError, NatsConnectionError
 from spark_nats.jetstream import reading
 from tests.integration.support import batch_reader
@@ -42,10 +43,10 @@ def in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def in_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Try the first server first, whatever tests before have found."""
-    monkeypatch.setattr("random.sample", lambda servers, _: list(servers))
-    monkeypatch.setattr(connection, "_unreachable", {})
+    monkeypatch.setattr("random.shuffle", lambda _: None)
+    monkeypatch.setattr(memory, "_path", lambda: tmp_path / "memory")
 
 
 def interrupted(batches: Iterator[pa.RecordBatch], act: Callable[[], object]) -> list[int]:

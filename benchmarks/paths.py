@@ -30,8 +30,8 @@ from spark_nats.protocol.headers import MSG_ID, encode_blocks, flatten, wrap_lin
 from spark_nats.protocol.messages import Messages
 from spark_nats.protocol.subject_columns import SubjectMatcher
 from spark_nats.sink.message_ids import MessageIds
-from spark_nats.sink.settling import Task
-from spark_nats.sink.writers import write_partition
+from spark_nats.sink.partitions import write_partition
+from spark_nats.sink.tasks import Task
 from spark_nats.source.columns import RowBuilder
 
 SCHEMA = (

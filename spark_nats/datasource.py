@@ -89,7 +89,8 @@ class NatsDataSource(DataSource):
             )
         parsed = parse_write(self._settings, streaming=False)
         check_sink_schema(schema, parsed)
-        from spark_nats.sink.writers import NatsWriter, prepare
+        from spark_nats.sink.partitions import prepare
+        from spark_nats.sink.writers import NatsWriter
 
         with naming_options():
             mark = prepare(parsed, streaming=False)
@@ -114,7 +115,7 @@ PREPARATION_COUNTS = 60.0
 def _prepare(options: WriteOptions, known: bool) -> None:
     """Do on the driver what would fail in every task and each of its attempts, and wait for servers that are away."""
     from spark_nats.client.retrying import retrying
-    from spark_nats.sink.writers import prepare
+    from spark_nats.sink.partitions import prepare
 
     with naming_options():
         retrying(lambda: prepare(options, streaming=True), options.retries, "writing", known=known)

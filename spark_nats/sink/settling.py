@@ -15,7 +15,6 @@ import json
 import logging
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -38,58 +37,12 @@ from spark_nats.protocol.api import ErrCode
 from spark_nats.protocol.bytecolumns import Mask, booleans, flags_of, values_of
 from spark_nats.protocol.documents import integer_at, parse_document, string_at
 from spark_nats.sink.message_ids import MessageIds
+from spark_nats.sink.tasks import Mark, Task
 
 logger = logging.getLogger(__name__)
 
 _ONCE_MORE = 0.25  # seconds before a state that was not the last one is asked for again
 _PROBE = "probe"  # key by which the driver tells whether the bucket can be written to
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """Where a stream ended when a task, or a batch write, began.
-
-    Attributes:
-        stream: its name.
-        created: when it was made, which tells it from a later one of its name.
-        sequence: of its last message.
-    """
-
-    stream: str
-    created: str
-    sequence: int
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """A task of the sink.
-
-    Attributes:
-        query: id of the query, or of the write.
-        batch: the micro-batch; None in a batch write.
-        partition: number of its partition.
-        attempt: how often it was tried before, as far as Spark says.
-        mark: where the stream ended when a batch write began, if that was noted.
-        own_ids: whether rows may have message ids of their own.
-    """
-
-    query: str
-    batch: str | None
-    partition: int
-    attempt: int = 0
-    mark: Mark | None = None
-    own_ids: bool = False
-
-    @property
-    def key(self) -> str:
-        """Where its state is kept."""
-        return f"{self.query}.{self.partition}"
-
-    @property
-    def name(self) -> str:
-        """How messages name it."""
-        what = "this write" if self.batch is None else f"micro-batch {self.batch}"
-        return f"partition {self.partition} of {what}"
 
 
 class _State(NamedTuple):

@@ -1,202 +1,32 @@
-"""The batch and the streaming writer. Both publish each partition over one connection, from its executor."""
+"""The batch and the streaming writer.
+
+Spark asks for a writer for each micro-batch, and commits it, in new processes on the driver. So what tasks need is
+imported where they begin, and this module imports next to nothing.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import secrets
-from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from spark_nats.client.connection import Connection, connect
-from spark_nats.client.pool import borrow, lend
-from spark_nats.client.publishing import CorePublisher
-from spark_nats.client.retrying import retrying
-from spark_nats.errors import InvalidRowError, NatsError, PublishError
-from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.publishing import Publisher
-from spark_nats.jetstream.streams import StreamInfo, create_stream, stream_info, streams_of_subject
+from spark_nats.errors import NatsError
 from spark_nats.options.remedies import naming_options
 from spark_nats.options.values import EXACT, WINDOW
 from spark_nats.options.write import WriteOptions
-from spark_nats.protocol.subjects import subject_violation
-from spark_nats.sink.columns import RowChecker
-from spark_nats.sink.message_ids import MessageIds
-from spark_nats.sink.settling import Mark, Settled, Task, check_partitions, other_partitions, prepare_to_settle, settle
+from spark_nats.sink.tasks import Mark, Task, Written
 
-logger = logging.getLogger(__name__)
-
-_SUBJECTS_LOOKED_AT = 8
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
-@dataclass(frozen=True)
-class Written(WriterCommitMessage):
-    """What a task reports when all its rows are safe.
+def _write(options: WriteOptions, task: Task, batches: Iterator[pa.RecordBatch]) -> Written:
+    from spark_nats.sink.partitions import write_partition
 
-    Attributes:
-        rows: how many rows it wrote.
-        duplicates: how many of them the stream had already, by their message ids.
-        begun_before: id of the query, if the task found that it was begun before.
-    """
-
-    rows: int
-    duplicates: int = 0
-    begun_before: str | None = None
-
-
-def write_partition(options: WriteOptions, task: Task, batches: Iterator[pa.RecordBatch]) -> Written:
-    """Write one partition, on an executor.
-
-    Args:
-        options: where and how.
-        task: which one it is.
-        batches: the rows.
-
-    Raises:
-        InvalidRowError: a row cannot be sent.
-        NatsError: the server did not take a row; the message says which rows are safe.
-    """
-    ids = MessageIds(task.query, task.batch, task.partition) if options.deduplicate in (EXACT, WINDOW) else None
-    what = f"writing to {options.stream or 'core NATS'}"
-    settled: Settled | None = None
-    with naming_options(), lend(options.connection, options.retries, what) as loan:
-        publisher: Publisher | CorePublisher
-        if options.stream is None:
-            names_stream = False
-            publisher = CorePublisher(loan)
-            batches = _looked_at(options, task.query, batches)
-        else:
-            stream = loan.ask(lambda connection: writable(connection, options))
-            if ids is not None:
-                settled = settle(loan, options, task, ids, stream)
-            # A stream of counters refuses the header that names the stream.
-            names_stream = not stream.config.get("allow_msg_counter")
-            publisher = Publisher(
-                loan.connection,
-                stream.name,
-                options.max_in_flight,
-                options.ack_timeout,
-                loan=loan,
-                api_prefix=options.api_prefix,
-                began=stream,
-            )
-        checker = RowChecker(options, loan.connection.info.max_payload, ids, names_stream)
-        count = 0
-        for batch in batches:
-            try:
-                rows = checker.check(batch, count)
-            except InvalidRowError:
-                publisher.drain()  # so that what the message says was sent is safe
-                raise
-            if settled is not None:
-                rows = rows.where(settled.missing(rows.ids))
-            publisher.publish(*rows)
-            count += batch.num_rows
-        publisher.drain()
-        publisher.close()
-    if settled is not None:
-        _report_settled(task, settled, count)
-    elif publisher.duplicates:
-        _warn_of_duplicates(options, publisher.duplicates, count)
-    return Written(count, publisher.duplicates, task.query if settled is not None else None)
-
-
-def writable(connection: Connection, options: WriteOptions) -> StreamInfo:
-    """Return the state of the stream that is written to: what is wrong with it is said before anything is sent.
-
-    Raises:
-        PublishError: it does not acknowledge what it stores.
-        NatsError: there is none, or the server does not say.
-    """
-    js = JetStream(connection, options.api_prefix)
-    stream = str(options.stream)
-    found = stream_info(js, stream) if options.create_stream is None else create_stream(js, options.create_stream)
-    if found.config.get("no_ack"):
-        raise PublishError(
-            f"stream {stream!r} does not acknowledge what it stores (its no_ack is true), so no row would be known to "
-            "be safe; nothing was sent; set no_ack to false, or write to core NATS by leaving out the option 'stream'"
-        )
-    return found
-
-
-def prepare(options: WriteOptions, streaming: bool) -> Mark | None:
-    """Do once, on the driver, what would fail in every task: log in, look at the stream, see that tasks can settle.
-
-    Returns:
-        Where the stream ends, if the tasks of a batch write are to know.
-
-    Raises:
-        NatsError: something of that is not possible.
-    """
-    with connect(options.connection) as connection:
-        if options.stream is None:
-            return None
-        return prepare_to_settle(connection, options, writable(connection, options), streaming)
-
-
-def _report_settled(task: Task, settled: Settled, rows: int) -> None:
-    """Say what a task that was begun before had stored then.
-
-    Raises:
-        PublishError: some of it was not among its rows now.
-    """
-    if settled.strangers:
-        raise other_partitions(task.name, f"this partition before that are not among its {rows} rows now")
-    if settled.rows:
-        logger.info("%s was begun before: %d of its %d rows were stored then", task.name, settled.rows, rows)
-
-
-def _warn_of_duplicates(options: WriteOptions, duplicates: int, rows: int) -> None:
-    context = TaskContext.get()
-    if context and context.attemptNumber():
-        return  # as it should be
-    logger.warning(
-        "stream %s had %d of the %d rows of this task already, by their message ids, and has not stored them: "
-        "the micro-batch was run before, or rows have the same 'msg_id'",
-        options.stream,
-        duplicates,
-        rows,
-    )
-
-
-_looked: deque[str] = deque(maxlen=64)
-"""The last writes of this process of which the subjects were looked at."""
-
-
-def _looked_at(options: WriteOptions, write_id: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Pass batches on. Of the first one in this process warn about subjects that a stream captures."""
-    for batch in batches:
-        if write_id not in _looked and batch.num_rows:
-            _looked.append(write_id)
-            _warn_of_streams(options, batch)
-        yield batch
-
-
-def _warn_of_streams(options: WriteOptions, batch: pa.RecordBatch) -> None:
-    """Warn when a stream listens on what is written without acknowledgement, since it may then drop messages unseen."""
-    if options.subject is not None:
-        subjects = [options.subject]
-    else:
-        subjects = pc.unique(batch.column("subject"))[:_SUBJECTS_LOOKED_AT].to_pylist()
-    # On a connection of its own: a user who may not ask, or a server without JetStream, is no fault of the write.
-    with contextlib.suppress(NatsError), borrow(options.connection) as connection:
-        js = JetStream(connection, options.api_prefix)
-        for subject in subjects:
-            if subject and not subject_violation(subject) and (streams := streams_of_subject(js, subject)):
-                logger.warning(
-                    "the subject %r belongs to the stream %s, but is written without the option 'stream': nothing is "
-                    "acknowledged, and the stream may drop messages without an error; set the option 'stream' to %r",
-                    subject,
-                    ", ".join(map(repr, streams)),
-                    streams[0],
-                )
-                return
+    return write_partition(options, task, batches)
 
 
 class NatsWriter(DataSourceArrowWriter):
@@ -219,9 +49,7 @@ class NatsWriter(DataSourceArrowWriter):
         """Write one partition."""
         context = TaskContext.get()
         partition, attempt = (context.partitionId(), context.attemptNumber()) if context else (0, 0)
-        return write_partition(
-            self._options, Task(self._id, None, partition, attempt, self._mark, self._own_ids), iterator
-        )
+        return _write(self._options, Task(self._id, None, partition, attempt, self._mark, self._own_ids), iterator)
 
 
 class NatsStreamWriter(DataSourceStreamArrowWriter):
@@ -247,9 +75,9 @@ class NatsStreamWriter(DataSourceStreamArrowWriter):
                     "Spark does not say which query and micro-batch this is, so rows cannot get message ids that a "
                     "replay repeats; set the option 'deduplicate' to false, or add the column 'msg_id'"
                 )
-            return write_partition(self._options, Task(query or "", batch, 0), iterator)
+            return _write(self._options, Task(query or "", batch, 0), iterator)
         partition, attempt = context.partitionId(), context.attemptNumber()
-        return write_partition(self._options, Task(query, batch, partition, attempt, own_ids=self._own_ids), iterator)
+        return _write(self._options, Task(query, batch, partition, attempt, own_ids=self._own_ids), iterator)
 
     @naming_options()
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -261,6 +89,10 @@ class NatsStreamWriter(DataSourceStreamArrowWriter):
         begun = [message.begun_before for message in messages if isinstance(message, Written) and message.begun_before]
         if not begun or self._options.deduplicate != EXACT:
             return
+
+        from spark_nats.client.pool import borrow
+        from spark_nats.client.retrying import retrying
+        from spark_nats.sink.settling import check_partitions
 
         def check() -> None:
             with borrow(self._options.connection) as connection:

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from spark_nats.options import WriteOptions, parse_write
-from spark_nats.sink.settling import Task
-from spark_nats.sink.writers import write_partition
+from spark_nats.sink.partitions import write_partition
+from spark_nats.sink.tasks import Task
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Server
 from tests.spark_session import SparkApplication

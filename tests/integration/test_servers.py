@@ -19,7 +19,7 @@ from tests.connections import options_for
 from tests.integration.support import PAYLOAD, Query, monitoring, read_payloads, source, stream_reader
 from tests.nats_py import NatsPy, wait_until
 from tests.operator_mode import Key, OperatorMode
-from tests.servers import Cluster, ServerFactory, _free_ports, paused
+from tests.servers import Cluster, ServerFactory, free_ports, paused
 
 # Servers that others announce
 
@@ -64,7 +64,7 @@ def test_no_server_is_connected_to_that_was_not_named(cluster: Cluster) -> None:
 @contextmanager
 def encrypted_pair(certificates: Certificates, *names: str) -> Iterator[list[NatsServer]]:
     """Two servers of a cluster with certificates for these names, each of which announces the address of the other."""
-    ports = _free_ports(2)
+    ports = free_ports(2)
     routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in ports)
     servers = [
         NatsServer(

@@ -16,8 +16,9 @@ from spark_nats.errors import DataLossError, JetStreamError, NatsError, Permissi
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.keyvalue import make_bucket
 from spark_nats.options import WriteOptions, parse_write
-from spark_nats.sink.settling import Mark, Task, check_partitions
-from spark_nats.sink.writers import prepare, write_partition
+from spark_nats.sink.partitions import prepare, write_partition
+from spark_nats.sink.settling import check_partitions
+from spark_nats.sink.tasks import Mark, Task
 from tests.connections import options_for
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Server, ServerFactory

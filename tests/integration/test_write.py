@@ -17,8 +17,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from spark_nats.errors import InvalidRowError, PublishError
 from spark_nats.options import parse_write
 from spark_nats.protocol.control import MAX_CONTROL_LINE
-from spark_nats.sink.settling import Task
-from spark_nats.sink.writers import write_partition
+from spark_nats.sink.partitions import write_partition
+from spark_nats.sink.tasks import Task
 from tests.integration.support import error_of, finish, nats, read, save, sentence_of, source, write
 from tests.nats_py import Message, NatsPy, send_raw, wait_until
 from tests.servers import Server, ServerFactory

@@ -1,0 +1,69 @@
+"""What the driver and the tasks of a write tell each other. It imports next to nothing, see :mod:`.writers`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql.datasource import WriterCommitMessage
+
+
+@dataclass(frozen=True)
+class Written(WriterCommitMessage):
+    """What a task reports when all its rows are safe.
+
+    Attributes:
+        rows: how many rows it wrote.
+        duplicates: how many of them the stream had already, by their message ids.
+        begun_before: id of the query, if the task found that it was begun before.
+    """
+
+    rows: int
+    duplicates: int = 0
+    begun_before: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Where a stream ended when a task, or a batch write, began.
+
+    Attributes:
+        stream: its name.
+        created: when it was made, which tells it from a later one of its name.
+        sequence: of its last message.
+    """
+
+    stream: str
+    created: str
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task of the sink.
+
+    Attributes:
+        query: id of the query, or of the write.
+        batch: the micro-batch; None in a batch write.
+        partition: number of its partition.
+        attempt: how often it was tried before, as far as Spark says.
+        mark: where the stream ended when a batch write began, if that was noted.
+        own_ids: whether rows may have message ids of their own.
+    """
+
+    query: str
+    batch: str | None
+    partition: int
+    attempt: int = 0
+    mark: Mark | None = None
+    own_ids: bool = False
+
+    @property
+    def key(self) -> str:
+        """Where its state is kept."""
+        return f"{self.query}.{self.partition}"
+
+    @property
+    def name(self) -> str:
+        """How messages name it."""
+        what = "this write" if self.batch is None else f"micro-batch {self.batch}"
+        return f"partition {self.partition} of {what}"

@@ -24,11 +24,12 @@ from typing import NamedTuple
 import numpy as np
 
 from spark_nats.client.options import RetryOptions
-from spark_nats.client.retrying import Retries
+from spark_nats.client.retrying import Retries, may_pass
 from spark_nats.client.subscriptions import Subscription
 from spark_nats.errors import (
     DataLossError,
     JetStreamError,
+    JetStreamUnavailableError,
     NatsConnectionError,
     NatsError,
     NatsTimeoutError,
@@ -83,6 +84,7 @@ CALM = 30.0
 """Seconds without such a slow batch after which the server works ahead again."""
 _CALM_EXPIRES = 1.0  # seconds that a pull request lives while rows are taken slowly
 _JUDGE_INTERVAL = 0.1  # seconds between two looks at the stream where skipped sequences are normal
+_REFUSALS = 2  # errors of the API in a row after which another server is to be asked: this one may be cut off
 _LAST_WORD = 1.0  # seconds for a server to say that a consumer may not be deleted
 _ONCE = RetryOptions(timeout=0.0, wait=0.0, jitter=0.0, attempts=None)
 _LARGEST_PULL_BYTES = 128 << 20
@@ -181,6 +183,7 @@ class RangeReader:
         self._retries = retries or Retries(_ONCE, f"reading {stream}", known=False)
         self._doubts = Doubts(self._retries.timeout)
         self._fruitless = 0  # consumers in a row that have brought nothing
+        self._refusals = 0  # errors of the API in a row
         self._gaps: list[tuple[Positions, Positions]] = []  # skipped sequences that were not judged yet
         self._judged = 0.0
         self._calm_until = 0.0
@@ -191,6 +194,8 @@ class RangeReader:
 
         Raises:
             StreamNotFoundError: there is no such stream, and it is not known that there was.
+            JetStreamUnavailableError: JetStream does not answer there, or was not ready several times; it may be at
+                another server.
             JetStreamError: the server refuses the consumer, or has stopped delivering, and that does not pass or has
                 not passed in time.
             NatsTimeoutError: the server does not answer at all.
@@ -250,7 +255,13 @@ class RangeReader:
         if progress:
             self._retries.succeeded()
         self._fruitless = 0 if progress else self._fruitless + 1
+        self._refusals = 0 if progress or not isinstance(trouble, JetStreamError) else self._refusals + 1
         if isinstance(trouble, JetStreamError) and not (isinstance(trouble, StreamNotFoundError) and self._created):
+            if isinstance(trouble, JetStreamUnavailableError):
+                raise trouble
+            if self._refusals > _REFUSALS and may_pass(trouble, known=True):
+                self._refusals = 0
+                raise JetStreamUnavailableError(str(trouble), trouble.code, trouble.err_code, trouble.description)
             self._retries.failed(trouble)
         elif self._fruitless > 1:
             self._retries.failed(

@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -222,6 +222,23 @@ def test_jetstream_that_does_not_come_back_is_given_up(nats_server: Server, nats
     elsewhere = batch_reader(nats_server, stream=unique, apiPrefix="NEVER.API", retryTimeout="300ms")
     with pytest.raises(JetStreamUnavailableError, match=r"does not answer on NEVER\.API .*; tried for 0\.3 s"):
         rows(elsewhere.read(partition))
+
+
+@pytest.mark.parametrize("answers", [False, True])
+def test_a_server_that_is_cut_off_from_jetstream_is_left_for_another(
+    nats_server: Server, nats_py: NatsPy, unique: str, server_factory: ServerFactory, in_order: None, answers: bool
+) -> None:
+    """It says nothing, or that it is not ready, for as long as it is asked."""
+    nats_py.create_stream(unique)
+    publish(nats_py, unique, 100)
+    (partition,) = batch_reader(nats_server, stream=unique).partitions()
+    cut_off = server_factory(jetstream=False)
+    not_ready = b'{"error": {"code": 503, "err_code": 10008, "description": "temporarily unavailable"}}'
+    reader = batch_reader(f"{cut_off.url},{nats_server.url}", stream=unique)
+    with NatsPy(cut_off.url) as client, ExitStack() as stack:
+        if answers:
+            stack.enter_context(client.respond("$JS.API.>", lambda _: not_ready))
+        assert rows(reader.read(partition)) == list(range(1, 101))
 
 
 @pytest.mark.parametrize("fail", [True, False])

@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from spark_nats.client.pool import borrow, lend
 from spark_nats.client.retrying import Result, retrying
-from spark_nats.errors import NatsConnectionError, NatsTimeoutError, ServerError
+from spark_nats.errors import JetStreamUnavailableError, NatsConnectionError, NatsTimeoutError, ServerError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.doubts import Doubts
 from spark_nats.jetstream.reading import RangeReader
@@ -64,7 +64,7 @@ def read_partition(options: ReadOptions, schema: StructType, partition: InputPar
                 for delivered in reader.read(JetStream(loan.connection, options.api_prefix)):
                     yield rows.build(delivered, partition.stream)
                 return
-            except (NatsConnectionError, NatsTimeoutError, ServerError) as error:
+            except (NatsConnectionError, NatsTimeoutError, ServerError, JetStreamUnavailableError) as error:
                 loan.renew(error)
 
 

@@ -117,8 +117,7 @@ class Retries:
             self._began = now
             self._attempts = 0
             self._at_once = now - self._resumed > self._options.wait  # else coming back at once has gained nothing
-            if self._at_once:
-                self._waits = self._leaderless_waits = 0
+            self._waits = self._leaderless_waits = 0
             limit = f" for up to {self._options.timeout:g} s" if self._options.timeout < math.inf else ""
             logger.warning("%s: %s; trying again%s", self._what, error, limit)
         left = self._began + self._options.timeout - now

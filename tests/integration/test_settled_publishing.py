@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -60,23 +59,18 @@ def stored(client: NatsPy, stream: str) -> list[int]:
 
 
 @contextmanager
-def meanwhile(harm: Callable[[], object], pause: float) -> Iterator[list[int]]:
-    """Do harm every so often, until the end of the block; how often it was done."""
-    over = threading.Event()
-    times: list[int] = []
+def meanwhile(harm: Callable[[], object], pause: float, times: int) -> Iterator[Future[None]]:
+    """Do harm so many times, with pauses; what is done when it was."""
 
     def go_on() -> None:
-        while not over.wait(pause):
+        for _ in range(times):
+            time.sleep(pause)
             harm()
-            times.append(1)
 
     with ThreadPoolExecutor(1) as pool:
         going_on = pool.submit(go_on)
-        try:
-            yield times
-        finally:
-            over.set()
-            going_on.result()
+        yield going_on
+        going_on.result()
 
 
 @pytest.fixture
@@ -117,8 +111,8 @@ def test_every_row_is_stored_once_and_in_order_however_often_the_connection_is_c
                 wait_until(lambda: publisher.confirmed > confirmed)
                 HARMS[harm](proxy)
 
-            with meanwhile(harm_what_works, 0.01) as times:
-                while len(times) < 15:
+            with meanwhile(harm_what_works, 0.01, 15) as going_on:
+                while not going_on.done():
                     give(publisher, "S", range(end, end + PART))
                     end += PART
             publisher.drain()
@@ -276,8 +270,8 @@ def test_every_row_is_stored_once_while_the_leader_steps_down_again_and_again(cl
 
         end = 0
         with publishing(cluster.urls, unique) as publisher:
-            with meanwhile(step_down, 0.3) as times:
-                while len(times) < 8:
+            with meanwhile(step_down, 0.3, 8) as going_on:
+                while not going_on.done():
                     give(publisher, unique, range(end, end + PART))
                     end += PART
             publisher.drain()
@@ -367,8 +361,8 @@ def test_every_row_reaches_core_nats_at_least_once_however_often_the_connection_
         with lend(options, RETRIES, "publishing") as loan:
             publisher = CorePublisher(loan)
             end = 0
-            with meanwhile(lambda: HARMS["cut"](proxy), 0.05) as times:
-                while len(times) < 10:
+            with meanwhile(lambda: HARMS["cut"](proxy), 0.05, 10) as going_on:
+                while not going_on.done():
                     give(publisher, "C", range(end, end + PART))
                     end += PART
             publisher.drain()

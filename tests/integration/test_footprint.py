@@ -1,5 +1,6 @@
 """What a query costs the server and the machine, and what it leaves behind."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -106,6 +107,9 @@ import sys
 import pyarrow
 from pyspark.sql.types import ArrayType, BinaryType, LongType, MapType, StringType, StructType, TimestampType
 from spark_nats import NatsDataSource
+from spark_nats.options import parse_write
+from spark_nats.sink.partitions import prepare, write_partition
+from spark_nats.sink.tasks import Task
 
 headers = MapType(StringType(), ArrayType(StringType()))
 schema = StructType().add("subject", StringType()).add("headers", headers).add("payload", BinaryType())
@@ -120,7 +124,21 @@ for options in ({"stream": "S", "deduplicate": "true", "controlHeaders": "true"}
     message = writer.write(iter(batches))
     writer.commit([message])
     print(message.rows)
+options = parse_write({"servers": sys.argv[1], "stream": "S", "subject": "s.copy"}, streaming=True)
+prepare(options, streaming=True)
+for _ in range(2):  # the second time is a replay
+    print(write_partition(options, Task("q", "1", 0), iter(batches)).rows)
 print("pandas" in sys.modules)
+"""
+MICRO_BATCH = """
+import sys
+from pyspark.sql.types import BinaryType, StructType
+from spark_nats import NatsDataSource
+
+source = NatsDataSource({"servers": sys.argv[1], "stream": "S", "subject": "s.copy"})
+writer = source.streamWriter(StructType().add("payload", BinaryType()), False)
+writer.commit([], 1)
+print(*{"numpy", "pyarrow", "ssl"} & set(sys.modules))
 """
 
 
@@ -136,4 +154,22 @@ def test_a_process_that_plans_reads_or_writes_does_without_pandas(server, other_
     ran = subprocess.run(
         [sys.executable, "-c", EVERYTHING, server.url], check=True, capture_output=True, text=True, timeout=120
     )
-    assert ran.stdout.split() == ["22", "22", "22", "22", "False"]
+    assert ran.stdout.split() == ["22"] * 6 + ["False"]
+
+
+def test_a_process_that_asks_for_the_next_writer_or_commits_imports_next_to_nothing(server, other_side, tmp_path):
+    """Spark starts two of them for each micro-batch."""
+    other_side.create_stream("S", ["s.>"])
+    first, second = (
+        subprocess.run(
+            [sys.executable, "-c", MICRO_BATCH, server.url],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env={**os.environ, "TMPDIR": str(tmp_path)},
+        ).stdout.split()
+        for _ in range(2)
+    )
+    assert "numpy" in first  # it has looked at the stream and the state bucket
+    assert second == []

@@ -514,6 +514,9 @@ class RangeReader:
         if self.position < self._end:
             following = self._next(js, self._end, self._filters)
             info = self._state(js)
+            exists = self._end > max(self.position, info.first_sequence) and not info.deleted and not self._filters
+            if following is None and exists:  # a leader that was stopped for a while does not know it yet
+                raise _Restart("one server says that there is nothing more, and another one that there is")
             self._skip(self._end if following is None else following, info)
         elif self._gaps:
             self._judge(self._state(js))

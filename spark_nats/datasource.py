@@ -117,5 +117,6 @@ def _prepare(options: WriteOptions, known: bool) -> None:
     from spark_nats.client.retrying import retrying
     from spark_nats.sink.partitions import prepare
 
+    what = f"writing to {options.stream or 'core NATS'}"
     with naming_options():
-        retrying(lambda: prepare(options, streaming=True), options.retries, "writing", known=known)
+        retrying(lambda: prepare(options, streaming=True), options.retries, what, known=known)

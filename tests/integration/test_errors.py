@@ -283,7 +283,7 @@ def test_a_streaming_write_checks_its_columns_and_options(
 ) -> None:
     schema = StructType().add("payload", BinaryType())
     for options, sentence in (
-        ({"stream": stream, "subject": f"{stream}.y", "deduplicate": "perhaps"}, "it must be true or false"),
+        ({"stream": stream, "subject": f"{stream}.y", "deduplicate": "perhaps"}, "it must be exact, window or false"),
         ({"subject": "somewhere", "maxInFlight": 5}, "needs the option 'stream'"),
     ):
         into = lambda: source(nats_server, **options).streamWriter(schema, overwrite=False)  # noqa: B023, E731
@@ -637,7 +637,7 @@ def test_a_server_that_dies_ends_a_write(
             return bool(client.stream_info("S")["state"]["messages"])
 
         with killed_when(server, has_rows, go_on):
-            error = error_of(lambda: save(slow, server, subject="S.x", **stream))
+            error = error_of(lambda: save(slow, server, subject="S.x", retryTimeout="1s", **stream))
     assert "NatsConnectionError" in error
     server.start()
     with NatsPy(server.url) as client:

@@ -11,6 +11,7 @@ import time
 
 from spark_nats.errors import JetStreamError
 from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.streams import StreamInfo, stream_info
 from spark_nats.protocol.statuses import NO_RESPONDERS
 
 CONFIRMATION = 12.0
@@ -49,3 +50,19 @@ class Doubts:
     def settle(self, stream: str) -> None:
         """Note that all is there."""
         self._since.pop(stream, None)
+
+
+def state_beyond_doubt(js: JetStream, said: StreamInfo) -> StreamInfo:
+    """Return a stream's state as no leader says it that was stopped for a while; in a cluster that takes its time.
+
+    Args:
+        js: where.
+        said: its state as a server has just said it.
+
+    Raises:
+        NatsError: the stream could not be asked for.
+    """
+    if not js.connection.info.cluster:
+        return said
+    time.sleep(CONFIRMATION)
+    return stream_info(js, said.name)

@@ -50,6 +50,7 @@ from spark_nats.errors import (
     StreamNotFoundError,
 )
 from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.doubts import Doubts, state_beyond_doubt
 from spark_nats.jetstream.refusals import REPLIES, next_unanswered, reply_of, tell_apart
 from spark_nats.jetstream.stored import is_among, stored_ids
 from spark_nats.jetstream.streams import StreamInfo, stream_info
@@ -156,6 +157,7 @@ class Publisher:
         self._api_prefix = api_prefix
         self._began = began
         self._acks = PublishAcks(stream)
+        self._doubts = Doubts(ack_timeout)
 
         self._window = float(min(_FIRST_WINDOW, max_in_flight))
         self._congested = False  # there were too many requests before
@@ -335,7 +337,7 @@ class Publisher:
             except NatsError as lasting:
                 raise self._failed(lasting) from None
             try:
-                self._go_aboard(connection, lost)
+                self._go_aboard(connection, lost, max(self._ack_timeout, self._loan.retries.timeout))
                 return
             except PublishError:
                 raise
@@ -349,7 +351,7 @@ class Publisher:
             "stream %s: %d rows were not answered and are sent again", self._stream, sum(len(r.numbers) for r in lost)
         )
         self._connection.unsubscribe(self._answers)
-        self._go_aboard(self._connection, lost)
+        self._go_aboard(self._connection, lost, self._ack_timeout)
 
     def _move(self, loan: Loan) -> None:
         """Go on over another connection, because the server of this one shuts down."""
@@ -357,12 +359,13 @@ class Publisher:
             self._go_on()
         self._board(loan.move())
 
-    def _go_aboard(self, connection: Connection, lost: list[_Rows]) -> None:
+    def _go_aboard(self, connection: Connection, lost: list[_Rows], patience: float) -> None:
         """Begin to use a connection, first of all for rows that may be stored or not."""
-        now = time.monotonic()
-        info = self._await_stream(JetStream(connection, self._api_prefix)) if lost else None
-        if info is not None and not info.knows_again(now - min(rows.since for rows in lost)):
-            lost = self._without_stored(connection, info, lost)
+        if lost:
+            js = JetStream(connection, self._api_prefix)
+            info = self._await_stream(js, patience)
+            if not info.knows_again(time.monotonic() - min(rows.since for rows in lost)):
+                lost = self._without_stored(js, info, lost)
         settled = self._unanswered + self._refused - sum(len(rows.numbers) for rows in lost)
         self._board(connection)
         self._confirmed += settled
@@ -381,18 +384,22 @@ class Publisher:
                 found.append(rows if open_.all() else rows.take(open_))
         return found
 
-    def _await_stream(self, js: JetStream) -> StreamInfo:
+    def _await_stream(self, js: JetStream, patience: float) -> StreamInfo:
         """Return the stream's state, once its leader says it.
+
+        Args:
+            js: where.
+            patience: seconds to wait for that.
 
         Raises:
             PublishError: it does not exist, or is another one.
             NatsError: the connection was lost.
         """
-        deadline = time.monotonic() + self._ack_timeout
+        deadline = time.monotonic() + patience
         pause = _FIRST_ABSENCE
         while True:
             try:
-                info = stream_info(js, self._stream)
+                info = self._state(js)
             except StreamNotFoundError as error:
                 self._give_up(str(error), error.remedies)
             except (JetStreamError, NatsTimeoutError) as error:
@@ -408,14 +415,29 @@ class Publisher:
                     self._give_up(f"stream {self._stream!r} was deleted and made again at {info.created}")
                 return info
 
-    def _without_stored(self, connection: Connection, info: StreamInfo, lost: list[_Rows]) -> list[_Rows]:
+    def _state(self, js: JetStream) -> StreamInfo:
+        """Ask for the stream's state. That there is no such stream has to be said for a while in a cluster.
+
+        Raises:
+            StreamNotFoundError: there is none.
+            NatsError: the stream has no leader, or the request failed.
+        """
+        try:
+            info = stream_info(js, self._stream)
+        except StreamNotFoundError as error:
+            self._doubts.confirm(js, self._stream, str(error))
+            raise
+        self._doubts.settle(self._stream)
+        return info
+
+    def _without_stored(self, js: JetStream, info: StreamInfo, lost: list[_Rows]) -> list[_Rows]:
         """Leave out rows that the stream holds, since it does not know their message ids any more."""
         if self._began is None:
             self._give_up(
                 f"the connection was lost for longer than stream {self._stream!r} knows message ids again (its "
                 f"duplicate_window is {info.duplicate_window:g} s)"
             )
-        found = stored_ids(JetStream(connection, self._api_prefix), info, self._began.last_sequence)
+        found = stored_ids(js, state_beyond_doubt(js, info), self._began.last_sequence)
         if found.removed:
             self._give_up(f"whether rows that were not acknowledged are stored cannot be told, since {found.removed}")
         kept = [(rows, ~is_among(rows.ids, found.ids)) for rows in lost]
@@ -602,7 +624,7 @@ class Publisher:
         if not any(refusal.verdict is Verdict.AWAY for refusal in refusals):
             return refusals
         try:
-            info = stream_info(JetStream(self._connection, self._api_prefix), self._stream)
+            info = self._state(JetStream(self._connection, self._api_prefix))
         except StreamNotFoundError as error:
             return [
                 r._replace(reason=str(error), verdict=Verdict.NO) if r.verdict is Verdict.AWAY else r for r in refusals

@@ -26,10 +26,10 @@ from spark_nats.client.pool import Loan
 from spark_nats.errors import JetStreamError, NatsError, PermissionsError, PublishError, Remedy
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consumers import try_to_read
-from spark_nats.jetstream.doubts import CONFIRMATION
+from spark_nats.jetstream.doubts import CONFIRMATION, state_beyond_doubt
 from spark_nats.jetstream.keyvalue import Bucket, Entry, make_bucket
 from spark_nats.jetstream.stored import stored_ids
-from spark_nats.jetstream.streams import StreamInfo, stream_info
+from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.options.losses import report_loss
 from spark_nats.options.values import EXACT
 from spark_nats.options.write import WriteOptions
@@ -46,11 +46,10 @@ _PROBE = "probe"  # key by which the driver tells whether the bucket can be writ
 
 
 class _State(NamedTuple):
-    """What a task noted when it began, and when that was, in nanoseconds since 1970."""
+    """What a task noted when it began."""
 
     batch: int
     mark: Mark
-    time: int
 
 
 class Settled:
@@ -104,22 +103,20 @@ def settle(loan: Loan, options: WriteOptions, task: Task, ids: MessageIds, strea
     """
     if options.deduplicate != EXACT:
         return None
-    known = False  # whether the stream still knows every id of the earlier attempt
     if task.batch is None:
         mark = task.mark if task.attempt else None
     else:
-        state = loan.ask(lambda connection: _begin(connection, options, task, stream))
-        mark = state.mark if state else None
-        known = state is not None and stream.knows_again((stream.time - state.time) / 1e9)
+        mark = loan.ask(lambda connection: _begin(connection, options, task, stream))
     if mark is None or mark.created != stream.created:
         return None
+    known = stream.knows_again((stream.time - mark.time) / 1e9)  # every id of the earlier attempt
     if stream.retention != "limits":  # it cannot be read without taking messages from others
         if not known and stream.last_sequence > mark.sequence:
             _report(options, task, f"stream {stream.name!r} has {stream.retention} retention, and cannot be read back")
         return None
-    if not known and loan.connection.info.cluster:
-        time.sleep(CONFIRMATION)  # by then a leader that was stopped for a while has noticed that it is none
-        stream = loan.ask(lambda connection: stream_info(JetStream(connection, options.api_prefix), stream.name))
+    if not known:
+        said = stream
+        stream = loan.ask(lambda connection: state_beyond_doubt(JetStream(connection, options.api_prefix), said))
     found = loan.ask(
         lambda connection: stored_ids(
             JetStream(connection, options.api_prefix), stream, mark.sequence, "" if task.own_ids else ids.prefix
@@ -136,7 +133,7 @@ def _report(options: WriteOptions, task: Task, why: str) -> None:
     report_loss(what, options.fail_on_data_loss, "all of its rows that are not found, so that some may be stored twice")
 
 
-def _begin(connection: Connection, options: WriteOptions, task: Task, stream: StreamInfo) -> _State | None:
+def _begin(connection: Connection, options: WriteOptions, task: Task, stream: StreamInfo) -> Mark | None:
     """Note that a task begins; return what is noted when it began before."""
     bucket = Bucket(JetStream(connection, options.api_prefix), str(options.state_bucket))
     note = {
@@ -149,8 +146,8 @@ def _begin(connection: Connection, options: WriteOptions, task: Task, stream: St
     with _about_the_bucket(options):
         while True:
             entry = bucket.get(task.key)
-            if (state := _begun_before(_state_of(entry, task.key), task, stream)) is not None:
-                return state
+            if (mark := _begun_before(_state_of(entry, task.key), task, stream)) is not None:
+                return mark
             try:
                 bucket.put(task.key, json.dumps(note).encode(), entry.revision)
             except JetStreamError as error:
@@ -162,8 +159,8 @@ def _begin(connection: Connection, options: WriteOptions, task: Task, stream: St
                 return None
 
 
-def _begun_before(state: _State | None, task: Task, stream: StreamInfo) -> _State | None:
-    """Return the state if it is that of the same micro-batch, begun into the same stream."""
+def _begun_before(state: _State | None, task: Task, stream: StreamInfo) -> Mark | None:
+    """Return where the same micro-batch was begun, if it was, into the same stream."""
     batch = int(task.batch or 0)
     if state is None or state.batch < batch:
         return None
@@ -176,7 +173,7 @@ def _begun_before(state: _State | None, task: Task, stream: StreamInfo) -> _Stat
         )
         return None
     if (state.mark.stream, state.mark.created) == (stream.name, stream.created):
-        return state
+        return state.mark
     logger.warning(
         "%s was begun before, and written to the stream %s that was made at %s; now all of it is written to %s",
         task.name,
@@ -192,8 +189,8 @@ def _state_of(entry: Entry, key: str) -> _State | None:
         return None
     try:
         note = parse_document(entry.value)
-        mark = Mark(string_at(note, "stream"), string_at(note, "created"), integer_at(note, "sequence"))
-        return _State(integer_at(note, "batch"), mark, entry.time)
+        mark = Mark(string_at(note, "stream"), string_at(note, "created"), integer_at(note, "sequence"), entry.time)
+        return _State(integer_at(note, "batch"), mark)
     except ValueError as error:
         raise NatsError(
             f"the key {key!r} of the state bucket holds something else than the state of a query: {error}; "
@@ -254,7 +251,7 @@ def prepare_to_settle(
                 f"what a task has stored could not be read back from stream {stream.name!r} if it is tried again: "
                 f"{error}"
             ).advising(Remedy.READ_BACK) from None
-    return None if streaming else Mark(stream.name, stream.created, stream.last_sequence)
+    return None if streaming else Mark(stream.name, stream.created, stream.last_sequence, stream.time)
 
 
 @contextlib.contextmanager

@@ -30,11 +30,13 @@ class Mark:
         stream: its name.
         created: when it was made, which tells it from a later one of its name.
         sequence: of its last message.
+        time: when that was, in nanoseconds since 1970 by the server's clock.
     """
 
     stream: str
     created: str
     sequence: int
+    time: int
 
 
 @dataclass(frozen=True, slots=True)

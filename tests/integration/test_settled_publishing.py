@@ -255,6 +255,16 @@ def test_a_stream_that_is_deleted_meanwhile_is_told_at_once(server_factory: Serv
             publisher.drain()
 
 
+def is_whole(client: NatsPy, stream: str) -> bool:
+    """Whether a stream has a leader, and two followers that have what it has."""
+    try:
+        described = client.stream_info(stream)["cluster"]
+    except (APIError, TimeoutError):
+        return False
+    followers = described.get("replicas") or []
+    return bool(described.get("leader")) and [each["current"] for each in followers] == [True, True]
+
+
 def stepped_down(client: NatsPy, stream: str) -> None:
     client.api(f"STREAM.LEADER.STEPDOWN.{stream}")
 
@@ -263,6 +273,7 @@ def stepped_down(client: NatsPy, stream: str) -> None:
 def test_every_row_is_stored_once_while_the_leader_steps_down_again_and_again(cluster: Cluster, unique: str) -> None:
     with NatsPy(cluster.urls.split(",")) as client:
         make(client, unique, 3)
+        wait_until(lambda: is_whole(client, unique), timeout=60)
 
         def step_down() -> None:
             wait_until(lambda: client.stream_info(unique)["cluster"].get("leader"))
@@ -285,7 +296,7 @@ def test_every_row_is_stored_once_though_the_leader_is_killed(cluster: Cluster, 
         with publishing(cluster.urls, unique) as publisher:
             end = 0
             for _ in range(2):
-                wait_until(lambda: client.stream_info(unique)["cluster"].get("leader"), timeout=30)
+                wait_until(lambda: is_whole(client, unique), timeout=60)
                 leader = cluster.of(client.stream_info(unique)["cluster"]["leader"])
                 give(publisher, unique, range(end, end + 20 * PART))
                 leader.kill()
@@ -299,6 +310,7 @@ def test_every_row_is_stored_once_though_the_leader_is_killed(cluster: Cluster, 
 def test_a_server_that_shuts_down_in_peace_is_left_in_time(cluster: Cluster, unique: str) -> None:
     with NatsPy(cluster.urls.split(",")) as client:
         make(client, unique, 3)
+        wait_until(lambda: is_whole(client, unique), timeout=60)
         with lend(options_for(cluster.urls), RETRIES, "publishing") as loan:
             publisher = publisher_for(loan.connection, unique, loan=loan)
             give(publisher, unique, range(PART), with_ids=False)

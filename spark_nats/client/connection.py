@@ -108,7 +108,7 @@ def _in_order(options: ConnectionOptions, lost: Server | None) -> list[Server]:
     if options.discover:
         servers += [each for each in _announced.get(options, ()) if (each.host, each.port) not in named]
     random.shuffle(servers)
-    return sorted(servers, key=lambda each: each == lost or _is_avoided(each))
+    return sorted(servers, key=lambda each: (each == lost, _is_avoided(each)))
 
 
 def _unreachable(server: Server) -> str:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from spark_nats.errors import JetStreamError, JetStreamUnavailableError, NoRespondersError
 from spark_nats.jetstream.api import JetStream, interpreting
 from spark_nats.jetstream.streams import create_stream
-from spark_nats.protocol.api import API_PREFIX, KEY_VALUE_SUBJECTS, Api, ApiError, ErrCode, parse_answer
+from spark_nats.protocol.api import Api, ApiError, ErrCode, key_subject, parse_answer
 from spark_nats.protocol.documents import bytes_at, integer_at, time_at
 from spark_nats.protocol.headers import EXPECTED_REVISION, encode_block
 
@@ -52,7 +52,9 @@ class Bucket:
             NatsError: the request failed.
         """
         try:
-            answer = self._js.request(Api.MESSAGE_GET, self._stream, body={"last_by_subj": self._subject(key)})
+            answer = self._js.request(
+                Api.MESSAGE_GET, self._stream, body={"last_by_subj": key_subject(self._name, key)}
+            )
         except JetStreamError as error:
             if error.err_code == ErrCode.NO_MESSAGE_FOUND:
                 return Entry(b"", 0, 0)
@@ -75,9 +77,7 @@ class Bucket:
             JetStreamError: the bucket refuses it, for want of room for example.
             NatsError: the request failed.
         """
-        subject = self._subject(key)
-        if self._js.prefix != API_PREFIX:  # a domain maps it, as it maps the API
-            subject = f"{self._js.prefix}.{subject}"
+        subject = key_subject(self._name, key, self._js.prefix)
         try:
             header = None if revision is None else encode_block({EXPECTED_REVISION: str(revision)})
             reply = self._js.connection.request(subject, value, header=header)
@@ -102,15 +102,14 @@ class Bucket:
         Raises:
             NatsError: the request failed.
         """
-        answer = self._js.request(Api.STREAM_INFO, self._stream, body={"subjects_filter": self._subject(pattern)})
+        answer = self._js.request(
+            Api.STREAM_INFO, self._stream, body={"subjects_filter": key_subject(self._name, pattern)}
+        )
         with interpreting(Api.STREAM_INFO, self._stream):
             subjects = answer["state"].get("subjects") or {} if isinstance(answer.get("state"), dict) else {}
             if not isinstance(subjects, dict):
                 raise ValueError("its 'state.subjects' is no object")
-            return [subject.removeprefix(self._subject("")) for subject in subjects]
-
-    def _subject(self, key: str) -> str:
-        return f"{KEY_VALUE_SUBJECTS}.{self._name}.{key}"
+            return [subject.removeprefix(key_subject(self._name, "")) for subject in subjects]
 
 
 def make_bucket(js: JetStream, name: str, replicas: int, description: str) -> Bucket:
@@ -129,7 +128,7 @@ def make_bucket(js: JetStream, name: str, replicas: int, description: str) -> Bu
     config: dict[str, Any] = {
         "name": f"{_STREAM}{name}",
         "description": description,
-        "subjects": [f"{KEY_VALUE_SUBJECTS}.{name}.>"],
+        "subjects": [key_subject(name, ">")],
         "max_msgs_per_subject": 1,
         "discard": "new",
         "allow_rollup_hdrs": True,

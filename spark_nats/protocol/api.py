@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from enum import IntEnum, StrEnum
 from typing import Any, NamedTuple
 
@@ -19,6 +20,21 @@ KEY_VALUE_SUBJECTS = "$KV"
 def prefix_of_domain(domain: str) -> str:
     """Return the first tokens of the subjects of a JetStream domain's API."""
     return f"$JS.{domain}.API"
+
+
+def key_subject(bucket: str, key: str, prefix: str = API_PREFIX) -> str:
+    """Return the subject to which a key's value is published (ADR-8).
+
+    A domain maps the keys of its buckets as it maps its API; another account has to export them beside its API.
+
+    Args:
+        bucket: name of the KV bucket.
+        key: which one.
+        prefix: first tokens of the subjects of the API.
+    """
+    subject = f"{KEY_VALUE_SUBJECTS}.{bucket}.{key}"
+    of_domain = prefix != API_PREFIX and re.fullmatch(r"\$JS\.[^.]+\.API", prefix)
+    return f"{prefix}.{subject}" if of_domain else subject
 
 
 class Api(StrEnum):

@@ -274,9 +274,9 @@ def test_rows_that_the_server_took_before_an_error_are_counted() -> None:
 
 def looked_at(writer: NatsWriter) -> None:
     """As if it had been looked already whether a stream listens, which a scripted server could not answer."""
-    from spark_nats.sink import writers
+    from spark_nats.sink import partitions
 
-    writers._looked.append(writer._id)
+    partitions._looked.append(writer._id)
 
 
 def test_refused_rows_are_not_among_those_flushed(server_factory: ServerFactory) -> None:

@@ -162,7 +162,8 @@ def test_every_read_is_whole_while_followers_restart_with_and_without_their_stor
             short = []
             for _ in range(200):
                 end = last() + 1
-                read = sum(len(messages) for messages, _ in read_range(js, unique, end - 1000, end))
+                found = read_range(js, unique, end - 1000, end, retries=patience())
+                read = sum(len(messages) for messages, _ in found)
                 if read != 1000:
                     short.append(read)
     finally:

@@ -174,13 +174,18 @@ ACCOUNTS = """
         OWNER: {
             jetstream: enabled
             users: [ {user: owner, password: pw} ]
-            exports: [ {service: "$JS.API.>", response_type: stream}, {service: "orders.>"} ]
+            exports: [
+                {service: "$JS.API.>", response_type: stream}
+                {service: "orders.>"}
+                {service: "$KV.SPARK_NATS.>"}
+            ]
         }
         APP: {
             users: [ {user: app, password: pw} ]
             imports: [
                 {service: {account: OWNER, subject: "$JS.API.>"}, to: "JS.owner.API.>"}
                 {service: {account: OWNER, subject: "orders.>"}}
+                {service: {account: OWNER, subject: "$KV.SPARK_NATS.>"}}
             ]
         }
     }

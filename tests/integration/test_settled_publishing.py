@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -206,22 +207,29 @@ def make(client: NatsPy, stream: str, replicas: int) -> None:
     wait_until(is_made, timeout=60)
 
 
-def test_a_stream_whose_server_is_away_is_waited_for(cluster: Cluster, unique: str) -> None:
+def away_from(cluster: Cluster, stream: str) -> tuple[NatsServer, str]:
+    """Make a stream with one replica; its server, and where the others are."""
     with NatsPy(cluster.urls.split(",")) as client:
-        make(client, unique, 1)
-        home = cluster.of(client.stream_info(unique)["cluster"]["leader"])
-        others = ",".join(server.url for server in cluster.servers if server is not home)
-        with publishing(others, unique) as publisher:
-            give(publisher, unique, range(PART), with_ids=False)
-            publisher.drain()
-            home.kill()
-            with ThreadPoolExecutor(1) as pool:
-                rest = pool.submit(lambda: (give(publisher, unique, range(PART, 2 * PART)), publisher.drain()))
-                time.sleep(0.5)  # let it meet nobody
-                assert not rest.done()
-                home.start()
-                rest.result(60)
-            assert publisher.confirmed == 2 * PART
+        make(client, stream, 1)
+        wait_until(lambda: client.stream_info(stream)["cluster"].get("leader"), timeout=30)
+        home = cluster.of(client.stream_info(stream)["cluster"]["leader"])
+    return home, ",".join(server.url for server in cluster.servers if server is not home)
+
+
+def test_a_stream_whose_server_is_away_is_waited_for(cluster: Cluster, unique: str) -> None:
+    home, others = away_from(cluster, unique)
+    with publishing(others, unique) as publisher:
+        give(publisher, unique, range(PART), with_ids=False)
+        publisher.drain()
+        home.kill()
+        with ThreadPoolExecutor(1) as pool:
+            rest = pool.submit(lambda: (give(publisher, unique, range(PART, 2 * PART)), publisher.drain()))
+            time.sleep(0.5)  # let it meet nobody
+            assert not rest.done()
+            home.start()
+            rest.result(60)
+        assert publisher.confirmed == 2 * PART
+    with NatsPy(home.url) as client:
         assert sorted(stored(client, unique)) == list(range(2 * PART))
 
 
@@ -229,20 +237,17 @@ def test_a_stream_that_stays_away_is_told_from_one_that_does_not_exist(
     cluster: Cluster, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LOST_AFTER", 0.2)
-    with NatsPy(cluster.urls.split(",")) as client:
-        make(client, unique, 1)
-        home = cluster.of(client.stream_info(unique)["cluster"]["leader"])
-        others = ",".join(server.url for server in cluster.servers if server is not home)
-        try:
-            with (
-                pytest.raises(PublishError, match="has no leader, or JetStream is not ready, .*disk is full"),
-                publishing(others, unique, ack_timeout=1.5) as publisher,
-            ):
-                home.kill()
-                give(publisher, unique, range(PART))
-                publisher.drain()
-        finally:
-            home.start()
+    home, others = away_from(cluster, unique)
+    try:
+        with (
+            pytest.raises(PublishError, match="has no leader, or JetStream is not ready, .*disk is full"),
+            publishing(others, unique, ack_timeout=1.5) as publisher,
+        ):
+            home.kill()
+            give(publisher, unique, range(PART))
+            publisher.drain()
+    finally:
+        home.start()
 
 
 def test_a_stream_that_is_deleted_meanwhile_is_told_at_once(server_factory: ServerFactory) -> None:
@@ -276,8 +281,9 @@ def test_every_row_is_stored_once_while_the_leader_steps_down_again_and_again(cl
         wait_until(lambda: is_whole(client, unique), timeout=60)
 
         def step_down() -> None:
-            wait_until(lambda: client.stream_info(unique)["cluster"].get("leader"))
-            stepped_down(client, unique)
+            wait_until(lambda: is_whole(client, unique), timeout=60)
+            with contextlib.suppress(APIError, TimeoutError):  # what was asked may have no answer any more
+                stepped_down(client, unique)
 
         end = 0
         with publishing(cluster.urls, unique) as publisher:

@@ -19,6 +19,7 @@ from spark_nats.protocol.documents import integer_at, string_at
 from spark_nats.protocol.messages import Messages
 from spark_nats.protocol.statuses import NO_RESPONDERS, TOO_MANY_REQUESTS, parse_status
 
+_AWAY = NOT_READY | NOT_ENABLED | {ErrCode.DUPLICATE_IN_PROCESS}
 _DUPLICATE = '"duplicate": ?true'  # as the server writes it, and as a JSON library might
 
 
@@ -30,7 +31,8 @@ class Verdict(Enum):
     TOO_MANY = auto()
     """The stream was given too much at once: it may be sent again, later and slower."""
     AWAY = auto()
-    """Nobody answered for the stream: it has no leader at the moment, or JetStream is not ready; or there is none."""
+    """It may be sent again later. Nobody answered for the stream: it has no leader at the moment, or JetStream is not
+    ready; or there is none. Or the same message, sent before, is still being stored."""
 
 
 class Refusal(NamedTuple):
@@ -113,7 +115,7 @@ class PublishAcks:
 def _verdict(error: ApiError) -> Verdict:
     if error.code == TOO_MANY_REQUESTS:
         return Verdict.TOO_MANY
-    return Verdict.AWAY if error.err_code in NOT_READY | NOT_ENABLED else Verdict.NO
+    return Verdict.AWAY if error.err_code in _AWAY else Verdict.NO
 
 
 def count_duplicates(answers: Messages) -> int:

@@ -72,6 +72,14 @@ def test_other_acknowledgements_are_read_one_by_one(answer: bytes, sequence: int
             b'{"error":{"code":503,"err_code":10077,"description":"maximum messages exceeded"},"stream":"S","seq":0}',
             Refusal("maximum messages exceeded (503, 10077)", Verdict.NO),
         ),
+        (
+            b'{"error":{"code":409,"err_code":10158,"description":"duplicate message id is in process"},"stream":"S"}',
+            Refusal("duplicate message id is in process (409, 10158)", Verdict.AWAY),
+        ),
+        (
+            b'{"error":{"code":500,"err_code":10118,"description":"stream is offline"},"stream":"S","seq":0}',
+            Refusal("stream is offline (500, 10118)", Verdict.AWAY),
+        ),
         (b'{"stream":"T","seq":7}', Refusal("somebody else than the stream answers on it: b'", Verdict.NO)),
         (b"", Refusal("somebody else than the stream answers on it: b''", Verdict.NO)),
         (b"ok", Refusal("somebody else than the stream answers on it: b'ok'", Verdict.NO)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -56,7 +57,11 @@ def test_messages_of_all_sizes_pass_through_tls_unharmed(
             for payload in messages.payloads()
         ]
     assert read == payloads
-    (known,) = [one for one in monitoring(server, "connz?state=closed")["connections"] if one["name"] == "spark-nats"]
+
+    def closed() -> list[dict[str, Any]]:
+        return [one for one in monitoring(server, "connz?state=closed")["connections"] if one["name"] == "spark-nats"]
+
+    (known,) = wait_until(closed)
     assert known["tls_version"] == "1.3"
 
 

@@ -211,7 +211,7 @@ def away_from(cluster: Cluster, stream: str) -> tuple[NatsServer, str]:
     """Make a stream with one replica; its server, and where the others are."""
     with NatsPy(cluster.urls.split(",")) as client:
         make(client, stream, 1)
-        wait_until(lambda: client.stream_info(stream)["cluster"].get("leader"), timeout=30)
+        wait_until(lambda: has_leader(client, stream), timeout=60)
         home = cluster.of(client.stream_info(stream)["cluster"]["leader"])
     return home, ",".join(server.url for server in cluster.servers if server is not home)
 
@@ -230,6 +230,7 @@ def test_a_stream_whose_server_is_away_is_waited_for(cluster: Cluster, unique: s
             rest.result(60)
         assert publisher.confirmed == 2 * PART
     with NatsPy(home.url) as client:
+        wait_until(lambda: has_leader(client, unique), timeout=60)
         assert sorted(stored(client, unique)) == list(range(2 * PART))
 
 
@@ -258,6 +259,13 @@ def test_a_stream_that_is_deleted_meanwhile_is_told_at_once(server_factory: Serv
             client.delete_stream("S")
             give(publisher, "S", range(10))
             publisher.drain()
+
+
+def has_leader(client: NatsPy, stream: str) -> bool:
+    try:
+        return bool(client.stream_info(stream)["cluster"].get("leader"))
+    except (APIError, TimeoutError):
+        return False
 
 
 def is_whole(client: NatsPy, stream: str) -> bool:

@@ -84,7 +84,7 @@ class CuttingProxy:
         with client, socket.create_connection(self._server) as server, suppress(OSError):
             while True:
                 for ready in select.select([client, server], [], [])[0]:
-                    limit = self.cuts[0] if self.cuts and ready is server else 65536
+                    limit = max(1, self.cuts[0]) if self.cuts and ready is server else 65536
                     data = ready.recv(limit)
                     if not data:
                         return
@@ -93,7 +93,7 @@ class CuttingProxy:
                         self.passed += len(data)
                         if self.cuts:
                             self.cuts[0] -= len(data)
-                            if not self.cuts[0]:
+                            if self.cuts[0] <= 0:  # below it, when two connections have brought the last ones
                                 self.cuts.pop(0)
                                 return
 

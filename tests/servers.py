@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import random
 import secrets
 import shutil
 import signal
@@ -16,7 +17,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -112,17 +113,18 @@ class Cluster:
     """
 
     def __init__(self, directory: Path, config: str = "", logs: Path | None = None) -> None:
-        ports = free_ports(3)
-        routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in ports)
+        ports = free_ports(6)
+        routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in ports[:3])
         self._stores = [directory / f"store{i}" for i in range(3)]
         self.servers = [
             NatsServer(
                 f'server_name: n{i}\ncluster {{ name: C, listen: "127.0.0.1:{port}", routes: [{routes}] }}\n{config}\n'
                 + (f'log_file: "{logs / f"n{i}.log"}"' if logs else ""),
+                port=ports[3 + i],
                 store_dir=self._stores[i],
                 ready_timeout=30,
             )
-            for i, port in enumerate(ports)
+            for i, port in enumerate(ports[:3])
         ]
 
     def __enter__(self) -> Cluster:
@@ -173,11 +175,13 @@ class Cluster:
 
 
 def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
+    """Ports that nobody listens on, below those that the system gives to whoever asks for any."""
+    ports: set[int] = set()
+    while len(ports) < count:
+        port = random.randrange(15_000, 32_000)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            ports.add(port)
+    return list(ports)
 
 
 @pytest.fixture(scope="session")

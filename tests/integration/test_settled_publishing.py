@@ -56,7 +56,16 @@ def give(publisher: Publisher | CorePublisher, stream: str, numbers: range, with
 
 
 def stored(client: NatsPy, stream: str) -> list[int]:
-    return [int(message.payload) for message in client.read_stream(stream)]
+    """What a stream holds; asked again while a server that has just come back does not answer."""
+    found: list[list[int]] = []
+
+    def read() -> bool:
+        with contextlib.suppress(APIError, TimeoutError):
+            found.append([int(message.payload) for message in client.read_stream(stream)])
+        return bool(found)
+
+    wait_until(read, timeout=60)
+    return found[0]
 
 
 @contextmanager
@@ -342,7 +351,7 @@ def test_a_server_that_shuts_down_in_peace_is_left_in_time(cluster: Cluster, uni
                     end += 10
                     return loan.connection is not before
 
-                wait_until(has_moved)
+                wait_until(has_moved, timeout=60)
                 publisher.drain()
                 assert loan.connection.server != before.server
             finally:

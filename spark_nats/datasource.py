@@ -93,7 +93,7 @@ class NatsDataSource(DataSource):
         from spark_nats.sink.writers import NatsWriter
 
         with naming_options():
-            mark = prepare(parsed, streaming=False)
+            mark = prepare(parsed, streaming=False, columns=schema.fieldNames())
         return NatsWriter(parsed, may_have_ids(schema, parsed), mark)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> NatsStreamWriter:
@@ -101,8 +101,9 @@ class NatsDataSource(DataSource):
         parsed = parse_write(self._settings, streaming=True)
         check_sink_schema(schema, parsed)
         # Spark asks for a writer for each micro-batch, in a process of its own.
-        prepared = f"{parent_process()}: prepared {astuple(parsed)}"
-        once_a_while(prepared, partial(_prepare, parsed), PREPARATION_COUNTS)
+        columns = schema.fieldNames()
+        prepared = f"{parent_process()}: prepared {astuple(parsed)} {columns}"
+        once_a_while(prepared, partial(_prepare, parsed, columns), PREPARATION_COUNTS)
         from spark_nats.sink.writers import NatsStreamWriter
 
         return NatsStreamWriter(parsed, may_have_ids(schema, parsed))
@@ -112,11 +113,11 @@ PREPARATION_COUNTS = 60.0
 """Seconds for which a streaming query does not prepare to write again on the driver."""
 
 
-def _prepare(options: WriteOptions, known: bool) -> None:
+def _prepare(options: WriteOptions, columns: list[str], known: bool) -> None:
     """Do on the driver what would fail in every task and each of its attempts, and wait for servers that are away."""
     from spark_nats.client.retrying import retrying
     from spark_nats.sink.partitions import prepare
 
     what = f"writing to {options.stream or 'core NATS'}"
     with naming_options():
-        retrying(lambda: prepare(options, streaming=True), options.retries, what, known=known)
+        retrying(lambda: prepare(options, streaming=True, columns=columns), options.retries, what, known=known)

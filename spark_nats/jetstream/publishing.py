@@ -29,6 +29,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import random
+import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -56,8 +57,16 @@ from spark_nats.jetstream.stored import is_among, stored_ids
 from spark_nats.jetstream.streams import StreamInfo, stream_info
 from spark_nats.protocol.api import API_PREFIX
 from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, decimals, integers, texts
+from spark_nats.protocol.headers import (
+    EXPECTED_MSG_ID,
+    EXPECTED_REVISION,
+    EXPECTED_STREAM,
+    MSG_ID,
+    encode_block,
+    header_values,
+)
 from spark_nats.protocol.messages import Messages
-from spark_nats.protocol.publish_acks import PublishAcks, Verdict, count_duplicates
+from spark_nats.protocol.publish_acks import PublishAcks, Verdict, count_duplicates, is_duplicate
 from spark_nats.protocol.subject_columns import SubjectMatcher
 
 logger = logging.getLogger(__name__)
@@ -553,7 +562,7 @@ class Publisher:
                 self._note(messages)
         sent = self._recent_messages()
         found = self._find(sent, self._refusals())
-        refusals = self._judge_absence(sent, found)
+        refusals, found = self._judge_conflicts(sent, self._judge_absence(sent, found), found)
         if any(refusal.verdict is Verdict.NO for refusal in refusals):
             self._report(sent, refusals, found)
         away = any(refusal.verdict is Verdict.AWAY for refusal in refusals)
@@ -572,7 +581,7 @@ class Publisher:
             )
         # Without knowing better, every row that shares a reply subject with a refused one is sent again.
         again = np.isin(reply_of(sent), [refusal.reply for refusal in refusals]) if found is None else found
-        self._confirmed += len(refusals)  # which were not counted
+        self._confirmed += self._refused  # which were not counted
         for before, rows in reversed(self._flying):
             chosen = np.isin(np.arange(before, before + len(rows.numbers)), sent[again])
             if chosen.any():
@@ -591,6 +600,8 @@ class Publisher:
                 logger.info("stream %s: nobody answers for it at the moment (503)", self._stream)
             self._window = float(min(_SMALLEST_WINDOW, self._max_in_flight))
             pause, self._absence = self._absence, min(2 * self._absence, _LONGEST_ABSENCE)
+        elif not refusals:  # what was refused had been stored before
+            return
         else:
             self._congested = True
             self._window = max(float(_SMALLEST_WINDOW), min(self._window, in_flight) / 2)
@@ -646,6 +657,51 @@ class Publisher:
             else refusal
             for refusal, messages in zip(refusals, rows, strict=True)
         ]
+
+    def _judge_conflicts(
+        self, sent: Positions, refusals: list[_Refusal], found: Mask | None
+    ) -> tuple[list[_Refusal], Mask | None]:
+        """Judge the refusals of rows that expected another last message of their subject.
+
+        A stream with one replica compares that before it looks for the message id (nats-server 2.12 and later). So a
+        row that it refuses may be one that it has stored before, which is then the last message itself.
+
+        Returns:
+            The refusals without those of stored rows, and the mask of the rows that were refused, likewise.
+        """
+        if not any(refusal.verdict is Verdict.CONFLICT for refusal in refusals):
+            return refusals, found
+        if found is None:  # few rows are sent next, which can be told apart
+            have_ids = all(rows.ids is not None for _, rows in self._flying)
+            verdict = Verdict.TOO_MANY if have_ids else Verdict.NO
+            return [r._replace(verdict=verdict) if r.verdict is Verdict.CONFLICT else r for r in refusals], found
+        replicas = self._state(JetStream(self._connection, self._api_prefix)).replicas
+        judged, left = [], found.copy()
+        for place, refusal in zip(np.flatnonzero(found).tolist(), refusals, strict=True):
+            row = self._flying_row(int(sent[place]))
+            if refusal.verdict is Verdict.CONFLICT:
+                if replicas == 1 and row.ids is not None and self._knows(str(row.subjects[0]), str(row.ids[0])):
+                    left[place] = False
+                    self._duplicates += not row.again
+                    self._last_stored = time.monotonic()
+                    continue
+                refusal = refusal._replace(reason=_conflict(row, refusal.reason), verdict=Verdict.NO)
+            judged.append(refusal)
+        return judged, left
+
+    def _flying_row(self, message: int) -> _Rows:
+        """Return the row that a message was for, which was not acknowledged."""
+        before, rows = next(each for each in self._flying if each[0] <= message < each[0] + len(each[1].numbers))
+        return rows.take(slice(message - before, message - before + 1))
+
+    def _knows(self, subject: str, message_id: str) -> bool:
+        """Ask a stream with one replica whether it knows a message id.
+
+        It is given a message with that id that it cannot store, since no message has the id which that expects as the
+        last one's. It looks for its own id first.
+        """
+        headers = {EXPECTED_STREAM: self._stream, MSG_ID: message_id, EXPECTED_MSG_ID: secrets.token_hex(16)}
+        return is_duplicate(self._connection.request(subject, b"", header=encode_block(headers)).payload)
 
     def _recent_messages(self) -> Positions:
         """Return which messages, by how many were sent before each, the recent answers are for."""
@@ -716,3 +772,11 @@ class Publisher:
         if self._unanswered:
             account += f" and {self._unanswered} were sent and not answered (they may be stored)"
         return account + ", any other was not sent"
+
+
+def _conflict(row: _Rows, reason: str) -> str:
+    """Say what a row expected of its subject's last message, where it did."""
+    expected = None if row.headers is None else header_values(row.headers.fill_null(b""), EXPECTED_REVISION)[0].as_py()
+    if expected is None:
+        return reason
+    return f"it expects the subject's last message at sequence {expected.decode()}, but: {reason}"

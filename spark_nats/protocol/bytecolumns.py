@@ -54,6 +54,13 @@ def values_of(column: pa.Array) -> Positions:
     return values.astype(np.int64)
 
 
+def floats_of(column: pa.Array) -> npt.NDArray[np.float64]:
+    """Return the values of a column of 64 bit floating point numbers; any where it is null."""
+    if len(column) == 0:
+        return np.empty(0)
+    return np.frombuffer(column.buffers()[1])[column.offset : column.offset + len(column)]
+
+
 def lengths_of(column: pa.Array) -> Positions:
     """Return how many bytes each element of a string or binary column has; none where it is null."""
     lengths = np.diff(packed(column)[1])

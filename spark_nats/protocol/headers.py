@@ -24,6 +24,7 @@ from spark_nats.protocol.bytecolumns import (
     Positions,
     booleans,
     flags_of,
+    floats_of,
     gather,
     integers,
     offsets_of,
@@ -45,9 +46,21 @@ EXPECTED_STREAM = "Nats-Expected-Stream"
 """Header that names the stream by which alone a message may be stored."""
 EXPECTED_REVISION = "Nats-Expected-Last-Subject-Sequence"
 """Header that names the sequence of the last message of its subject, without which a message is not stored."""
+EXPECTED_MSG_ID = "Nats-Expected-Last-Msg-Id"
+"""Header that names the id of the stream's last message, without which a message is not stored."""
+TTL = "Nats-TTL"
+"""Header that says for how long a message is kept (ADR-43)."""
 HEADERS_TYPE = pa.map_(pa.string(), pa.list_(pa.field("element", pa.string())))
 
 _COLON_BLANK, _CRLF, _NOTHING, _VERSION_LINE = texts([": ", "\r\n", "", f"{VERSION.decode()}\r\n"])
+_FIRST = integers(np.zeros(1, np.int32))[0]
+_FALSE = booleans(np.zeros(1, np.bool_))[0]
+_NEVER = texts(["never"])[0]
+_DURATION = r"^(?P<number>[0-9]{1,12}(?:\.[0-9]{1,9})?) ?(?P<unit>ms|s|m|h|)$"
+_UNITS = texts(["", "ms", "s", "m", "h"])
+_SECONDS = np.array([1.0, 0.001, 1.0, 60.0, 3600.0])  # of each unit
+_LONGEST_TTL = 100 * 365 * 86400  # seconds; what lies more than 292 years ahead, servers cannot count
+_SHOWN = 40  # characters of a value that is wrong
 _MANY_HEADERS = 16  # of one message
 _CR, _LF, _COLON, _SPACE, _TAB = b"\r\n: \t"
 _NAME_BYTE = np.zeros(256, np.bool_)
@@ -296,8 +309,8 @@ def encode_blocks(lines: HeaderLines, extra: list[tuple[str, pa.Array | str]] | 
     return wrap_lines(join_lines(lines), extra)
 
 
-def wrap_lines(lines: pa.StringArray, extra: list[tuple[str, pa.Array | str]] | None = None) -> pa.BinaryArray:
-    """Return the header block of each row, null for rows that have no header.
+def add_lines(lines: pa.StringArray, extra: list[tuple[str, pa.Array | str]]) -> pa.StringArray:
+    """Return the header lines of each row with more behind them.
 
     Args:
         lines: what :func:`join_lines` returned.
@@ -305,13 +318,23 @@ def wrap_lines(lines: pa.StringArray, extra: list[tuple[str, pa.Array | str]] | 
             column leaves the header out of that row.
     """
     parts = [lines]
-    for name, value in extra or []:
+    for name, value in extra:
         if isinstance(value, str):
             parts.append(repeated(f"{name}: {value}\r\n", len(lines)))
         else:
             line = pc.binary_join_element_wise(texts([f"{name}: "])[0], value, _CRLF, _NOTHING)
             parts.append(pc.fill_null(line, _NOTHING))
-    body = pc.binary_join_element_wise(*parts, _NOTHING) if len(parts) > 1 else parts[0]
+    return pc.binary_join_element_wise(*parts, _NOTHING) if len(parts) > 1 else lines
+
+
+def wrap_lines(lines: pa.StringArray, extra: list[tuple[str, pa.Array | str]] | None = None) -> pa.BinaryArray:
+    """Return the header block of each row, null for rows that have no header.
+
+    Args:
+        lines: what :func:`join_lines` returned.
+        extra: as for :func:`add_lines`.
+    """
+    body = add_lines(lines, extra or [])
     block = pc.binary_join_element_wise(_VERSION_LINE, body, _CRLF, _NOTHING)
     present = values_of(pc.binary_length(body)) > 0
     if not present.all():
@@ -331,3 +354,58 @@ def find_value_violation(values: pa.Array) -> Violation | None:
         return None
     row = int(wrong.argmax())
     return Violation(row, "is empty" if offsets[row] == offsets[row + 1] else "has a line break (CR or LF)")
+
+
+class Encoded(NamedTuple):
+    """A column as the values of a header.
+
+    Attributes:
+        values: string column, null where a row has none.
+        violation: the first row that cannot have the header, if any; the values mean nothing then.
+    """
+
+    values: pa.StringArray
+    violation: Violation | None
+
+
+def encode_ttls(ttls: pa.Array) -> Encoded:
+    """Return lifetimes as values of :data:`TTL`, in seconds, of which the server counts whole ones (ADR-43).
+
+    Args:
+        ttls: column of strings, a number with the unit ``ms``, ``s``, ``m`` or ``h``, or a whole number of seconds, or
+            ``never``; or of integers, in seconds. Null is none.
+    """
+    text = ttls.cast(pa.string())
+    never = pc.equal(text, _NEVER)
+    found = pc.extract_regex(text, _DURATION)
+    number, unit = found.flatten()
+    factor = _SECONDS[values_of(pc.fill_null(pc.index_in(unit, _UNITS), _FIRST))]
+    with np.errstate(invalid="ignore"):  # what stands where there is no number
+        seconds = np.floor(floats_of(number.cast(pa.float64())) * factor)
+        wrong = ~((seconds >= 1) & (seconds <= _LONGEST_TTL))
+    wrong |= flags_of(found.is_null())
+    wrong |= flags_of(pc.fill_null(pc.and_(pc.equal(unit, _NOTHING), pc.match_substring(number, ".")), _FALSE))
+    wrong &= flags_of(text.is_valid()) & ~flags_of(pc.fill_null(never, _FALSE))
+    rule = "it must be a time from 1s to 876000h with its unit, whole seconds, or 'never'"
+    shown = integers(np.where(wrong | (seconds != seconds), 0, seconds).astype(np.int64)).cast(pa.string())
+    return Encoded(pc.if_else(never, text, shown), _shown(text, wrong, rule))
+
+
+def encode_revisions(revisions: pa.Array) -> Encoded:
+    """Return sequences as values of :data:`EXPECTED_REVISION`; 0 means that the subject has no message yet.
+
+    Args:
+        revisions: column of integers. Null is none.
+    """
+    revisions = revisions.cast(pa.int64())
+    text = revisions.cast(pa.string())
+    wrong = (values_of(revisions) < 0) & flags_of(revisions.is_valid())
+    return Encoded(text, _shown(text, wrong, "it must be a sequence, or 0 for a subject that has no message"))
+
+
+def _shown(values: pa.StringArray, wrong: Mask, rule: str) -> Violation | None:
+    """Name the first wrong row with its value."""
+    if not wrong.any():
+        return None
+    row = int(wrong.argmax())
+    return Violation(row, f"is {str(values[row])[:_SHOWN]!r}; {rule}")

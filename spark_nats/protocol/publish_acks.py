@@ -29,10 +29,14 @@ class Verdict(Enum):
     NO = auto()
     """It will not be stored."""
     TOO_MANY = auto()
-    """The stream was given too much at once: it may be sent again, later and slower."""
+    """The stream was given too much at once: it may be sent again, later and slower. Or another message of its subject
+    is still being stored in a cluster, so that it cannot be told yet whether the one is the last that it expects."""
     AWAY = auto()
     """It may be sent again later. Nobody answered for the stream: it has no leader at the moment, or JetStream is not
     ready; or there is none. Or the same message, sent before, is still being stored."""
+    CONFLICT = auto()
+    """The last message of its subject is not the one that it expects. A stream with one replica says so too, from
+    nats-server 2.12 on, of a message that it has stored already and whose id it knows."""
 
 
 class Refusal(NamedTuple):
@@ -45,6 +49,14 @@ class Refusal(NamedTuple):
 
     reason: str
     verdict: Verdict
+
+
+def is_duplicate(payload: bytes) -> bool:
+    """Tell whether an answer says that the stream had the message already, by its id."""
+    with contextlib.suppress(ValueError):
+        answer = parse_answer(payload)
+        return not isinstance(answer, ApiError) and answer.get("duplicate") is True
+    return False
 
 
 class PublishAcks:
@@ -113,8 +125,10 @@ class PublishAcks:
 
 
 def _verdict(error: ApiError) -> Verdict:
-    if error.code == TOO_MANY_REQUESTS:
+    if error.code == TOO_MANY_REQUESTS or error.err_code == ErrCode.SUBJECT_IN_PROCESS:
         return Verdict.TOO_MANY
+    if error.err_code == ErrCode.WRONG_LAST_SEQUENCE:
+        return Verdict.CONFLICT
     return Verdict.AWAY if error.err_code in _AWAY else Verdict.NO
 
 

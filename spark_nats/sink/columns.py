@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_nats.errors import InvalidRowError
 from spark_nats.options.write import WriteOptions
-from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, flags_of, lengths_of, repeated, texts
+from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, flags_of, lengths_of, repeated, texts, values_of
 from spark_nats.protocol.control import MAX_CONTROL_LINE
 from spark_nats.protocol.headers import (
     CONTROL_PREFIX,
+    EXPECTED_REVISION,
     EXPECTED_STREAM,
     MSG_ID,
+    TTL,
     HeaderLines,
+    add_lines,
+    encode_revisions,
+    encode_ttls,
     find_header_violation,
     find_value_violation,
     flatten,
@@ -32,6 +39,8 @@ logger = logging.getLogger(__name__)
 
 # What every row has that was read from a stream which Spark wrote: that they are left out needs no word.
 _EXPECTED = (MSG_ID, EXPECTED_STREAM)
+# Columns that become headers on which a stream acts.
+_CONTROLS = {"ttl": (TTL, encode_ttls), "expected_last_subject_sequence": (EXPECTED_REVISION, encode_revisions)}
 _NAMES_SHOWN = 8
 _INBOX = len(".0123456789abcdef.9999999999")  # what follows the inbox prefix in the reply of a publish, at most
 
@@ -45,6 +54,7 @@ class Rows(NamedTuple):
         headers: binary column of header blocks, null where a row has none; None when no row has one.
         replies: string column, null where a row has none; None when no row has one.
         ids: string column of the message ids that stand in the headers, null where a row has none.
+        conditional: which rows expect a certain message to be their subject's last one; None when none does.
     """
 
     subjects: pa.Array
@@ -52,11 +62,38 @@ class Rows(NamedTuple):
     headers: pa.Array | None
     replies: pa.Array | None
     ids: pa.Array
+    conditional: pa.Array | None = None
 
     def where(self, chosen: Mask) -> Rows:
         """Return the chosen ones."""
         mask = booleans(chosen)
         return Rows(*(None if column is None else column.filter(mask) for column in self))
+
+    def in_turn(self) -> Iterator[Rows]:
+        """Cut them into rows that may be unanswered together.
+
+        Of two rows of one subject, one of which expects a certain message to be its last one, the second waits for
+        the first: a cluster that is still storing the first refuses the second (10164), and where the first is refused
+        for a while, the second would be for good.
+        """
+        if self.conditional is None:
+            yield self
+            return
+        subject = values_of(self.subjects.dictionary_encode().indices)
+        order = np.argsort(subject, kind="stable")
+        before = np.full(len(subject), -1)  # the row before it of the same subject
+        same = subject[order[1:]] == subject[order[:-1]]
+        before[order[1:][same]] = order[:-1][same]
+        conditional = flags_of(self.conditional)
+        start = 0
+        for row in np.flatnonzero((conditional | conditional[before]) & (before >= 0)).tolist():
+            if before[row] >= start:
+                yield self._cut(start, row)
+                start = row
+        yield self._cut(start, len(subject))
+
+    def _cut(self, start: int, end: int) -> Rows:
+        return Rows(*(None if column is None else column[start:end] for column in self))
 
 
 class RowChecker:
@@ -97,13 +134,13 @@ class RowChecker:
         subjects = self._subjects(columns, batch.num_rows, first_row)
         replies = self._replies(columns.get("reply"), first_row)
         self._check_lines(subjects, replies, first_row)
-        headers, ids = self._headers(columns, subjects, payloads, first_row)
+        headers, ids, conditional = self._headers(columns, subjects, payloads, first_row)
         size = lengths_of(payloads)
         if headers is not None:
             size = size + lengths_of(headers)
         rule = f"is larger with its headers than the server's max_payload of {self._max_payload} bytes"
         self._refuse(first_row, "payload", _first(size > self._max_payload, rule), size)
-        return Rows(subjects, payloads, headers, replies, ids)
+        return Rows(subjects, payloads, headers, replies, ids, conditional)
 
     def _subjects(self, columns: dict[str, pa.Array], rows: int, first_row: int) -> pa.Array:
         if self._options.subject is not None:  # as in Spark's Kafka sink, the option stands above the column
@@ -139,8 +176,8 @@ class RowChecker:
 
     def _headers(
         self, columns: dict[str, pa.Array], subjects: pa.Array, payloads: pa.Array, first_row: int
-    ) -> tuple[pa.Array | None, pa.Array]:
-        """Return the rows' header blocks, and the message ids in them."""
+    ) -> tuple[pa.Array | None, pa.Array, pa.Array | None]:
+        """Return the rows' header blocks, the message ids in them, and which expect a last message of their subject."""
         rows = len(subjects)
         lines = flatten(columns.get("headers", no_headers(0)))._replace(rows=rows)
         self._refuse(first_row, "headers", find_header_violation(lines))
@@ -154,8 +191,20 @@ class RowChecker:
             lines = lines.where(~_equals(lines.name, EXPECTED_STREAM))
             if self._names_stream:
                 extra.append((EXPECTED_STREAM, self._options.stream))
-        lines, has_id = _prefer(ids, lines)
-        text = join_lines(lines)
+        lines, has_id = _prefer(ids, MSG_ID, lines)
+        controls: list[tuple[str, pa.Array | str]] = []
+        conditional = None
+        for column, (name, encode) in _CONTROLS.items():
+            if column not in columns and not self._options.control_headers:
+                continue
+            values, violation = encode(columns.get(column, pa.nulls(rows, pa.string())))
+            self._refuse(first_row, column, violation)
+            lines, has_it = _prefer(values, name, lines)
+            if name == EXPECTED_REVISION and has_it.any():
+                conditional = booleans(has_it)
+            if values.null_count < rows:
+                controls.append((name, values))
+        text = add_lines(join_lines(lines), controls)  # an id is made of them too
         if self._ids is not None and not has_id.any():
             ids = self._ids.give(subjects, text, payloads)
         elif self._ids is not None:
@@ -164,9 +213,9 @@ class RowChecker:
             ids = pc.replace_with_mask(ids, lacks_id, generated)
         if ids.null_count < rows:
             extra.append((MSG_ID, ids))
-        if not extra and len(lines.row) == 0:
-            return None, ids
-        return wrap_lines(text, extra), ids
+        if not (extra or controls or len(lines.row)):
+            return None, ids, None
+        return wrap_lines(text, extra), ids, conditional
 
     def _without_control_headers(self, lines: HeaderLines) -> HeaderLines:
         """Leave out what a server would act on: what was read would act again, and purge, expire or refuse rows."""
@@ -201,19 +250,19 @@ def _first(wrong: Mask, rule: str) -> Violation | None:
     return Violation(int(wrong.argmax()), rule) if wrong.any() else None
 
 
-def _prefer(ids: pa.Array, lines: HeaderLines) -> tuple[HeaderLines, Mask]:
-    """Leave message ids out of the headers of rows that have one in their column.
+def _prefer(values: pa.Array, name: str, lines: HeaderLines) -> tuple[HeaderLines, Mask]:
+    """Leave a header out of the lines of rows that have it in a column.
 
     Returns:
-        The lines that are left, and which rows have an id of their own, here or there.
+        The lines that are left, and which rows have the header, here or there.
     """
-    has_id = flags_of(ids.is_valid()).copy()
-    is_id = _equals(lines.name, MSG_ID)
-    if is_id.any():
-        kept = ~(has_id[lines.row] & is_id)
-        has_id[lines.row[is_id]] = True
+    has_it = flags_of(values.is_valid()).copy()
+    is_it = _equals(lines.name, name)
+    if is_it.any():
+        kept = ~(has_it[lines.row] & is_it)
+        has_it[lines.row[is_it]] = True
         lines = lines.where(kept)
-    return lines, has_id
+    return lines, has_it
 
 
 def _equals(names: pa.Array, name: str) -> Mask:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,7 +14,7 @@ from pyspark import TaskContext
 from spark_nats.client.connection import Connection, connect
 from spark_nats.client.pool import borrow, lend
 from spark_nats.client.publishing import CorePublisher
-from spark_nats.errors import InvalidRowError, NatsError, PublishError
+from spark_nats.errors import InvalidRowError, NatsError, PublishError, SchemaError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.publishing import Publisher
 from spark_nats.jetstream.streams import StreamInfo, create_stream, stream_info, streams_of_subject
@@ -78,7 +78,10 @@ def write_partition(options: WriteOptions, task: Task, batches: Iterator[pa.Reco
                 raise
             if settled is not None:
                 rows = rows.where(settled.missing(rows.ids))
-            publisher.publish(*rows)
+            for part in rows.in_turn():
+                if part.conditional is not None:
+                    publisher.drain()
+                publisher.publish(part.subjects, part.payloads, part.headers, part.replies, part.ids)
             count += batch.num_rows
         publisher.drain()
         publisher.close()
@@ -107,8 +110,13 @@ def writable(connection: Connection, options: WriteOptions) -> StreamInfo:
     return found
 
 
-def prepare(options: WriteOptions, streaming: bool) -> Mark | None:
+def prepare(options: WriteOptions, streaming: bool, columns: Sequence[str] = ()) -> Mark | None:
     """Do once, on the driver, what would fail in every task: log in, look at the stream, see that tasks can settle.
+
+    Args:
+        options: where and how.
+        streaming: whether a streaming query writes.
+        columns: names of the columns that are written.
 
     Returns:
         Where the stream ends, if the tasks of a batch write are to know.
@@ -119,7 +127,22 @@ def prepare(options: WriteOptions, streaming: bool) -> Mark | None:
     with connect(options.connection) as connection:
         if options.stream is None:
             return None
-        return prepare_to_settle(connection, options, writable(connection, options), streaming)
+        stream = writable(connection, options)
+        _check_stream(stream, columns)
+        return prepare_to_settle(connection, options, stream, streaming)
+
+
+def _check_stream(stream: StreamInfo, columns: Sequence[str]) -> None:
+    """Check that a stream takes what the columns ask for.
+
+    Raises:
+        SchemaError: it does not.
+    """
+    if "ttl" in columns and not stream.config.get("allow_msg_ttl"):
+        raise SchemaError(
+            f"stream {stream.name!r} does not let messages have a lifetime of their own (its allow_msg_ttl is not "
+            "true), as the column 'ttl' asks for; set allow_msg_ttl to true, or drop the column"
+        )
 
 
 def _report_settled(task: Task, settled: Settled, rows: int) -> None:

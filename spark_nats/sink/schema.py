@@ -13,7 +13,10 @@ COLUMN_TYPES = {
     "reply": ("string",),
     "headers": ("map<string,array<string>>", "map<string,string>"),
     "msg_id": ("string",),
+    "ttl": ("string", "int", "bigint"),
+    "expected_last_subject_sequence": ("bigint",),
 }
+_OF_STREAMS = ("ttl", "expected_last_subject_sequence")
 # What the source adds of its own. Ignored, so that what was read can be written.
 _IGNORED = ("stream", "sequence", "timestamp")
 
@@ -37,6 +40,11 @@ def check_schema(schema: StructType, options: WriteOptions) -> None:
         if actual not in COLUMN_TYPES[column.name]:
             allowed = " or ".join(name.upper() for name in COLUMN_TYPES[column.name])
             raise SchemaError(f"column '{column.name}' must be {allowed}, not {actual.upper()}")
+        if column.name in _OF_STREAMS and options.stream is None:
+            raise SchemaError(
+                f"column '{column.name}' is for streams, and core NATS does not act on it; set the option 'stream', or "
+                "drop the column"
+            )
     if "payload" not in names:
         raise SchemaError(f"the column 'payload' (BINARY or STRING) is missing; there are {', '.join(names) or 'none'}")
     if "subject" not in names and options.subject is None:

@@ -128,6 +128,10 @@ options = parse_write({"servers": sys.argv[1], "stream": "S", "subject": "s.copy
 prepare(options, streaming=True)
 for _ in range(2):  # the second time is a replay
     print(write_partition(options, Task("q", "1", 0), iter(batches)).rows)
+for batch in batches:
+    none = pyarrow.nulls(batch.num_rows, pyarrow.int64())
+    batch = batch.append_column("ttl", batch["sequence"]).append_column("expected_last_subject_sequence", none)
+    print(write_partition(options, Task("q", "2", 0), iter([batch])).rows)
 print("pandas" in sys.modules)
 """
 MICRO_BATCH = """
@@ -144,7 +148,7 @@ print(*{"numpy", "pyarrow", "ssl"} & set(sys.modules))
 
 def test_a_process_that_plans_reads_or_writes_does_without_pandas(server, other_side):
     """PyArrow imports it when it is handed values of Python's or NumPy's, which takes a second of processor time."""
-    other_side.create_stream("S", ["s.>"])
+    other_side.create_stream("S", ["s.>"], allow_msg_ttl=True)
     other_side.publish_acked((f"s.{i % 3}", b"%d" % i) for i in range(20))
     with connect(options_for(server.url)) as connection:
         publisher = publisher_for(connection, "S")
@@ -154,7 +158,7 @@ def test_a_process_that_plans_reads_or_writes_does_without_pandas(server, other_
     ran = subprocess.run(
         [sys.executable, "-c", EVERYTHING, server.url], check=True, capture_output=True, text=True, timeout=120
     )
-    assert ran.stdout.split() == ["22"] * 6 + ["False"]
+    assert ran.stdout.split() == ["22"] * 7 + ["False"]
 
 
 def test_a_process_that_asks_for_the_next_writer_or_commits_imports_next_to_nothing(server, other_side, tmp_path):

@@ -1,0 +1,308 @@
+"""Columns that become headers on which a stream acts, seen by nats-py."""
+
+from __future__ import annotations
+
+import random
+from base64 import b64decode
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from nats.js.errors import APIError
+
+from spark_nats.errors import PublishError
+from spark_nats.options import parse_write
+from spark_nats.sink.partitions import prepare, write_partition
+from spark_nats.sink.tasks import Task, Written
+from tests.integration.support import created, sentence_of, write
+from tests.nats_py import NatsPy, wait_until
+from tests.servers import OLDER_BINARY, Cluster, Server, ServerFactory
+
+EXPECTED = "expected_last_subject_sequence"
+EXPECTED_HEADER, TTL, MSG_ID = "Nats-Expected-Last-Subject-Sequence", "Nats-TTL", "Nats-Msg-Id"
+TYPES = {
+    "subject": pa.string(),
+    "payload": pa.binary(),
+    "headers": pa.map_(pa.string(), pa.string()),
+    "msg_id": pa.string(),
+    EXPECTED: pa.int64(),
+}
+
+
+def table(**columns: list[Any]) -> pa.Table:
+    """Rows with these columns; headers are dicts."""
+    if "headers" in columns:
+        columns["headers"] = [list(each.items()) for each in columns["headers"]]
+    return pa.table({name: pa.array(values, TYPES.get(name)) for name, values in columns.items()})
+
+
+def headers_of(client: NatsPy, stream: str, name: str) -> list[list[str] | None]:
+    return [message.headers.get(name) for message in client.read_stream(stream)]
+
+
+def run_task(servers: str, rows: pa.Table, batch: str = "0", query: str = "q", **options: Any) -> Written:
+    """What a task of a micro-batch does; the same query and batch again are a replay."""
+    parsed = parse_write({"servers": servers, **{k: str(v) for k, v in options.items()}}, streaming=True)
+    prepare(parsed, streaming=True)
+    return write_partition(parsed, Task(query, batch, 0), iter(rows.to_batches(100)))
+
+
+# Lifetimes
+
+
+@pytest.mark.docker
+def test_rows_expire_when_their_lifetime_ends(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique, allow_msg_ttl=True)
+    lifetimes = ["1s", None, "never", "1500ms", "90", "2h", "1.5 m"]
+    rows = table(subject=[f"{unique}.{i}" for i in range(7)], payload=[b""] * 7, ttl=lifetimes)
+    with nats_py.collect(f"{unique}.>") as published:
+        write(nats_server, rows, stream=unique)
+        said = [message.headers.get(TTL) for message in published.wait(7)]
+    assert said == [["1"], None, ["never"], ["1"], ["90"], ["7200"], ["90"]]
+    wait_until(lambda: nats_py.stream_info(unique)["state"]["messages"] == 5)
+
+
+@pytest.mark.parametrize("kind", [pa.int32(), pa.int64()], ids=str)
+def test_a_lifetime_may_be_a_number_of_seconds(
+    nats_server: Server, nats_py: NatsPy, unique: str, kind: pa.DataType
+) -> None:
+    nats_py.create_stream(unique, allow_msg_ttl=True)
+    rows = table(subject=[f"{unique}.x"] * 3, payload=[b""] * 3, ttl=pa.array([3600, None, 60], kind))
+    write(nats_server, rows, stream=unique)
+    assert headers_of(nats_py, unique, TTL) == [["3600"], None, ["60"]]
+
+
+@pytest.mark.parametrize("ttl", ["999ms", "0", "0s", "-1", "1d", "soon", "", "90.5", " 1s", "1s\r\n", "9e9", "876001h"])
+def test_a_lifetime_that_is_none_is_refused_with_its_row_before_anything_is_sent(
+    nats_server: Server, nats_py: NatsPy, unique: str, ttl: str
+) -> None:
+    nats_py.create_stream(unique, allow_msg_ttl=True)
+    rows = table(subject=[f"{unique}.x"] * 2, payload=[b""] * 2, ttl=["1s", ttl])
+    assert sentence_of(lambda: write(nats_server, rows, stream=unique)) == (
+        f"InvalidRowError: row 1 of the task cannot be sent: column 'ttl' is {ttl!r}; it must be a time from 1s to "
+        "876000h with its unit, whole seconds, or 'never'; nothing was sent"
+    )
+    assert nats_py.stream_info(unique)["state"]["messages"] == 0
+
+
+def test_a_stream_without_lifetimes_is_refused_by_the_driver(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique)
+    rows = table(subject=[f"{unique}.x"], payload=[b""], ttl=["1h"])
+    assert sentence_of(lambda: write(nats_server, rows, stream=unique)) == (
+        f"SchemaError: stream '{unique}' does not let messages have a lifetime of their own (its allow_msg_ttl is not "
+        "true), as the column 'ttl' asks for; set allow_msg_ttl to true, or drop the column"
+    )
+    # A task that finds it so has the server's word for it.
+    assert sentence_of(lambda: run_task(nats_server.url, rows, stream=unique)).startswith(
+        f"PublishError: stream '{unique}' refused row 0 (subject '{unique}.x'): per-message TTL is "
+        "disabled (400, 10166);"
+    )
+    assert nats_py.stream_info(unique)["state"]["messages"] == 0
+
+
+@pytest.mark.parametrize("column", ["ttl", EXPECTED])
+def test_core_nats_has_no_such_columns(nats_server: Server, unique: str, column: str) -> None:
+    rows = pa.table({"subject": [f"{unique}.x"], "payload": ["x"], column: pa.array([1], pa.int64())})
+    assert sentence_of(lambda: write(nats_server, rows)) == (
+        f"SchemaError: column '{column}' is for streams, and core NATS does not act on it; set the option 'stream', or "
+        "drop the column"
+    )
+
+
+def test_a_column_stands_above_the_header_of_its_name(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique, allow_msg_ttl=True)
+    rows = table(
+        subject=[f"{unique}.{i}" for i in range(4)],
+        payload=[b""] * 4,
+        headers=[{TTL: "5h", EXPECTED_HEADER: "77", "K": "v"}, {TTL: "5h"}, {TTL: "5h", EXPECTED_HEADER: "77"}, {}],
+        ttl=["1h", None, "2h", None],
+        **{EXPECTED: [0, None, 0, None]},
+    )
+    write(nats_server, rows, stream=unique, controlHeaders=True)
+    assert headers_of(nats_py, unique, TTL) == [["3600"], ["5h"], ["7200"], None]
+    assert headers_of(nats_py, unique, EXPECTED_HEADER) == [["0"], None, ["0"], None]
+    assert headers_of(nats_py, unique, "K") == [["v"], None, None, None]
+
+
+# What a row expects to be its subject's last message
+
+
+def update(unique: str, expected: list[int | None], subjects: str = "a") -> pa.Table:
+    """Rows that expect this, on one subject or on one for each."""
+    names = subjects * len(expected) if len(subjects) == 1 else subjects
+    payloads = [b"%d" % i for i in range(len(expected))]
+    return table(subject=[f"{unique}.{name}" for name in names], payload=payloads, **{EXPECTED: expected})
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("deduplicate", ["exact", "window", "false"])
+def test_a_row_is_stored_only_behind_the_message_that_it_expects(
+    nats_server: Server, nats_py: NatsPy, unique: str, deduplicate: str
+) -> None:
+    nats_py.create_stream(unique)
+    nats_py.publish_acked([(f"{unique}.a", b""), (f"{unique}.b", b"")])
+    rows = update(unique, [1, 0, None, 2], "acab")
+    write(nats_server, rows, stream=unique, deduplicate=deduplicate)
+    assert headers_of(nats_py, unique, EXPECTED_HEADER)[2:] == [["1"], ["0"], None, ["2"]]
+    late = update(unique, [6, 3, 5], "bac")
+    error = sentence_of(lambda: write(nats_server, late, stream=unique, deduplicate=deduplicate))
+    assert error.startswith(
+        f"PublishError: stream '{unique}' refused row 1 (subject '{unique}.a'): it expects the subject's last message "
+        "at sequence 3, but: wrong last sequence: 5 (400, 10071); 2 rows were refused in all; of this task's rows "
+        "1 were stored"
+    )
+
+
+def test_no_sequence_is_negative(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique)
+    rows = update(unique, [None, 0, -1])
+    assert sentence_of(lambda: write(nats_server, rows, stream=unique)) == (
+        f"InvalidRowError: row 2 of the task cannot be sent: column '{EXPECTED}' is '-1'; it must be a sequence, or 0 "
+        "for a subject that has no message; nothing was sent"
+    )
+
+
+@pytest.fixture(params=["one server", "one server of 2.11", "one replica in a cluster", "three replicas"])
+def place(request: pytest.FixtureRequest, server_factory: ServerFactory) -> Iterator[tuple[str, int]]:
+    """URLs of servers, and how many replicas a stream is to have there."""
+    if request.param == "one server":
+        yield server_factory().url, 1
+    elif request.param == "one server of 2.11":
+        yield server_factory(binary=OLDER_BINARY).url, 1
+    else:
+        cluster: Cluster = request.getfixturevalue("cluster")
+        yield cluster.urls, 3 if request.param == "three replicas" else 1
+
+
+@pytest.mark.parametrize("deduplicate", ["exact", "window"])
+def test_a_row_that_is_written_again_is_no_conflict_with_itself(
+    place: tuple[str, int], unique: str, deduplicate: str
+) -> None:
+    urls, replicas = place
+    with NatsPy(urls.split(",")) as client:
+        wait_until(lambda: created(client, unique, num_replicas=replicas), timeout=60)
+        rows = update(unique, [0, 0, None, 0, None], "abccd")
+        rows = rows.slice(0, 2), rows.slice(2)
+        whole = pa.concat_tables([rows[0], rows[1].filter(pa.array([True, False, True]))])
+        options = {"stream": unique, "deduplicate": deduplicate}
+        assert run_task(urls, whole.slice(0, 2), **options).duplicates == 0
+        written = run_task(urls, whole, **options)
+        assert (written.rows, written.duplicates) == (4, 0 if deduplicate == "exact" else 2)
+        again = run_task(urls, whole, **options)
+        assert (again.rows, again.duplicates) == (4, 0 if deduplicate == "exact" else 4)
+        assert [m.subject[-1] for m in client.read_stream(unique)] == ["a", "b", "c", "d"]
+        client.delete_stream(unique)
+
+
+@pytest.mark.parametrize("deduplicate", ["exact", "window"])
+def test_a_replay_whose_rows_were_replaced_meanwhile_is_no_conflict_either(
+    place: tuple[str, int], unique: str, deduplicate: str
+) -> None:
+    """As in a KV bucket, which keeps the last value of a key."""
+    urls, replicas = place
+    with NatsPy(urls.split(",")) as client:
+        wait_until(lambda: created(client, unique, num_replicas=replicas, max_msgs_per_subject=1), timeout=60)
+        rows = update(unique, [0, 0], "ab")
+        options = {"stream": unique, "deduplicate": deduplicate}
+        run_task(urls, rows, **options)
+        client.publish_acked([(f"{unique}.a", b"newer")])
+        run_task(urls, rows, **options)
+        assert sorted(m.payload for m in client.read_stream(unique)) == [b"1", b"newer"]
+        # And what was never stored is one.
+        error = sentence_of(lambda: run_task(urls, rows, batch="1", **options))
+        assert "refused row 0" in error
+        assert "at sequence 0, but: wrong last sequence: 3 (400, 10071)" in error
+        client.delete_stream(unique)
+
+
+def test_a_row_that_is_written_again_beyond_the_window_is_no_conflict_with_itself(
+    place: tuple[str, int], unique: str
+) -> None:
+    urls, replicas = place
+    with NatsPy(urls.split(",")) as client:
+        window = 100_000_000  # nanoseconds
+        wait_until(lambda: created(client, unique, num_replicas=replicas, duplicate_window=window), timeout=60)
+        rows = update(unique, [0, 0, 0], "abc")
+        run_task(urls, rows.slice(0, 2), stream=unique)
+        probe = {MSG_ID: "forgotten"}
+        client.publish_acked([(f"{unique}.x", b"", probe)])
+        wait_until(lambda: client.publish_acked([(f"{unique}.x", b"", probe)])[0] > 3)
+        run_task(urls, rows, stream=unique)
+        assert sorted(m.subject[-1] for m in client.read_stream(unique)) == ["a", "b", "c", "x", "x"]
+        client.delete_stream(unique)
+
+
+def test_updates_of_few_subjects_are_stored_in_their_order(place: tuple[str, int], unique: str) -> None:
+    """Each expects the one before it, which a cluster would still be storing when the next one comes."""
+    urls, replicas = place
+    chance = random.Random(1)
+    last = dict.fromkeys("abc", 0)
+    subjects = [chance.choice("aaabbc") for _ in range(300)]
+    expected: list[int | None] = []
+    for sequence, subject in enumerate(subjects, 1):
+        expected.append(last[subject] if chance.random() < 0.7 else None)
+        last[subject] = sequence
+    with NatsPy(urls.split(",")) as client:
+        wait_until(lambda: created(client, unique, num_replicas=replicas), timeout=60)
+        run_task(urls, update(unique, expected, "".join(subjects)), stream=unique)
+        assert [int(m.payload) for m in client.read_stream(unique)] == list(range(300))
+        client.delete_stream(unique)
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_no_update_is_lost_between_two_who_compare_and_set(cluster: Cluster, unique: str, replicas: int) -> None:
+    """A counter by hand: each reads, adds one and writes what it expects nobody to have changed."""
+    rounds = 40
+
+    def add(client: NatsPy, write_value: Callable[[int, int], bool]) -> None:
+        for _ in range(rounds):
+
+            def try_once() -> bool:
+                last = client.api(f"STREAM.MSG.GET.{unique}", {"last_by_subj": f"{unique}.a"})["message"]
+                return write_value(int(b64decode(last["data"])) + 1, last["seq"])
+
+            wait_until(try_once, timeout=60)
+
+    def by_us(value: int, expected: int) -> bool:
+        rows = table(subject=[f"{unique}.a"], payload=[b"%d" % value], **{EXPECTED: [expected]})
+        try:
+            write(cluster.urls, rows, stream=unique)
+        except PublishError as error:
+            if "wrong last sequence" not in str(error):
+                raise
+            return False
+        return True
+
+    with NatsPy(cluster.urls.split(",")) as client, NatsPy(cluster.urls.split(",")) as other:
+
+        def by_other(value: int, expected: int) -> bool:
+            try:
+                other.publish_acked([(f"{unique}.a", b"%d" % value, {EXPECTED_HEADER: str(expected)})])
+            except APIError as error:
+                if error.err_code not in (10071, 10164):
+                    raise
+                return False
+            return True
+
+        wait_until(lambda: created(client, unique, num_replicas=replicas), timeout=60)
+        client.publish_acked([(f"{unique}.a", b"0")])
+        with ThreadPoolExecutor() as pool:
+            for done in [pool.submit(add, client, by_us), pool.submit(add, other, by_other)]:
+                done.result()
+        assert [int(m.payload) for m in client.read_stream(unique)] == list(range(2 * rounds + 1))
+        client.delete_stream(unique)
+
+
+def test_ids_tell_rows_apart_that_differ_in_what_they_expect_only(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    """So that a replay in another order gives each of them its own id again."""
+    nats_py.create_stream(unique)
+    same = [b"same"] * 2
+    rows = table(subject=[f"{unique}.a"] * 2, payload=same, **{EXPECTED: [0, 1]})
+    run_task(nats_server.url, rows.slice(0, 1), stream=unique)
+    for numbers in ([1, 0], [0, 1]):
+        run_task(nats_server.url, rows.take(numbers), stream=unique)
+    assert headers_of(nats_py, unique, EXPECTED_HEADER) == [["0"], ["1"]]

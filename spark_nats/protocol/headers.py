@@ -50,16 +50,19 @@ EXPECTED_MSG_ID = "Nats-Expected-Last-Msg-Id"
 """Header that names the id of the stream's last message, without which a message is not stored."""
 TTL = "Nats-TTL"
 """Header that says for how long a message is kept (ADR-43)."""
+INCREMENT = "Nats-Incr"
+"""Header that says what is added to a counter; the message has no payload then (ADR-49)."""
 HEADERS_TYPE = pa.map_(pa.string(), pa.list_(pa.field("element", pa.string())))
 
 _COLON_BLANK, _CRLF, _NOTHING, _VERSION_LINE = texts([": ", "\r\n", "", f"{VERSION.decode()}\r\n"])
 _FIRST = integers(np.zeros(1, np.int32))[0]
-_FALSE = booleans(np.zeros(1, np.bool_))[0]
+_FALSE, _TRUE = booleans(np.array([False, True]))
 _NEVER = texts(["never"])[0]
 _DURATION = r"^(?P<number>[0-9]{1,12}(?:\.[0-9]{1,9})?) ?(?P<unit>ms|s|m|h|)$"
 _UNITS = texts(["", "ms", "s", "m", "h"])
 _SECONDS = np.array([1.0, 0.001, 1.0, 60.0, 3600.0])  # of each unit
 _LONGEST_TTL = 100 * 365 * 86400  # seconds; what lies more than 292 years ahead, servers cannot count
+_INCREMENT = r"^[+-]?[0-9]+$"
 _SHOWN = 40  # characters of a value that is wrong
 _MANY_HEADERS = 16  # of one message
 _CR, _LF, _COLON, _SPACE, _TAB = b"\r\n: \t"
@@ -401,6 +404,17 @@ def encode_revisions(revisions: pa.Array) -> Encoded:
     text = revisions.cast(pa.string())
     wrong = (values_of(revisions) < 0) & flags_of(revisions.is_valid())
     return Encoded(text, _shown(text, wrong, "it must be a sequence, or 0 for a subject that has no message"))
+
+
+def encode_increments(increments: pa.Array) -> Encoded:
+    """Return numbers as values of :data:`INCREMENT`.
+
+    Args:
+        increments: column of integers; or of strings, whole numbers of any size. Null is none.
+    """
+    text = increments.cast(pa.string())
+    wrong = ~flags_of(pc.fill_null(pc.match_substring_regex(text, _INCREMENT), _TRUE))
+    return Encoded(text, _shown(text, wrong, "it must be a whole number"))
 
 
 def _shown(values: pa.StringArray, wrong: Mask, rule: str) -> Violation | None:

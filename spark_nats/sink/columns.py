@@ -18,10 +18,12 @@ from spark_nats.protocol.headers import (
     CONTROL_PREFIX,
     EXPECTED_REVISION,
     EXPECTED_STREAM,
+    INCREMENT,
     MSG_ID,
     TTL,
     HeaderLines,
     add_lines,
+    encode_increments,
     encode_revisions,
     encode_ttls,
     find_header_violation,
@@ -40,7 +42,11 @@ logger = logging.getLogger(__name__)
 # What every row has that was read from a stream which Spark wrote: that they are left out needs no word.
 _EXPECTED = (MSG_ID, EXPECTED_STREAM)
 # Columns that become headers on which a stream acts.
-_CONTROLS = {"ttl": (TTL, encode_ttls), "expected_last_subject_sequence": (EXPECTED_REVISION, encode_revisions)}
+_CONTROLS = {
+    "ttl": (TTL, encode_ttls),
+    "expected_last_subject_sequence": (EXPECTED_REVISION, encode_revisions),
+    "increment": (INCREMENT, encode_increments),
+}
 _NAMES_SHOWN = 8
 _INBOX = len(".0123456789abcdef.9999999999")  # what follows the inbox prefix in the reply of a publish, at most
 
@@ -128,9 +134,7 @@ class RowChecker:
             InvalidRowError: a row cannot be sent. Nothing of the batch has been sent then.
         """
         columns = {name: batch.column(name) for name in batch.schema.names if name in COLUMN_TYPES}
-        payloads = columns["payload"].cast(pa.binary())
-        is_null = flags_of(payloads.is_null())
-        self._refuse(first_row, "payload", _first(is_null, "is null; an empty payload is written as ''"))
+        payloads = self._payloads(columns, batch.num_rows, first_row)
         subjects = self._subjects(columns, batch.num_rows, first_row)
         replies = self._replies(columns.get("reply"), first_row)
         self._check_lines(subjects, replies, first_row)
@@ -141,6 +145,19 @@ class RowChecker:
         rule = f"is larger with its headers than the server's max_payload of {self._max_payload} bytes"
         self._refuse(first_row, "payload", _first(size > self._max_payload, rule), size)
         return Rows(subjects, payloads, headers, replies, ids, conditional)
+
+    def _payloads(self, columns: dict[str, pa.Array], rows: int, first_row: int) -> pa.Array:
+        is_counter = "increment" in columns
+        if is_counter and "payload" not in columns:
+            return repeated("", rows).cast(pa.binary())
+        payloads = columns["payload"].cast(pa.binary())
+        is_null = flags_of(payloads.is_null())
+        self._refuse(first_row, "payload", _first(is_null, "is null; an empty payload is written as ''"))
+        if is_counter:
+            length = lengths_of(payloads)
+            rule = "is not empty, but the server writes the total there; drop the column"
+            self._refuse(first_row, "payload", _first(length > 0, rule), length)
+        return payloads
 
     def _subjects(self, columns: dict[str, pa.Array], rows: int, first_row: int) -> pa.Array:
         if self._options.subject is not None:  # as in Spark's Kafka sink, the option stands above the column
@@ -200,6 +217,8 @@ class RowChecker:
             values, violation = encode(columns.get(column, pa.nulls(rows, pa.string())))
             self._refuse(first_row, column, violation)
             lines, has_it = _prefer(values, name, lines)
+            if name == INCREMENT and column in columns:
+                self._refuse(first_row, column, _first(~has_it, "is null, and a counter takes nothing else"))
             if name == EXPECTED_REVISION and has_it.any():
                 conditional = booleans(has_it)
             if values.null_count < rows:

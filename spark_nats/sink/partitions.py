@@ -58,7 +58,7 @@ def write_partition(options: WriteOptions, task: Task, batches: Iterator[pa.Reco
             if ids is not None:
                 settled = settle(loan, options, task, ids, stream)
             # A stream of counters refuses the header that names the stream.
-            names_stream = not stream.config.get("allow_msg_counter")
+            names_stream = not _counts(stream)
             publisher = Publisher(
                 loan.connection,
                 stream.name,
@@ -128,11 +128,11 @@ def prepare(options: WriteOptions, streaming: bool, columns: Sequence[str] = ())
         if options.stream is None:
             return None
         stream = writable(connection, options)
-        _check_stream(stream, columns)
+        _check_stream(stream, options, columns)
         return prepare_to_settle(connection, options, stream, streaming)
 
 
-def _check_stream(stream: StreamInfo, columns: Sequence[str]) -> None:
+def _check_stream(stream: StreamInfo, options: WriteOptions, columns: Sequence[str]) -> None:
     """Check that a stream takes what the columns ask for.
 
     Raises:
@@ -143,6 +143,28 @@ def _check_stream(stream: StreamInfo, columns: Sequence[str]) -> None:
             f"stream {stream.name!r} does not let messages have a lifetime of their own (its allow_msg_ttl is not "
             "true), as the column 'ttl' asks for; set allow_msg_ttl to true, or drop the column"
         )
+    if "increment" in columns and not _counts(stream):
+        raise SchemaError(
+            f"stream {stream.name!r} has no counters (its allow_msg_counter is not true), as the column 'increment' "
+            "asks for; make one with allow_msg_counter, or drop the column"
+        )
+    if not _counts(stream):
+        return
+    if "increment" not in columns and not (options.control_headers and "headers" in columns):
+        raise SchemaError(
+            f"stream {stream.name!r} has counters (its allow_msg_counter is true), and takes nothing but increments; "
+            "add the column 'increment'"
+        )
+    if "expected_last_subject_sequence" in columns:
+        raise SchemaError(
+            f"stream {stream.name!r} has counters (its allow_msg_counter is true), which are incremented in any case; "
+            "drop the column 'expected_last_subject_sequence'"
+        )
+
+
+def _counts(stream: StreamInfo) -> bool:
+    """Tell whether each subject of a stream is a counter (ADR-49)."""
+    return bool(stream.config.get("allow_msg_counter"))
 
 
 def _report_settled(task: Task, settled: Settled, rows: int) -> None:

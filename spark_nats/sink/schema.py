@@ -15,8 +15,9 @@ COLUMN_TYPES = {
     "msg_id": ("string",),
     "ttl": ("string", "int", "bigint"),
     "expected_last_subject_sequence": ("bigint",),
+    "increment": ("bigint", "int", "string"),
 }
-_OF_STREAMS = ("ttl", "expected_last_subject_sequence")
+_OF_STREAMS = ("ttl", "expected_last_subject_sequence", "increment")
 # What the source adds of its own. Ignored, so that what was read can be written.
 _IGNORED = ("stream", "sequence", "timestamp")
 
@@ -45,7 +46,7 @@ def check_schema(schema: StructType, options: WriteOptions) -> None:
                 f"column '{column.name}' is for streams, and core NATS does not act on it; set the option 'stream', or "
                 "drop the column"
             )
-    if "payload" not in names:
+    if "payload" not in names and "increment" not in names:
         raise SchemaError(f"the column 'payload' (BINARY or STRING) is missing; there are {', '.join(names) or 'none'}")
     if "subject" not in names and options.subject is None:
         raise SchemaError(

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import random
+import re
 from base64 import b64decode
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from nats.js.errors import APIError
+from pyspark.sql import SparkSession, functions
 
 from spark_nats.errors import PublishError
 from spark_nats.options import parse_write
 from spark_nats.sink.partitions import prepare, write_partition
 from spark_nats.sink.tasks import Task, Written
-from tests.integration.support import created, sentence_of, write
+from tests.integration.support import created, running, sentence_of, write
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import OLDER_BINARY, Cluster, Server, ServerFactory
 
+README = Path(__file__).parents[2] / "README.md"
 EXPECTED = "expected_last_subject_sequence"
 EXPECTED_HEADER, TTL, MSG_ID = "Nats-Expected-Last-Subject-Sequence", "Nats-TTL", "Nats-Msg-Id"
 TYPES = {
@@ -42,11 +47,12 @@ def headers_of(client: NatsPy, stream: str, name: str) -> list[list[str] | None]
     return [message.headers.get(name) for message in client.read_stream(stream)]
 
 
-def run_task(servers: str, rows: pa.Table, batch: str = "0", query: str = "q", **options: Any) -> Written:
-    """What a task of a micro-batch does; the same query and batch again are a replay."""
+def run_task(servers: str, rows: pa.Table, batch: str = "0", prepared: bool = True, **options: Any) -> Written:
+    """What a task of a micro-batch does, after the driver; the same micro-batch again is a replay."""
     parsed = parse_write({"servers": servers, **{k: str(v) for k, v in options.items()}}, streaming=True)
-    prepare(parsed, streaming=True)
-    return write_partition(parsed, Task(query, batch, 0), iter(rows.to_batches(100)))
+    if prepared:
+        prepare(parsed, streaming=True, columns=rows.schema.names)
+    return write_partition(parsed, Task(options["stream"], batch, 0), iter(rows.to_batches(100)))
 
 
 # Lifetimes
@@ -95,7 +101,8 @@ def test_a_stream_without_lifetimes_is_refused_by_the_driver(nats_server: Server
         "true), as the column 'ttl' asks for; set allow_msg_ttl to true, or drop the column"
     )
     # A task that finds it so has the server's word for it.
-    assert sentence_of(lambda: run_task(nats_server.url, rows, stream=unique)).startswith(
+    options = {"stream": unique, "deduplicate": "window", "prepared": False}
+    assert sentence_of(lambda: run_task(nats_server.url, rows, **options)).startswith(
         f"PublishError: stream '{unique}' refused row 0 (subject '{unique}.x'): per-message TTL is "
         "disabled (400, 10166);"
     )
@@ -306,3 +313,118 @@ def test_ids_tell_rows_apart_that_differ_in_what_they_expect_only(
     for numbers in ([1, 0], [0, 1]):
         run_task(nats_server.url, rows.take(numbers), stream=unique)
     assert headers_of(nats_py, unique, EXPECTED_HEADER) == [["0"], ["1"]]
+
+
+# Counters
+
+
+def totals(client: NatsPy, stream: str) -> dict[str, str]:
+    """The total of each subject, by its last part."""
+    return {m.subject.rpartition(".")[2]: json.loads(m.payload)["val"] for m in client.read_stream(stream)}
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("kind", [pa.int32(), pa.int64(), pa.string()], ids=str)
+def test_increments_are_added_up_once(nats_server: Server, nats_py: NatsPy, unique: str, kind: pa.DataType) -> None:
+    nats_py.create_stream(unique, allow_msg_counter=True)
+    increments = pa.array([3, 0, -5, 1, 1], pa.int64()).cast(kind)
+    rows = table(subject=[f"{unique}.{name}" for name in "abaaa"], increment=increments)
+    for _ in range(2):  # the second time is a replay
+        run_task(nats_server.url, rows, stream=unique)
+    assert totals(nats_py, unique) == {"a": "0", "b": "0"}
+    assert len(nats_py.read_stream(unique)) == 5
+
+
+def test_increments_beyond_64_bits_are_texts(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique, allow_msg_counter=True)
+    rows = table(subject=[f"{unique}.a"] * 3, increment=["+1" + "0" * 40, "-1", "007"], payload=[b""] * 3)
+    write(nats_server, rows, stream=unique)
+    assert totals(nats_py, unique) == {"a": "1" + "0" * 39 + "6"}
+
+
+@pytest.mark.parametrize("increment", ["1.5", "", "+", "one", "0x1", "1_000", " 1", "1\r\n"])
+def test_what_cannot_be_added_is_refused_before_anything_is_sent(
+    nats_server: Server, nats_py: NatsPy, unique: str, increment: str
+) -> None:
+    nats_py.create_stream(unique, allow_msg_counter=True)
+    rows = table(subject=[f"{unique}.a"] * 2, increment=["1", increment])
+    assert sentence_of(lambda: write(nats_server, rows, stream=unique)) == (
+        f"InvalidRowError: row 1 of the task cannot be sent: column 'increment' is {increment!r}; it must be a whole "
+        "number; nothing was sent"
+    )
+    assert nats_py.stream_info(unique)["state"]["messages"] == 0
+
+
+def test_rows_that_are_no_increments_are_refused(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique, allow_msg_counter=True)
+    subjects = [f"{unique}.a"] * 2
+
+    def refusal(**columns: list[Any]) -> str:
+        return sentence_of(lambda: write(nats_server, table(subject=subjects, **columns), stream=unique))
+
+    assert "column 'increment' is null, and a counter takes nothing else" in refusal(increment=[1, None])
+    assert (
+        "row 1 of the task cannot be sent: column 'payload' is not empty, but the server writes the total"
+        in refusal(increment=[1, 1], payload=[b"", b"1"])
+    )
+    assert refusal(payload=[b"", b""]) == (
+        f"SchemaError: stream '{unique}' has counters (its allow_msg_counter is true), and takes nothing but "
+        "increments; add the column 'increment'"
+    )
+    assert "incremented in any case; drop the column" in refusal(increment=[1, 1], **{EXPECTED: [0, None]})
+    assert nats_py.stream_info(unique)["state"]["messages"] == 0
+
+
+def test_a_stream_without_counters_is_refused_by_the_driver(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique)
+    rows = table(subject=[f"{unique}.a"], increment=[1])
+    assert sentence_of(lambda: write(nats_server, rows, stream=unique)) == (
+        f"SchemaError: stream '{unique}' has no counters (its allow_msg_counter is not true), as the column "
+        "'increment' asks for; make one with allow_msg_counter, or drop the column"
+    )
+
+
+def test_what_another_stream_than_the_counters_takes_is_an_error(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique, allow_msg_counter=True)
+    nats_py.create_stream(f"{unique}_OTHER", allow_msg_counter=True)
+    rows = table(subject=[f"{unique}.a", f"{unique}_OTHER.a"], increment=[1, 1])
+    assert "refused row 1 (subject" in sentence_of(lambda: write(nats_server, rows, stream=unique))
+
+
+# What the README shows
+
+
+def test_the_examples_of_the_readme_do_what_it_says(
+    spark: SparkSession, server_factory: ServerFactory, tmp_path: Path
+) -> None:
+    server = server_factory()
+    section = README.read_text().split("### Counters, schedules, rollups")[1].split("\n## ")[0]
+    blocks = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    names: dict[str, Any] = {"spark": spark, "F": functions}
+    with NatsPy(server.url) as client:
+
+        def execute(block: str) -> None:
+            given = f'.format("nats").option("servers", "{server.url}")'
+            exec(block.replace('.format("nats")', given), names)
+
+        counting, reading, scheduling, rolling_up = blocks
+        execute(counting)
+        execute(reading)
+        with running(names["query"]) as query:
+            query.processAllAvailable()
+            assert {row.subject: int(row.total) for row in spark.table("totals").collect()} == {
+                "hits.home": 2,
+                "hits.docs": 1,
+            }
+        execute(scheduling)
+        assert [m.subject for m in client.read_stream("MAILS")] in (["later.17"], ["mails.unpaid"])
+        (mail,) = wait_until(lambda: [m for m in client.read_stream("MAILS") if m.subject == "mails.unpaid"])
+        assert mail.payload == b"Order 17 is not paid yet"
+        assert MSG_ID not in mail.headers
+        client.create_stream("ACCOUNTS", ["accounts.>"], allow_rollup_hdrs=True)
+        client.publish_acked([(f"accounts.{i % 2 + 6}", b"") for i in range(10)])
+        execute(rolling_up)
+        kept = [(m.subject, m.payload) for m in client.read_stream("ACCOUNTS")]
+        assert kept == [("accounts.6", b"")] * 5 + [("accounts.7", b"250")]

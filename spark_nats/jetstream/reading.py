@@ -46,6 +46,7 @@ from spark_nats.jetstream.streams import StreamInfo, next_sequence, stream_info
 from spark_nats.protocol.api import Api, encode_pull
 from spark_nats.protocol.bytecolumns import Positions
 from spark_nats.protocol.deliveries import Deliveries
+from spark_nats.protocol.direct_gets import Gotten
 from spark_nats.protocol.messages import Messages
 from spark_nats.protocol.statuses import (
     CONFLICT,
@@ -95,11 +96,23 @@ class Delivered(NamedTuple):
     """A batch of messages of a stream, in sequence order, and their metadata row by row."""
 
     messages: Messages
-    deliveries: Deliveries
+    deliveries: Deliveries | Gotten
 
 
-class _Restart(Exception):  # noqa: N818 - it never leaves this module
-    """The consumer is of no more use; another one has to go on."""
+class Restart(Exception):  # noqa: N818 - it never leaves a reader
+    """What a range is read through is of no more use; another one has to go on."""
+
+
+class Opened(NamedTuple):
+    """What a range is read through over one connection.
+
+    Attributes:
+        deliveries: what it brings, until the range ends or its replica has no more.
+        close: gives it up.
+    """
+
+    deliveries: Iterator[Delivered]
+    close: Callable[[], None]
 
 
 def fail_on_loss(what: str) -> None:
@@ -150,6 +163,7 @@ class RangeReader:
         created: when the stream was made, which tells it from a later one of its name; None for the one there is.
         head_may_go: whether messages that are removed before the first one was delivered are not a data loss, because
             the range begins with whatever there is.
+        shared: whether no message that is removed is a data loss, because others may acknowledge it.
         lost: called with a sentence about messages of the range that are gone; when it returns, reading goes on.
         retries: how long to go on without progress; what does not work at once is an error when None.
 
@@ -167,6 +181,7 @@ class RangeReader:
         headers_only: bool = False,
         created: str | None = None,
         head_may_go: bool = False,
+        shared: bool = False,
         lost: Callable[[str], None] = fail_on_loss,
         retries: Retries | None = None,
     ) -> None:
@@ -179,6 +194,7 @@ class RangeReader:
         self._headers_only = headers_only
         self._created = created
         self._head_may_go = head_may_go
+        self._shared = shared
         self._lost = lost
         self._retries = retries or Retries(_ONCE, f"reading {stream}", known=False)
         self._doubts = Doubts(self._retries.timeout)
@@ -205,13 +221,13 @@ class RangeReader:
         while self.position < self._end:
             if self._leaves(js):
                 raise NatsConnectionError(f"{js.connection.server} is shutting down (lame duck mode)")
-            consumer: _Consumer | None = None
+            opened: Opened | None = None
             before = self.position
-            trouble: _Restart | NatsTimeoutError | JetStreamError | None = None
+            trouble: Restart | NatsTimeoutError | JetStreamError | None = None
             try:
-                consumer = self._open(js)
-                if consumer is not None:
-                    for delivered in self._deliveries(consumer):
+                opened = self._open(js)
+                if opened is not None:
+                    for delivered in opened.deliveries:
                         self._retries.succeeded()
                         handed = time.monotonic()
                         yield delivered
@@ -219,12 +235,12 @@ class RangeReader:
                         if now - handed > SLOW:
                             self._calm_until = now + CALM
                     if not (self._leaves(js) or self._ended(js)):
-                        raise _Restart("its replica has no more messages, but the stream's leader has")
-            except (_Restart, NatsTimeoutError, JetStreamError) as error:
+                        raise Restart("its replica has no more messages, but the stream's leader has")
+            except (Restart, NatsTimeoutError, JetStreamError) as error:
                 trouble = error
             finally:
-                if consumer is not None:
-                    consumer.close()
+                if opened is not None:
+                    opened.close()
             if trouble is not None:
                 self._recover(js, trouble, self.position > before)
         self._retries.succeeded()
@@ -235,7 +251,7 @@ class RangeReader:
         """Tell whether the rest has to be read elsewhere, because the server is shutting down (lame duck mode)."""
         return js.connection.retiring and self.position < self._end
 
-    def _recover(self, js: JetStream, trouble: _Restart | NatsTimeoutError | JetStreamError, progress: bool) -> None:
+    def _recover(self, js: JetStream, trouble: Restart | NatsTimeoutError | JetStreamError, progress: bool) -> None:
         """Get ready for another consumer: wait, where the last ones have brought nothing.
 
         Raises:
@@ -247,7 +263,7 @@ class RangeReader:
             js.connection.flush()  # a server that does not answer this either is left
         # Whoever takes rows slowly finds its consumer deleted, which is normal.
         logger.info(
-            "stream %s: a consumer is given up (%s); another one goes on at sequence %d",
+            "stream %s: what reads it is given up (%s); another one goes on at sequence %d",
             self._stream,
             trouble,
             self.position,
@@ -272,36 +288,38 @@ class RangeReader:
                 )
             )
 
-    def _open(self, js: JetStream) -> _Consumer | None:
-        """Make a consumer that belongs to the stream that was planned; None when there is nothing left to read."""
+    def _open(self, js: JetStream) -> Opened | None:
+        """Begin to read the stream that was planned; None when there is nothing left to read."""
         try:
-            filters = self._filters if self._search.by_server else ()
-            made = create_consumer(js, self._stream, self.position, filters, headers_only=self._headers_only)
+            return self._begin(js)
         except StreamNotFoundError:
             if self._created is None:
                 raise
             self._doubts.confirm(js, self._stream, f"the stream {self._stream!r} does not exist")
             self._lose_the_rest("was deleted")
             return None
+
+    def _begin(self, js: JetStream) -> Opened | None:
+        """Make a consumer that belongs to the stream."""
+        filters = self._filters if self._search.by_server else ()
+        made = create_consumer(js, self._stream, self.position, filters, headers_only=self._headers_only)
         consumer = _Consumer(js, self._stream, made.name, made.max_batch)
         try:
-            info = self._state(js)  # after it: so the consumer is known to be this stream's
-            if info.created != self._created:
-                self._lose_the_rest(f"was deleted and made again at {info.created}")
-            if self.position >= self._end:
+            info = self._planned_state(js)  # after it: so the consumer is known to be this stream's
+            if info is None:
                 consumer.close()
                 return None
             if made.begins < self.position:
-                raise _Restart("its replica lags behind the stream's leader")
+                raise Restart("its replica lags behind the stream's leader")
             if made.begins > self.position:
                 if self._next(js, made.begins, (">",)) is not None:
-                    raise _Restart("its replica lacks what the stream's leader has")
+                    raise Restart("its replica lacks what the stream's leader has")
                 self._skip(min(made.begins, self._end), info)
             if self._search.by_server:
                 self._search.begin(made.pending / max(1, info.messages_from(self.position)), info.average_size)
                 if not self._search.by_server:
                     consumer.close()
-                    return self._open(js)
+                    return self._begin(js)
             if self._filters:
                 side = "the server searches" if self._search.by_server else "all is sent and searched here"
                 logger.debug("stream %s, sequences %d to %d: %s", self._stream, self.position, self._end - 1, side)
@@ -310,7 +328,14 @@ class RangeReader:
         except BaseException:
             consumer.close()
             raise
-        return consumer
+        return Opened(self._deliveries(consumer), consumer.close)
+
+    def _planned_state(self, js: JetStream) -> StreamInfo | None:
+        """Return the state of the stream that was planned; None when nothing of the range is left in it."""
+        info = self._state(js)
+        if info.created != self._created:
+            self._lose_the_rest(f"was deleted and made again at {info.created}")
+        return info if self.position < self._end else None
 
     def _deliveries(self, consumer: _Consumer) -> Iterator[Delivered]:
         """Yield what matches until the range ends or the consumer's replica has no more."""
@@ -318,9 +343,13 @@ class RangeReader:
         try:
             yield from self._receive(consumer, held)
         finally:
-            if held:  # what was not handed on has to be read again
-                self.position = held[0][0]
-                self._gaps = [(a[a < self.position], b[a < self.position]) for a, b in self._gaps]
+            if held:
+                self._read_again_from(held[0][0])
+
+    def _read_again_from(self, position: int) -> None:
+        """Take back what was not handed on."""
+        self.position = position
+        self._gaps = [(a[a < position], b[a < position]) for a, b in self._gaps]
 
     def _receive(self, consumer: _Consumer, held: deque[tuple[int, Delivered]]) -> Iterator[Delivered]:
         connection = consumer.js.connection
@@ -334,7 +363,7 @@ class RangeReader:
             now = time.monotonic()
             if arrived is None:
                 if now - max(last_arrival, consumer.last_heartbeat) > 2 * HEARTBEAT:
-                    raise _Restart(f"no message and no heartbeat for {now - last_arrival:.0f} s")
+                    raise Restart(f"no message and no heartbeat for {now - last_arrival:.0f} s")
                 consumer.requests.forget()
             else:
                 from_server = arrived.reply.start == arrived.reply.end  # a delivery always has a reply
@@ -363,7 +392,7 @@ class RangeReader:
                 last_arrival = last_look = time.monotonic()
                 began += last_arrival - handed
             if change:
-                raise _Restart("the other side searches faster")
+                raise Restart("the other side searches faster")
         while held:
             yield held.popleft()[1]
 
@@ -392,7 +421,7 @@ class RangeReader:
         first, last = deliveries.at(0), deliveries.at(count - 1)
         expected = consumer.sequence
         if first.consumer_sequence != expected or last.consumer_sequence != expected + count - 1:
-            raise _Restart(
+            raise Restart(
                 f"delivery {expected} is missing (got {first.consumer_sequence} to {last.consumer_sequence} in {count} "
                 "messages)"
             )
@@ -404,19 +433,7 @@ class RangeReader:
         consumer.sequence += count
         consumer.requests.count(sizes_of(messages))
         consumer.exhausted = last.pending == 0
-        if last.stream_sequence - self.position != count - 1:  # some were skipped
-            sequences = deliveries.stream_sequences()
-            inside = int(np.searchsorted(sequences, self._end))
-            before = np.concatenate([[self.position - 1], sequences[:inside]])
-            after = np.concatenate([sequences[:inside], [self._end if inside < count else last.stream_sequence + 1]])
-            skipped = np.flatnonzero(after - before > 1)
-            self._gaps.append((before[skipped] + 1, after[skipped]))
-            self._look_at_gaps(consumer.js)
-        else:
-            inside = min(count, self._end - self.position)
-        self.position = min(last.stream_sequence + 1, self._end)
-        if inside:
-            self._head_may_go = False
+        inside = self._pass(consumer.js, deliveries, last.stream_sequence)
         if inside < count:
             messages, deliveries = messages.take(slice(inside)), deliveries.head(inside)
         if self._matcher is not None and not self._search.by_server and inside:
@@ -424,6 +441,24 @@ class RangeReader:
             if not chosen.all():
                 messages, deliveries = messages.take(chosen), deliveries.take(chosen)
         return Delivered(messages, deliveries) if len(messages) else None
+
+    def _pass(self, js: JetStream, deliveries: Deliveries | Gotten, last: int) -> int:
+        """Move the position behind deliveries, the last of which is ``last``; return how many are in the range."""
+        count = len(deliveries)
+        if last - self.position != count - 1:  # some were skipped
+            sequences = deliveries.stream_sequences()
+            inside = int(np.searchsorted(sequences, self._end))
+            before = np.concatenate([[self.position - 1], sequences[:inside]])
+            after = np.concatenate([sequences[:inside], [self._end if inside < count else last + 1]])
+            skipped = np.flatnonzero(after - before > 1)
+            self._gaps.append((before[skipped] + 1, after[skipped]))
+            self._look_at_gaps(js)
+        else:
+            inside = min(count, self._end - self.position)
+        self.position = min(last + 1, self._end)
+        if inside:
+            self._head_may_go = False
+        return inside
 
     def _heed(self, consumer: _Consumer, header: bytes) -> None:
         """Act on a status: the server's own words about a pull request (ADR-13, ADR-37)."""
@@ -434,7 +469,7 @@ class RangeReader:
             case Heartbeat(delivered):
                 consumer.last_heartbeat = time.monotonic()
                 if delivered is not None and delivered >= consumer.sequence:
-                    raise _Restart(f"deliveries {consumer.sequence} to {delivered} are missing")
+                    raise Restart(f"deliveries {consumer.sequence} to {delivered} are missing")
             case RequestEnded(bytes_left, too_large):
                 consumer.requests.end()
                 if too_large and bytes_left == self._max_bytes:
@@ -445,7 +480,7 @@ class RangeReader:
                 consumer.max_batch = most
                 consumer.requests.forget()
             case ConsumerGone(reason):
-                raise _Restart(reason)
+                raise Restart(reason)
             case RequestRefused(refused):
                 raise JetStreamError(
                     f"reading stream {self._stream!r} failed: {refused.description} ({refused.code})", refused.code
@@ -474,18 +509,18 @@ class RangeReader:
         info = self._state(js)
         if not left_out and not info.deleted and self._gaps[-1][1][-1] > info.first_sequence:
             self._gaps.pop()
-            raise _Restart("its replica lacks what the stream's leader has")
+            raise Restart("its replica lacks what the stream's leader has")
         self._judge(info)
 
     def _nothing_left(self, js: JetStream, silence: float) -> bool:
         """Look at the stream when nothing arrives: what was to come may have been removed."""
         if self._state(js).first_sequence > self.position:
-            raise _Restart("the stream's limits, or a purge, have removed what it was to deliver")
+            raise Restart("the stream's limits, or a purge, have removed what it was to deliver")
         if silence < HEARTBEAT:
             return False
         left = self._next(js, self._end, self._filters) is not None
         if left and silence > 2 * HEARTBEAT:
-            raise _Restart(f"nothing but heartbeats for {silence:.0f} s, but the stream's leader has messages")
+            raise Restart(f"nothing but heartbeats for {silence:.0f} s, but the stream's leader has messages")
         return not left
 
     def _state(self, js: JetStream) -> StreamInfo:
@@ -516,7 +551,7 @@ class RangeReader:
             info = self._state(js)
             exists = self._end > max(self.position, info.first_sequence) and not info.deleted and not self._filters
             if following is None and exists:  # a leader that was stopped for a while does not know it yet
-                raise _Restart("one server says that there is nothing more, and another one that there is")
+                raise Restart("one server says that there is nothing more, and another one that there is")
             self._skip(self._end if following is None else following, info)
         elif self._gaps:
             self._judge(self._state(js))
@@ -534,8 +569,8 @@ class RangeReader:
         starts, ends = (np.concatenate(each) for each in zip(*self._gaps, strict=True))
         self._gaps.clear()
         if info.created != self._created:
-            raise _Restart("the stream was deleted and made again")
-        gone = starts < info.first_sequence
+            raise Restart("the stream was deleted and made again")
+        gone = (starts < info.first_sequence) & (not self._shared)
         starts, ends = starts[gone], np.minimum(ends[gone], info.first_sequence)
         if self._head_may_go and len(starts) and starts[0] == self.position:
             logger.warning(

@@ -44,10 +44,15 @@ class Api(StrEnum):
     STREAM_CREATE = "STREAM.CREATE"
     STREAM_DELETE = "STREAM.DELETE"
     STREAM_NAMES = "STREAM.NAMES"
+    STREAM_PURGE = "STREAM.PURGE"
     MESSAGE_GET = "STREAM.MSG.GET"
     CONSUMER_CREATE = "CONSUMER.CREATE"
     CONSUMER_DELETE = "CONSUMER.DELETE"
+    CONSUMER_INFO = "CONSUMER.INFO"
+    CONSUMER_LIST = "CONSUMER.LIST"
     CONSUMER_NEXT = "CONSUMER.MSG.NEXT"
+    CONSUMER_RESET = "CONSUMER.RESET"
+    DIRECT_GET = "DIRECT.GET"
 
     def about(self, *names: str) -> str:
         """Return the operation as it stands in a subject and in messages, such as ``STREAM.INFO.ORDERS``."""
@@ -69,12 +74,17 @@ class ErrCode(IntEnum):
     WRONG_STREAM = 10060
     WRONG_LAST_SEQUENCE = 10071
     NOT_ENABLED = 10076
+    MULTIPLE_UNFILTERED = 10099
+    CONSUMER_NOT_UNIQUE = 10100
     STREAM_OFFLINE = 10118
     CONSUMER_OFFLINE = 10119
+    CONSUMER_EXISTS = 10148
+    CONSUMER_DOES_NOT_EXIST = 10149
     INACTIVE_THRESHOLD_EXCESS = 10153
     DUPLICATE_IN_PROCESS = 10158
     LAST_SEQUENCE_NOT_READY = 10163
     SUBJECT_IN_PROCESS = 10164
+    REQUIRED_API_LEVEL = 10185
     STREAM_OFFLINE_FOR = 10194
     CONSUMER_OFFLINE_FOR = 10195
 
@@ -143,4 +153,20 @@ def encode_pull(messages: int, max_bytes: int, expires: float, heartbeat: float)
         "expires": int(expires * nanoseconds),
         "idle_heartbeat": int(heartbeat * nanoseconds),
     }
+    return json.dumps(body).encode()
+
+
+def encode_direct_get(sequence: int, messages: int, max_bytes: int, subject: str | None = None) -> bytes:
+    """Return the body of a batched direct get (ADR-31).
+
+    Args:
+        sequence: of the first message that is wanted.
+        messages: most messages.
+        max_bytes: bytes of subjects, headers and payloads behind which no further message is sent; the first one is
+            sent in any case.
+        subject: only what matches this subject or wildcard; everything when None.
+    """
+    body: dict[str, Any] = {"seq": sequence, "batch": messages, "max_bytes": max_bytes}
+    if subject is not None:
+        body["next_by_subj"] = subject
     return json.dumps(body).encode()

@@ -52,6 +52,8 @@ TTL = "Nats-TTL"
 """Header that says for how long a message is kept (ADR-43)."""
 INCREMENT = "Nats-Incr"
 """Header that says what is added to a counter; the message has no payload then (ADR-49)."""
+REQUIRED_API_LEVEL = "Nats-Required-Api-Level"
+"""Header of a request that a server refuses which is too old for it."""
 HEADERS_TYPE = pa.map_(pa.string(), pa.list_(pa.field("element", pa.string())))
 
 _COLON_BLANK, _CRLF, _NOTHING, _VERSION_LINE = texts([": ", "\r\n", "", f"{VERSION.decode()}\r\n"])

@@ -1,7 +1,8 @@
 """Inline statuses, with which the server answers by itself: ``NATS/1.0 503`` in place of a publisher's headers (ADR-4).
 
 What JetStream says about a pull request is such a status too (ADR-13, ADR-37); :func:`pull_event` tells what it means
-for whoever reads. A status that carries ``Nats-Pending-Messages`` ends one request, whatever else it is.
+for whoever reads. A status that carries ``Nats-Pending-Messages`` ends one request, whatever else it is. What it says
+about a batched direct get (ADR-31) is told by :func:`direct_event`.
 """
 
 from __future__ import annotations
@@ -153,3 +154,45 @@ def pull_event(status: Status) -> PullEvent:
     if found := _BATCH_TOO_LARGE.match(status.description):
         return BatchTooLarge(max(1, int(found[1])))
     return RequestRefused(status)
+
+
+# What a status means for a batched direct get
+
+
+class BatchEnded(NamedTuple):
+    """The server has sent what it sends for a request.
+
+    Attributes:
+        last: sequence of the last message that it has sent, 0 when it has sent none.
+        pending: how many messages its replica has behind it that match.
+    """
+
+    last: int
+    pending: int
+
+
+class NobodyAnswers(NamedTuple):
+    """No server answers direct gets of the stream at the moment."""
+
+
+DirectEvent = BatchEnded | NobodyAnswers | RequestRefused
+
+_NUM_PENDING, _LAST_SEQUENCE = "Nats-Num-Pending", "Nats-Last-Sequence"
+
+
+def direct_event(status: Status) -> DirectEvent:
+    """Return what a status means for a batched direct get.
+
+    ============  ===========================================================
+    204           the end of a batch
+    404           likewise: the replica has nothing that matches
+    503           nobody answers
+    408, other    refused: no later request would fare better
+    ============  ===========================================================
+    """
+    if status.code == 204:
+        last, pending = status.number(_LAST_SEQUENCE), status.number(_NUM_PENDING)
+        return RequestRefused(status) if last is None or pending is None else BatchEnded(last, pending)
+    if status.code == 404:
+        return BatchEnded(0, 0)
+    return NobodyAnswers() if status.code == NO_RESPONDERS else RequestRefused(status)

@@ -1,0 +1,164 @@
+"""The answers to a batched direct get (ADR-31): stored messages with six headers behind their own.
+
+The server puts them at the end of a message's headers, always in this order::
+
+    Nats-Stream, Nats-Subject, Nats-Sequence, Nats-Time-Stamp, Nats-Num-Pending, Nats-Last-Sequence
+
+A message may have headers of its own with these names, as one has that was republished; so they are counted from the
+end of the block. Cut off, they leave the message as it was stored. The benchmark's row "codec: decode direct gets to
+seven columns" guards the cost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from spark_nats.errors import ProtocolError
+from spark_nats.protocol.bytecolumns import (
+    Bytes,
+    Fields,
+    Mask,
+    Positions,
+    decimals,
+    load_words,
+    packed,
+    split,
+)
+from spark_nats.protocol.headers import VERSION
+from spark_nats.protocol.messages import Messages, Span
+
+_CR, _LF, _T, _Z = b"\r\nTZ"
+_SUBJECT, _SEQUENCE, _TIME, _PENDING, _PREVIOUS = (
+    f"Nats-{name}: ".encode() for name in ("Subject", "Sequence", "Time-Stamp", "Num-Pending", "Last-Sequence")
+)
+_ADDED_LINES = 7  # with the empty one that closes the block
+_SECONDS = 19  # characters of a time before its fraction
+_DIGITS = np.array([i for i, character in enumerate("0000-00-00T00:00:00") if character == "0"])
+
+
+class Gotten:
+    """Metadata of messages that direct gets have brought. Times are parsed when they are asked for.
+
+    Args:
+        sequences: of the messages in the stream.
+        previous: for each the sequence of the message before it in its batch, 0 for the first one.
+        data: bytes that hold the times.
+        times: where each time stands in them.
+    """
+
+    def __init__(self, sequences: Positions, previous: Positions, data: Bytes, times: Span) -> None:
+        self.previous = previous
+        self._sequences = sequences
+        self._data = data
+        self._times = times
+
+    def __len__(self) -> int:
+        return len(self._sequences)
+
+    def head(self, count: int) -> Gotten:
+        """Return the first ``count`` of them."""
+        chosen = slice(count)
+        return Gotten(self._sequences[chosen], self.previous[chosen], self._data, self._times.take(chosen))
+
+    def stream_sequences(self) -> Positions:
+        """Return the sequences in the stream."""
+        return self._sequences
+
+    def timestamps(self) -> Positions:
+        """Return when the messages were stored, in nanoseconds since 1970 UTC.
+
+        Raises:
+            ProtocolError: a time is not one.
+        """
+        return _nanoseconds(self._data, *self._times)
+
+
+def take_apart(answers: Messages) -> tuple[Messages, Gotten, list[bytes]]:
+    """Tell stored messages from statuses, and give each its own subject and headers back.
+
+    Args:
+        answers: as they have arrived.
+
+    Returns:
+        The messages as they were stored, their metadata row by row, and the header blocks of the statuses.
+
+    Raises:
+        ProtocolError: a number is none.
+    """
+    data, offsets = packed(answers.gather(answers.header))
+    lines = split(data == _LF, offsets)
+    stored = _has_added_lines(data, lines)
+    statuses = [answers.header_at(int(i)) for i in np.flatnonzero(~stored)]
+    if statuses:
+        answers, offsets = answers.take(stored), offsets[:-1][stored]
+        lines = Fields(lines.position, lines.first[stored], lines.per_row[stored])
+    else:
+        offsets = offsets[:-1]
+    sequences, one = decimals(data, *_value(lines, 4, _SEQUENCE))
+    previous, other = decimals(data, *_value(lines, 1, _PREVIOUS))
+    if not (one & other).all():
+        raise ProtocolError("a direct get's answer has a sequence that is not a number")
+    shift = answers.header.start - offsets  # from the packed headers to the buffer
+    subject = Span(*(position + shift for position in _value(lines, 5, _SUBJECT)))
+    # The first of the added lines begins behind the last line of the message's own, or with the block.
+    own = np.where(lines.per_row > _ADDED_LINES, lines.at(lines.per_row - _ADDED_LINES - 1) + 1, offsets)
+    own = np.where(own - offsets > len(VERSION) + 2, own, offsets)  # a version alone is no header
+    header = Span(answers.header.start, own + shift)
+    gotten = Gotten(sequences, previous, data, Span(*_value(lines, 3, _TIME)))
+    return replace(answers, subject=subject, header=header), gotten, statuses
+
+
+def _has_added_lines(data: Bytes, lines: Fields) -> Mask:
+    """Tell which blocks end with the added lines."""
+    found = lines.per_row >= _ADDED_LINES
+    if len(data) < 8 or not found.any():
+        return np.zeros_like(found)
+    for line, name in ((5, _SUBJECT), (4, _SEQUENCE), (3, _TIME), (2, _PENDING), (1, _PREVIOUS)):
+        start = lines.at(lines.per_row - 2 - line) + 1
+        for i in {*range(0, len(name) - 8, 8), len(name) - 8}:
+            word = np.uint64(int.from_bytes(name[i : i + 8], "little"))
+            found &= load_words(data, np.clip(start + i, 0, len(data) - 8)) == word
+    return found
+
+
+def _value(lines: Fields, line: int, name: bytes) -> tuple[Positions, Positions]:
+    """Return where the value of an added line begins and ends; lines are counted from the end, the empty one is 0."""
+    end = lines.per_row - 1 - line
+    return lines.at(end - 1) + 1 + len(name), lines.at(end) - 1
+
+
+def _nanoseconds(data: Bytes, start: Positions, end: Positions) -> Positions:
+    """Parse times as RFC 3339 has them, in UTC, with any number of digits behind the point."""
+    if len(start) == 0:
+        return np.empty(0, np.int64)
+    last = end - 1
+    fraction = last - start - _SECONDS  # with the point
+    right = (data[last] == _Z) & (fraction >= 0) & (fraction != 1) & (fraction <= 10)
+    if right.all():
+        # Neighbours mostly have the same second: it is parsed once.
+        words = [load_words(data, start + i) for i in (0, 8, _SECONDS - 8)]
+        changed = np.ones(len(start), np.bool_)
+        changed[1:] = np.logical_or.reduce([word[1:] != word[:-1] for word in words])
+        digits = data[start[changed, np.newaxis] + _DIGITS].astype(np.int64) - ord("0")
+        right &= ((digits >= 0) & (digits <= 9)).all() & (data[start + 10] == _T)
+        seconds = _seconds(*np.split(digits, [4, 6, 8, 10, 12], axis=1))[np.cumsum(changed) - 1]
+        value, valid = decimals(data, start + _SECONDS + 1, np.maximum(last, start + _SECONDS + 1))
+        right &= valid | (fraction == 0)
+        if right.all():
+            scale = 10 ** (9 - np.maximum(fraction - 1, 0))
+            found: Positions = seconds * 1_000_000_000 + np.where(fraction > 0, value * scale, 0)
+            return found
+    i = int(np.argmin(right))
+    raise ProtocolError(f"a direct get's answer has a time that is none: {data[start[i] : end[i]].tobytes()[:40]!r}")
+
+
+def _seconds(*parts: Positions) -> Positions:
+    """Return seconds since 1970 of year, month, day, hour, minute and second, each as its digits."""
+    year, month, day, hour, minute, second = (
+        part @ (10 ** np.arange(part.shape[1] - 1, -1, -1, dtype=np.int64)) for part in parts
+    )
+    dates = ((year - 1970) * 12 + month - 1).astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
+    seconds: Positions = (((dates + day - 1) * 24 + hour) * 60 + minute) * 60 + second
+    return seconds

@@ -31,6 +31,7 @@ class Remedy(Enum):
     MESSAGE_IDS = auto()
     STATE_BUCKET = auto()
     READ_BACK = auto()
+    CONSUMER = auto()
 
 
 class NatsError(Exception):
@@ -160,6 +161,10 @@ class StreamNotFoundError(JetStreamError):
 
 class UnsupportedStreamError(NatsError):
     """The stream's retention does not allow it to be read by sequence."""
+
+
+class ConsumerConflictError(NatsError):
+    """A durable consumer belongs to somebody else, or another consumer stands in its way."""
 
 
 class PublishError(NatsError):

@@ -5,6 +5,8 @@
 :mod:`.streams`        streams: their state, creating them, finding sequences
 :mod:`.consumers`      ephemeral consumers within the limits of streams and accounts
 :mod:`.reading`        a range of sequences, as columns
+:mod:`.direct`         the same without a consumer, by direct gets
+:mod:`.holding`        a durable consumer that holds messages until they are processed
 :mod:`.pulling`        pull requests as the server counts them: arithmetic only
 :mod:`.doubts`         losses that may be none
 :mod:`.searching`      whether the server or this side looks for what matches a filter

@@ -18,6 +18,7 @@ from spark_nats.errors import (
     StreamNotFoundError,
 )
 from spark_nats.protocol.api import API_PREFIX, NOT_ENABLED, Api, ApiError, ErrCode, parse_answer
+from spark_nats.protocol.headers import REQUIRED_API_LEVEL, encode_block
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +33,16 @@ class JetStream:
     connection: Connection
     prefix: str = API_PREFIX
 
-    def request(self, operation: Api, *names: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    def request(
+        self, operation: Api, *names: str, body: dict[str, Any] | None = None, level: int | None = None
+    ) -> dict[str, Any]:
         """Send a request and return the answer's JSON object.
 
         Args:
             operation: what is asked for.
             names: of the stream and the consumer that it is about.
             body: the request, if it has one.
+            level: of the API, which the server must have at least.
 
         Raises:
             StreamNotFoundError: the answer says so.
@@ -47,8 +51,9 @@ class JetStream:
             NatsError: the connection failed.
         """
         payload = b"" if body is None else json.dumps(body).encode()
+        header = None if level is None else encode_block({REQUIRED_API_LEVEL: str(level)})
         try:
-            reply = self.connection.request(f"{self.prefix}.{operation.about(*names)}", payload)
+            reply = self.connection.request(f"{self.prefix}.{operation.about(*names)}", payload, header=header)
         except NoRespondersError:
             raise JetStreamUnavailableError(
                 f"JetStream does not answer on {self.prefix} at {self.connection.server}: it is not enabled there "

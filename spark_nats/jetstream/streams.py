@@ -13,6 +13,8 @@ from spark_nats.protocol.api import Api, ErrCode
 from spark_nats.protocol.documents import EPOCH, integer_at, string_at, strings_at, time_at
 from spark_nats.protocol.statuses import NO_RESPONDERS
 
+LIMITS, INTEREST, WORK_QUEUE = "limits", "interest", "workqueue"
+"""What a stream's retention can be: when messages go."""
 _SURE = 0.8  # of a stream's duplicate_window
 
 

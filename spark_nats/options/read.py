@@ -19,7 +19,8 @@ from spark_nats.options.values import EARLIEST, LATEST, Offsets, read_filters, r
 class ReadOptions:
     """What to read of streams and how. See :data:`~spark_nats.options.table.OPTIONS` for the meaning of each.
 
-    ``ending`` is None in streaming, which has no end.
+    ``ending`` is None in streaming, which has no end; ``consume`` and ``consumer`` are None in a batch, ``peek`` in
+    streaming.
     """
 
     connection: ConnectionOptions
@@ -34,6 +35,9 @@ class ReadOptions:
     fail_on_data_loss: bool
     filter_pushdown: bool | None
     create_stream: dict[str, Any] | None
+    consume: bool | None
+    consumer: str | None
+    peek: bool | None
     retries: RetryOptions
 
 
@@ -75,6 +79,8 @@ def parse_read(options: Mapping[str, str] | Settings, streaming: bool) -> ReadOp
         return _core(settings, settings.values(READ & CORE & mode))
     values = settings.values(READ & STREAM & mode)
     streams = values["stream"]
+    if values["consume"] and "startingOffsets" not in settings.given:
+        values["startingOffsets"] = EARLIEST  # or what is there already would be released unread
     starting = values["startingTimestamp"] or values["startingOffsets"]
     ending = values["endingTimestamp"] or values["endingOffsets"]
     if not streaming:
@@ -101,6 +107,9 @@ def parse_read(options: Mapping[str, str] | Settings, streaming: bool) -> ReadOp
         fail_on_data_loss=values["failOnDataLoss"],
         filter_pushdown=values["filterPushdown"],
         create_stream=stream_to_create(values, streams, filters),
+        consume=values["consume"],
+        consumer=values["consumer"],
+        peek=values["peek"],
         retries=retry_options(values, settings.connection),
     )
 

@@ -25,6 +25,7 @@ _SENTENCES = {
     "the README), or set the option 'deduplicate' to window, which needs none",
     Remedy.READ_BACK: "let the user read the stream (see Permissions in the README), or set the option 'deduplicate' "
     "to window, which never has to",
+    Remedy.CONSUMER: "give each query a durable consumer of its own with the option 'consumer'",
 }
 
 

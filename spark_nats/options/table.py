@@ -22,9 +22,9 @@ from spark_nats.options.values import (
     read_create_stream,
     read_credentials_file,
     read_deduplicate,
-    read_domain,
     read_duration,
     read_location,
+    read_name,
     read_names,
     read_offsets,
     read_patience,
@@ -202,7 +202,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("idleTimeout", ANY, read_duration, "time for which a connection is kept that nobody uses", default="30s"),
     Option("pingInterval", ANY, read_duration, "silence after which the server is pinged", default="2m"),
     Option("inboxPrefix", ANY, read_tokens, "first tokens of the subjects for answers to us", default=INBOX_PREFIX),
-    Option("domain", STREAM, read_domain, "JetStream domain"),
+    Option("domain", STREAM, read_name, "JetStream domain"),
     Option(
         "apiPrefix", STREAM, read_tokens, "subject prefix of the JetStream API, instead of `domain`", default=API_PREFIX
     ),
@@ -229,7 +229,8 @@ OPTIONS: tuple[Option, ...] = (
         "startingOffsets",
         READ & STREAM,
         read_offsets,
-        "where to begin: `earliest`, `latest` or the first sequence of each stream in JSON",
+        "where to begin: `earliest` (what is meant with `consume`), `latest` or the first sequence of each stream in "
+        "JSON",
         default="latest",
         batch_default="earliest",
     ),
@@ -251,6 +252,27 @@ OPTIONS: tuple[Option, ...] = (
         READ & STREAM & BATCH,
         read_timestamp,
         "batch: end before the first message stored at or after it",
+    ),
+    Option(
+        "consume",
+        READ & STREAM & STREAMING,
+        read_boolean,
+        "streaming: release what is processed: it leaves a work queue, or an interest stream when all others have it",
+        default="false",
+    ),
+    Option(
+        "consumer",
+        READ & STREAM & STREAMING,
+        read_name,
+        "streaming, with `consume`: name of the durable consumer that holds what is not processed; when it is not set, "
+        "one made of the stream and the subjects",
+    ),
+    Option(
+        "peek",
+        READ & STREAM & BATCH,
+        read_boolean,
+        "batch: read a work queue or an interest stream, and remove nothing",
+        default="false",
     ),
     Option(
         "maxOffsetsPerTrigger",
@@ -374,7 +396,7 @@ CONTRADICTIONS = (
 )
 """Pairs that cannot both be set."""
 
-REQUIREMENTS = (("password", "user"), ("tlsKeyFile", "tlsCertFile"))
+REQUIREMENTS = (("password", "user"), ("tlsKeyFile", "tlsCertFile"), ("consumer", "consume"))
 """Options that mean nothing without another one."""
 
 TOGETHER = ((*LOGINS, "password"), ("tlsCertFile", "tlsKeyFile"), ("domain", "apiPrefix"))

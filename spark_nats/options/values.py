@@ -253,8 +253,8 @@ def read_tokens(text: str) -> str:
     return stripped
 
 
-def read_domain(text: str) -> str:
-    """Read the name of a JetStream domain."""
+def read_name(text: str) -> str:
+    """Read the name of a JetStream domain or of a consumer."""
     if violation := name_violation(text):
         raise ValueError(f"is {text!r}; it {violation}")
     return text

@@ -120,7 +120,7 @@ class _Repeating:
     def __init__(self, answer: bytes) -> None:
         self._answer = answer
 
-    def request(self, subject: str, payload: bytes) -> Reply:
+    def request(self, subject: str, payload: bytes, header: bytes | None = None) -> Reply:
         return Reply(self._answer, b"")
 
 

@@ -14,13 +14,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from spark_nats.errors import NatsError, OptionError, StreamNotFoundError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.doubts import Doubts
+from spark_nats.jetstream.holding import Hold, check_direct
 from spark_nats.jetstream.streams import (
+    LIMITS,
+    WORK_QUEUE,
     StreamInfo,
     create_stream,
     first_sequence_at,
@@ -31,7 +35,7 @@ from spark_nats.jetstream.streams import (
 from spark_nats.options.losses import report_loss
 from spark_nats.options.read import ReadOptions
 from spark_nats.options.values import EARLIEST, LATEST, Offsets
-from spark_nats.source.stream.planning import StreamRange, share
+from spark_nats.source.stream.planning import StreamRange, of_queue, share
 
 logger = logging.getLogger(__name__)
 
@@ -124,6 +128,20 @@ def planned(start: QueryOffset, end: QueryOffset, filters: tuple[str, ...]) -> l
     return [r for r in found if r.size > 0]
 
 
+def as_kept(whole: StreamRange, retention: str | None, peek: bool = False) -> list[StreamRange]:
+    """Return how a range is read of a stream with such a retention, or of one with limits if that is not known.
+
+    Without filters nothing leaves it that the query's durable consumer holds. With filters the removal of a single
+    message cannot be told from that of one which only others are interested in; and who only peeks holds nothing.
+    """
+    whole = replace(whole, shared=_is_shared(retention, whole.filters, peek))
+    return of_queue(whole) if retention == WORK_QUEUE else [whole]
+
+
+def _is_shared(retention: str | None, filters: tuple[str, ...], peek: bool) -> bool:
+    return retention not in (LIMITS, None) and (peek or bool(filters))
+
+
 class OffsetReader:
     """Answers, on the driver, where streams begin and end. It asks the server once and serves one call of Spark's.
 
@@ -131,12 +149,14 @@ class OffsetReader:
         js: the JetStream API.
         options: what is read.
         doubts: what earlier calls were told to be gone.
+        holds: by stream the durable consumers that hold messages for the query; none where it does not consume.
     """
 
-    def __init__(self, js: JetStream, options: ReadOptions, doubts: Doubts) -> None:
+    def __init__(self, js: JetStream, options: ReadOptions, doubts: Doubts, holds: Mapping[str, Hold] = {}) -> None:
         self._js = js
         self._options = options
         self._doubts = doubts
+        self._holds = holds
         self._infos: dict[str, StreamInfo] = {}
 
     def _info(self, name: str) -> StreamInfo:
@@ -144,19 +164,33 @@ class OffsetReader:
 
         Raises:
             StreamNotFoundError: it does not exist.
-            UnsupportedStreamError: it cannot be read by sequence.
+            UnsupportedStreamError: it cannot be read by sequence, or not like this.
+            ConsumerConflictError: the query cannot have its durable consumer.
         """
         if name not in self._infos:
             config = self._options.create_stream
             info = create_stream(self._js, config) if config else stream_info(self._js, name)
-            if info.retention != "limits":
-                raise UnsupportedStreamError(
-                    f"stream {name!r} has {info.retention} retention: its messages are removed when they are "
-                    "acknowledged, so it cannot be read by sequence and replayed; read a stream with limits retention "
-                    "that sources it"
-                )
+            if name in self._holds:
+                self._holds[name].take(self._js, info)
+            elif info.retention != LIMITS:
+                self._check_may_be_read(info)
             self._infos[name] = info
         return self._infos[name]
+
+    def _check_may_be_read(self, info: StreamInfo) -> None:
+        """Check that a stream whose messages go when they are acknowledged may be read without doing so."""
+        if not self._options.peek:
+            way = (
+                "set the option 'consume' to true, and what the query has processed is removed"
+                if self._options.ending is None
+                else "set the option 'peek' to true to read what it holds and remove nothing"
+            )
+            raise UnsupportedStreamError(
+                f"stream {info.name!r} has {info.retention} retention: its messages are removed when they are "
+                f"acknowledged; {way}, or read a stream with limits retention that sources it"
+            )
+        if info.retention == WORK_QUEUE:
+            check_direct(self._js, info)
 
     def _info_unless_deleted(self, name: str, begin: StreamOffset | None) -> StreamInfo | None:
         """Return the state of a stream that the query reads already; None when it is gone and may be."""
@@ -172,8 +206,22 @@ class OffsetReader:
         return None
 
     def starting(self) -> QueryOffset:
-        """Return where a new query begins."""
-        return self._resolve(self._options.starting)
+        """Return where a new query begins.
+
+        Raises:
+            OptionError: a work queue is to be consumed from elsewhere than its beginning.
+        """
+        position = self._resolve(self._options.starting)
+        for name, hold in self._holds.items():
+            hold.begins()
+            first = self._info(name).first_sequence
+            if hold.retention == WORK_QUEUE and position[name].next > first:
+                raise OptionError(
+                    f"the query is to begin with sequence {position[name].next} of the work queue {name!r}, and what "
+                    f"lies before it, from {first} on, would be removed unread; leave 'startingOffsets' and "
+                    "'startingTimestamp' out"
+                )
+        return position
 
     def ending(self) -> QueryOffset:
         """Return where a batch ends: behind the last message that there is now, or earlier."""
@@ -226,8 +274,42 @@ class OffsetReader:
         for name in self._options.streams:
             begin = start.get(name)
             if info := self._info_unless_deleted(name, begin):
+                if name in self._holds:
+                    self._let_go(self._holds[name], info, begin)
                 position[name] = self._latest_after(begin, info, searched.get(name))
         return position
+
+    def _let_go(self, hold: Hold, info: StreamInfo, begin: StreamOffset | None) -> None:
+        """Release what the query has processed: Spark asks how to go on when all before is in its checkpoint."""
+        if begin is None or begin.created != info.created:
+            hold.begins()
+            return
+        if what := hold.resumes(self._js, begin.next):
+            self._lost(what)
+        hold.release(self._js, info, begin.next)
+        hold.look(self._js)
+
+    def hold(self, start: QueryOffset) -> None:
+        """See to it that the durable consumers of a query are there that goes on at ``start``."""
+        for name, hold in self._holds.items():
+            try:
+                info = self._info(name)
+            except StreamNotFoundError:
+                continue  # as the tasks will find, or the next look
+            begin = start.get(name)
+            if begin is None or begin.created != info.created:
+                hold.begins()
+            elif what := hold.resumes(self._js, begin.next):
+                self._lost(what)
+
+    def release(self, end: QueryOffset) -> None:
+        """Release all before ``end``."""
+        for name, hold in self._holds.items():
+            if name in end and not hold.released(end[name].created, end[name].next):
+                try:
+                    hold.release(self._js, stream_info(self._js, name), end[name].next)
+                except StreamNotFoundError:
+                    continue  # as the next look will find
 
     def _latest_after(
         self, begin: StreamOffset | None, info: StreamInfo, searched: StreamOffset | None
@@ -257,7 +339,7 @@ class OffsetReader:
         last = self._last(info, first)
         if last >= first:
             return StreamOffset(info.created, last + 1, begin.next, first)
-        if begin.next < info.first_sequence:
+        if begin.next < info.first_sequence and not self._is_shared(info):
             # The stream's limits have passed the offset without taking anything that matches. The offset follows, or a
             # restart would not know that nothing was lost.
             end = info.last_sequence + 1
@@ -325,17 +407,23 @@ class OffsetReader:
             elif first < info.first_sequence:
                 self._lost_the_beginning(info, first, min(info.first_sequence, stop.next), False)
                 first = info.first_sequence
-            found.append(StreamRange(name, info.created, first, stop.next, self._options.filters, begin.earliest))
+            whole = StreamRange(name, info.created, first, stop.next, self._options.filters, begin.earliest)
+            found += as_kept(whole, info.retention, peek=True)
         return [r for r in found if r.size > 0]
 
     def _lost_the_beginning(self, info: StreamInfo, start: int, end: int, may_go: bool) -> None:
         what = f"stream {info.name!r} begins at sequence {info.first_sequence}: sequences {start} to {end - 1}"
+        if self._is_shared(info):
+            return
         if may_go:
             logger.warning("%s were removed before the query began to read; it begins behind them", what)
         elif start < end:
             self._lost(
                 f"{what}, which the query had still to read, are gone (purged, or removed by the stream's limits)"
             )
+
+    def _is_shared(self, info: StreamInfo) -> bool:
+        return _is_shared(info.retention, self._options.filters, bool(self._options.peek))
 
     def _lost_the_end(self, info: StreamInfo, wanted: int) -> None:
         self._lost(

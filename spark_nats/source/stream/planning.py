@@ -26,6 +26,8 @@ class StreamRange(InputPartition):
         filters: only subjects that match one of these; all when empty.
         head_may_go: whether it begins with whatever there is, so that messages that are removed before the first one is
             read are not a data loss.
+        direct: whether it is read by direct gets, for one filter at most.
+        shared: whether no message that is removed is a data loss, because others may acknowledge it.
     """
 
     stream: str
@@ -34,11 +36,19 @@ class StreamRange(InputPartition):
     end: int
     filters: tuple[str, ...] = ()
     head_may_go: bool = False
+    direct: bool = False
+    shared: bool = False
 
     @property
     def size(self) -> int:
         """How many sequences the range has."""
         return self.end - self.start
+
+
+def of_queue(whole: StreamRange) -> list[StreamRange]:
+    """Return how a range of a work queue is read: by direct gets, which look for one filter each."""
+    direct = replace(whole, direct=True)
+    return [replace(direct, filters=(each,)) for each in whole.filters] or [direct]
 
 
 def cut(ranges: Sequence[StreamRange], min_partitions: int, max_size: int) -> list[StreamRange]:

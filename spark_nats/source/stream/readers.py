@@ -22,13 +22,23 @@ from spark_nats.client.pool import borrow, lend
 from spark_nats.client.retrying import Result, retrying
 from spark_nats.errors import JetStreamUnavailableError, NatsConnectionError, NatsTimeoutError, ServerError
 from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.direct import DirectReader
 from spark_nats.jetstream.doubts import Doubts
+from spark_nats.jetstream.holding import Hold, default_name
 from spark_nats.jetstream.reading import RangeReader
 from spark_nats.options.losses import report_loss
 from spark_nats.options.read import ReadOptions
 from spark_nats.options.remedies import naming_options
 from spark_nats.source.columns import RowBuilder
-from spark_nats.source.stream.offsets import OffsetReader, QueryOffset, StreamOffset, from_json, planned, to_json
+from spark_nats.source.stream.offsets import (
+    OffsetReader,
+    QueryOffset,
+    StreamOffset,
+    as_kept,
+    from_json,
+    planned,
+    to_json,
+)
 from spark_nats.source.stream.planning import StreamRange, cut
 
 logger = logging.getLogger(__name__)
@@ -49,13 +59,14 @@ def read_partition(options: ReadOptions, schema: StructType, partition: InputPar
     rows = RowBuilder(schema)
     what = f"reading {partition.stream}, sequences {partition.start} to {partition.end - 1}"
     with naming_options(), lend(options.connection, options.retries, what) as loan:
-        reader = RangeReader(
+        reader = (DirectReader if partition.direct else RangeReader)(
             partition.stream,
             partition.start,
             partition.end,
             partition.filters,
             created=partition.created,
             head_may_go=partition.head_may_go,
+            shared=partition.shared,
             lost=partial(report_loss, fail=options.fail_on_data_loss),
             retries=loan.retries,
         )
@@ -111,6 +122,12 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._searched: QueryOffset = {}
         self._known = False  # the server has answered this query before
         self._doubts = Doubts(options.retries.timeout)
+        self._holds = {
+            name: Hold(
+                name, options.consumer or default_name(name, options.filters), options.filters, options.retries.timeout
+            )
+            for name in (options.streams if options.consume else ())
+        }
 
     @naming_options()
     def initialOffset(self) -> dict[str, Any]:
@@ -161,9 +178,26 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             else None
         )
 
+    @naming_options()
+    def commit(self, end: dict[str, Any]) -> None:
+        """Release what was processed, where the query consumes."""
+        position = from_json(end)
+        if any(
+            name in position and not hold.released(position[name].created, position[name].next)
+            for name, hold in self._holds.items()
+        ):
+            self._asking(lambda offsets: offsets.release(position))
+
+    @naming_options()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Plan a micro-batch: sequence ranges as partitions. What is gone of them, their tasks will report."""
-        ranges = planned(from_json(start), from_json(end), self._options.filters)
+        begin = from_json(start)
+        if any(hold.retention is None for hold in self._holds.values()):  # a query that goes on with its last one
+            self._known = True
+            self._asking(lambda offsets: offsets.hold(begin))
+        retentions = {name: hold.retention for name, hold in self._holds.items()}
+        planning = planned(begin, from_json(end), self._options.filters)
+        ranges = [each for whole in planning for each in as_kept(whole, retentions.get(whole.stream))]
         return list(cut(ranges, self._options.min_partitions, self._options.max_records_per_partition))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -175,7 +209,8 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         def once() -> Result:
             with borrow(self._options.connection) as connection:
-                return ask(OffsetReader(JetStream(connection, self._options.api_prefix), self._options, self._doubts))
+                js = JetStream(connection, self._options.api_prefix)
+                return ask(OffsetReader(js, self._options, self._doubts, self._holds))
 
         what = f"reading {', '.join(self._options.streams)}"
         found = retrying(once, self._options.retries, what, known=self._known)

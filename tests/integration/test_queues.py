@@ -1,0 +1,652 @@
+"""Streams whose messages go when they are acknowledged: work queues and interest streams, consumed by a query."""
+
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+from typing import Any
+
+import pytest
+from nats.js.errors import APIError
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from spark_nats.client import connect
+from spark_nats.errors import ConsumerConflictError, DataLossError
+from spark_nats.jetstream import JetStream, RangeReader, direct, holding
+from spark_nats.jetstream.direct import DirectReader
+from tests.connections import options_for
+from tests.integration.support import MESSAGE, Query, batch_reader, read, read_partitions, sentence_of, stream_reader
+from tests.nats_py import NatsPy, wait_until
+from tests.servers import OLDER_BINARY, Server, ServerFactory
+
+WORK_QUEUE = {"retention": "workqueue", "allow_direct": True}
+INTEREST = {"retention": "interest"}
+LIMITS = {"retention": "limits"}
+
+
+def fill(client: NatsPy, stream: str, count: int, subject: str = "a", first: int = 0) -> None:
+    client.publish_acked([(f"{stream}.{subject}", b"%d" % i) for i in range(first, first + count)])
+
+
+def held(client: NatsPy, stream: str) -> int:
+    return int(client.stream_info(stream)["state"]["messages"])
+
+
+def reader_of(server: Server, stream: str, **options: Any) -> Any:
+    return stream_reader(server, MESSAGE, stream=stream, consume=True, **options)
+
+
+def consuming(server: Server, stream: str, checkpoint: dict[str, Any] | None = None, **options: Any) -> Query:
+    return Query(reader_of(server, stream, **options), checkpoint)
+
+
+def payloads(rows: list[dict[str, Any]]) -> list[int]:
+    return [int(row["payload"]) for row in rows]
+
+
+def durable(client: NatsPy, stream: str) -> dict[str, Any]:
+    """The only consumer of a stream, as `nats consumer report` sees it."""
+    (name,) = client.consumers(stream)
+    return client.api(f"CONSUMER.INFO.{stream}.{name}")
+
+
+def add_consumer(client: NatsPy, stream: str, name: str, **config: Any) -> None:
+    config = {"durable_name": name, "ack_policy": "explicit", "deliver_policy": "all", **config}
+    client.api(f"CONSUMER.DURABLE.CREATE.{stream}.{name}", {"stream_name": stream, "config": config})
+
+
+def acknowledge(client: NatsPy, stream: str, name: str, count: int) -> None:
+    """Pull messages as another application does, and acknowledge them."""
+    inbox = client.nats.new_inbox()
+    with client.collect(inbox) as collected:
+        request = json.dumps({"batch": count}).encode()
+        client.run(client.nats.publish(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}", request, reply=inbox))
+        wait_until(lambda: len(collected.messages) >= count)
+    pulled = client.api(f"CONSUMER.INFO.{stream}.{name}")
+    assert pulled["num_ack_pending"] >= count
+
+
+# What is processed goes
+
+
+def test_what_a_query_has_processed_leaves_a_work_queue(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique, **WORK_QUEUE)
+    fill(nats_py, unique, 20)
+    query = consuming(nats_server, unique)
+    rows = query.micro_batch()
+    assert payloads(rows) == list(range(20))
+    assert [row["sequence"] for row in rows] == list(range(1, 21))
+    assert {row["subject"] for row in rows} == {f"{unique}.a"}
+    assert held(nats_py, unique) == 0
+    fill(nats_py, unique, 5, first=20)
+    assert payloads(query.rows(5)) == list(range(20, 25))
+    assert held(nats_py, unique) == 0
+
+
+def test_an_interest_stream_keeps_what_the_query_has_not_processed(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique, **INTEREST)
+    reader = reader_of(nats_server, unique)
+    start = reader.initialOffset()
+    fill(nats_py, unique, 20)
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    assert held(nats_py, unique) == 20
+    for _ in range(2):  # reading takes nothing away
+        rows = [row for part in reader.partitions(start, end) for b in reader.read(part) for row in b.to_pylist()]
+        assert payloads(rows) == list(range(20))
+        assert held(nats_py, unique) == 20
+    reader.commit(end)
+    assert held(nats_py, unique) == 0
+
+
+def test_messages_of_an_interest_stream_go_when_all_others_have_them_too(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique, **INTEREST)
+    add_consumer(nats_py, unique, "other", filter_subject=f"{unique}.b")
+    query = consuming(nats_server, unique)
+    fill(nats_py, unique, 10)
+    fill(nats_py, unique, 10, subject="b", first=10)
+    assert payloads(query.rows(20)) == list(range(20))
+    assert held(nats_py, unique) == 10
+    query = consuming(nats_server, unique, checkpoint=query.offset)
+    fill(nats_py, unique, 1, first=20)
+    assert payloads(query.rows(1)) == [20]
+    assert held(nats_py, unique) == 10
+
+
+@pytest.mark.parametrize("config", [WORK_QUEUE, INTEREST, LIMITS], ids=lambda c: c["retention"])
+def test_consumer_report_shows_how_far_the_query_is(
+    nats_server: Server, nats_py: NatsPy, unique: str, config: dict[str, Any]
+) -> None:
+    nats_py.create_stream(unique, **config)
+    query = consuming(nats_server, unique, maxOffsetsPerTrigger=8)
+    fill(nats_py, unique, 20)
+    for left in (12, 4, 0):
+        query.micro_batch()
+        info = nats_py.run(nats_py.nats.jetstream().consumer_info(unique, nats_py.consumers(unique)[0]))
+        assert (info.num_pending, info.num_ack_pending) == (left, 0)
+        assert info.ack_floor
+        assert info.ack_floor.stream_seq == 20 - left
+    assert held(nats_py, unique) == (20 if config is LIMITS else 0)
+
+
+@pytest.mark.parametrize("config", [WORK_QUEUE, INTEREST], ids=lambda c: c["retention"])
+def test_nothing_goes_before_spark_has_it_in_its_checkpoint(
+    nats_server: Server, nats_py: NatsPy, unique: str, config: dict[str, Any]
+) -> None:
+    nats_py.create_stream(unique, **config)
+    reader = reader_of(nats_server, unique)
+    start = reader.initialOffset()
+    fill(nats_py, unique, 20)
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert held(nats_py, unique) == 20
+    after_restart = reader_of(nats_server, unique)  # with the micro-batch in the log of offsets only
+    rows = read_partitions(pickle.dumps(after_restart), after_restart.partitions(start, end))
+    assert payloads(rows) == list(range(20))
+    assert held(nats_py, unique) == 20
+    after_restart.latestOffset(end, ReadAllAvailable())  # which Spark asks when it is in the log of commits
+    assert held(nats_py, unique) == 0
+
+
+@pytest.mark.parametrize("config", [WORK_QUEUE, INTEREST], ids=lambda c: c["retention"])
+def test_a_query_that_ends_when_all_is_read_leaves_nothing_behind(
+    nats_server: Server, nats_py: NatsPy, unique: str, config: dict[str, Any]
+) -> None:
+    nats_py.create_stream(unique, **config)
+    query = consuming(nats_server, unique, maxOffsetsPerTrigger=6)
+    fill(nats_py, unique, 20)
+    assert [len(rows) for rows in query.available()] == [6, 6, 6, 2]
+    assert held(nats_py, unique) == 0
+    fill(nats_py, unique, 3, first=20)
+    query = consuming(nats_server, unique, checkpoint=query.offset)
+    assert [payloads(rows) for rows in query.available()] == [[20, 21, 22]]
+    assert held(nats_py, unique) == 0
+
+
+def test_an_idle_query_releases_nothing(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique, **WORK_QUEUE)
+    fill(nats_py, unique, 5)
+    query = consuming(nats_server, unique)
+    query.micro_batch()
+    with nats_py.collect("$JS.API.>") as asked:
+        for _ in range(3):
+            query.look(nats_py)
+        assert {message.subject for message in asked.messages} <= {
+            f"$JS.API.STREAM.INFO.{unique}",
+            f"$JS.API.CONSUMER.INFO.{unique}.{nats_py.consumers(unique)[0]}",
+            f"$JS.API.CONSUMER.NAMES.{unique}",
+        }
+
+
+def test_two_queries_share_a_work_queue_by_subject(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique, **WORK_QUEUE)
+    some = consuming(nats_server, unique, subject=f"{unique}.a, {unique}.b.*", minPartitions=3)
+    others = consuming(nats_server, unique, subject=f"{unique}.c")
+    for first in (0, 300):
+        nats_py.publish_acked((f"{unique}.{('a', 'b.x', 'c')[i % 3]}", b"%d" % i) for i in range(first, first + 300))
+        assert sorted(payloads(some.rows(200))) == [i for i in range(first, first + 300) if i % 3 < 2]
+        assert held(nats_py, unique) == 100
+        assert payloads(others.rows(100)) == [i for i in range(first, first + 300) if i % 3 == 2]
+        assert held(nats_py, unique) == 0
+
+
+def test_with_filters_what_others_take_makes_no_micro_batches(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique, **WORK_QUEUE)
+    some = consuming(nats_server, unique, subject=f"{unique}.a")
+    others = consuming(nats_server, unique, subject=f"{unique}.c")
+    fill(nats_py, unique, 10, subject="c")
+    others.rows(10)
+    before = some.offset
+    some.look(nats_py)
+    assert some.offset == before
+
+
+# Rows are those that were stored
+
+
+def test_rows_that_direct_gets_bring_are_those_that_consumers_bring(
+    nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(direct, "BATCH_MESSAGES", 7)
+    nats_py.create_stream(unique, allow_direct=True)
+    headers: list[dict[str, Any] | None] = [
+        None,
+        {"A": "b"},
+        {"A": ["b", "c"], "D": ""},
+        {"Nats-Subject": "elsewhere", "Nats-Sequence": "no number", "Nats-Time-Stamp": "never"},
+        {"Nats-Last-Sequence": "7", "Nats-Num-Pending": "8", "Nats-Stream": "other"},
+    ]
+    nats_py.publish_acked(
+        (f"{unique}.{'long.' * (i % 5)}é{i % 3}", b"\r\nHMSG x" * (i % 4), headers[i % 5]) for i in range(100)
+    )
+    nats_py.delete_message(unique, 50)
+    with connect(options_for(nats_server.url)) as connection:
+
+        def everything(kind: type[RangeReader], filters: tuple[str, ...]) -> list[Any]:
+            found: list[Any] = []
+            for messages, metadata in kind(unique, 3, 99, filters).read(JetStream(connection)):
+                columns = messages.subjects(), messages.payloads(), messages.headers().values
+                found += zip(
+                    *(column.to_pylist() for column in columns),
+                    metadata.stream_sequences().tolist(),
+                    metadata.timestamps().tolist(),
+                    strict=True,
+                )
+            return found
+
+        for filters in ((), (f"{unique}.>",), (f"{unique}.long.*",)):
+            rows = everything(DirectReader, filters)
+            assert rows == everything(RangeReader, filters)
+            assert rows
+
+
+@pytest.mark.parametrize("size", [100, 3000, 200_000])
+def test_messages_of_every_size_come_whole(
+    nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr(direct, "BATCH_BYTES", 10_000)
+    nats_py.create_stream(unique, **WORK_QUEUE)
+    nats_py.publish_acked((f"{unique}.x", bytes([i]) * size) for i in range(50))
+    assert [row["payload"] for row in read(nats_server, stream=unique, peek=True)] == [
+        bytes([i]) * size for i in range(50)
+    ]
+
+
+# Looking without taking
+
+
+@pytest.mark.parametrize("config", [WORK_QUEUE, INTEREST], ids=lambda c: c["retention"])
+def test_a_batch_peeks_and_removes_nothing(
+    nats_server: Server, nats_py: NatsPy, unique: str, config: dict[str, Any]
+) -> None:
+    nats_py.create_stream(unique, **config)
+    add_consumer(nats_py, unique, "other")
+    fill(nats_py, unique, 30)
+    for options in ({}, {"subject": f"{unique}.a", "minPartitions": 3}, {"subject": f"{unique}.a,{unique}.b"}):
+        assert payloads(read(nats_server, stream=unique, peek=True, **options)) == list(range(30))
+    assert held(nats_py, unique) == 30
+    assert nats_py.consumers(unique) == ["other"]
+    assert nats_py.api(f"CONSUMER.INFO.{unique}.other")["num_pending"] == 30
+
+
+@pytest.mark.parametrize("config", [WORK_QUEUE, INTEREST], ids=lambda c: c["retention"])
+def test_what_others_take_while_a_batch_peeks_is_no_loss(
+    nats_server: Server, nats_py: NatsPy, unique: str, config: dict[str, Any]
+) -> None:
+    nats_py.create_stream(unique, **config)
+    add_consumer(nats_py, unique, "other")
+    fill(nats_py, unique, 30)
+    reader = batch_reader(nats_server, MESSAGE, stream=unique, peek=True)
+    partitions = reader.partitions()
+    nats_py.purge_stream(unique, seq=11)
+    rows = [row for part in partitions for batch in reader.read(part) for row in batch.to_pylist()]
+    assert payloads(rows) == list(range(10, 30))
+
+
+@pytest.mark.parametrize("config", [WORK_QUEUE, INTEREST], ids=lambda c: c["retention"])
+def test_without_saying_how_they_are_refused(
+    nats_server: Server, nats_py: NatsPy, unique: str, config: dict[str, Any]
+) -> None:
+    nats_py.create_stream(unique, **config)
+    add_consumer(nats_py, unique, "other")
+    fill(nats_py, unique, 3)
+    why = (
+        f"UnsupportedStreamError: stream '{unique}' has {config['retention']} retention: its messages are removed when"
+    )
+    error = sentence_of(lambda: batch_reader(nats_server, stream=unique).partitions())
+    assert error.startswith(why)
+    assert "set the option 'peek' to true to read what it holds and remove nothing, or read a stream with" in error
+    for options in ({}, {"consume": False}):
+        error = sentence_of(
+            lambda options=options: stream_reader(nats_server, stream=unique, **options).initialOffset()
+        )
+        assert error.startswith(why)
+        assert "set the option 'consume' to true, and what the query has processed is removed, or read a" in error
+    assert held(nats_py, unique) == 3
+
+
+# Refused before anything is read
+
+
+def refused(server: Server, stream: str, **options: Any) -> str:
+    return sentence_of(lambda: reader_of(server, stream, **options).initialOffset())
+
+
+@pytest.mark.parametrize(
+    ("config", "sentence"),
+    [
+        ({"deny_purge": True}, "does not let messages be purged (deny_purge), which is how they leave a work queue"),
+        ({"allow_direct": False}, "does not allow direct gets, by which alone a work queue can be read without taking"),
+        (
+            {"consumer_limits": {"inactive_threshold": 10**10}},
+            "deletes consumers from which nobody pulls (consumer_limits, inactive_threshold)",
+        ),
+    ],
+)
+def test_a_work_queue_that_cannot_be_consumed_is_refused(
+    nats_server: Server, nats_py: NatsPy, unique: str, config: dict[str, Any], sentence: str
+) -> None:
+    nats_py.create_stream(unique, **{**WORK_QUEUE, **config})
+    error = refused(nats_server, unique)
+    assert error.startswith("UnsupportedStreamError: ")
+    assert unique in error
+    assert sentence in error
+    assert nats_py.consumers(unique) == []
+
+
+def test_a_peek_at_a_work_queue_without_direct_gets_is_refused(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique, retention="workqueue")
+    error = sentence_of(lambda: batch_reader(nats_server, stream=unique, peek=True).partitions())
+    assert f"stream '{unique}' does not allow direct gets" in error
+    assert "set allow_direct in its configuration" in error
+
+
+@pytest.mark.parametrize("subjects", [("a", ""), ("", "a"), ("*", "a"), ("", "")])
+def test_a_consumer_that_has_the_same_subjects_is_named(
+    nats_server: Server, nats_py: NatsPy, unique: str, subjects: tuple[str, str]
+) -> None:
+    theirs, ours = (f"{unique}.{each}" if each else "" for each in subjects)
+    nats_py.create_stream(unique, **WORK_QUEUE)
+    add_consumer(nats_py, unique, "billing", **({"filter_subject": theirs} if theirs else {}))
+    error = refused(nats_server, unique, **({"subject": ours} if ours else {}))
+    assert error.startswith("ConsumerConflictError: the durable consumer 'spark-")
+    assert "belong to 'billing' (" in error
+    assert "read other subjects, or delete the other consumer" in error
+
+
+def test_nobody_else_can_take_from_a_queue_that_a_query_consumes(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique, **WORK_QUEUE)
+    query = consuming(nats_server, unique, subject=f"{unique}.a")
+    with pytest.raises(APIError) as raised:
+        add_consumer(nats_py, unique, "rival", filter_subject=f"{unique}.*")
+    assert raised.value.err_code == 10100
+    fill(nats_py, unique, 3)
+    assert payloads(query.rows(3)) == [0, 1, 2]
+
+
+def test_a_stream_that_may_have_no_more_consumers_is_refused(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique, max_consumers=1, **INTEREST)
+    add_consumer(nats_py, unique, "other")
+    error = refused(nats_server, unique)
+    assert "cannot be made: the stream has as many consumers as it or its account may have (max_consumers, 1)" in error
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ({"startingOffsets": "latest"}, 11),
+        ({"startingOffsets": '{"%s": 4}'}, 4),
+        ({"startingTimestamp": "2999-01-01"}, 11),
+    ],
+)
+def test_no_message_of_a_work_queue_may_be_skipped(
+    nats_server: Server, nats_py: NatsPy, unique: str, options: dict[str, str], wanted: int
+) -> None:
+    nats_py.create_stream(unique, **WORK_QUEUE)
+    fill(nats_py, unique, 10)
+    error = refused(nats_server, unique, **{name: value.replace("%s", unique) for name, value in options.items()})
+    assert error == (
+        f"OptionError: the query is to begin with sequence {wanted} of the work queue '{unique}', and what lies before "
+        "it, from 1 on, would be removed unread; leave 'startingOffsets' and 'startingTimestamp' out"
+    )
+    assert held(nats_py, unique) == 10
+
+
+def test_a_query_of_an_interest_stream_may_begin_where_its_user_says(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique, **INTEREST)
+    consuming(nats_server, unique)
+    fill(nats_py, unique, 10)
+    query = consuming(nats_server, unique, startingOffsets=json.dumps({unique: 4}))
+    assert payloads(query.rows(7)) == list(range(3, 10))
+    assert held(nats_py, unique) == 0
+
+
+def test_a_consumer_of_that_name_which_is_not_ours_is_left_alone(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique, **INTEREST)
+    add_consumer(nats_py, unique, "mine")
+    error = refused(nats_server, unique, consumer="mine")
+    assert error == (
+        f"ConsumerConflictError: the durable consumer 'mine' of stream '{unique}' exists and was not made by "
+        "spark-nats; delete it if nobody needs it; give each query a durable consumer of its own with the option "
+        "'consumer'"
+    )
+    consuming(nats_server, unique, consumer="ours", subject=f"{unique}.a")
+    error = refused(nats_server, unique, consumer="ours", subject=f"{unique}.b")
+    assert f"exists and is for {unique}.a; delete it" in error
+
+
+def test_a_durable_from_which_somebody_pulls_is_refused(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique, **WORK_QUEUE)
+    query = consuming(nats_server, unique, consumer="held")
+    fill(nats_py, unique, 3)
+    acknowledge(nats_py, unique, "held", 1)
+    with pytest.raises(ConsumerConflictError, match="somebody else pulls from the durable consumer 'held' of stream"):
+        query.micro_batch()
+    assert "somebody else pulls from the durable consumer 'held'" in refused(nats_server, unique, consumer="held")
+    assert held(nats_py, unique) == 3
+
+
+@pytest.mark.parametrize(
+    ("config", "sentence"),
+    [
+        (INTEREST, "releasing from a stream with interest retention needs nats-server 2.14 or newer, and nats://"),
+        (LIMITS, "releasing from a stream with limits retention needs nats-server 2.14 or newer, and nats://"),
+    ],
+)
+def test_servers_that_are_too_old_are_refused(
+    server_factory: ServerFactory, config: dict[str, Any], sentence: str
+) -> None:
+    server = server_factory(binary=OLDER_BINARY)
+    with NatsPy(server.url) as client:
+        client.create_stream("S", **config)
+        assert sentence in refused(server, "S")
+        assert client.consumers("S") == []
+
+
+def test_a_work_queue_of_an_older_server_is_consumed(server_factory: ServerFactory) -> None:
+    server = server_factory(binary=OLDER_BINARY)
+    with NatsPy(server.url) as client:
+        client.create_stream("S", **WORK_QUEUE)
+        query = consuming(server, "S", subject="S.a,S.b")
+        assert query.micro_batch() == []
+        for first in (0, 20):
+            fill(client, "S", 10, first=first)
+            fill(client, "S", 10, subject="b", first=first + 10)
+            assert payloads(query.rows(20)) == list(range(first, first + 20))
+            assert held(client, "S") == 0
+
+
+# Two on one durable, and durables that are gone
+
+
+@pytest.mark.parametrize("config", [WORK_QUEUE, INTEREST, LIMITS], ids=lambda c: c["retention"])
+def test_of_two_queries_on_one_durable_the_newest_goes_on_and_nothing_is_lost(
+    nats_server: Server, nats_py: NatsPy, unique: str, config: dict[str, Any]
+) -> None:
+    nats_py.create_stream(unique, **config)
+    older = consuming(nats_server, unique, maxOffsetsPerTrigger=10)
+    fill(nats_py, unique, 30)
+    seen = payloads(older.micro_batch())
+    newer = consuming(nats_server, unique, maxOffsetsPerTrigger=10)
+    with pytest.raises(ConsumerConflictError) as raised:
+        older.micro_batch()  # it reads, and must not release
+    assert f"another query, or another run of this one, has taken over the durable consumer '{'spark-'}" in str(
+        raised.value
+    )
+    assert str(raised.value).endswith("give each query a durable consumer of its own with the option 'consumer'")
+    rows = payloads(newer.rows(30 if config is LIMITS else 20))
+    assert sorted({*seen, *rows}) == list(range(30))
+
+
+def test_the_run_that_was_left_behind_ends_when_it_is_idle_too(
+    nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(holding, "LOOK_INTERVAL", 0.0)
+    nats_py.create_stream(unique, **INTEREST)
+    older = consuming(nats_server, unique)
+    older.look(nats_py)
+    consuming(nats_server, unique)
+    with pytest.raises(ConsumerConflictError, match="has taken over"):
+        older.look(nats_py)
+
+
+def test_queries_with_durables_of_their_own_both_have_everything(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique, **INTEREST)
+    queries = [consuming(nats_server, unique, consumer=name) for name in ("one", "other")]
+    fill(nats_py, unique, 10)
+    assert payloads(queries[0].rows(10)) == list(range(10))
+    assert held(nats_py, unique) == 10
+    assert payloads(queries[1].rows(10)) == list(range(10))
+    assert held(nats_py, unique) == 0
+
+
+def remove_durable(client: NatsPy, stream: str) -> None:
+    (name,) = client.consumers(stream)
+    client.api(f"CONSUMER.DELETE.{stream}.{name}")
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_durable_that_was_deleted_may_have_cost_an_interest_stream_messages(
+    nats_server: Server,
+    nats_py: NatsPy,
+    unique: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    restarted: bool,
+) -> None:
+    monkeypatch.setattr(holding, "LOOK_INTERVAL", 0.0)
+    nats_py.create_stream(unique, **INTEREST)
+    what = "which keeps messages until they are read, was deleted; those that were published meanwhile may be gone"
+    only = {"subject": f"{unique}.a"}  # or the stream's first sequence would tell
+    for options in (only, {**only, "failOnDataLoss": False}):
+        query = consuming(nats_server, unique, **options)
+        fill(nats_py, unique, 3)
+        assert len(query.rows(3)) == 3
+        remove_durable(nats_py, unique)
+        fill(nats_py, unique, 3)  # which nobody keeps
+        if restarted:
+            query = consuming(nats_server, unique, checkpoint=query.offset, **options)
+
+        def noticed(query: Query = query) -> bool:
+            query.micro_batch()
+            return what in caplog.text
+
+        if options is only:
+            with pytest.raises(DataLossError, match=what):
+                wait_until(noticed)
+            continue
+        with caplog.at_level(logging.WARNING):
+            wait_until(noticed)
+        fill(nats_py, unique, 3, first=7)
+        assert payloads(query.rows(3)) == [7, 8, 9]
+        assert held(nats_py, unique) == 0
+
+
+def test_a_work_queue_is_claimed_again_when_its_durable_was_deleted(
+    nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(holding, "LOOK_INTERVAL", 0.0)
+    nats_py.create_stream(unique, **WORK_QUEUE)
+    query = consuming(nats_server, unique)
+    fill(nats_py, unique, 3)
+    assert len(query.rows(3)) == 3
+    remove_durable(nats_py, unique)
+    fill(nats_py, unique, 3, first=3)
+    assert payloads(query.rows(3)) == [3, 4, 5]
+    wait_until(lambda: query.micro_batch() == [] and nats_py.consumers(unique))
+    fill(nats_py, unique, 1, first=6)
+    assert payloads(query.rows(1)) == [6]
+    assert held(nats_py, unique) == 0
+
+
+def test_a_checkpoint_of_other_subjects_removes_nothing_that_was_not_read(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique, **WORK_QUEUE)
+    fill(nats_py, unique, 10, subject="b")
+    query = consuming(nats_server, unique, subject=f"{unique}.a")
+    fill(nats_py, unique, 5)
+    assert len(query.rows(5)) == 5
+    changed = consuming(nats_server, unique, checkpoint=query.offset, subject=f"{unique}.b")
+    with pytest.raises(ConsumerConflictError, match="has messages before sequence 16, where the checkpoint goes on"):
+        changed.micro_batch()
+    assert held(nats_py, unique) == 10
+    assert payloads(consuming(nats_server, unique, subject=f"{unique}.b").rows(10)) == list(range(10))
+
+
+def test_what_others_remove_from_a_queue_that_is_consumed_whole_is_a_loss(
+    nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    nats_py.create_stream(unique, **WORK_QUEUE)
+    query = consuming(nats_server, unique)
+    fill(nats_py, unique, 5)
+    query.rows(5)
+    fill(nats_py, unique, 10, first=5)
+    nats_py.purge_stream(unique, seq=9)
+    sentence = "sequences 6 to 8, which the query had still to read, are gone"
+    with pytest.raises(DataLossError, match=sentence):
+        query.rows(1)
+    lenient = consuming(nats_server, unique, checkpoint=query.offset, failOnDataLoss=False)
+    with caplog.at_level(logging.WARNING):
+        assert payloads(lenient.rows(7)) == list(range(8, 15))
+    assert sentence in caplog.text
+
+
+def test_a_stream_made_again_is_a_loss_and_then_consumed(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique, **WORK_QUEUE)
+    query = consuming(nats_server, unique, failOnDataLoss=False)
+    strict = {name: dict(entry) for name, entry in query.offset.items()}
+    fill(nats_py, unique, 5)
+    query.rows(5)
+    nats_py.delete_stream(unique)
+    nats_py.create_stream(unique, **WORK_QUEUE)
+    fill(nats_py, unique, 3, first=5)
+    assert payloads(query.rows(3)) == [5, 6, 7]
+    query.micro_batch()
+    assert held(nats_py, unique) == 0
+    with pytest.raises(DataLossError, match="was deleted and made again"):
+        consuming(nats_server, unique, checkpoint=strict).micro_batch()
+
+
+# Beside streams of other kinds
+
+
+def test_mirrors_and_sourcing_streams_are_consumed_too(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique)
+    copies = {f"{unique}_M": {"mirror": {"name": unique}}, f"{unique}_S": {"sources": [{"name": unique}]}}
+    queries = {}
+    for name, config in copies.items():
+        nats_py.create_stream(name, [], **config, **WORK_QUEUE)
+        queries[name] = consuming(nats_server, name)
+    for first in (0, 10):
+        fill(nats_py, unique, 10, first=first)
+        for name, query in queries.items():
+            assert payloads(query.rows(10)) == list(range(first, first + 10))
+            assert held(nats_py, name) == 0
+
+
+def test_one_query_consumes_several_streams(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    kinds = {f"{unique}_{config['retention']}": config for config in (WORK_QUEUE, INTEREST, LIMITS)}
+    for name, config in kinds.items():
+        nats_py.create_stream(name, **config)
+    query = consuming(nats_server, ",".join(kinds), consumer="spark")
+    for name in kinds:
+        fill(nats_py, name, 10)
+    assert sorted(payloads(query.rows(30))) == sorted([*range(10)] * 3)
+    assert [held(nats_py, name) for name in kinds] == [0, 0, 10]
+    assert [nats_py.consumers(name) for name in kinds] == [["spark"]] * 3

@@ -15,7 +15,7 @@ from benchmarks.measure import progress
 from benchmarks.settings import Settings
 from spark_nats.options import options_of_urls
 
-SUITES = ("codec", "client", "filters", "spark", "startup", "cost")
+SUITES = ("codec", "client", "filters", "spark", "queues", "startup", "cost")
 ON_REQUEST = ("kafka",)  # what needs a download of its own
 _NAMES = ", ".join([*SUITES, *ON_REQUEST])
 RESULTS = Path(__file__).parent / "results"

@@ -79,6 +79,11 @@ def _deliveries(chunks: list[bytes]) -> int:
     return sum(paths.delivered_columns(messages, rows, data.STREAM).num_rows for messages in paths.decode(chunks))
 
 
+def _gotten(chunks: list[bytes]) -> int:
+    rows = RowBuilder(paths.SCHEMA)
+    return sum(paths.gotten_columns(messages, rows, data.STREAM).num_rows for messages in paths.decode(chunks))
+
+
 def _check_payloads(wire: _Wire, body: Callable[[int], bytes]) -> None:
     """Nothing is measured that is not right: compare every payload."""
     found = [p for messages in paths.decode(wire.chunks) for p in messages.payloads().to_pylist()]
@@ -117,6 +122,15 @@ def _decoding(settings: Settings) -> Iterator[Comparison]:
     plain = _Wire(lambda i: data.delivery(i, body(i), total), size)
     _check_payloads(plain, body)
     yield compare(targets.DECODE_DELIVERIES, parser, plain_contenders(plain, _deliveries), settings.rounds, remarks)
+
+    direct = _Wire(lambda i: data.direct_get(i, body(i), total), size)
+    _check_payloads(direct, body)
+    contenders = [
+        Contender(OURS, partial(direct.sample, _gotten)),
+        Contender("spark-nats, deliveries of a consumer", partial(plain.sample, _deliveries), "the same messages"),
+    ]
+    reference = "spark-nats, deliveries of a consumer"
+    yield compare(targets.DECODE_DIRECT, reference, contenders, settings.rounds, remarks[:1])
 
     with_headers = _Wire(lambda i: data.hmsg(i, body(i)), size)
     _check_payloads(with_headers, body)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
@@ -65,6 +66,17 @@ def msg(i: int, body: bytes) -> bytes:
 def delivery(i: int, body: bytes, total: int) -> bytes:
     """Return a JetStream delivery."""
     return b"MSG %b 2 %b %d\r\n%b\r\n" % (subject(i).encode(), ack_subject(i, total), len(body), body)
+
+
+def direct_get(i: int, body: bytes, total: int) -> bytes:
+    """Return a message that a batched direct get brings."""
+    seconds, rest = divmod(_FIRST_TIME + i * 3_517, 10**9)
+    stored = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{rest:09d}".rstrip("0").encode()
+    block = (
+        b"NATS/1.0\r\nNats-Stream: %b\r\nNats-Subject: %b\r\nNats-Sequence: %d\r\nNats-Time-Stamp: %bZ\r\n"
+        b"Nats-Num-Pending: %d\r\nNats-Last-Sequence: %d\r\n\r\n"
+    ) % (STREAM.encode(), subject(i).encode(), 1_000_000 + i, stored, total - i - 1, 999_999 + i)
+    return b"HMSG _INBOX.4c1e88d0a7f3 2 %d %d\r\n%b%b\r\n" % (len(block), len(block) + len(body), block, body)
 
 
 def hmsg(i: int, body: bytes) -> bytes:

@@ -124,11 +124,16 @@ class Server:
             return float(json.load(answer)["mem"]) / 1e6
 
     @contextmanager
-    def stream(self, subjects: str) -> Iterator[str]:
-        """Make a stream in files with one replica, give its name, and delete it in the end."""
+    def stream(self, subjects: str, **config: Any) -> Iterator[str]:
+        """Make a stream in files with one replica, give its name, and delete it in the end.
+
+        Args:
+            subjects: what it listens on.
+            config: what else stands in its configuration.
+        """
         name = f"BENCH_{secrets.token_hex(4).upper()}"
         with connect(self.url) as connection:
-            create_stream(JetStream(connection), {"name": name, "subjects": [subjects], "storage": "file"})
+            create_stream(JetStream(connection), {"name": name, "subjects": [subjects], "storage": "file", **config})
         try:
             yield name
         finally:

@@ -20,11 +20,12 @@ from pyspark.sql.types import (
 from benchmarks import data, environment, raw
 from spark_nats.client.publishing import CorePublisher, cut_into_parts
 from spark_nats.jetstream import JetStream
-from spark_nats.jetstream.reading import Delivered, RangeReader, read_range
+from spark_nats.jetstream.reading import Delivered, RangeReader
 from spark_nats.jetstream.searching import Search
 from spark_nats.options import parse_write
 from spark_nats.protocol.decoder import Decoder
 from spark_nats.protocol.deliveries import Deliveries
+from spark_nats.protocol.direct_gets import take_apart
 from spark_nats.protocol.encoder import encode_messages
 from spark_nats.protocol.headers import MSG_ID, encode_blocks, flatten, wrap_lines
 from spark_nats.protocol.messages import Messages
@@ -66,6 +67,12 @@ def delivered_columns(messages: Messages, rows: RowBuilder, stream: str) -> pa.R
     return rows.build(delivered, stream)
 
 
+def gotten_columns(messages: Messages, rows: RowBuilder, stream: str) -> pa.RecordBatch:
+    """Return all seven columns of what direct gets have brought."""
+    stored, gotten, _ = take_apart(messages)
+    return rows.build(Delivered(stored, gotten), stream)
+
+
 def encode(subjects: pa.Array, payloads: pa.Array, headers: pa.Array | None = None) -> int:
     """Encode messages in parts, as the sink does, and return the bytes. ``headers`` is a map column."""
     return encode_with_blocks(subjects, payloads, None if headers is None else encode_blocks(flatten(headers)))
@@ -92,12 +99,12 @@ def copy(chunks: Iterable[bytes]) -> None:
         target[: len(chunk)] = np.frombuffer(chunk, np.uint8)
 
 
-def read_stream(url: str, stream: str, start: int, end: int) -> int:
+def read_stream(url: str, stream: str, start: int, end: int, reader: type[RangeReader] = RangeReader) -> int:
     """Read a range of a stream to all seven columns and return the rows."""
     rows = RowBuilder(SCHEMA)
     count = 0
     with environment.connect(url) as connection:
-        for delivered in read_range(JetStream(connection), stream, start, end):
+        for delivered in reader(stream, start, end).read(JetStream(connection)):
             count += rows.build(delivered, stream).num_rows
     return count
 

@@ -32,7 +32,7 @@ def test_the_codec_is_measured_and_written_down(tmp_path: Path):
     document = json.loads(result.read_text())
     assert document["machine"]["cores"] >= 1
     assert document["versions"]["pyarrow"] != "not installed"
-    assert len(document["tables"]) == 10
+    assert len(document["tables"]) == 11
     for table in document["tables"]:
         for row in table["rows"]:
             assert len(row["rounds"]) == 1
@@ -45,7 +45,7 @@ def test_an_unknown_suite_is_refused():
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
 
     assert done.returncode == 2
-    assert "kodek: choose from codec, client, filters, spark, startup, cost, kafka" in done.stderr
+    assert "kodek: choose from codec, client, filters, spark, queues, startup, cost, kafka" in done.stderr
 
 
 def test_kafka_is_left_out_where_there_is_no_maven(

@@ -59,22 +59,29 @@ class DirectReader(RangeReader):
         js = gets.js
         patience = min(PATIENCE * 2.0 ** min(self._fruitless, 16), LONGEST_PATIENCE)
         gets.ask(self.position, self._end)
+        held: list[Delivered] = []  # more than one while rows go slowly
+        handed_on = self.position
         while self.position < self._end and gets.asked:
-            arrived = js.connection.next(gets.inbox, patience)
-            if arrived is None:
-                raise Restart(f"no answer for {patience:g} s")
-            before = self.position
             try:
+                arrived = js.connection.next(gets.inbox, patience)
+                if arrived is None:
+                    raise Restart(f"no answer for {patience:g} s")
                 delivered, more = self._take(gets, arrived)
-                if more and not self._leaves(js) and not self._goes_slowly():
+                if delivered is not None:
+                    held.append(delivered)
+                slowly = time.monotonic() < self._calm_until
+                if more and not slowly and not self._leaves(js):
                     gets.ask(self.position, self._end)  # so that the server works while the messages are being used
             except BaseException:
-                self._read_again_from(before)
+                self._read_again_from(handed_on)
                 raise
-            if delivered is not None:
-                yield delivered
-            if more and not gets.asked and not self._leaves(js):
-                gets.ask(self.position, self._end)
+            if not (gets.asked and slowly):
+                yield from held
+                held.clear()
+                handed_on = self.position
+                if more and slowly and not self._leaves(js):
+                    gets.ask(self.position, self._end)
+        yield from held
 
     def _take(self, gets: _Gets, arrived: Messages) -> tuple[Delivered | None, bool]:
         """Check that no message is missing; return those of the range, and whether to ask for more."""
@@ -114,9 +121,6 @@ class DirectReader(RangeReader):
                 raise JetStreamError(
                     f"reading stream {self._stream!r} failed: {refused.description} ({refused.code})", refused.code
                 )
-
-    def _goes_slowly(self) -> bool:
-        return time.monotonic() < self._calm_until
 
 
 class _Gets:

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSourceReader
 from spark_nats.client import connect
 from spark_nats.client.pool import lend
 from spark_nats.errors import DataLossError, JetStreamError, NatsError, OptionError
-from spark_nats.jetstream import JetStream, consumers, read_range, reading, searching
+from spark_nats.jetstream import JetStream, consumers, direct, read_range, reading, searching
 from spark_nats.jetstream.reading import RangeReader
 from spark_nats.jetstream.streams import stream_info
 from tests.connections import options_for, patience, publisher_for, retries_for
@@ -416,15 +416,17 @@ def impatient(server_factory: ServerFactory) -> Iterator[tuple[Server, NatsPy]]:
         yield server, client
 
 
+@pytest.mark.parametrize("retention", ["limits", "workqueue"])
 def test_a_task_whose_rows_are_taken_slowly_comes_to_its_end(
-    impatient: tuple[Server, NatsPy], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    impatient: tuple[Server, NatsPy], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, retention: str
 ) -> None:
     server, client = impatient
     monkeypatch.setattr(reading, "SLOW", 0.1)
     monkeypatch.setattr(reading, "PULL_BYTES", 16 << 20)  # more than the sockets hold
-    client.create_stream("S")
+    monkeypatch.setattr(direct, "BATCH_BYTES", 16 << 20)
+    client.create_stream("S", retention=retention, allow_direct=True)
     publish(client, "S", 2000, b"x" * 10_000)
-    reader = batch_reader(server, stream="S")
+    reader = batch_reader(server, stream="S", peek=True)
     (partition,) = reader.partitions()
     found: list[int] = []
     with caplog.at_level(logging.INFO):

@@ -20,7 +20,7 @@ import pytest
 
 from spark_nats.client import memory, retrying
 from spark_nats.errors import DataLossError, JetStreamUnavailableError, NatsConnectionError
-from spark_nats.jetstream import reading
+from spark_nats.jetstream import direct, reading
 from tests.integration.support import batch_reader
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Cluster, Server, ServerFactory
@@ -105,16 +105,23 @@ def proxy(nats_server: Server) -> Iterator[CuttingProxy]:
     proxy.close()
 
 
+@pytest.mark.parametrize("retention", ["limits", "workqueue"])
 @pytest.mark.parametrize("subject", [None, "1"])
 def test_connections_that_are_cut_anywhere_cost_no_row(
-    proxy: CuttingProxy, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch, subject: str | None
+    proxy: CuttingProxy,
+    nats_py: NatsPy,
+    unique: str,
+    monkeypatch: pytest.MonkeyPatch,
+    subject: str | None,
+    retention: str,
 ) -> None:
     monkeypatch.setattr(reading, "PULL_MESSAGES", 20)
-    nats_py.create_stream(unique)
+    monkeypatch.setattr(direct, "BATCH_MESSAGES", 20)
+    nats_py.create_stream(unique, retention=retention, allow_direct=True)
     nats_py.publish_acked((f"{unique}.{i % 2}", b"x" * (i % 50)) for i in range(1, 201))
     expected = [i for i in range(1, 201) if not subject or i % 2 == int(subject)]
     options = {"subject": f"{unique}.{subject}"} if subject else {}
-    reader = batch_reader(proxy.url, stream=unique, reconnectWait="1ms", **options)
+    reader = batch_reader(proxy.url, stream=unique, reconnectWait="1ms", peek=True, **options)
     (partition,) = reader.partitions()
     before = proxy.passed
     assert rows(reader.read(partition)) == expected

@@ -31,8 +31,8 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.1, 1.0  # seconds between two attempts to get a p
 class Consumer:
     """An ephemeral pull consumer without acknowledgements.
 
-    It has one replica, which the server puts on any member of the stream's group. That member may lag behind the
-    stream's leader, so what it says of the end of the stream proves nothing.
+    It has one replica, unless it is one of an interest stream, which the server puts on any member of the stream's
+    group. That member may lag behind the stream's leader, so what it says of the end of the stream proves nothing.
 
     Attributes:
         name: its name.
@@ -94,6 +94,8 @@ def create_consumer(
         try:
             return _create(js, stream, config)
         except JetStreamError as error:
+            if error.err_code == ErrCode.REPLICAS_MUST_MATCH and config.pop("num_replicas", None):
+                continue  # an interest stream has all its consumers on all its servers
             limit = _allowed_threshold(js, stream) if error.err_code == ErrCode.INACTIVE_THRESHOLD_EXCESS else None
             if limit is not None and limit < config["inactive_threshold"]:
                 config["inactive_threshold"] = limit

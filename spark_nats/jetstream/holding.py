@@ -17,7 +17,7 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from spark_nats.errors import (
@@ -43,6 +43,8 @@ OWNER = "spark-nats-owner"
 """Name in the metadata of a durable under which the run is noted that owns it."""
 LOOK_INTERVAL = 5.0
 """Seconds between two looks at a durable from which nothing is released."""
+STEP = 100_000
+"""Sequences that are released by one request: a server takes about 5 µs to remove each message."""
 _RESET_LEVEL = 4  # of the API: nats-server 2.14
 _MOST_SHOWN = 3
 _NEVER_PULLED = {"ack_policy": "explicit", "deliver_policy": "all", "deliver_subject": None, "inactive_threshold": None}
@@ -219,7 +221,7 @@ class Hold:
         try:
             answer = js.request(Api.CONSUMER_LIST, self._stream)
             names = [each["name"] for each in answer["consumers"] if self._overlaps(_filters_of(each["config"]))]
-        except (PermissionsError, JetStreamError, KeyError, TypeError):
+        except (PermissionsError, JetStreamError, AttributeError, KeyError, TypeError):
             return "another one"
         shown = ", ".join(repr(str(name)) for name in names[:_MOST_SHOWN])
         return (shown + " and others" if len(names) > _MOST_SHOWN else shown) or "another one"
@@ -234,9 +236,8 @@ class Hold:
             ConsumerConflictError: it is not.
         """
         config = found["config"]
-        metadata = config.get("metadata")
         problem = None
-        if not isinstance(metadata, dict) or OWNER not in metadata:
+        if _owner_of(found) is None:
             problem = "was not made by spark-nats"
         elif sorted(_filters_of(config)) != sorted(self._filters):
             problem = f"is for {', '.join(_filters_of(config)) or 'all subjects'}"
@@ -274,7 +275,7 @@ class Hold:
         if found is None:
             self._created = None  # it has to be made anew
             return None
-        if (found["config"].get("metadata") or {}).get(OWNER) != self._owner:
+        if _owner_of(found) != self._owner:
             raise ConsumerConflictError(
                 f"another query, or another run of this one, has taken over {self._what}; this one ends, so that "
                 "nothing is lost",
@@ -306,24 +307,52 @@ class Hold:
         if found is None:
             return
         if self.retention == WORK_QUEUE:
-            # A purge up to sequence 1 is one of everything for some servers.
-            if target > max(info.first_sequence, 1):
-                for subject in self._filters or (None,):
-                    body = {"seq": target} | ({"filter": subject} if subject else {})
-                    js.request(Api.STREAM_PURGE, self._stream, body=body)
-        elif target > _floor(found):
-            try:
-                js.request(Api.CONSUMER_RESET, self._stream, self.name, body={"seq": target}, level=_RESET_LEVEL)
-            except JetStreamError as error:
-                if error.err_code == ErrCode.REQUIRED_API_LEVEL:
-                    raise _too_old(js, "2.14", f"releasing from a stream with {self.retention} retention") from None
-                raise
+            self._purge(js, max(info.first_sequence, self._released), target)
+        else:
+            self._move_floor(js, max(info.first_sequence, _floor(found)), _floor(found), target)
         self._released = max(self._released, target)
+
+    def _purge(self, js: JetStream, first: int, target: int) -> None:
+        """Remove what a work queue has before ``target``, of which nothing lies before ``first``."""
+        if target <= max(first, 1):  # a purge up to sequence 1 is one of everything for some servers
+            return
+        if not self._filters:
+            js.request(Api.STREAM_PURGE, self._stream, body={"seq": target})
+        for subject in self._filters:
+            start: int | None = first
+            if target - first > STEP:  # those of other subjects may lie in between
+                start = next_sequence(js, self._stream, first, (subject,))
+            for end in _steps(start or target, target):
+                js.request(Api.STREAM_PURGE, self._stream, body={"seq": end, "filter": subject})
+
+    def _move_floor(self, js: JetStream, first: int, floor: int, target: int) -> None:
+        """Have the durable hold nothing before ``target``; never back, and nothing lies before ``first``."""
+        if target <= floor:
+            return
+        try:
+            for end in _steps(first, target) if self.retention == INTEREST else (target,):
+                js.request(Api.CONSUMER_RESET, self._stream, self.name, body={"seq": end}, level=_RESET_LEVEL)
+        except JetStreamError as error:
+            if error.err_code == ErrCode.REQUIRED_API_LEVEL:
+                raise _too_old(js, "2.14", f"releasing from a stream with {self.retention} retention") from None
+            raise
+
+
+def _steps(start: int, target: int) -> Iterator[int]:
+    """Return ends up to which to remove one after the other, so that each request is answered in time."""
+    yield from range(start + STEP, target, STEP)
+    yield target
 
 
 def _floor(found: dict[str, Any]) -> int:
     """Return the sequence before which a consumer holds nothing."""
     return integer_at(found, "ack_floor", "stream_seq") + 1
+
+
+def _owner_of(found: dict[str, Any]) -> object:
+    """Return the mark of the run that owns a consumer; None when it has none."""
+    metadata = found["config"].get("metadata")
+    return metadata.get(OWNER) if isinstance(metadata, dict) else None
 
 
 def _filters_of(config: dict[str, Any]) -> tuple[str, ...]:
@@ -344,7 +373,7 @@ def check_releasable(js: JetStream, info: StreamInfo) -> None:
     if isinstance(limits, dict) and limits.get("inactive_threshold"):
         raise UnsupportedStreamError(
             f"stream {info.name!r} deletes consumers from which nobody pulls (consumer_limits, inactive_threshold); "
-            "the durable one that holds messages for a query would be: take that out of the stream's configuration"
+            "so would be the durable one that holds messages for a query: take that out of the stream's configuration"
         )
     if info.retention != WORK_QUEUE:
         if _is_older(js, (2, 14)):

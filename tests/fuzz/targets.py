@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
@@ -18,7 +19,11 @@ from spark_nats.client import Connection, Credentials
 from spark_nats.client.connection import Reply
 from spark_nats.errors import NatsError, ProtocolError
 from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.holding import Hold
 from spark_nats.jetstream.streams import (
+    INTEREST,
+    WORK_QUEUE,
+    StreamInfo,
     create_stream,
     first_sequence_at,
     first_sequence_since,
@@ -27,17 +32,20 @@ from spark_nats.jetstream.streams import (
     stream_info,
     streams_of_subject,
 )
-from spark_nats.protocol.control import ConnectOptions, parse_info
+from spark_nats.protocol.control import ConnectOptions, ServerInfo, parse_info
+from spark_nats.protocol.decoder import Decoder
 from spark_nats.protocol.deliveries import Deliveries
+from spark_nats.protocol.direct_gets import take_apart
 from spark_nats.protocol.documents import LARGEST_NUMBER
 from spark_nats.protocol.headers import split_blocks
-from spark_nats.protocol.statuses import parse_status, pull_event
+from spark_nats.protocol.statuses import direct_event, parse_status, pull_event
 from tests.operator_mode import Key
 from tests.unit.readers import decode
 from tests.unit.reference import headers_of, read_server_stream
 
 FOLDER = Path(__file__).parent
 SIGNER = Credentials(nkey_seed=Key().seed)
+_STREAM = StreamInfo("S", "2026-01-01T00:00:00Z", 1, 9, 9, 99, 0, "", ("a",), {"allow_direct": True})
 _LIMITS = {"max_line": 512, "max_message": 4096}  # small, so that they are met
 
 
@@ -116,6 +124,7 @@ class _Repeating:
     """A connection on which every request gets the same answer."""
 
     server = "nats://localhost"
+    info = ServerInfo(version="2.15.1")
 
     def __init__(self, answer: bytes) -> None:
         self._answer = answer
@@ -143,14 +152,37 @@ def answers(data: bytes) -> None:
         assert 1 <= first_sequence_since(js, "S", 0, 1, 100) <= 100
     with suppress(NatsError):
         assert all(name.encode() is not None for name in streams_of_subject(js, "a"))
+    for retention in (WORK_QUEUE, INTEREST):
+        with suppress(NatsError):
+            state = replace(_STREAM, retention=retention)
+            hold = Hold("S", "d", ("a",), patience=0.0)
+            hold.take(js, state)
+            hold.release(js, state, 5)
     try:
         create_stream(js, {"name": "S"})
     except NatsError as error:
         str(error).encode()
 
 
+def direct_gets(data: bytes) -> None:
+    """Header blocks of the answers to a direct get, divided by NUL bytes."""
+    blocks = [block for block in data.split(b"\x00") if block]
+    wire = b"".join(b"HMSG a 1 %d %d\r\n%b\r\n" % (len(block), len(block), block) for block in blocks)
+    try:
+        messages, gotten, statuses = take_apart(Decoder().feed(wire).messages)
+        times = gotten.timestamps()
+    except ProtocolError:
+        return
+    assert len(messages) + len(statuses) == len(blocks)
+    assert len(messages) == len(times) == len(gotten.stream_sequences())
+    messages.subjects().validate(full=True)
+    messages.headers().values.validate(full=True)
+    for status in filter(None, map(parse_status, statuses)):
+        assert direct_event(status) is not None
+
+
 TARGETS: dict[str, Callable[[bytes], None]] = {
-    target.__name__: target for target in (decoder, info, headers, acknowledgements, answers)
+    target.__name__: target for target in (decoder, info, headers, acknowledgements, answers, direct_gets)
 }
 
 

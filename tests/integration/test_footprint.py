@@ -42,7 +42,11 @@ def follow(spark, server, tmp_path, **options):
     return sink.option("checkpointLocation", str(tmp_path / "checkpoint"))
 
 
-@pytest.mark.parametrize("options", [{}, {"subject": "s.a"}], ids=["all subjects", "one subject"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"subject": "s.a"}, {"subject": "s.a", "consume": True}],
+    ids=["all subjects", "one subject", "consuming"],
+)
 def test_an_idle_query_leaves_the_server_in_peace(spark, server, other_side, tmp_path, options):
     other_side.create_stream("S", ["s.>"])
     other_side.publish_acked([("s.a", b""), ("s.b", b"")])

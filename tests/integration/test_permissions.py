@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ from spark_nats.errors import PermissionsError, PublishError
 from spark_nats.options import parse_read, parse_write
 from spark_nats.sink.writers import NatsWriter
 from spark_nats.source.stream.readers import NatsStreamReader
+from tests.certificates import Certificates
 from tests.integration.support import (
+    PAYLOAD,
     Query,
     error_of,
     finish,
@@ -41,6 +44,16 @@ READ = [
     "$JS.API.CONSUMER.DELETE.ORDERS.*",
     "$JS.API.STREAM.MSG.GET.ORDERS",
 ]
+CONSUME = ["$JS.API.CONSUMER.INFO.ORDERS.*", "$JS.API.CONSUMER.RESET.ORDERS.*"]
+CONSUME_QUEUE = [
+    "$JS.API.STREAM.INFO.ORDERS",
+    "$JS.API.CONSUMER.INFO.ORDERS.*",
+    "$JS.API.CONSUMER.CREATE.ORDERS.*",
+    "$JS.API.DIRECT.GET.ORDERS",
+    "$JS.API.STREAM.MSG.GET.ORDERS",
+    "$JS.API.STREAM.PURGE.ORDERS",
+]
+PEEK = ["$JS.API.STREAM.INFO.ORDERS", "$JS.API.DIRECT.GET.ORDERS", "$JS.API.STREAM.MSG.GET.ORDERS"]
 WRITE = ["$JS.API.STREAM.INFO.ORDERS", "orders.>"]
 READ_BACK = READ[1:]
 STATE = [
@@ -71,7 +84,8 @@ def login(name: str) -> dict[str, str]:
 def test_the_readme_lists_these_permissions() -> None:
     section = README.read_text().split("## Permissions")[1].split("\n## ")[0]
     listed = [cell for line in section.splitlines() if line.startswith("| ") for cell in line.split("`")[1::2]]
-    assert [subject for subject in listed if "ORDERS" in subject] == [*READ, WRITE[0], *READ_BACK, *CREATE]
+    reading = [*READ, *CONSUME, *CONSUME_QUEUE, *PEEK]
+    assert [subject for subject in listed if "ORDERS" in subject] == [*reading, WRITE[0], *READ_BACK, *CREATE]
     assert [subject for subject in listed if "SPARK_NATS" in subject] == STATE
 
 
@@ -116,6 +130,22 @@ def read_as(url: str, name: str) -> None:
     assert sum(batch.num_rows for batch in rows) == 1
 
 
+def consume_as(url: str, name: str) -> None:
+    """Everything that a streaming read does which consumes: the last of it is to release."""
+    options = {"stream": "ORDERS", **login(name), "subject": "orders.x", "retryTimeout": "0s"}
+    reader = stream_reader(url, PAYLOAD, consume=True, **options)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    rows = [batch for partition in reader.partitions(start, end) for batch in reader.read(partition)]
+    assert sum(batch.num_rows for batch in rows) >= 1
+    reader.commit(end)
+
+
+def peek_as(url: str, name: str) -> None:
+    """Everything that a batch does which peeks: the stream ends with another subject, so its leader has to be asked."""
+    assert read_payloads(url, stream="ORDERS", subject="orders.x", peek=True, **login(name))
+
+
 def write_as(url: str, name: str, create: str = "false") -> None:
     """Everything that a task does to write."""
     options = parse_write({"servers": url, "stream": "ORDERS", **login(name), "createStream": create}, streaming=False)
@@ -123,27 +153,73 @@ def write_as(url: str, name: str, create: str = "false") -> None:
     NatsWriter(options).write(iter([rows]))
 
 
+WORK_QUEUE = {"retention": "workqueue", "allow_direct": True}
+
+
 @pytest.mark.parametrize(
-    ("needed", "act"),
-    [(READ, read_as), (WRITE, write_as)],
-    ids=["reading", "writing"],
+    ("needed", "act", "config"),
+    [
+        (READ, read_as, {}),
+        (READ + CONSUME, consume_as, {}),
+        (READ + CONSUME, consume_as, {"retention": "interest"}),
+        (CONSUME_QUEUE, consume_as, WORK_QUEUE),
+        (PEEK, peek_as, WORK_QUEUE),
+        (WRITE, write_as, {}),
+    ],
+    ids=["reading", "following", "consuming", "consuming a work queue", "peeking at one", "writing"],
 )
 def test_each_of_these_permissions_is_needed_and_named_when_it_is_missing(
-    server_factory: ServerFactory, needed: list[str], act: Callable[[str, str], None]
+    server_factory: ServerFactory, needed: list[str], act: Callable[[str, str], None], config: dict[str, Any]
 ) -> None:
     lacking = [user(f"u{i}", needed[:i] + needed[i + 1 :]) for i in range(len(needed))]
     server = server_factory(users(user("all", needed), user("deaf", needed, ("nothing",)), *lacking))
     with NatsPy(server.url, user="admin", password="pw") as client:
-        client.create_stream("ORDERS", ["orders.>"])
-        client.publish_acked([("orders.x", b"1")])
-    act(server.url, "all")
-    for i, missing in enumerate(needed):
-        with pytest.raises((PermissionsError, PublishError)) as raised:
-            act(server.url, f"u{i}")
-        subject = missing.rstrip("*>")
-        assert f'Permissions Violation for Publish to "{subject}' in str(raised.value)
+        client.create_stream("ORDERS", ["orders.>"], **config)
+        if config.get("retention") == "interest":  # so that it keeps what comes before the first query
+            others = {"durable_name": "others", "ack_policy": "explicit"}
+            client.api("CONSUMER.DURABLE.CREATE.ORDERS.others", {"stream_name": "ORDERS", "config": others})
+        published = [("orders.x", b"1"), ("orders.y", b"2")]
+        client.publish_acked(published)
+        act(server.url, "all")
+        for i, missing in enumerate(needed):
+            client.publish_acked(published)
+            with pytest.raises((PermissionsError, PublishError)) as raised:
+                act(server.url, f"u{i}")
+            subject = missing.rstrip("*>")
+            assert f'Permissions Violation for Publish to "{subject}' in str(raised.value)
     with pytest.raises(PermissionsError, match='Permissions Violation for Subscription to "_INBOX_spark.'):
         act(server.url, "deaf")
+
+
+@pytest.mark.parametrize(("needed", "retention"), [(READ + CONSUME, "interest"), (CONSUME_QUEUE, "workqueue")])
+def test_streams_are_consumed_through_tls_with_exactly_these_permissions(
+    server_factory: ServerFactory, tmp_path: Path, needed: list[str], retention: str
+) -> None:
+    certificates = Certificates(tmp_path)
+    server = server_factory(f"{certificates.config()}\n{users(user('all', needed))}")
+    url = server.url.replace("nats://", "tls://")
+    options = {**login("all"), "tlsCaFile": certificates.ca, "subject": "orders.x,orders.y", "minPartitions": 2}
+    trust = ssl.create_default_context(cafile=certificates.ca)
+    with NatsPy(url, user="admin", password="pw", tls=trust) as client:
+        client.create_stream("ORDERS", ["orders.>"], retention=retention, allow_direct=True)
+        query = Query(stream_reader(url, PAYLOAD, stream="ORDERS", consume=True, **options))
+        sent = [b"%d" % i for i in range(3000)]
+        client.publish_acked((f"orders.{'xy'[i % 2]}", payload) for i, payload in enumerate(sent))
+        assert sorted(row["payload"] for row in query.rows(3000)) == sorted(sent)
+        assert client.stream_info("ORDERS")["state"]["messages"] == 0
+
+
+def test_a_consumer_that_stands_in_the_way_is_not_named_to_whom_may_not_list_consumers(
+    server_factory: ServerFactory,
+) -> None:
+    server = server_factory(users(user("all", CONSUME_QUEUE)))
+    with NatsPy(server.url, user="admin", password="pw") as client:
+        client.create_stream("ORDERS", ["orders.>"], **WORK_QUEUE)
+        config = {"durable_name": "billing", "ack_policy": "explicit"}
+        client.api("CONSUMER.DURABLE.CREATE.ORDERS.billing", {"stream_name": "ORDERS", "config": config})
+        error = sentence_of(lambda: consume_as(server.url, "all"))
+        assert error.startswith("ConsumerConflictError: ")
+        assert "orders.x belong to another one (" in error
 
 
 def test_making_a_stream_needs_one_permission_more(server_factory: ServerFactory) -> None:

@@ -5,20 +5,33 @@ from __future__ import annotations
 import json
 import logging
 import pickle
+import threading
+from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from nats.js.errors import APIError
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from spark_nats.client import connect
+from spark_nats.client import Connection, connect
+from spark_nats.embedded import NatsServer
 from spark_nats.errors import ConsumerConflictError, DataLossError
 from spark_nats.jetstream import JetStream, RangeReader, direct, holding
 from spark_nats.jetstream.direct import DirectReader
-from tests.connections import options_for
-from tests.integration.support import MESSAGE, Query, batch_reader, read, read_partitions, sentence_of, stream_reader
+from tests.connections import options_for, patience, publisher_for
+from tests.integration.support import (
+    MESSAGE,
+    Query,
+    batch_reader,
+    created,
+    read,
+    read_partitions,
+    sentence_of,
+    stream_reader,
+)
 from tests.nats_py import NatsPy, wait_until
-from tests.servers import OLDER_BINARY, Server, ServerFactory
+from tests.servers import OLDER_BINARY, Cluster, Server, ServerFactory
 
 WORK_QUEUE = {"retention": "workqueue", "allow_direct": True}
 INTEREST = {"retention": "interest"}
@@ -179,6 +192,32 @@ def test_an_idle_query_releases_nothing(nats_server: Server, nats_py: NatsPy, un
             f"$JS.API.CONSUMER.INFO.{unique}.{nats_py.consumers(unique)[0]}",
             f"$JS.API.CONSUMER.NAMES.{unique}",
         }
+
+
+@pytest.mark.parametrize("config", [WORK_QUEUE, INTEREST], ids=lambda c: c["retention"])
+@pytest.mark.parametrize("subjects", ["a,b", "a"])
+def test_much_is_released_in_steps_that_a_server_can_do_in_time(
+    nats_server: Server,
+    nats_py: NatsPy,
+    unique: str,
+    monkeypatch: pytest.MonkeyPatch,
+    config: dict[str, Any],
+    subjects: str,
+) -> None:
+    monkeypatch.setattr(holding, "STEP", 10)
+    nats_py.create_stream(unique, **config)
+    names = [f"{unique}.{each}" for each in subjects.split(",")]
+    query = consuming(nats_server, unique, subject=",".join(names))
+    nats_py.publish_acked((names[i % len(names)], b"%d" % i) for i in range(100))
+    with nats_py.collect("$JS.API.>") as asked:
+        assert sorted(payloads(query.micro_batch())) == list(range(100))
+        ends = [
+            json.loads(m.payload)["seq"] for m in asked.messages if ".PURGE." in m.subject or ".RESET." in m.subject
+        ]
+    assert held(nats_py, unique) == 0
+    assert len(ends) >= 10
+    assert max(b - a for a, b in zip([1, *ends], ends, strict=False)) <= 11
+    assert query.micro_batch() == []
 
 
 def test_two_queries_share_a_work_queue_by_subject(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
@@ -463,6 +502,7 @@ def test_a_work_queue_of_an_older_server_is_consumed(server_factory: ServerFacto
         query = consuming(server, "S", subject="S.a,S.b")
         assert query.micro_batch() == []
         for first in (0, 20):
+            query = consuming(server, "S", subject="S.a,S.b", checkpoint=query.offset)
             fill(client, "S", 10, first=first)
             fill(client, "S", 10, subject="b", first=first + 10)
             assert payloads(query.rows(20)) == list(range(first, first + 20))
@@ -640,6 +680,16 @@ def test_mirrors_and_sourcing_streams_are_consumed_too(nats_server: Server, nats
             assert held(nats_py, name) == 0
 
 
+def test_a_stream_with_limits_that_sources_a_queue_drains_it(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    """The way without consuming, which the README shows."""
+    nats_py.create_stream(unique, **WORK_QUEUE)
+    fill(nats_py, unique, 10)
+    nats_py.create_stream(f"{unique}_LOG", [], sources=[{"name": unique}])
+    fill(nats_py, unique, 10, first=10)
+    wait_until(lambda: held(nats_py, f"{unique}_LOG") == 20 and held(nats_py, unique) == 0, timeout=30)
+    assert payloads(read(nats_server, stream=f"{unique}_LOG")) == list(range(20))
+
+
 def test_one_query_consumes_several_streams(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     kinds = {f"{unique}_{config['retention']}": config for config in (WORK_QUEUE, INTEREST, LIMITS)}
     for name, config in kinds.items():
@@ -650,3 +700,95 @@ def test_one_query_consumes_several_streams(nats_server: Server, nats_py: NatsPy
     assert sorted(payloads(query.rows(30))) == sorted([*range(10)] * 3)
     assert [held(nats_py, name) for name in kinds] == [0, 0, 10]
     assert [nats_py.consumers(name) for name in kinds] == [["spark"]] * 3
+
+
+# In a cluster
+
+
+@pytest.fixture
+def replicated(cluster: Cluster, unique: str) -> Iterator[tuple[NatsPy, NatsServer, NatsServer]]:
+    """A work queue on three servers: a client of its leader's, the leader, and a follower."""
+    with NatsPy(cluster.urls.split(",")) as client:
+        wait_until(lambda: created(client, unique, num_replicas=3, **WORK_QUEUE), timeout=60)
+        info = client.stream_info(unique)["cluster"]
+        leader, follower = cluster.of(info["leader"]), cluster.of(info["replicas"][0]["name"])
+    with NatsPy(leader.url) as client:
+        yield client, leader, follower
+
+
+def sequences(js: JetStream, stream: str, start: int, end: int, *filters: str) -> list[int]:
+    read = DirectReader(stream, start, end, filters, retries=patience()).read(js)
+    return [sequence for _, gotten in read for sequence in gotten.stream_sequences().tolist()]
+
+
+def test_a_follower_that_does_not_answer_is_done_without(
+    cluster: Cluster, replicated: tuple[NatsPy, NatsServer, NatsServer], unique: str
+) -> None:
+    client, leader, follower = replicated
+    other = next(server for server in cluster.servers if server not in (leader, follower))
+    fill(client, unique, 3000)
+    with cluster.paused(follower):
+        for server in (leader, other):
+            with connect(options_for(server.url)) as connection:
+                assert sequences(JetStream(connection), unique, 1, 3001) == list(range(1, 3001))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_every_range_is_whole_though_a_follower_that_lags_or_was_wiped_answers(
+    cluster: Cluster, replicated: tuple[NatsPy, NatsServer, NatsServer], unique: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    client, leader, follower = replicated
+    ended = threading.Event()
+
+    def publish_more() -> None:
+        with connect(options_for(leader.url)) as connection:
+            publisher = publisher_for(connection, unique, 256, 60.0)
+            while not ended.wait(0.005):
+                publisher.publish(pa.array([f"{unique}.{i % 2}" for i in range(500)]), pa.array([b"x" * 100] * 500))
+                publisher.drain()
+
+    def last() -> int:
+        return int(client.stream_info(unique)["state"]["last_seq"])
+
+    def is_whole(connection: Connection, end: int) -> bool:
+        """Read what was stored last by the follower's word, of both subjects and of one of them."""
+        js, start = JetStream(connection), max(1, end - 2000)
+        whole = sequences(js, unique, start, end) == list(range(start, end))
+        return whole and sequences(js, unique, start, end, f"{unique}.1") == [
+            s for s in range(start, end) if s % 2 == 0
+        ]
+
+    publisher = threading.Thread(target=publish_more)
+    publisher.start()
+    try:
+        wait_until(lambda: last() > 5000, timeout=60)
+        with connect(options_for(follower.url)) as connection, caplog.at_level(logging.INFO):
+            while caplog.text.count("its replica has no more messages, but the stream's leader has") < 5:
+                with cluster.paused(follower):
+                    end = last() + 3001
+                    wait_until(lambda end=end: last() >= end, timeout=60)
+                assert is_whole(connection, end)
+        cluster.restart(follower, wipe=True)
+        for _ in range(50):
+            with connect(options_for(follower.url)) as connection:
+                assert is_whole(connection, last() + 1)
+    finally:
+        ended.set()
+        publisher.join()
+
+
+@pytest.mark.parametrize("config", [WORK_QUEUE, INTEREST, LIMITS], ids=lambda c: c["retention"])
+def test_streams_with_replicas_are_consumed_while_leaders_change(
+    cluster: Cluster, unique: str, config: dict[str, Any]
+) -> None:
+    with NatsPy(cluster.urls.split(",")) as client:
+        wait_until(lambda: created(client, unique, num_replicas=3, **config), timeout=60)
+        options = {"stream": unique, "consume": True, "consumer": "spark", "maxOffsetsPerTrigger": 100}
+        query = Query(stream_reader(cluster.urls, MESSAGE, minPartitions=2, **options))
+        fill(client, unique, 500)
+        for first in range(0, 500, 100):
+            assert payloads(query.micro_batch()) == list(range(first, first + 100))
+            for leader in (f"STREAM.LEADER.STEPDOWN.{unique}", f"CONSUMER.LEADER.STEPDOWN.{unique}.spark"):
+                client.api(leader)
+        wait_until(lambda: query.micro_batch() == [] and held(client, unique) == (500 if config is LIMITS else 0))

@@ -38,6 +38,7 @@ class NatsDataSource(DataSource):
         NatsError: for writing, the server cannot be reached or refuses the credentials.
     """
 
+    @naming_options()
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         # Here, so that load() and start() fail and not the first action; and so that files are read now, on the driver.
@@ -52,6 +53,7 @@ class NatsDataSource(DataSource):
         """Return all columns of a message."""
         return SCHEMA
 
+    @naming_options()
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query."""
         check_source_schema(schema)
@@ -68,6 +70,7 @@ class NatsDataSource(DataSource):
 
         return NatsReader(parsed, schema)
 
+    @naming_options()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a streaming query."""
         check_source_schema(schema)
@@ -80,6 +83,7 @@ class NatsDataSource(DataSource):
 
         return NatsStreamReader(parsed, schema)
 
+    @naming_options()
     def writer(self, schema: StructType, overwrite: bool) -> NatsWriter:
         """Return the writer of a batch query."""
         if overwrite:
@@ -92,10 +96,10 @@ class NatsDataSource(DataSource):
         from spark_nats.sink.partitions import prepare
         from spark_nats.sink.writers import NatsWriter
 
-        with naming_options():
-            mark = prepare(parsed, streaming=False, columns=schema.fieldNames())
+        mark = prepare(parsed, streaming=False, columns=schema.fieldNames())
         return NatsWriter(parsed, may_have_ids(schema, parsed), mark)
 
+    @naming_options()
     def streamWriter(self, schema: StructType, overwrite: bool) -> NatsStreamWriter:
         """Return the writer of a streaming query. Output mode ``complete`` publishes the whole result each time."""
         parsed = parse_write(self._settings, streaming=True)
@@ -119,5 +123,4 @@ def _prepare(options: WriteOptions, columns: list[str], known: bool) -> None:
     from spark_nats.sink.partitions import prepare
 
     what = f"writing to {options.stream or 'core NATS'}"
-    with naming_options():
-        retrying(lambda: prepare(options, streaming=True, columns=columns), options.retries, what, known=known)
+    retrying(lambda: prepare(options, streaming=True, columns=columns), options.retries, what, known=known)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable
 from enum import Enum, auto
-from typing import Self
+from typing import Any, Self
 
 
 class Remedy(Enum):
@@ -34,6 +34,9 @@ class Remedy(Enum):
     CONSUMER = auto()
 
 
+_CAUSE: Any = vars(BaseException)["__cause__"]
+
+
 class NatsError(Exception):
     """Base of everything that goes wrong here.
 
@@ -44,6 +47,17 @@ class NatsError(Exception):
     def __init__(self, message: str, *, remedies: Iterable[Remedy] = ()) -> None:
         super().__init__(message)
         self.remedies = tuple(remedies)
+
+    @property
+    def __cause__(self) -> BaseException | None:
+        """What led to it. None does not replace one: PySpark sets that before it prints an error of a worker."""
+        cause: BaseException | None = _CAUSE.__get__(self)
+        return cause
+
+    @__cause__.setter
+    def __cause__(self, cause: BaseException | None) -> None:
+        if cause is not None:
+            _CAUSE.__set__(self, cause)
 
     def with_context(self, message: str) -> Self:
         """Return this error with another message; its class and its attributes stay."""

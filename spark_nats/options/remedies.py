@@ -1,14 +1,17 @@
-"""Which options to look at when something goes wrong below, where options are not known.
+"""How an error leaves us: with the options to look at, which are not known below, and with its sentence first.
 
-:func:`naming_options` stands around whatever Spark calls of ours that reaches a server, and nowhere else.
+:func:`naming_options` stands around whatever Spark calls of ours that can fail, and nowhere else.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator
 
 from spark_nats.errors import NatsError, Remedy
+
+logger = logging.getLogger(__name__)
 
 _SENTENCES = {
     Remedy.SERVERS: "check the option 'servers' and that a nats-server listens there",
@@ -31,12 +34,16 @@ _SENTENCES = {
 
 @contextlib.contextmanager
 def naming_options() -> Iterator[None]:
-    """Add to an error's message which options to look at."""
+    """Add to an error's message which options to look at, and have Spark show the message first.
+
+    Spark shows an error of Python as Python prints it, which is the message last, below all frames. What an error was
+    raised from is printed above it: that is the same error here, without frames. They are in the log (DEBUG). What is
+    no :class:`NatsError` is a mistake of ours, and passes with its traceback.
+    """
     try:
         yield
     except NatsError as error:
-        if not error.remedies:
-            raise
+        logger.debug("this error is handed to Spark", exc_info=error)
         named = error.with_context("; ".join([str(error), *(_SENTENCES[remedy] for remedy in error.remedies)]))
-        named.remedies = ()  # or it would be said again further out
-        raise named from None
+        named.remedies = ()
+        raise named from named.with_context(str(named))

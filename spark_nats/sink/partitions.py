@@ -18,7 +18,6 @@ from spark_nats.errors import InvalidRowError, NatsError, PublishError, SchemaEr
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.publishing import Publisher
 from spark_nats.jetstream.streams import StreamInfo, create_stream, stream_info, streams_of_subject
-from spark_nats.options.remedies import naming_options
 from spark_nats.options.values import EXACT, WINDOW
 from spark_nats.options.write import WriteOptions
 from spark_nats.protocol.subjects import subject_violation
@@ -47,7 +46,7 @@ def write_partition(options: WriteOptions, task: Task, batches: Iterator[pa.Reco
     ids = MessageIds(task.query, task.batch, task.partition) if options.deduplicate in (EXACT, WINDOW) else None
     what = f"writing to {options.stream or 'core NATS'}"
     settled: Settled | None = None
-    with naming_options(), lend(options.connection, options.retries, what) as loan:
+    with lend(options.connection, options.retries, what) as loan:
         publisher: Publisher | CorePublisher
         if options.stream is None:
             names_stream = False

@@ -45,6 +45,7 @@ class NatsWriter(DataSourceArrowWriter):
         # Made once, on the driver: a task that is tried again gives its rows the same ids.
         self._id = secrets.token_hex(16)
 
+    @naming_options()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write one partition."""
         context = TaskContext.get()
@@ -64,6 +65,7 @@ class NatsStreamWriter(DataSourceStreamArrowWriter):
         self._options = options
         self._own_ids = own_ids
 
+    @naming_options()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write one partition of a micro-batch."""
         context = TaskContext.get()

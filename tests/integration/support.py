@@ -67,6 +67,13 @@ def error_of(action: Callable[[], object]) -> str:
     return sentences.pop()
 
 
+def first_lines_of(action: Callable[[], object]) -> str:
+    """The first three lines of what Spark shows of the error that an action ends with."""
+    with pytest.raises(PySparkException) as raised:
+        action()
+    return "\n".join(str(raised.value).splitlines()[:3])
+
+
 def monitoring(server: Server, page: str) -> dict[str, Any]:
     """A page of the server's monitoring, such as `varz` or `connz?subs=1`."""
     with urllib.request.urlopen(f"{server.monitoring_url}/{page}", timeout=5) as answer:

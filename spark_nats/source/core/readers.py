@@ -144,7 +144,6 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: int | None = None  # of a query that ends when it has read what there was at its start
         self._seen: int | None = None
 
-    @naming_options()
     def _receiving(self) -> Backlog:
         """Return what was received; begin to receive if that has not begun.
 
@@ -167,6 +166,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             receiver.check()
         return self._backlog
 
+    @naming_options()
     def initialOffset(self) -> dict[str, Any]:
         """Return where a new query begins: now."""
         self._receiving()
@@ -177,10 +177,12 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         limit = self._options.max_offsets_per_trigger
         return ReadMaxRows(limit) if limit else ReadAllAvailable()
 
+    @naming_options()
     def prepareForTriggerAvailableNow(self) -> None:
         """Note what has been received: the query ends there."""
         self._target = self._receiving().end
 
+    @naming_options()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return how far the next micro-batch goes, and keep the micro-batch in the spool if there is one."""
         backlog = self._receiving()
@@ -201,6 +203,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return how much was received, which the query's progress shows beside how far it has come."""
         return None if self._seen is None else CoreOffset(self._epoch, self._seen).to_json()
 
+    @naming_options()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Plan a micro-batch: slices of the bytes that were received.
 
@@ -222,8 +225,10 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Decode one partition, on an executor."""
         if isinstance(partition, WireSlice):  # else it is Spark's stand-in for a plan without partitions
-            yield RowBuilder(self._schema).build_core(*partition.decode())
+            with naming_options():
+                yield RowBuilder(self._schema).build_core(*partition.decode())
 
+    @naming_options()
     def commit(self, end: dict[str, Any]) -> None:
         """Forget what was processed."""
         done = CoreOffset.from_json(end)

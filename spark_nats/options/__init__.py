@@ -5,6 +5,7 @@
 :mod:`.values`         how texts become values
 :mod:`.context`        contexts of the ``nats`` command line
 :mod:`.files`          files that options name
+:mod:`.hints`          what is said of options that do not exist
 :mod:`.settings`       options as they were set, with their values read
 :mod:`.read`           what a query reads
 :mod:`.write`          what a query writes to

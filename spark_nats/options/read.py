@@ -9,6 +9,7 @@ from typing import Any
 
 from spark_nats.client.options import ConnectionOptions, RetryOptions
 from spark_nats.errors import OptionError
+from spark_nats.options.hints import VIEW
 from spark_nats.options.settings import Settings, parse, retry_options, value_of
 from spark_nats.options.streams import stream_to_create
 from spark_nats.options.table import BATCH, CORE, READ, STREAM, STREAMING
@@ -75,6 +76,7 @@ def parse_read(options: Mapping[str, str] | Settings, streaming: bool) -> ReadOp
             raise OptionError(
                 "nothing to read is named: set the option 'stream', or 'subject' alone to read core NATS as it is "
                 "published"
+                + ("" if settings.given else f"; if this is a table, Spark has not handed on its options: {VIEW}")
             )
         return _core(settings, settings.values(READ & CORE & mode))
     values = settings.values(READ & STREAM & mode)

@@ -6,7 +6,6 @@ need no copy of them.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,6 +14,7 @@ from spark_nats.client.auth import Credentials
 from spark_nats.client.options import ConnectionOptions, RetryOptions, TlsOptions
 from spark_nats.client.servers import Server, parse_servers
 from spark_nats.errors import OptionError
+from spark_nats.options.hints import hint
 from spark_nats.options.table import (
     ANY,
     BY_NAME,
@@ -69,7 +69,7 @@ def parse(options: Mapping[str, str] | Settings) -> Settings:
         if option is not None:
             given[option.name] = value_of(option.name, value, option.read)
         elif name.lower() not in SPARKS_OWN:
-            raise _unknown(name)
+            raise OptionError(f"unknown option '{name}'; {hint(name)}")
     _contradict(given)
     everything = given
     if "context" in given:
@@ -212,14 +212,3 @@ def _tls(values: Mapping[str, Any]) -> TlsOptions | None:
     except ValueError as error:
         raise OptionError(f"options 'tlsCaFile', 'tlsCertFile' and 'tlsKeyFile' do not fit: {error}") from None
     return tls
-
-
-def _unknown(name: str) -> OptionError:
-    if name.lower() == "nkeyseed":
-        return OptionError(
-            "option 'nkeySeed' is not taken, because Spark's plans would show its value; use 'nkeySeedFile', or "
-            "'nkeySeedSecret', which they hide"
-        )
-    near = difflib.get_close_matches(name.lower(), BY_NAME, n=1, cutoff=0.5)
-    hint = f"did you mean '{BY_NAME[near[0]].name}'?" if near else "see the table of options in the README"
-    return OptionError(f"unknown option '{name}'; {hint}")

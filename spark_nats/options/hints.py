@@ -1,0 +1,60 @@
+"""What is said of options that do not exist: what to set instead, for people who come from elsewhere."""
+
+from __future__ import annotations
+
+import difflib
+
+from spark_nats.options.table import BY_NAME
+
+_STREAMS = "name a stream in the option 'stream', and subjects in 'subject'"
+_SERVERS = "name the servers in the option 'servers', such as nats://localhost:4222"
+_POSITION = (
+    "a query keeps its position in its checkpoint (checkpointLocation) and needs no {}; for core NATS, the option "
+    "'queueGroup' shares messages"
+)
+_GROUP, _CONSUMER = _POSITION.format("consumer group"), _POSITION.format("durable consumer")
+VIEW = "use CREATE TEMPORARY VIEW ... USING nats OPTIONS (...)"
+"""What to do instead of making a table."""
+_TABLE = f"Spark sets it for tables, and does not hand on a table's options when it is read; {VIEW}"
+
+# By their names in lower case. Those of Spark's Kafka connector that mean the same here are options of the same name.
+_HINTS = {
+    "subscribe": _STREAMS,
+    "topic": _STREAMS,
+    "topics": _STREAMS,
+    "subscribepattern": "list the streams in the option 'stream', comma-separated; subjects in 'subject' may have "
+    "wildcards",
+    "assign": "name a stream in the option 'stream'; tasks share its sequences by themselves (see 'minPartitions')",
+    "bootstrap.servers": _SERVERS,
+    "kafka.bootstrap.servers": _SERVERS,
+    "url": _SERVERS,
+    "urls": _SERVERS,
+    "host": _SERVERS,
+    "port": _SERVERS,
+    "groupid": _GROUP,
+    "group.id": _GROUP,
+    "groupidprefix": _GROUP,
+    "kafka.group.id": _GROUP,
+    "durable": _CONSUMER,
+    "durablename": _CONSUMER,
+    "consumer": _CONSUMER,
+    "startingoffsetsbytimestamp": "use the option 'startingTimestamp'",
+    "endingoffsetsbytimestamp": "use the option 'endingTimestamp'",
+    "includeheaders": "leave it out: the column 'headers' is always there",
+    "creds": "use the option 'credentialsFile'",
+    "nkeyseed": "Spark's plans would show its value; use 'nkeySeedFile', or 'nkeySeedSecret', which they hide",
+    "provider": _TABLE,
+    "owner": _TABLE,
+}
+_OF_CLIENT = "options of Kafka's client mean nothing here; see 'Options' and 'Log in' in the README"
+
+
+def hint(name: str) -> str:
+    """Return what to do instead of setting an option that does not exist."""
+    lower = name.lower()
+    if lower in _HINTS:
+        return _HINTS[lower]
+    if lower.startswith(("kafka.", "kafkaconsumer.")):
+        return _OF_CLIENT
+    near = difflib.get_close_matches(lower, BY_NAME, n=1, cutoff=0.5)
+    return f"did you mean '{BY_NAME[near[0]].name}'?" if near else "see the table of options in the README"

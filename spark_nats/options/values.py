@@ -86,15 +86,43 @@ def read_patience(text: str) -> float:
 
 def read_timestamp(text: str) -> datetime:
     """Read a time in ISO 8601, in UTC unless it has a zone, or in milliseconds since 1970."""
+    if text.isascii() and text.isdigit():
+        return _read_milliseconds(text)
     try:
-        if text.isascii() and text.isdigit():
-            return datetime.fromtimestamp(int(text) / 1000, UTC)
         parsed = datetime.fromisoformat(text)
         return parsed.astimezone(UTC) if parsed.tzinfo else parsed.replace(tzinfo=UTC)
     except (ValueError, OverflowError, OSError):
         raise ValueError(
             f"is {text!r}; it must be ISO 8601, such as 2026-11-01T00:00:00Z, or milliseconds since 1970"
         ) from None
+
+
+_FIRST, _LAST = 10**11, 253_402_300_800_000  # milliseconds: in 1973, and with the year 10000
+_OTHER_UNITS = {"seconds": 1000.0, "microseconds": 1e-3, "nanoseconds": 1e-6}  # in milliseconds
+
+
+def _read_milliseconds(text: str) -> datetime:
+    """Read milliseconds since 1970, but no number that is more likely meant in another unit.
+
+    Seconds would be a time in the first days of 1970, and so read all of a stream. Zero is the same in any unit.
+    """
+    number = int(text[:30])
+    if number == 0 or _FIRST <= number < _LAST:
+        return datetime.fromtimestamp(number / 1000, UTC)
+    when = _shown(number) if number < _LAST else "after the year 9999"
+    likely = ""
+    for unit, factor in _OTHER_UNITS.items():
+        other = round(number * factor)
+        if _FIRST <= other < _LAST:
+            likely += f"{other} if that is in {unit} ({_shown(other)}), or "
+    raise ValueError(
+        f"is {text!r}, in milliseconds since 1970, which is {when}; write {likely}ISO 8601, such as "
+        "2026-11-01T00:00:00Z"
+    )
+
+
+def _shown(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds")
 
 
 def read_offsets(text: str) -> Offsets:

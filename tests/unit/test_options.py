@@ -42,6 +42,18 @@ def test_times_are_iso_8601_or_milliseconds_and_utc_without_a_zone(text):
     assert read(startingTimestamp=text).starting == datetime(2026, 11, 1, tzinfo=UTC)
 
 
+@pytest.mark.parametrize(
+    ("text", "time"),
+    [
+        ("0", datetime(1970, 1, 1, tzinfo=UTC)),  # the same in any unit
+        ("100000000000", datetime(1973, 3, 3, 9, 46, 40, tzinfo=UTC)),
+        ("253402300799000", datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)),
+    ],
+)
+def test_milliseconds_reach_from_1973_to_9999_and_zero_is_the_beginning(text, time):
+    assert read(startingTimestamp=text).starting == time
+
+
 @pytest.mark.parametrize(("text", "seconds"), [("500ms", 0.5), ("5s", 5), ("2 m", 120), ("1h", 3600), ("1.5s", 1.5)])
 def test_times_are_written_with_their_unit(text, seconds):
     assert read(requestTimeout=text).connection.request_timeout == pytest.approx(seconds)
@@ -165,7 +177,11 @@ READ_MISTAKES = [
         "option 'endingOffsets' has 6 for the stream 'B', which is below its 7 in 'startingOffsets';",
     ),
     ({"startingTimestamp": "yesterday"}, "option 'startingTimestamp' is 'yesterday'; it must be ISO 8601"),
-    ({"startingTimestamp": "9" * 30}, "option 'startingTimestamp'"),
+    ({"startingTimestamp": "9" * 30}, "which is after the year 9999; write ISO 8601, such as"),
+    ({"startingTimestamp": "20261101"}, "which is 1970-01-01T05:37:41+00:00; write ISO 8601, such as"),
+    ({"endingTimestamp": "1793491200"}, "write 1793491200000 if that is in seconds (2026-11-01T00:00:00+00:00), or"),
+    ({"startingTimestamp": "1793491200000000"}, "write 1793491200000 if that is in microseconds (2026-11-01"),
+    ({"startingTimestamp": "1793491200000000000"}, "write 1793491200000 if that is in nanoseconds (2026-11-01"),
     ({"minPartitions": "0"}, "option 'minPartitions' is '0'; it must be a whole number of at least 1"),
     ({"minPartitions": "two"}, "option 'minPartitions' is 'two'"),
     ({"servers": f"nats://{'a' * 64}.com"}, "option 'servers' is not a server URL"),

@@ -18,6 +18,13 @@ COLUMN_TYPES = {
     "increment": ("bigint", "int", "string"),
 }
 _OF_STREAMS = ("ttl", "expected_last_subject_sequence", "increment")
+# Columns that people have who wrote to Kafka, and what becomes of them.
+_ELSEWHERE = {
+    "value": "rename it to 'payload'",
+    "key": "messages have no key; make it a part of 'subject', or a header",
+    "topic": "rename it to 'subject'",
+    "partition": "streams have no partitions; drop it",
+}
 # What the source adds of its own. Ignored, so that what was read can be written.
 _IGNORED = ("stream", "sequence", "timestamp")
 
@@ -33,9 +40,10 @@ def check_schema(schema: StructType, options: WriteOptions) -> None:
         if column.name in _IGNORED:
             continue
         if column.name not in COLUMN_TYPES:
+            hint = _ELSEWHERE.get(column.name, "drop it, or put it into 'payload' or 'headers'")
             raise SchemaError(
-                f"column '{column.name}' cannot be written to NATS, which would lose it; drop it, or put it into "
-                f"'payload' or 'headers' (columns that can be written: {', '.join(COLUMN_TYPES)})"
+                f"column '{column.name}' cannot be written to NATS, which would lose it; {hint} (columns that can be "
+                f"written: {', '.join(COLUMN_TYPES)})"
             )
         actual = column.dataType.simpleString()
         if actual not in COLUMN_TYPES[column.name]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from spark_nats.errors import JetStreamError, ProtocolError, StreamNotFoundError
+from spark_nats.errors import JetStreamError, NatsError, ProtocolError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream, interpreting
 from spark_nats.protocol.api import Api, ErrCode
 from spark_nats.protocol.documents import EPOCH, integer_at, string_at, strings_at, time_at
@@ -153,6 +154,36 @@ def streams_of_subject(js: JetStream, subject: str) -> list[str]:
     answer = js.request(Api.STREAM_NAMES, body={"subject": subject})
     with interpreting(Api.STREAM_NAMES):
         return list(strings_at(answer, "streams"))
+
+
+@contextlib.contextmanager
+def naming_the_nearest(js: JetStream, names: Sequence[str]) -> Iterator[None]:
+    """Have an error that a stream does not exist name the one that was probably meant.
+
+    That takes a request, whose answer names a thousand streams or so. Whoever may not send it is told less.
+
+    Args:
+        js: where.
+        names: the streams that were asked for.
+    """
+    try:
+        yield
+    except StreamNotFoundError as error:
+        near = None
+        with contextlib.suppress(NatsError):
+            near = _nearest(js, names)
+        raise error if near is None else error.with_context(f"{error}, but {near!r} does") from None
+
+
+def _nearest(js: JetStream, names: Sequence[str]) -> str | None:
+    from difflib import get_close_matches  # only here, where time does not matter
+
+    answer = js.request(Api.STREAM_NAMES)
+    with interpreting(Api.STREAM_NAMES):
+        known = {name.lower(): name for name in strings_at(answer, "streams")}
+    missing = next((name.lower() for name in names if name not in known.values()), "")
+    near = get_close_matches(missing, known, n=1, cutoff=0.8)
+    return known[near[0]] if near else None
 
 
 class _Stored(NamedTuple):

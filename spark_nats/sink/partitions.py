@@ -17,7 +17,13 @@ from spark_nats.client.publishing import CorePublisher
 from spark_nats.errors import InvalidRowError, NatsError, PublishError, SchemaError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.publishing import Publisher
-from spark_nats.jetstream.streams import StreamInfo, create_stream, stream_info, streams_of_subject
+from spark_nats.jetstream.streams import (
+    StreamInfo,
+    create_stream,
+    naming_the_nearest,
+    stream_info,
+    streams_of_subject,
+)
 from spark_nats.options.values import EXACT, WINDOW
 from spark_nats.options.write import WriteOptions
 from spark_nats.protocol.subjects import subject_violation
@@ -126,7 +132,8 @@ def prepare(options: WriteOptions, streaming: bool, columns: Sequence[str] = ())
     with connect(options.connection) as connection:
         if options.stream is None:
             return None
-        stream = writable(connection, options)
+        with naming_the_nearest(JetStream(connection, options.api_prefix), [options.stream]):
+            stream = writable(connection, options)
         _check_stream(stream, options, columns)
         return prepare_to_settle(connection, options, stream, streaming)
 

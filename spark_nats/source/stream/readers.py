@@ -26,6 +26,7 @@ from spark_nats.jetstream.direct import DirectReader
 from spark_nats.jetstream.doubts import Doubts
 from spark_nats.jetstream.holding import Hold, default_name
 from spark_nats.jetstream.reading import RangeReader
+from spark_nats.jetstream.streams import naming_the_nearest
 from spark_nats.options.losses import report_loss
 from spark_nats.options.read import ReadOptions
 from spark_nats.options.remedies import naming_options
@@ -98,8 +99,10 @@ class NatsReader(DataSourceReader):
 
     def _ranges(self) -> list[StreamRange]:
         with borrow(self._options.connection) as connection:
-            streams = OffsetReader(JetStream(connection, self._options.api_prefix), self._options, Doubts(0.0))
-            return streams.ranges(streams.starting(), streams.ending())
+            js = JetStream(connection, self._options.api_prefix)
+            streams = OffsetReader(js, self._options, Doubts(0.0))
+            with naming_the_nearest(js, self._options.streams):
+                return streams.ranges(streams.starting(), streams.ending())
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one partition."""
@@ -210,7 +213,8 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         def once() -> Result:
             with borrow(self._options.connection) as connection:
                 js = JetStream(connection, self._options.api_prefix)
-                return ask(OffsetReader(js, self._options, self._doubts, self._holds))
+                with naming_the_nearest(js, self._options.streams):
+                    return ask(OffsetReader(js, self._options, self._doubts, self._holds))
 
         what = f"reading {', '.join(self._options.streams)}"
         found = retrying(once, self._options.retries, what, known=self._known)

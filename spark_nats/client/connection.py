@@ -217,7 +217,10 @@ class Connection:
             raise NatsTimeoutError(f"did not answer CONNECT in {self.options.connect_timeout:g} s")
 
     def _await_greeting(self, deadline: float) -> None:
-        doubt = "is it a NATS server, and does it expect TLS first?"
+        doubt = (
+            f"is {self.server.port} its port for clients (4222 unless it is configured; 8222 is for monitoring), and "
+            "does it expect TLS first?"
+        )
         try:
             if self._receive_until(lambda: self._session.greeted, deadline):
                 return

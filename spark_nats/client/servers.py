@@ -96,7 +96,8 @@ def _parse(url: str) -> Server:
     except ValueError:
         raise ValueError(f"is not a server URL such as nats://localhost:4222: {shown!r}") from None
     if parts.scheme not in ("nats", "tls"):
-        raise ValueError(f"has the unsupported scheme {parts.scheme!r}; use nats:// or tls://")
+        hint = ", and the port for clients instead of that for monitoring" if parts.scheme.startswith("http") else ""
+        raise ValueError(f"has the unsupported scheme {parts.scheme!r}; use nats:// or tls://{hint}")
     if not host or parts.path.strip("/") or parts.query or parts.fragment:
         raise ValueError(f"is not a server URL such as nats://localhost:4222: {shown!r}")
     user = unquote(parts.username) if parts.username else None

@@ -112,7 +112,7 @@ def with_tls_first(directory: Path) -> Way:
     ours = Certificates(directory)
     trust = {"tlsCaFile": str(ours.ca)}
     reason = (
-        "sent no INFO in 0.7 s; is it a NATS server, and does it expect TLS first?); check the option "
+        "(4222 unless it is configured; 8222 is for monitoring), and does it expect TLS first?); check the option "
         "'tlsHandshakeFirst'"
     )
     config = ours.config("127.0.0.1", "handshake_first: true")

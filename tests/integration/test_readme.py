@@ -1,0 +1,66 @@
+"""Examples of the README, as they stand there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.integration.support import running, save, wait_for_subscriptions
+from tests.nats_py import NatsPy, send_raw
+from tests.servers import Server
+
+pytestmark = pytest.mark.timeout(150)
+
+README = (Path(__file__).parents[2] / "README.md").read_text()
+
+
+def execute(behind: str, **names: Any) -> dict[str, Any]:
+    """Run the first Python block behind some words, and return its variables."""
+    found = re.search(r"```python\n(.*?)```", README.split(behind, 1)[1], re.DOTALL)
+    assert found, f"no Python stands behind {behind!r}"
+    exec(compile(found[1], "README.md", "exec"), names)
+    return names
+
+
+def test_the_service_that_answers_requests_survives_those_that_are_bad(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_example = f'.format("nats").option("servers", "{nats_server.url}")'
+    monkeypatch.setitem(globals(), "README", README.replace('.format("nats")', in_example))
+    execute("### Answer requests", spark=spark, path=str(tmp_path))
+    (query,) = spark.streams.active
+    hint = b"send whole numbers, as [1, 2]"
+    with running(query):
+        wait_for_subscriptions(nats_server, "sum")
+        replies = ("a.*", "_INBOX.a..b", "_INBOX.>", "$JS.API.STREAM.NAMES")
+        send_raw(nats_server.url, b"".join(b"PUB sum %b 3\r\n[1]\r\n" % reply.encode() for reply in replies))
+
+        def ask(payload: bytes) -> bytes:
+            async def request() -> bytes:
+                message = await nats_py.nats.request("sum", payload, timeout=60)
+                return bytes(message.data)
+
+            return bytes(nats_py.run(request(), 90))
+
+        assert ask(b"[1, 2, 39]") == b"42"
+        for bad in (b"garbage", b"", b"\xff\xfe", b"[1, null]", b'{"a": 1}', b"[9223372036854775807, 1]"):
+            assert ask(bad) == hint
+        assert ask(b"[1, 2, 39]") == b"42"
+
+
+def test_rows_that_can_be_sent_are_told_from_those_that_cannot(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    good = [(f"{unique}.a", b"1"), (unique, b""), (f"{unique}.ä-b.$c", bytes(999_999))]
+    subjects = [None, "", "a b", "a\tb", "a..b", ".a", "a.", "a.*", "a.>", "a\x01b", "a\n"]
+    bad = [(f"{unique}.a", None), (f"{unique}.a", bytes(1_000_000)), *((subject, b"1") for subject in subjects)]
+    df = spark.createDataFrame(good + bad, "subject STRING, payload BINARY")
+    found = execute("**Rows that cannot be sent**", df=df)
+    nats_py.create_stream(unique, [unique, f"{unique}.>"])
+    save(found["good"], nats_server, stream=unique)
+    assert nats_py.stream_info(unique)["state"]["messages"] == len(good)
+    assert found["bad"].count() == len(bad)

@@ -82,7 +82,8 @@ def test_sending_ends_in_time_when_the_server_only_talks(flood: bytes) -> None:
 
     with scripted_server(script) as url, connect(options(url)) as connection:
         connection.subscribe("a")
-        with pytest.raises(NatsTimeoutError, match="took no data"):
+        # A system that is short of memory for both directions may reset the connection before that.
+        with pytest.raises((NatsTimeoutError, NatsConnectionError), match=r"took no data|broke: "):
             connection.send(b"PUB b 1000000\r\n" + b"x" * 1_000_000 + b"\r\n" + b"x" * 30_000_000)
 
 

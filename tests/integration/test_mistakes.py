@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tests.integration.support import error_of, finish, first_lines_of, nats, save
+from tests.certificates import Certificates
+from tests.integration.support import error_of, finish, first_lines_of, nats, read, save, sentence_of
 from tests.nats_py import NatsPy
-from tests.servers import Server
+from tests.servers import Server, ServerFactory
 
 pytestmark = pytest.mark.timeout(150)
 
@@ -61,3 +66,162 @@ def test_a_task_that_reads_says_in_the_first_lines_what_is_gone(
     assert frame.count() == 1  # which fixes its range
     nats_py.delete_stream(unique)
     assert f"stream '{unique}'" in first_lines_of(frame.collect)
+
+
+@pytest.fixture(scope="module")
+def stream(nats_server: Server) -> Iterator[str]:
+    """A stream with one message, whose name is in capitals."""
+    with NatsPy(nats_server.url) as client:
+        client.create_stream("MISTAKES")
+        client.publish_acked([("MISTAKES.x", b"1")])
+        yield "MISTAKES"
+        client.delete_stream("MISTAKES")
+
+
+READS: dict[str, tuple[dict[str, Any], str]] = {
+    "Kafka's subscribe": ({"subscribe": "orders"}, "name a stream in the option 'stream', and subjects in 'subject'"),
+    "Kafka's topic": ({"topic": "orders"}, "name a stream in the option 'stream', and subjects in 'subject'"),
+    "Kafka's pattern": ({"subscribePattern": "ord.*"}, "list the streams in the option 'stream', comma-separated"),
+    "Kafka's assign": ({"assign": '{"a": [0]}'}, "tasks share its sequences by themselves (see 'minPartitions')"),
+    "Kafka's servers": ({"kafka.bootstrap.servers": "h:9092"}, "name the servers in the option 'servers'"),
+    "a url": ({"url": "nats://localhost"}, "name the servers in the option 'servers', such as nats://localhost:4222"),
+    "Kafka's group": ({"kafka.group.id": "g"}, "keeps its position in its checkpoint (checkpointLocation)"),
+    "Kafka's client": ({"kafka.security.protocol": "SSL"}, "options of Kafka's client mean nothing here"),
+    "Kafka's times": ({"startingOffsetsByTimestamp": "{}"}, "use the option 'startingTimestamp'"),
+    "a durable": ({"durable": "spark"}, "needs no durable consumer; for core NATS, the option 'queueGroup' shares"),
+    "a typing error": ({"startingOffset": "earliest"}, "did you mean 'startingOffsets'?"),
+    "a stream in small letters": ({"stream": "mistakes"}, "'mistakes' does not exist, but 'MISTAKES' does; create it"),
+    "a misspelt stream": ({"stream": "MISTAKE"}, "'MISTAKE' does not exist, but 'MISTAKES' does; create it"),
+    "a stream that nobody has made": ({"stream": "ZZZ"}, "'ZZZ' does not exist; create it, or set the option"),
+    "seconds": (
+        {"startingTimestamp": 1793491200},
+        "which is 1970-01-21T18:11:31+00:00; write 1793491200000 if that is in seconds (2026-11-01T00:00:00+00:00), or",
+    ),
+    "a time without its unit": ({"requestTimeout": 5000}, "with its unit, such as 500ms, 5s or 2m"),
+    "an offset of Kafka": ({"startingOffsets": '{"MISTAKES": {"0": 7}}'}, 'of each stream, such as {"ORDERS": 1200}'),
+    "nothing new in a batch": ({"startingOffsets": "latest"}, "a batch read has nothing to read; use earliest"),
+    "subjects that overlap": ({"subject": "MISTAKES.*,MISTAKES.x"}, "which overlap; name each subject once"),
+    "a password in a URL": (
+        {"servers": "nats://ann:pw@localhost"},
+        "use the options 'user' and 'password', or 'token'",
+    ),
+    "the monitoring's URL": (
+        {"servers": "http://localhost:8222"},
+        "use nats:// or tls://, and the port for clients instead of that for monitoring",
+    ),
+    "nobody there": ({"servers": "nats://127.0.0.1:1"}, "check the option 'servers' and that a nats-server listens"),
+    "for streaming only": ({"maxOffsetsPerTrigger": 5}, "is for streaming (spark.readStream), not for batch reads"),
+    "for writing only": ({"deduplicate": "window"}, "option 'deduplicate' is only for writing"),
+}
+WRITES: dict[str, tuple[str, dict[str, Any], str]] = {
+    "Kafka's value": ("'' AS value, 'a' AS subject", {}, "which would lose it; rename it to 'payload'"),
+    "Kafka's key": ("'' AS payload, 'a' AS key", {}, "messages have no key; make it a part of 'subject', or a header"),
+    "Kafka's topic": ("'' AS payload, 'a' AS topic", {}, "rename it to 'subject'"),
+    "Kafka's partition": ("'' AS payload, 1 AS partition", {}, "streams have no partitions; drop it"),
+    "no subject": ("'' AS payload", {}, "add the column 'subject' (STRING) or set the option 'subject'"),
+    "a number": ("id AS payload, 'a' AS subject", {}, "column 'payload' must be BINARY or STRING, not BIGINT"),
+    "no payload": ("CAST(null AS STRING) AS payload, 'a' AS subject", {}, "is null; an empty payload is written as ''"),
+    "a wildcard": ("'' AS payload, 'a.*' AS subject", {}, "column 'subject' contains white space, a control character"),
+    "several streams": ("'' AS payload, 'a' AS subject", {"stream": "A,B"}, "names 2 streams; a query writes to one"),
+    "a subject of no stream": (
+        "'' AS payload, 'nobody.x' AS subject",
+        {"stream": "MISTAKES"},
+        "no stream listens on it",
+    ),
+    "a stream in small letters": (
+        "'' AS payload, 'MISTAKES.x' AS subject",
+        {"stream": "mistakes"},
+        "'mistakes' does not exist, but 'MISTAKES' does; create it",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", READS)
+def test_a_mistake_in_reading_is_said_in_the_first_lines(
+    spark: SparkSession, nats_server: Server, stream: str, mistake: str
+) -> None:
+    options, sentence = READS[mistake]
+    shown = first_lines_of(lambda: nats(spark.read, nats_server, **{"stream": stream, **options}).load().collect())
+    assert sentence in shown
+
+
+@pytest.mark.parametrize("mistake", WRITES)
+def test_a_mistake_in_writing_is_said_in_the_first_lines(
+    spark: SparkSession, nats_server: Server, stream: str, mistake: str
+) -> None:
+    columns, options, sentence = WRITES[mistake]
+    assert sentence in first_lines_of(
+        lambda: save(spark.sql(f"SELECT {columns} FROM range(1)"), nats_server, **options)
+    )
+
+
+@pytest.mark.parametrize("columns", ["", "(subject STRING, payload BINARY)"])
+def test_whoever_makes_a_table_is_told_to_make_a_view(spark: SparkSession, nats_server: Server, columns: str) -> None:
+    options = f"OPTIONS (stream 'MISTAKES', servers '{nats_server.url}')"
+
+    def make_and_read() -> None:
+        spark.sql(f"CREATE TABLE mistake {columns} USING nats {options}")
+        spark.table("mistake").collect()
+
+    try:
+        assert "use CREATE TEMPORARY VIEW ... USING nats OPTIONS (...)" in first_lines_of(make_and_read)
+    finally:
+        spark.sql("DROP TABLE IF EXISTS mistake")
+
+
+def test_the_port_for_monitoring_is_not_taken_for_a_server_that_is_away(
+    spark: SparkSession, nats_server: Server
+) -> None:
+    url = re.sub("^http", "nats", nats_server.monitoring_url)
+    frame = nats(spark.read, nats_server, servers=url, stream="MISTAKES", connectTimeout="300ms").load()
+    shown = first_lines_of(frame.collect)
+    port = url.rpartition(":")[2]
+    assert f"is {port} its port for clients (4222 unless it is configured; 8222 is for monitoring)" in shown
+    assert "check the option 'tlsHandshakeFirst'" in shown
+
+
+def test_a_server_that_does_tls_first_is_told_by_the_name_of_the_option(
+    spark: SparkSession, server_factory: ServerFactory, tmp_path: Path
+) -> None:
+    ours = Certificates(tmp_path)
+    server = server_factory(ours.config("127.0.0.1", "handshake_first: true"))
+    frame = nats(
+        spark.read, server, stream="S", tlsCaFile=str(ours.ca)
+    ).load()  # it closes the connection in two seconds
+    assert "does it expect TLS first?); check the option 'tlsHandshakeFirst'" in first_lines_of(frame.collect)
+
+
+def test_whoever_may_not_list_streams_is_told_that_theirs_does_not_exist(server_factory: ServerFactory) -> None:
+    server = server_factory(
+        'authorization { users: [{user: ann, password: pw, permissions: {publish: "$JS.API.STREAM.INFO.*"}}, '
+        "{user: admin, password: pw}] }"
+    )
+    with NatsPy(server.url, user="admin", password="pw") as client:
+        client.create_stream("ORDERS")
+    login = {"user": "ann", "password": "pw"}
+    error = sentence_of(lambda: read(server, stream="orders", **login))
+    assert error.startswith("StreamNotFoundError: the stream 'orders' does not exist; create it")
+    error = sentence_of(lambda: read(server, stream="orders", user="admin", password="pw"))
+    assert error.startswith("StreamNotFoundError: the stream 'orders' does not exist, but 'ORDERS' does; create it")
+
+
+def test_a_time_without_a_zone_is_utc_whatever_zone_the_session_has(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    nats_py.publish_acked([(f"{unique}.x", b"1")])
+    stored = datetime.now(UTC)
+    counts = {}
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    try:
+        for name in ("Asia/Tokyo", "America/Los_Angeles"):
+            spark.conf.set("spark.sql.session.timeZone", name)
+            counts[name] = [
+                nats(spark.read, nats_server, stream=unique, startingTimestamp=f"{since:%Y-%m-%d %H:%M:%S}")
+                .load()
+                .count()
+                for since in (stored - timedelta(hours=1), stored + timedelta(hours=1))
+            ]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+    assert counts == {"Asia/Tokyo": [1, 0], "America/Los_Angeles": [1, 0]}

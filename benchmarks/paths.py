@@ -20,7 +20,8 @@ from pyspark.sql.types import (
 from benchmarks import data, environment, raw
 from spark_nats.client.publishing import CorePublisher, cut_into_parts
 from spark_nats.jetstream import JetStream
-from spark_nats.jetstream.reading import Delivered, RangeReader
+from spark_nats.jetstream.delivering import Delivered
+from spark_nats.jetstream.reading import RangeReader
 from spark_nats.jetstream.searching import Search
 from spark_nats.options import parse_write
 from spark_nats.protocol.decoder import Decoder

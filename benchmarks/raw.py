@@ -19,7 +19,7 @@ from spark_nats.client.servers import parse_servers
 from spark_nats.client.transport import CHUNK
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.consumers import create_consumer, delete_consumer
-from spark_nats.jetstream.reading import HEADROOM, HEARTBEAT, PULL_BYTES, PULL_EXPIRES, PULL_MESSAGES
+from spark_nats.jetstream.delivering import HEADROOM, HEARTBEAT, PULL_BYTES, PULL_EXPIRES, PULL_MESSAGES
 from spark_nats.protocol.api import API_PREFIX, Api
 
 GO, CREDIT = "bench.go", "bench.credit"

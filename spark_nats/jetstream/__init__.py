@@ -4,6 +4,7 @@
 :mod:`.api`            requests to the JSON API, and its errors
 :mod:`.streams`        streams: their state, creating them, finding sequences
 :mod:`.consumers`      ephemeral consumers within the limits of streams and accounts
+:mod:`.delivering`     what consumers deliver, one consumer after another
 :mod:`.reading`        a range of sequences, as columns
 :mod:`.direct`         the same without a consumer, by direct gets
 :mod:`.holding`        a durable consumer that holds messages until they are processed
@@ -20,8 +21,9 @@ Nothing here knows Spark.
 """
 
 from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.delivering import Delivered
 from spark_nats.jetstream.publishing import Publisher
-from spark_nats.jetstream.reading import Delivered, RangeReader, read_range
+from spark_nats.jetstream.reading import RangeReader, read_range
 from spark_nats.jetstream.streams import StreamInfo
 
 __all__ = ["Delivered", "JetStream", "Publisher", "RangeReader", "StreamInfo", "read_range"]

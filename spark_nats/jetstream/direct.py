@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from spark_nats.client.subscriptions import Subscription
 from spark_nats.errors import JetStreamError, ProtocolError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.reading import PATIENCE, Delivered, Opened, RangeReader, Restart
+from spark_nats.jetstream.delivering import PATIENCE, Delivered, Opened, Restart
+from spark_nats.jetstream.reading import RangeReader
 from spark_nats.protocol.api import Api, encode_direct_get
 from spark_nats.protocol.direct_gets import take_apart
 from spark_nats.protocol.messages import Messages
@@ -73,7 +74,7 @@ class DirectReader(RangeReader):
                 if more and not slowly and not self._leaves(js):
                     gets.ask(self.position, self._end)  # so that the server works while the messages are being used
             except BaseException:
-                self._read_again_from(handed_on)
+                self._go_back(handed_on)
                 raise
             if not (gets.asked and slowly):
                 yield from held

@@ -1,9 +1,4 @@
-"""Reading a range of sequences through ephemeral pull consumers.
-
-The server sends what was asked for and no more: pull requests are bounded in messages and in bytes, and never more is
-in flight than the socket can hold, since the server closes connections that cannot keep up. The consumer counts its
-deliveries, so a missing one is noticed: then, and when it falls silent, a new consumer goes on behind the last message
-that arrived. Nothing is acknowledged and nothing is left behind: a range can be read again any number of times.
+"""Reading a range of sequences through ephemeral pull consumers (:mod:`.delivering`).
 
 What a consumer says of the end is not believed, because its one replica may lag behind: a range ends with its last
 message, or when the stream's leader says that nothing more of it exists; and a leader that knows less than the range
@@ -14,105 +9,30 @@ or a purge, have passed the reader, and that is reported.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
-from spark_nats.client.options import RetryOptions
-from spark_nats.client.retrying import Retries, may_pass
-from spark_nats.client.subscriptions import Subscription
-from spark_nats.errors import (
-    DataLossError,
-    JetStreamError,
-    JetStreamUnavailableError,
-    NatsConnectionError,
-    NatsError,
-    NatsTimeoutError,
-    PermissionsError,
-    ProtocolError,
-    StreamNotFoundError,
-)
+from spark_nats.client.retrying import Retries
+from spark_nats.errors import DataLossError, ProtocolError, StreamNotFoundError
+from spark_nats.jetstream import delivering
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.consumers import create_consumer, delete_consumer
-from spark_nats.jetstream.doubts import Doubts
-from spark_nats.jetstream.pulling import PullRequests, sizes_of
+from spark_nats.jetstream.consumers import create_consumer
+from spark_nats.jetstream.delivering import Delivered, DeliveryReader, Opened, PullConsumer, Restart
 from spark_nats.jetstream.searching import Search
-from spark_nats.jetstream.streams import StreamInfo, next_sequence, stream_info
-from spark_nats.protocol.api import Api, encode_pull
+from spark_nats.jetstream.streams import StreamInfo, stream_info
 from spark_nats.protocol.bytecolumns import Positions
 from spark_nats.protocol.deliveries import Deliveries
 from spark_nats.protocol.direct_gets import Gotten
 from spark_nats.protocol.messages import Messages
-from spark_nats.protocol.statuses import (
-    CONFLICT,
-    NO_RESPONDERS,
-    BatchTooLarge,
-    ConsumerGone,
-    Heartbeat,
-    RequestEnded,
-    RequestRefused,
-    RequestsForgotten,
-    parse_status,
-    pull_event,
-)
 from spark_nats.protocol.subject_columns import SubjectMatcher
 
 logger = logging.getLogger(__name__)
 
-PULL_MESSAGES = 16384
-"""Messages asked for by one pull request."""
-PULL_BYTES = 2 << 20
-"""Bytes allowed to one pull request; raised for a stream with larger messages. Two requests are in flight, which is
-what the two socket buffers of a connection hold by Linux's defaults."""
-HEADROOM = 64 << 10
-"""Bytes of a pull request for what a message takes beside payload and headers, which are ``max_payload`` at most."""
-HEARTBEAT = 5.0
-"""Seconds after which the server sends a sign of life when it has nothing to send."""
-PULL_EXPIRES = 30.0
-"""Seconds that a pull request lives."""
-PATIENCE = 0.5
-"""Seconds without a message after which the stream is looked at, and the server is asked again, in case it takes a
-request for fulfilled."""
-SLOW = 2.0
-"""Seconds for which a batch of rows may be taken before nothing more is left in flight meanwhile: a server closes a
-connection that does not take its bytes for ten."""
-CALM = 30.0
-"""Seconds without such a slow batch after which the server works ahead again."""
-_CALM_EXPIRES = 1.0  # seconds that a pull request lives while rows are taken slowly
 _JUDGE_INTERVAL = 0.1  # seconds between two looks at the stream where skipped sequences are normal
-_REFUSALS = 2  # errors of the API in a row after which another server is to be asked: this one may be cut off
-_LAST_WORD = 1.0  # seconds for a server to say that a consumer may not be deleted
-_ONCE = RetryOptions(timeout=0.0, wait=0.0, jitter=0.0, attempts=None)
-_LARGEST_PULL_BYTES = 128 << 20
 _MOST_GAPS_SHOWN = 5
-
-
-class Delivered(NamedTuple):
-    """A batch of messages of a stream, in sequence order, and their metadata row by row."""
-
-    messages: Messages
-    deliveries: Deliveries | Gotten
-
-
-class Restart(Exception):  # noqa: N818 - it never leaves a reader
-    """What a range is read through is of no more use; another one has to go on."""
-
-
-class Opened(NamedTuple):
-    """What a range is read through over one connection.
-
-    Attributes:
-        deliveries: what it brings, until the range ends or its replica has no more.
-        close: gives it up.
-    """
-
-    deliveries: Iterator[Delivered]
-    close: Callable[[], None]
 
 
 def fail_on_loss(what: str) -> None:
@@ -146,12 +66,8 @@ def read_range(
     return RangeReader(stream, start, end, filters, head_may_go=True, retries=retries).read(js)
 
 
-class RangeReader:
+class RangeReader(DeliveryReader):
     """Reads the messages with ``start <= sequence < end``, each exactly once and in order.
-
-    A consumer that leaves something out, falls silent or is gone is followed by another one behind the last message
-    that was handed on (ADR-17): at once where there was progress, or the first time that there was none, else in the
-    rhythm of ``retries``, as one that cannot be made. When a connection is lost, :meth:`read` goes on over another one.
 
     Args:
         stream: which stream.
@@ -185,111 +101,24 @@ class RangeReader:
         lost: Callable[[str], None] = fail_on_loss,
         retries: Retries | None = None,
     ) -> None:
-        self.position = start
-        self._stream = stream
+        super().__init__(stream, start, filters, created, retries)
         self._end = end
-        self._filters = tuple(filters)
         self._matcher = SubjectMatcher(self._filters) if filters else None
         self._search = Search(bool(filters))
         self._headers_only = headers_only
-        self._created = created
         self._head_may_go = head_may_go
         self._shared = shared
         self._lost = lost
-        self._retries = retries or Retries(_ONCE, f"reading {stream}", known=False)
-        self._doubts = Doubts(self._retries.timeout)
-        self._fruitless = 0  # consumers in a row that have brought nothing
-        self._refusals = 0  # errors of the API in a row
         self._gaps: list[tuple[Positions, Positions]] = []  # skipped sequences that were not judged yet
         self._judged = 0.0
-        self._calm_until = 0.0
-        self._max_bytes = 0
 
-    def read(self, js: JetStream) -> Iterator[Delivered]:
-        """Read on over a connection.
+    def _at_end(self) -> bool:
+        return self.position >= self._end
 
-        Raises:
-            StreamNotFoundError: there is no such stream, and it is not known that there was.
-            JetStreamUnavailableError: JetStream does not answer there, or was not ready several times; it may be at
-                another server.
-            JetStreamError: the server refuses the consumer, or has stopped delivering, and that does not pass or has
-                not passed in time.
-            NatsTimeoutError: the server does not answer at all.
-            NatsConnectionError: the connection was lost, or its server is shutting down.
-            NatsError: the server has reported an error.
-        """
-        while self.position < self._end:
-            if self._leaves(js):
-                raise NatsConnectionError(f"{js.connection.server} is shutting down (lame duck mode)")
-            opened: Opened | None = None
-            before = self.position
-            trouble: Restart | NatsTimeoutError | JetStreamError | None = None
-            try:
-                opened = self._open(js)
-                if opened is not None:
-                    for delivered in opened.deliveries:
-                        self._retries.succeeded()
-                        handed = time.monotonic()
-                        yield delivered
-                        now = time.monotonic()
-                        if now - handed > SLOW:
-                            self._calm_until = now + CALM
-                    if not (self._leaves(js) or self._ended(js)):
-                        raise Restart("its replica has no more messages, but the stream's leader has")
-            except (Restart, NatsTimeoutError, JetStreamError) as error:
-                trouble = error
-            finally:
-                if opened is not None:
-                    opened.close()
-            if trouble is not None:
-                self._recover(js, trouble, self.position > before)
-        self._retries.succeeded()
-        with contextlib.suppress(NatsConnectionError, NatsTimeoutError):  # of no more concern
-            js.connection.flush(_LAST_WORD)
-
-    def _leaves(self, js: JetStream) -> bool:
-        """Tell whether the rest has to be read elsewhere, because the server is shutting down (lame duck mode)."""
-        return js.connection.retiring and self.position < self._end
-
-    def _recover(self, js: JetStream, trouble: Restart | NatsTimeoutError | JetStreamError, progress: bool) -> None:
-        """Get ready for another consumer: wait, where the last ones have brought nothing.
-
-        Raises:
-            NatsError: it does not pass, or has not passed in time.
-        """
-        if isinstance(trouble, NatsTimeoutError):
-            if js.connection.closed:
-                raise trouble
-            js.connection.flush()  # a server that does not answer this either is left
-        # Whoever takes rows slowly finds its consumer deleted, which is normal.
-        logger.info(
-            "stream %s: what reads it is given up (%s); another one goes on at sequence %d",
-            self._stream,
-            trouble,
-            self.position,
-        )
-        if progress:
-            self._retries.succeeded()
-        self._fruitless = 0 if progress else self._fruitless + 1
-        self._refusals = 0 if progress or not isinstance(trouble, JetStreamError) else self._refusals + 1
-        if isinstance(trouble, JetStreamError) and not (isinstance(trouble, StreamNotFoundError) and self._created):
-            if isinstance(trouble, JetStreamUnavailableError):
-                raise trouble
-            if self._refusals > _REFUSALS and may_pass(trouble, known=True):
-                self._refusals = 0
-                raise JetStreamUnavailableError(str(trouble), trouble.code, trouble.err_code, trouble.description)
-            self._retries.failed(trouble)
-        elif self._fruitless > 1:
-            self._retries.failed(
-                JetStreamError(
-                    f"stream {self._stream!r} stopped delivering at sequence {self.position}, before {self._end}: "
-                    f"{trouble}",
-                    NO_RESPONDERS,
-                )
-            )
+    def _before_what(self) -> str:
+        return f", before {self._end}"
 
     def _open(self, js: JetStream) -> Opened | None:
-        """Begin to read the stream that was planned; None when there is nothing left to read."""
         try:
             return self._begin(js)
         except StreamNotFoundError:
@@ -303,7 +132,7 @@ class RangeReader:
         """Make a consumer that belongs to the stream."""
         filters = self._filters if self._search.by_server else ()
         made = create_consumer(js, self._stream, self.position, filters, headers_only=self._headers_only)
-        consumer = _Consumer(js, self._stream, made.name, made.max_batch)
+        consumer = self._use(js, made)
         try:
             info = self._planned_state(js)  # after it: so the consumer is known to be this stream's
             if info is None:
@@ -324,11 +153,10 @@ class RangeReader:
                 side = "the server searches" if self._search.by_server else "all is sent and searched here"
                 logger.debug("stream %s, sequences %d to %d: %s", self._stream, self.position, self._end - 1, side)
             consumer.exhausted = made.pending == 0
-            self._max_bytes = max(self._max_bytes, PULL_BYTES, js.connection.info.max_payload + HEADROOM)
         except BaseException:
             consumer.close()
             raise
-        return Opened(self._deliveries(consumer), consumer.close)
+        return self._opened(consumer)
 
     def _planned_state(self, js: JetStream) -> StreamInfo | None:
         """Return the state of the stream that was planned; None when nothing of the range is left in it."""
@@ -337,101 +165,28 @@ class RangeReader:
             self._lose_the_rest(f"was deleted and made again at {info.created}")
         return info if self.position < self._end else None
 
-    def _deliveries(self, consumer: _Consumer) -> Iterator[Delivered]:
-        """Yield what matches until the range ends or the consumer's replica has no more."""
-        held: deque[tuple[int, Delivered]] = deque()  # with the position before; may be several while rows go slowly
-        try:
-            yield from self._receive(consumer, held)
-        finally:
-            if held:
-                self._read_again_from(held[0][0])
-
-    def _read_again_from(self, position: int) -> None:
-        """Take back what was not handed on."""
-        self.position = position
+    def _go_back(self, position: int) -> None:
+        super()._go_back(position)
         self._gaps = [(a[a < position], b[a < position]) for a, b in self._gaps]
 
-    def _receive(self, consumer: _Consumer, held: deque[tuple[int, Delivered]]) -> Iterator[Delivered]:
-        connection = consumer.js.connection
-        began = last_arrival = last_look = time.monotonic()
-        first = self.position
-        while self.position < self._end and not consumer.exhausted:
-            self._ask(consumer)
-            if self._leaves(consumer.js) and not len(consumer.requests):
-                break
-            arrived = connection.next(consumer.inbox, PATIENCE)
-            now = time.monotonic()
-            if arrived is None:
-                if now - max(last_arrival, consumer.last_heartbeat) > 2 * HEARTBEAT:
-                    raise Restart(f"no message and no heartbeat for {now - last_arrival:.0f} s")
-                consumer.requests.forget()
-            else:
-                from_server = arrived.reply.start == arrived.reply.end  # a delivery always has a reply
-                statuses = [arrived.header_at(int(i)) for i in np.flatnonzero(from_server)]
-                messages = arrived.take(~from_server) if statuses else arrived
-                if len(messages):
-                    last_arrival = last_look = now
-                    before = self.position
-                    delivered = self._accept(consumer, messages)
-                    if delivered is not None:
-                        held.append((before, delivered))
-                for header in statuses:
-                    self._heed(consumer, header)
-            if now - last_look > PATIENCE:
-                last_look = now
-                if self._nothing_left(consumer.js, now - last_arrival):
-                    break
-            change = self._search.change(time.monotonic() - began, self.position - first, self._end - self.position)
-            calm = now < self._calm_until
-            if held and not (calm and len(consumer.requests)):
-                if not calm and not change:
-                    self._ask(consumer)  # so that the server works while the messages are being used
-                handed = time.monotonic()
-                while held:
-                    yield held.popleft()[1]
-                last_arrival = last_look = time.monotonic()
-                began += last_arrival - handed
-            if change:
-                raise Restart("the other side searches faster")
-        while held:
-            yield held.popleft()[1]
+    def _change(self, seconds: float, passed: int) -> bool:
+        return self._search.change(seconds, passed, self._end - self.position)
 
-    def _ask(self, consumer: _Consumer) -> None:
-        """Keep one pull request working while another one waits behind it; while rows are taken slowly, just one.
+    def _wanted(self, requested: int) -> int:
+        if self._filters and self._search.by_server:
+            return delivering.PULL_MESSAGES
+        return self._end - self.position - requested
 
-        Of a server that is shutting down nothing more is asked for.
-        """
-        if self._leaves(consumer.js):
-            return
-        calm = time.monotonic() < self._calm_until
-        while len(consumer.requests) < (1 if calm else 2):
-            wanted = min(PULL_MESSAGES, consumer.max_batch)
-            if not (self._filters and self._search.by_server):
-                wanted = min(wanted, self._end - self.position - consumer.requests.messages)
-            if wanted <= 0:
-                return
-            consumer.ask(wanted, self._max_bytes, _CALM_EXPIRES if calm else PULL_EXPIRES)
-            if calm:
-                return
-
-    def _accept(self, consumer: _Consumer, messages: Messages) -> Delivered | None:
-        """Check that no delivery is missing, cut off what lies behind the range, and leave out what does not match."""
-        deliveries = Deliveries(messages.gather(messages.reply))
+    def _accept(self, consumer: PullConsumer, messages: Messages) -> Delivered | None:
+        """Cut off what lies behind the range, and leave out what does not match."""
+        deliveries = self._count(consumer, messages)
         count = len(messages)
         first, last = deliveries.at(0), deliveries.at(count - 1)
-        expected = consumer.sequence
-        if first.consumer_sequence != expected or last.consumer_sequence != expected + count - 1:
-            raise Restart(
-                f"delivery {expected} is missing (got {first.consumer_sequence} to {last.consumer_sequence} in {count} "
-                "messages)"
-            )
         if first.stream_sequence < self.position or last.stream_sequence < first.stream_sequence + count - 1:
             raise ProtocolError(
                 f"stream {self._stream!r} was asked for what begins at sequence {self.position}, and sent {count} "
                 f"messages from {first.stream_sequence} to {last.stream_sequence}"
             )
-        consumer.sequence += count
-        consumer.requests.count(sizes_of(messages))
         consumer.exhausted = last.pending == 0
         inside = self._pass(consumer.js, deliveries, last.stream_sequence)
         if inside < count:
@@ -460,42 +215,6 @@ class RangeReader:
             self._head_may_go = False
         return inside
 
-    def _heed(self, consumer: _Consumer, header: bytes) -> None:
-        """Act on a status: the server's own words about a pull request (ADR-13, ADR-37)."""
-        status = parse_status(header)
-        if status is None:
-            raise ProtocolError(f"a message without reply came from consumer {consumer.name!r}: {header[:80]!r}")
-        match pull_event(status):
-            case Heartbeat(delivered):
-                consumer.last_heartbeat = time.monotonic()
-                if delivered is not None and delivered >= consumer.sequence:
-                    raise Restart(f"deliveries {consumer.sequence} to {delivered} are missing")
-            case RequestEnded(bytes_left, too_large):
-                consumer.requests.end()
-                if too_large and bytes_left == self._max_bytes:
-                    self._allow_larger_message()
-            case RequestsForgotten():
-                consumer.requests.forget()
-            case BatchTooLarge(most):
-                consumer.max_batch = most
-                consumer.requests.forget()
-            case ConsumerGone(reason):
-                raise Restart(reason)
-            case RequestRefused(refused):
-                raise JetStreamError(
-                    f"reading stream {self._stream!r} failed: {refused.description} ({refused.code})", refused.code
-                )
-
-    def _allow_larger_message(self) -> None:
-        """Double the bytes of a pull request of which none were used: the next message is larger than all of them."""
-        if self._max_bytes >= _LARGEST_PULL_BYTES:
-            raise JetStreamError(
-                f"a message of stream {self._stream!r} behind sequence {self.position - 1} is larger than "
-                f"{self._max_bytes} bytes",
-                CONFLICT,
-            )
-        self._max_bytes *= 2
-
     # What is not there
 
     def _look_at_gaps(self, js: JetStream) -> None:
@@ -512,14 +231,14 @@ class RangeReader:
             raise Restart("its replica lacks what the stream's leader has")
         self._judge(info)
 
-    def _nothing_left(self, js: JetStream, silence: float) -> bool:
-        """Look at the stream when nothing arrives: what was to come may have been removed."""
+    def _nothing_left(self, consumer: PullConsumer, silence: float) -> bool:
+        js = consumer.js
         if self._state(js).first_sequence > self.position:
             raise Restart("the stream's limits, or a purge, have removed what it was to deliver")
-        if silence < HEARTBEAT:
+        if silence < delivering.HEARTBEAT:
             return False
-        left = self._next(js, self._end, self._filters) is not None
-        if left and silence > 2 * HEARTBEAT:
+        left = self._next(js, self._end) is not None
+        if left and silence > 2 * delivering.HEARTBEAT:
             raise Restart(f"nothing but heartbeats for {silence:.0f} s, but the stream's leader has messages")
         return not left
 
@@ -539,15 +258,10 @@ class RangeReader:
         self._doubts.settle(self._stream)
         return info
 
-    def _next(self, js: JetStream, end: int, filters: Sequence[str]) -> int | None:
-        """Ask the stream's leader for the next message before ``end``; None when there is none."""
-        found = next_sequence(js, self._stream, self.position, filters or (">",))
-        return found if found is not None and found < end else None
-
     def _ended(self, js: JetStream) -> bool:
-        """Tell whether the range is read; if not, move to the next message that exists."""
+        """Tell whether the range is read, when a consumer has no more; if not, move to the next message that exists."""
         if self.position < self._end:
-            following = self._next(js, self._end, self._filters)
+            following = self._next(js, self._end)
             info = self._state(js)
             exists = self._end > max(self.position, info.first_sequence) and not info.deleted and not self._filters
             if following is None and exists:  # a leader that was stopped for a while does not know it yet
@@ -591,44 +305,6 @@ class RangeReader:
             f"the stream {self._stream!r} {how}; {_listed(np.array([start]), np.array([self._end]))}, which were about "
             "to be read, are gone"
         )
-
-
-class _Consumer:
-    """A consumer in use: its inbox, its open pull requests and what is known of its deliveries."""
-
-    def __init__(self, js: JetStream, stream: str, name: str, max_batch: int | None) -> None:
-        self.js = js
-        self.name = name
-        self.max_batch = max_batch or PULL_MESSAGES
-        self.requests = PullRequests()
-        self.sequence = 1  # of the next delivery
-        self.exhausted = False  # its replica has no more messages for it
-        self.last_heartbeat = 0.0
-        self._stream = stream
-        self.inbox: Subscription = js.connection.subscribe(js.connection.new_inbox())
-
-    def ask(self, messages: int, max_bytes: int, expires: float) -> None:
-        """Send a pull request (ADR-13)."""
-        body = encode_pull(messages, max_bytes, expires, min(HEARTBEAT, expires / 2))
-        subject = f"{self.js.prefix}.{Api.CONSUMER_NEXT.about(self._stream, self.name)}"
-        self.js.connection.publish(subject, body, self.inbox.subject)
-        self.requests.add(messages, max_bytes)
-
-    def close(self) -> None:
-        """Have the consumer deleted, without waiting for it.
-
-        Raises:
-            PermissionsError: the server has refused something.
-        """
-        if self.js.connection.closed:
-            return
-        try:
-            self.js.connection.unsubscribe(self.inbox)
-            delete_consumer(self.js, self._stream, self.name)
-        except PermissionsError:
-            raise
-        except NatsError as error:
-            logger.debug("stream %s: consumer %s is left to the server: %s", self._stream, self.name, error)
 
 
 def _listed(starts: Positions, ends: Positions) -> str:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from spark_nats.jetstream.reading import Delivered
+from spark_nats.jetstream.delivering import Delivered
 from spark_nats.protocol.bytecolumns import Positions, integers, repeated
 from spark_nats.protocol.messages import Messages
 

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSourceReader
 from spark_nats.client import connect
 from spark_nats.client.pool import lend
 from spark_nats.errors import DataLossError, JetStreamError, NatsError, OptionError
-from spark_nats.jetstream import JetStream, consumers, direct, read_range, reading, searching
+from spark_nats.jetstream import JetStream, consumers, delivering, direct, read_range, searching
 from spark_nats.jetstream.reading import RangeReader
 from spark_nats.jetstream.streams import stream_info
 from tests.connections import options_for, patience, publisher_for, retries_for
@@ -199,7 +199,7 @@ def paused_after_first(reader: DataSourceReader, act: Callable[[], None]) -> lis
 @pytest.fixture
 def small_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nothing be under way when the first rows are handed on that a later removal could not reach."""
-    monkeypatch.setattr(reading, "PULL_MESSAGES", 100)
+    monkeypatch.setattr(delivering, "PULL_MESSAGES", 100)
 
 
 @pytest.mark.usefixtures("small_requests")
@@ -421,8 +421,8 @@ def test_a_task_whose_rows_are_taken_slowly_comes_to_its_end(
     impatient: tuple[Server, NatsPy], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, retention: str
 ) -> None:
     server, client = impatient
-    monkeypatch.setattr(reading, "SLOW", 0.1)
-    monkeypatch.setattr(reading, "PULL_BYTES", 16 << 20)  # more than the sockets hold
+    monkeypatch.setattr(delivering, "SLOW", 0.1)
+    monkeypatch.setattr(delivering, "PULL_BYTES", 16 << 20)  # more than the sockets hold
     monkeypatch.setattr(direct, "BATCH_BYTES", 16 << 20)
     client.create_stream("S", retention=retention, allow_direct=True)
     publish(client, "S", 2000, b"x" * 10_000)

@@ -17,7 +17,7 @@ from spark_nats.errors import (
     PublishError,
     StreamNotFoundError,
 )
-from spark_nats.jetstream import JetStream, reading
+from spark_nats.jetstream import JetStream, delivering, reading
 from spark_nats.jetstream.pulling import sizes_of
 from spark_nats.jetstream.streams import (
     create_stream,
@@ -246,7 +246,7 @@ def test_a_range_with_filters_is_read_exactly(js, nats_py, unique):
 
 
 def test_a_range_is_read_without_its_payloads(js, nats_py, unique, monkeypatch):
-    monkeypatch.setattr(reading, "PULL_MESSAGES", 10)
+    monkeypatch.setattr(delivering, "PULL_MESSAGES", 10)
     nats_py.create_stream(unique)
     nats_py.publish_acked((f"{unique}.x", b"p" * i, {"Nats-Msg-Id": f"id{i}"} if i % 2 else None) for i in range(100))
     found = []
@@ -279,8 +279,8 @@ def test_messages_larger_than_a_pull_request_are_read(js, nats_py, unique, monke
     nats_py.create_stream(unique)
     payloads = [b"a" * 700_000, b"b", b"c" * 500_000, b"", b"d" * 900_000]
     nats_py.publish_acked((unique + ".x", payload) for payload in payloads)
-    monkeypatch.setattr(reading, "PULL_BYTES", 1000)
-    monkeypatch.setattr(reading, "HEADROOM", -js.connection.info.max_payload)
+    monkeypatch.setattr(delivering, "PULL_BYTES", 1000)
+    monkeypatch.setattr(delivering, "HEADROOM", -js.connection.info.max_payload)
     assert [row[2] for row in read(js, unique, 1, 6)] == payloads
 
 
@@ -288,21 +288,21 @@ def test_a_request_whose_bytes_are_used_up_to_the_last_is_followed_by_another(js
     """The server does not announce the end of such a request."""
     stored = fill(nats_py, unique, 600)
     messages = next(reading.read_range(js, unique, 101, 200)).messages
-    monkeypatch.setattr(reading, "PULL_BYTES", int(sizes_of(messages)[:3].sum()))
-    monkeypatch.setattr(reading, "HEADROOM", -js.connection.info.max_payload)
-    monkeypatch.setattr(reading, "PATIENCE", 60.0)  # nothing may depend on it
+    monkeypatch.setattr(delivering, "PULL_BYTES", int(sizes_of(messages)[:3].sum()))
+    monkeypatch.setattr(delivering, "HEADROOM", -js.connection.info.max_payload)
+    monkeypatch.setattr(delivering, "PATIENCE", 60.0)  # nothing may depend on it
     assert read(js, unique, 101, 200) == stored[100:199]
 
 
 def test_many_more_messages_than_one_request_asks_for_are_read(js, nats_py, unique, monkeypatch):
-    monkeypatch.setattr(reading, "PULL_MESSAGES", 10)
+    monkeypatch.setattr(delivering, "PULL_MESSAGES", 10)
     stored = fill(nats_py, unique, 1000)
     assert read(js, unique, 1, 1001) == stored
     assert read(js, unique, 1, 1001, [f"{unique}.1"]) == [row for row in stored if row[1].endswith(".1")]
 
 
 def test_reading_goes_on_when_its_consumer_is_deleted(js, nats_py, unique, monkeypatch):
-    monkeypatch.setattr(reading, "PULL_MESSAGES", 10)
+    monkeypatch.setattr(delivering, "PULL_MESSAGES", 10)
     stored = fill(nats_py, unique, 1000)
     rows = []
     for messages, deliveries in reading.read_range(js, unique, 1, 1001):
@@ -316,7 +316,7 @@ def test_reading_goes_on_when_its_consumer_is_deleted(js, nats_py, unique, monke
 
 def test_a_slow_reader_is_not_taken_for_trouble(js, nats_py, unique, monkeypatch, caplog):
     """The server deletes the consumer of a reader that does not ask for long, and reading goes on with another."""
-    monkeypatch.setattr(reading, "PULL_MESSAGES", 10)
+    monkeypatch.setattr(delivering, "PULL_MESSAGES", 10)
     fill(nats_py, unique, 100)
     sequences = []
     with caplog.at_level("WARNING"):

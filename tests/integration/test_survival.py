@@ -20,7 +20,7 @@ import pytest
 
 from spark_nats.client import memory, retrying
 from spark_nats.errors import DataLossError, JetStreamUnavailableError, NatsConnectionError
-from spark_nats.jetstream import direct, reading
+from spark_nats.jetstream import delivering, direct
 from tests.integration.support import batch_reader
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Cluster, Server, ServerFactory
@@ -37,8 +37,8 @@ def publish(client: NatsPy, stream: str, count: int, payload: bytes = b"") -> No
 @pytest.fixture(autouse=True)
 def in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read little at a time, so that faults come between, and learn of silence soon."""
-    monkeypatch.setattr(reading, "PULL_MESSAGES", 100)
-    monkeypatch.setattr(reading, "HEARTBEAT", 0.5)
+    monkeypatch.setattr(delivering, "PULL_MESSAGES", 100)
+    monkeypatch.setattr(delivering, "HEARTBEAT", 0.5)
     monkeypatch.setattr(retrying, "_LEADERLESS_WAIT", 0.1)
 
 
@@ -115,7 +115,7 @@ def test_connections_that_are_cut_anywhere_cost_no_row(
     subject: str | None,
     retention: str,
 ) -> None:
-    monkeypatch.setattr(reading, "PULL_MESSAGES", 20)
+    monkeypatch.setattr(delivering, "PULL_MESSAGES", 20)
     monkeypatch.setattr(direct, "BATCH_MESSAGES", 20)
     nats_py.create_stream(unique, retention=retention, allow_direct=True)
     nats_py.publish_acked((f"{unique}.{i % 2}", b"x" * (i % 50)) for i in range(1, 201))

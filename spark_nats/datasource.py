@@ -16,11 +16,11 @@ from pyspark.sql.types import StructType
 
 from spark_nats.client.memory import once_a_while, parent_process
 from spark_nats.errors import OptionError
-from spark_nats.options import CoreReadOptions, WriteOptions, parse, parse_read, parse_write
+from spark_nats.options import BucketReadOptions, CoreReadOptions, WriteOptions, parse, parse_read, parse_write
 from spark_nats.options.remedies import naming_options
 from spark_nats.sink.schema import check_schema as check_sink_schema
 from spark_nats.sink.schema import may_have_ids
-from spark_nats.source.schema import SCHEMA
+from spark_nats.source.schema import BUCKET_SCHEMA, SCHEMA
 from spark_nats.source.schema import check_schema as check_source_schema
 
 if TYPE_CHECKING:
@@ -50,18 +50,22 @@ class NatsDataSource(DataSource):
         return "nats"
 
     def schema(self) -> str:
-        """Return all columns of a message."""
-        return SCHEMA
+        """Return all columns of a message, or of an entry of a KV bucket."""
+        return BUCKET_SCHEMA if "bucket" in self._settings.given else SCHEMA
 
     @naming_options()
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query."""
-        check_source_schema(schema)
+        check_source_schema(schema, self.schema())
         parsed = parse_read(self._settings, streaming=False)
         if isinstance(parsed, CoreReadOptions):
             from spark_nats.source.core.readers import NatsCoreReader
 
             return NatsCoreReader(parsed, schema)
+        if isinstance(parsed, BucketReadOptions):
+            from spark_nats.source.bucket.readers import NatsBucketReader
+
+            return NatsBucketReader(parsed, schema)
         if parsed.filter_pushdown:
             from spark_nats.source.stream.pushdown import NatsPushdownReader
 
@@ -73,7 +77,7 @@ class NatsDataSource(DataSource):
     @naming_options()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a streaming query."""
-        check_source_schema(schema)
+        check_source_schema(schema, self.schema())
         parsed = parse_read(self._settings, streaming=True)
         if isinstance(parsed, CoreReadOptions):
             from spark_nats.source.core.readers import NatsCoreStreamReader

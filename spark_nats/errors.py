@@ -28,6 +28,7 @@ class Remedy(Enum):
     CREDENTIALS = auto()
     API_PREFIX = auto()
     CREATE_STREAM = auto()
+    CREATE_BUCKET = auto()
     MESSAGE_IDS = auto()
     STATE_BUCKET = auto()
     READ_BACK = auto()

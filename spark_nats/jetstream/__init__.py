@@ -14,6 +14,7 @@
 :mod:`.publishing`     columns published with acknowledgements
 :mod:`.stored`         which message ids a stream holds
 :mod:`.keyvalue`       KV buckets, as far as a small state needs them
+:mod:`.entries`        what a KV bucket holds, as columns
 :mod:`.refusals`       telling refused rows from stored ones: arithmetic only
 =====================  ======================================================================
 

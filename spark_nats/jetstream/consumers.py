@@ -12,7 +12,7 @@ from typing import Any
 
 from spark_nats.errors import JetStreamError
 from spark_nats.jetstream.api import JetStream, interpreting
-from spark_nats.jetstream.streams import stream_info
+from spark_nats.jetstream.streams import leader_in, stream_info
 from spark_nats.protocol.api import Api, ErrCode
 from spark_nats.protocol.documents import integer_at
 
@@ -39,31 +39,33 @@ class Consumer:
         begins: sequence at which it begins to look for messages.
         pending: how many messages its replica has for it.
         max_batch: most messages that the server lets one pull request ask for; None for no limit.
+        leader: name of the server that it lives on; empty where there is no cluster.
     """
 
     name: str
     begins: int
     pending: int
     max_batch: int | None
+    leader: str
 
 
 def create_consumer(
     js: JetStream,
     stream: str,
-    start: int,
+    start: int | None,
     filters: Sequence[str] = (),
     *,
     headers_only: bool = False,
     patience: float | None = None,
 ) -> Consumer:
-    """Make a consumer that delivers what a stream has from a sequence on.
+    """Make a consumer that delivers what a stream has from a sequence on, or the last message of each subject.
 
     Where the stream has as many consumers as it may (``max_consumers``), it waits for one of them to end.
 
     Args:
         js: where.
         stream: which stream.
-        start: first sequence.
+        start: first sequence; None for the last message of each subject, and then whatever is stored.
         filters: only subjects that match one of these; all when empty.
         headers_only: whether to leave the payloads out; each message then has its payload's size in bytes in the
             header ``Nats-Msg-Size``.
@@ -77,12 +79,15 @@ def create_consumer(
     """
     config: dict[str, Any] = {
         "ack_policy": "none",
-        "deliver_policy": "by_start_sequence",
-        "opt_start_seq": start,
         "mem_storage": True,
         "num_replicas": 1,
         "inactive_threshold": INACTIVE_THRESHOLD,
     }
+    if start is None:
+        config["deliver_policy"] = "last_per_subject"
+        filters = filters or (">",)  # the server demands one
+    else:
+        config |= {"deliver_policy": "by_start_sequence", "opt_start_seq": start}
     if filters:
         config["filter_subjects"] = list(filters)
     if headers_only:
@@ -129,6 +134,7 @@ def _create(js: JetStream, stream: str, config: dict[str, Any]) -> Consumer:
             begins=integer_at(answer, "delivered", "stream_seq") + 1,
             pending=integer_at(answer, "num_pending"),
             max_batch=integer_at(described, "max_batch") if limited else None,
+            leader=leader_in(answer),
         )
 
 

@@ -134,7 +134,7 @@ class DeliveryReader(ABC):
         self._fruitless = 0  # consumers in a row that have brought nothing
         self._refusals = 0  # errors of the API in a row
         self._calm_until = 0.0
-        self._max_bytes = 0
+        self._max_bytes: int | None = 0  # of a pull request; None where it is bounded in messages only
 
     # What is read
 
@@ -261,7 +261,7 @@ class DeliveryReader(ABC):
 
     def _use(self, js: JetStream, made: Consumer) -> PullConsumer:
         """Begin to use a consumer that was made."""
-        self._max_bytes = max(self._max_bytes, PULL_BYTES, js.connection.info.max_payload + HEADROOM)
+        self._max_bytes = max(self._max_bytes or 0, PULL_BYTES, js.connection.info.max_payload + HEADROOM)
         return PullConsumer(js, self._stream, made.name, made.max_batch)
 
     def _opened(self, consumer: PullConsumer) -> Opened:
@@ -381,7 +381,7 @@ class DeliveryReader(ABC):
 
     def _allow_larger_message(self) -> None:
         """Double the bytes of a pull request of which none were used: the next message is larger than all of them."""
-        if self._max_bytes >= _LARGEST_PULL_BYTES:
+        if self._max_bytes is None or self._max_bytes >= _LARGEST_PULL_BYTES:
             raise JetStreamError(
                 f"a message of stream {self._stream!r} behind sequence {self.position - 1} is larger than "
                 f"{self._max_bytes} bytes",
@@ -406,13 +406,14 @@ class PullConsumer:
         self.requests = PullRequests()
         self.sequence = 1  # of the next delivery
         self.exhausted = False  # its replica has no more messages for it
+        self.heartbeat = HEARTBEAT
         self.last_heartbeat = 0.0
         self._stream = stream
         self.inbox: Subscription = js.connection.subscribe(js.connection.new_inbox())
 
-    def ask(self, messages: int, max_bytes: int, expires: float) -> None:
+    def ask(self, messages: int, max_bytes: int | None, expires: float) -> None:
         """Send a pull request (ADR-13)."""
-        body = encode_pull(messages, max_bytes, expires, min(HEARTBEAT, expires / 2))
+        body = encode_pull(messages, max_bytes, expires, min(self.heartbeat, expires / 2))
         subject = f"{self.js.prefix}.{Api.CONSUMER_NEXT.about(self._stream, self.name)}"
         self.js.connection.publish(subject, body, self.inbox.subject)
         self.requests.add(messages, max_bytes)

@@ -5,16 +5,25 @@ A value is asked of the stream's leader, and not by direct get: a replica that l
 
 from __future__ import annotations
 
+import contextlib
+import difflib
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from spark_nats.errors import JetStreamError, JetStreamUnavailableError, NoRespondersError
+from spark_nats.errors import (
+    JetStreamError,
+    JetStreamUnavailableError,
+    NatsError,
+    NoRespondersError,
+    Remedy,
+    StreamNotFoundError,
+)
 from spark_nats.jetstream.api import JetStream, interpreting
-from spark_nats.jetstream.streams import create_stream
-from spark_nats.protocol.api import Api, ApiError, ErrCode, key_subject, parse_answer
+from spark_nats.jetstream.streams import create_stream, streams_of_subject
+from spark_nats.protocol.api import Api, ApiError, ErrCode, parse_answer
 from spark_nats.protocol.documents import bytes_at, integer_at, time_at
 from spark_nats.protocol.headers import EXPECTED_REVISION, encode_block
-
-_STREAM = "KV_"  # what the name of a bucket's stream begins with
+from spark_nats.protocol.keyvalue import bucket_config, bucket_of, key_subject, stream_of
 
 
 class Entry(NamedTuple):
@@ -42,7 +51,7 @@ class Bucket:
     def __init__(self, js: JetStream, name: str) -> None:
         self._js = js
         self._name = name
-        self._stream = f"{_STREAM}{name}"
+        self._stream = stream_of(name)
 
     def get(self, key: str) -> Entry:
         """Return what a key holds.
@@ -112,29 +121,40 @@ class Bucket:
             return [subject.removeprefix(key_subject(self._name, "")) for subject in subjects]
 
 
-def make_bucket(js: JetStream, name: str, replicas: int, description: str) -> Bucket:
-    """Return a bucket; it is made, with one value kept for each key, if it is missing.
+def make_bucket(js: JetStream, name: str, **wish: Any) -> Bucket:
+    """Return a bucket, which is made if it is missing.
 
     Args:
         js: where.
         name: its name, of letters, digits, ``_`` and ``-``.
-        replicas: how many servers keep it if it is made.
-        description: says what it is for if it is made.
+        wish: what it shall have if it is made, see :func:`~spark_nats.protocol.keyvalue.bucket_config`.
 
     Raises:
         JetStreamError: the server refuses to make it.
         NatsError: the request failed.
     """
-    config: dict[str, Any] = {
-        "name": f"{_STREAM}{name}",
-        "description": description,
-        "subjects": [key_subject(name, ">")],
-        "max_msgs_per_subject": 1,
-        "discard": "new",
-        "allow_rollup_hdrs": True,
-        "deny_delete": True,
-        "allow_direct": True,
-        "num_replicas": replicas,
-    }
-    create_stream(js, config)
+    create_stream(js, bucket_config(name, wish))
     return Bucket(js, name)
+
+
+@contextlib.contextmanager
+def naming_bucket(js: JetStream, name: str) -> Iterator[None]:
+    """Say of a stream that does not exist that it is this bucket, and which others have similar names.
+
+    Raises:
+        StreamNotFoundError: as the block has raised it.
+    """
+    try:
+        yield
+    except StreamNotFoundError as error:
+        near = difflib.get_close_matches(name, _buckets(js), n=1)
+        hint = f" (there is {near[0]!r})" if near else ""
+        raise error.with_context(f"the bucket {name!r} does not exist{hint}").advising(Remedy.CREATE_BUCKET) from None
+
+
+def _buckets(js: JetStream) -> list[str]:
+    """Return the names of buckets, as far as one may know them."""
+    try:
+        return [bucket for name in streams_of_subject(js, key_subject("*", ">")) if (bucket := bucket_of(name))]
+    except NatsError:
+        return []

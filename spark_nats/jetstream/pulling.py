@@ -14,6 +14,8 @@ import numpy as np
 from spark_nats.protocol.bytecolumns import Positions
 from spark_nats.protocol.messages import Messages
 
+_ANY_BYTES = 1 << 62
+
 
 @dataclass(slots=True)
 class _Request:
@@ -38,9 +40,9 @@ class PullRequests:
         """How many messages they may still bring."""
         return sum(request.messages for request in self._open)
 
-    def add(self, messages: int, max_bytes: int) -> None:
-        """Note that a request was sent."""
-        self._open.append(_Request(messages, max_bytes))
+    def add(self, messages: int, max_bytes: int | None) -> None:
+        """Note that a request was sent; ``max_bytes`` is None where it is bounded in messages only."""
+        self._open.append(_Request(messages, _ANY_BYTES if max_bytes is None else max_bytes))
 
     def count(self, sizes: Positions) -> None:
         """Take messages that were delivered off the requests that asked for them.

@@ -79,7 +79,8 @@ class RangeReader(DeliveryReader):
         created: when the stream was made, which tells it from a later one of its name; None for the one there is.
         head_may_go: whether messages that are removed before the first one was delivered are not a data loss, because
             the range begins with whatever there is.
-        shared: whether no message that is removed is a data loss, because others may acknowledge it.
+        shared: whether no message that is removed is a data loss: others may acknowledge it, or it is of a KV bucket,
+            where a later one takes its place. Then only that the stream is gone, or its end, is one.
         lost: called with a sentence about messages of the range that are gone; when it returns, reading goes on.
         retries: how long to go on without progress; what does not work at once is an error when None.
 
@@ -223,7 +224,7 @@ class RangeReader(DeliveryReader):
         Where it leaves out nothing, and the stream's leader has no gaps, the consumer's replica lacks messages.
         """
         left_out = bool(self._filters) and self._search.by_server
-        if left_out and time.monotonic() - self._judged < _JUDGE_INTERVAL:
+        if (left_out or self._shared) and time.monotonic() - self._judged < _JUDGE_INTERVAL:
             return
         info = self._state(js)
         if not left_out and not info.deleted and self._gaps[-1][1][-1] > info.first_sequence:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from spark_nats.errors import JetStreamError, NatsError, ProtocolError, StreamNotFoundError
+from spark_nats.errors import JetStreamError, NatsError, ProtocolError, Remedy, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream, interpreting
 from spark_nats.protocol.api import Api, ErrCode
 from spark_nats.protocol.documents import EPOCH, integer_at, string_at, strings_at, time_at
@@ -35,6 +35,7 @@ class StreamInfo:
         subjects: what it listens on.
         config: its whole configuration.
         time: when the server said this, in nanoseconds since 1970; 0 where it does not say.
+        leader: name of the server that leads it; empty where there is no cluster.
     """
 
     name: str
@@ -48,6 +49,7 @@ class StreamInfo:
     subjects: tuple[str, ...]
     config: dict[str, Any]
     time: int = 0
+    leader: str = ""
 
     @property
     def average_size(self) -> float:
@@ -93,7 +95,18 @@ def _stream_info(answer: dict[str, Any], name: str) -> StreamInfo:
             subjects=strings_at(answer, "config", "subjects"),
             config=answer["config"],
             time=time_at(answer, "ts") if "ts" in answer else 0,
+            leader=leader_in(answer),
         )
+
+
+def leader_in(answer: dict[str, Any]) -> str:
+    """Return which server leads what an answer is about; empty where none does, or where there is no cluster.
+
+    Raises:
+        ValueError: the answer does not say it as it should.
+    """
+    cluster = answer.get("cluster")
+    return string_at(cluster, "leader") if isinstance(cluster, dict) and cluster.get("leader") else ""
 
 
 def stream_info(js: JetStream, name: str) -> StreamInfo:
@@ -169,6 +182,8 @@ def naming_the_nearest(js: JetStream, names: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except StreamNotFoundError as error:
+        if Remedy.CREATE_STREAM not in error.remedies:
+            raise  # it is said in other words already
         near = None
         with contextlib.suppress(NatsError):
             near = _nearest(js, names)

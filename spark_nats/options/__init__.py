@@ -18,13 +18,14 @@ Whatever is unknown, has an invalid value or contradicts another is an :class:`~
 names the option, the value (never a secret's) and what to do. Nothing below this package knows that there are options.
 """
 
-from spark_nats.options.read import CoreReadOptions, ReadOptions, parse_read
+from spark_nats.options.read import BucketReadOptions, CoreReadOptions, ReadOptions, parse_read
 from spark_nats.options.settings import Settings, connection_options, options_of_urls, parse
 from spark_nats.options.table import OPTIONS
 from spark_nats.options.write import WriteOptions, parse_write
 
 __all__ = [
     "OPTIONS",
+    "BucketReadOptions",
     "CoreReadOptions",
     "ReadOptions",
     "Settings",

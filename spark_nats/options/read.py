@@ -1,19 +1,20 @@
-"""What a query reads: of streams when the option ``stream`` is set, else of core NATS."""
+"""What a query reads: streams when the option ``stream`` is set, a KV bucket with ``bucket``, else core NATS."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal, overload
 
 from spark_nats.client.options import ConnectionOptions, RetryOptions
 from spark_nats.errors import OptionError
 from spark_nats.options.hints import VIEW
 from spark_nats.options.settings import Settings, parse, retry_options, value_of
 from spark_nats.options.streams import stream_to_create
-from spark_nats.options.table import BATCH, CORE, READ, STREAM, STREAMING
+from spark_nats.options.table import BATCH, BUCKET, CORE, READ, STREAM, STREAMING
 from spark_nats.options.values import EARLIEST, LATEST, Offsets, read_filters, read_subjects
+from spark_nats.protocol.keyvalue import bucket_config, key_filter, stream_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class ReadOptions:
     """What to read of streams and how. See :data:`~spark_nats.options.table.OPTIONS` for the meaning of each.
 
     ``ending`` is None in streaming, which has no end; ``consume`` and ``consumer`` are None in a batch, ``peek`` in
-    streaming.
+    streaming. The changes of a KV bucket are read as those of its stream, and ``bucket`` names it then.
     """
 
     connection: ConnectionOptions
@@ -39,6 +40,22 @@ class ReadOptions:
     consume: bool | None
     consumer: str | None
     peek: bool | None
+    retries: RetryOptions
+    bucket: str | None = None
+    ignore_deletes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BucketReadOptions:
+    """What a batch reads of a KV bucket. See :data:`~spark_nats.options.table.OPTIONS` for the meaning of each."""
+
+    connection: ConnectionOptions
+    api_prefix: str
+    bucket: str
+    keys: tuple[str, ...]
+    history: bool
+    ignore_deletes: bool
+    create_bucket: dict[str, Any] | None
     retries: RetryOptions
 
 
@@ -63,7 +80,15 @@ class CoreReadOptions:
     retries: RetryOptions
 
 
-def parse_read(options: Mapping[str, str] | Settings, streaming: bool) -> ReadOptions | CoreReadOptions:
+@overload
+def parse_read(options: Mapping[str, str] | Settings, streaming: Literal[True]) -> ReadOptions | CoreReadOptions: ...
+@overload
+def parse_read(
+    options: Mapping[str, str] | Settings, streaming: bool
+) -> ReadOptions | BucketReadOptions | CoreReadOptions: ...
+def parse_read(
+    options: Mapping[str, str] | Settings, streaming: bool
+) -> ReadOptions | BucketReadOptions | CoreReadOptions:
     """Return the options of a read.
 
     Raises:
@@ -71,11 +96,13 @@ def parse_read(options: Mapping[str, str] | Settings, streaming: bool) -> ReadOp
     """
     settings = parse(options)
     mode = STREAMING if streaming else BATCH
+    if "bucket" in settings.given:
+        return _bucket(settings, streaming)
     if "stream" not in settings.given:
         if "subject" not in settings.given:
             raise OptionError(
-                "nothing to read is named: set the option 'stream', or 'subject' alone to read core NATS as it is "
-                "published"
+                "nothing to read is named: set the option 'stream' or 'bucket', or 'subject' alone to read core NATS "
+                "as it is published"
                 + ("" if settings.given else f"; if this is a table, Spark has not handed on its options: {VIEW}")
             )
         return _core(settings, settings.values(READ & CORE & mode))
@@ -113,6 +140,45 @@ def parse_read(options: Mapping[str, str] | Settings, streaming: bool) -> ReadOp
         consumer=values["consumer"],
         peek=values["peek"],
         retries=retry_options(values, settings.connection),
+    )
+
+
+def _bucket(settings: Settings, streaming: bool) -> ReadOptions | BucketReadOptions:
+    values = settings.values(READ & BUCKET & (STREAMING if streaming else BATCH))
+    bucket, keys, wish = values["bucket"], values["keys"] or (), values["createBucket"]
+    if not streaming:
+        return BucketReadOptions(
+            connection=settings.connection,
+            api_prefix=settings.api_prefix,
+            bucket=bucket,
+            keys=keys,
+            history=values["history"],
+            ignore_deletes=values["ignoreDeletes"],
+            create_bucket=None if wish is None else bucket_config(bucket, wish),
+            retries=retry_options(values, settings.connection),
+        )
+    starting = values["startingTimestamp"] or values["startingOffsets"]
+    _check_streams("startingOffsets", starting, (bucket,))
+    stream = stream_of(bucket)
+    return ReadOptions(
+        connection=settings.connection,
+        api_prefix=settings.api_prefix,
+        streams=(stream,),
+        filters=tuple(key_filter(key) for key in keys),
+        starting={stream: starting[bucket]} if isinstance(starting, dict) else starting,
+        ending=None,
+        max_offsets_per_trigger=values["maxOffsetsPerTrigger"],
+        min_partitions=values["minPartitions"],
+        max_records_per_partition=values["maxRecordsPerPartition"],
+        fail_on_data_loss=values["failOnDataLoss"],
+        filter_pushdown=None,
+        create_stream=None if wish is None else bucket_config(bucket, wish),
+        consume=False,
+        consumer=None,
+        peek=None,
+        retries=retry_options(values, settings.connection),
+        bucket=bucket,
+        ignore_deletes=values["ignoreDeletes"],
     )
 
 

@@ -23,6 +23,7 @@ _SENTENCES = {
     "'context', or the client certificate",
     Remedy.API_PREFIX: "check the options 'domain' and 'apiPrefix'",
     Remedy.CREATE_STREAM: "create it, or set the option 'createStream'",
+    Remedy.CREATE_BUCKET: "create it, or set the option 'createBucket'",
     Remedy.MESSAGE_IDS: "set the option 'deduplicate'",
     Remedy.STATE_BUCKET: "let the user make and use the bucket that the option 'stateBucket' names (see Permissions in "
     "the README), or set the option 'deduplicate' to window, which needs none",

@@ -15,18 +15,22 @@ from typing import Any
 from spark_nats.options.context import read_context
 from spark_nats.options.values import (
     EXACT,
+    FAIL,
     NEVER,
     read_boolean,
     read_bucket,
     read_certificates,
+    read_create_bucket,
     read_create_stream,
     read_credentials_file,
     read_deduplicate,
     read_duration,
+    read_keys,
     read_location,
     read_name,
     read_names,
     read_offsets,
+    read_on_conflict,
     read_patience,
     read_queue_group,
     read_secret,
@@ -43,17 +47,21 @@ from spark_nats.protocol.subjects import INBOX_PREFIX
 
 
 class Use(Flag):
-    """What options are for: reading or writing, a stream or core NATS, in a batch or in streaming.
+    """What options are for: reading or writing a stream, a KV bucket or core NATS, in a batch or in streaming.
 
     One query is one of these; where an option applies is several of them.
     """
 
     READ_STREAM_IN_BATCH = auto()
     READ_STREAM_IN_STREAMING = auto()
+    READ_BUCKET_IN_BATCH = auto()
+    READ_BUCKET_IN_STREAMING = auto()
     READ_CORE_IN_BATCH = auto()
     READ_CORE_IN_STREAMING = auto()
     WRITE_STREAM_IN_BATCH = auto()
     WRITE_STREAM_IN_STREAMING = auto()
+    WRITE_BUCKET_IN_BATCH = auto()
+    WRITE_BUCKET_IN_STREAMING = auto()
     WRITE_CORE_IN_BATCH = auto()
     WRITE_CORE_IN_STREAMING = auto()
 
@@ -67,7 +75,8 @@ def _all(word: str) -> Use:
 
 
 READ, WRITE = _all("READ"), _all("WRITE")
-STREAM, CORE = _all("STREAM"), _all("CORE")
+STREAM, BUCKET, CORE = _all("STREAM"), _all("BUCKET"), _all("CORE")
+KEPT = STREAM | BUCKET  # what JetStream keeps
 BATCH, STREAMING = _all("BATCH"), _all("STREAMING")
 ANY = READ | WRITE
 
@@ -118,21 +127,27 @@ class Option:
         mine = READ if use in READ else WRITE
         if not self.applies & mine:
             return f"option '{self.name}' is only for {'writing' if mine is READ else 'reading'}"
-        if self.applies & mine & (CORE if use in CORE else STREAM):
+        kind = next(kind for kind in (STREAM, BUCKET, CORE) if use in kind)
+        if self.applies & mine & kind:
             modes = (
                 ["streaming (spark.readStream)", "batch reads (spark.read)"]
                 if mine is READ
                 else ["streaming (df.writeStream)", "batch writes (df.write)"]
             )
             wanted, found = modes if use in BATCH else reversed(modes)
-            where = " of core NATS" if use in CORE else ""
-            return f"option '{self.name}' is for {wanted}{where}, not for {found}"
-        if use in CORE:
+            return f"option '{self.name}' is for {wanted}{_OF[kind]}, not for {found}"
+        if kind is BUCKET:
+            return f"option '{self.name}' is not for KV buckets, and contradicts the option 'bucket'"
+        if not self.applies & mine & (STREAM | CORE):
+            return f"option '{self.name}' needs the option 'bucket'; it is for KV buckets"
+        if kind is CORE:
             without = "the subjects of core NATS are read" if mine is READ else "rows go to core NATS"
             return f"option '{self.name}' needs the option 'stream'; without it {without}"
         doing = "reading" if mine is READ else "writing to"
         return f"option '{self.name}' is for {doing} core NATS, and contradicts the option 'stream'"
 
+
+_OF = {STREAM: "", BUCKET: " of KV buckets", CORE: " of core NATS"}
 
 OPTIONS: tuple[Option, ...] = (
     Option(
@@ -202,16 +217,18 @@ OPTIONS: tuple[Option, ...] = (
     Option("idleTimeout", ANY, read_duration, "time for which a connection is kept that nobody uses", default="30s"),
     Option("pingInterval", ANY, read_duration, "silence after which the server is pinged", default="2m"),
     Option("inboxPrefix", ANY, read_tokens, "first tokens of the subjects for answers to us", default=INBOX_PREFIX),
-    Option("domain", STREAM, read_name, "JetStream domain"),
+    Option("domain", KEPT, read_name, "JetStream domain"),
     Option(
-        "apiPrefix", STREAM, read_tokens, "subject prefix of the JetStream API, instead of `domain`", default=API_PREFIX
+        "apiPrefix", KEPT, read_tokens, "subject prefix of the JetStream API, instead of `domain`", default=API_PREFIX
     ),
     Option(
         "stream",
         ANY,
         read_names,
-        "stream to read (several: comma-separated) or to write to; without it, core NATS is read or written",
+        "stream to read (several: comma-separated) or to write to; without it and `bucket`, core NATS is read or "
+        "written",
     ),
+    Option("bucket", ANY, read_bucket, "KV bucket to read or to write to"),
     Option(
         "createStream",
         STREAM,
@@ -220,14 +237,49 @@ OPTIONS: tuple[Option, ...] = (
         default="false",
     ),
     Option(
+        "createBucket",
+        BUCKET,
+        read_create_bucket,
+        'make the bucket if it is missing: `true` or its configuration in JSON, such as `{"history": 5}`',
+        default="false",
+    ),
+    Option(
+        "keys",
+        READ & BUCKET,
+        read_keys,
+        "only these keys, wildcards allowed, comma-separated; a batch reads those of each comma in parallel",
+    ),
+    Option(
+        "history",
+        READ & BUCKET & BATCH,
+        read_boolean,
+        "batch: every revision that is kept, and not the last one of each key alone",
+        default="false",
+    ),
+    Option(
+        "ignoreDeletes",
+        READ & BUCKET,
+        read_boolean,
+        "leave out that a key was deleted, purged or has expired",
+        default="false",
+        batch_default="true",
+    ),
+    Option(
+        "onConflict",
+        WRITE & BUCKET,
+        read_on_conflict,
+        "what becomes of a row whose key has another revision than `expected_revision`: `fail` the task or `skip` it",
+        default=FAIL,
+    ),
+    Option(
         "subject",
-        ANY,
+        ANY & ~BUCKET,
         read_text,
         "reading: only these subjects, wildcards allowed, comma-separated; writing: the subject of every row",
     ),
     Option(
         "startingOffsets",
-        READ & STREAM,
+        READ & STREAM | READ & BUCKET & STREAMING,
         read_offsets,
         "where to begin: `earliest` (what is meant with `consume`), `latest` or the first sequence of each stream in "
         "JSON",
@@ -243,7 +295,7 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "startingTimestamp",
-        READ & STREAM,
+        READ & STREAM | READ & BUCKET & STREAMING,
         read_timestamp,
         "begin with the first message stored at or after this time; in streaming, if there is none, with the next one",
     ),
@@ -281,10 +333,18 @@ OPTIONS: tuple[Option, ...] = (
         "most sequences, or messages of core NATS, in one micro-batch",
     ),
     Option(
-        "minPartitions", READ, read_whole_number, "least number of partitions, if there is enough to read", default="1"
+        "minPartitions",
+        READ & (STREAM | CORE | STREAMING),
+        read_whole_number,
+        "least number of partitions, if there is enough to read",
+        default="1",
     ),
     Option(
-        "maxRecordsPerPartition", READ & STREAM, read_whole_number, "most sequences in one partition", default="500000"
+        "maxRecordsPerPartition",
+        READ & STREAM | READ & BUCKET & STREAMING,
+        read_whole_number,
+        "most sequences in one partition",
+        default="500000",
     ),
     Option(
         "failOnDataLoss",
@@ -334,21 +394,21 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "maxInFlight",
-        WRITE & STREAM,
+        WRITE & KEPT,
         read_whole_number,
         "most rows sent and not yet acknowledged, per task; fewer while the stream is given too much",
         default="8192",
     ),
     Option(
         "ackTimeout",
-        WRITE & STREAM,
+        WRITE & KEPT,
         read_duration,
         "time without any row being stored, over a connection that works, after which a task fails",
         default="30s",
     ),
     Option(
         "deduplicate",
-        WRITE & STREAM,
+        WRITE & KEPT,
         read_deduplicate,
         "keep rows that are written again from being stored twice: `exact` however late, `window` within the stream's "
         "`duplicate_window`, `false` not at all",
@@ -390,6 +450,7 @@ LOGINS = ("user", "token", "nkeySeedFile", "nkeySeedSecret", "credentialsFile")
 
 CONTRADICTIONS = (
     *combinations(LOGINS, 2),
+    ("stream", "bucket"),
     ("domain", "apiPrefix"),
     ("startingOffsets", "startingTimestamp"),
     ("endingOffsets", "endingTimestamp"),

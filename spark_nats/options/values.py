@@ -17,6 +17,7 @@ from spark_nats.client.auth import Credentials, key_pair, parse_creds, parse_see
 from spark_nats.client.servers import Server, parse_servers
 from spark_nats.errors import AuthorizationError, InvalidCredentialsError
 from spark_nats.options.files import read_file
+from spark_nats.protocol.keyvalue import LONGEST_HISTORY, SHORTEST_MARKER, key_filter_violation
 from spark_nats.protocol.subjects import (
     filter_violation,
     name_violation,
@@ -62,6 +63,22 @@ def read_bucket(text: str) -> str:
     if not re.fullmatch("[a-zA-Z0-9_-]+", text):
         raise ValueError(f"is {text!r}; a bucket's name has only letters, digits, '_' and '-'")
     return text
+
+
+def read_keys(text: str) -> tuple[str, ...]:
+    """Read keys of a KV bucket, comma-separated, which may have wildcards and must not overlap."""
+    return _disjoint(text, key_filter_violation)
+
+
+FAIL, SKIP = "fail", "skip"
+"""What becomes of a row whose key has another revision than was expected."""
+
+
+def read_on_conflict(text: str) -> str:
+    """Read ``fail`` or ``skip``."""
+    if text.lower() not in (FAIL, SKIP):
+        raise ValueError(f"is {text!r}; it must be fail or skip")
+    return text.lower()
 
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -244,10 +261,14 @@ def read_names(text: str) -> tuple[str, ...]:
 
 def read_filters(text: str) -> tuple[str, ...]:
     """Read subjects of a stream, comma-separated, which may have wildcards and must not overlap."""
-    filters = _each(text, filter_violation)
+    return _disjoint(text, filter_violation)
+
+
+def _disjoint(text: str, violation_of: Callable[[str], str | None]) -> tuple[str, ...]:
+    filters = _each(text, violation_of)
     for one, other in combinations(filters, 2):
         if overlap(one, other):
-            raise ValueError(f"names {one!r} and {other!r}, which overlap; name each subject once")
+            raise ValueError(f"names {one!r} and {other!r}, which overlap; name everything once")
     return filters
 
 
@@ -302,3 +323,57 @@ def read_create_stream(text: str) -> bool | dict[str, Any]:
             '{"subjects": ["orders.>"], "max_age": 86400000000000}'
         )
     return config
+
+
+_BUCKET_FIELDS: dict[str, type] = {
+    "history": int,
+    "max_age": str,
+    "max_bytes": int,
+    "max_value_size": int,
+    "limit_marker_ttl": str,
+    "replicas": int,
+    "storage": str,
+    "compression": bool,
+    "description": str,
+}
+
+
+def read_create_bucket(text: str) -> dict[str, Any] | None:
+    """Read ``true``, ``false`` or a bucket's configuration in JSON, with the field names of ADR-8.
+
+    Returns:
+        The configuration, with times in seconds; None for ``false``.
+    """
+    if text.lower() in ("true", "false"):
+        return {} if text.lower() == "true" else None
+    try:
+        config = json.loads(text)
+    except (ValueError, RecursionError):
+        config = None
+    if not isinstance(config, dict):
+        raise ValueError(
+            'must be true, false or a bucket\'s configuration in JSON, such as {"history": 5, "max_age": "24h"}'
+        )
+    for name, value in config.items():
+        kind = _BUCKET_FIELDS.get(name)
+        if kind is None:
+            raise ValueError(f"has the field {name!r}; a bucket has {', '.join(_BUCKET_FIELDS)}")
+        if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):
+            raise ValueError(f"has {json.dumps(value)} as {name!r}, which must be {_KINDS[kind]}")
+    times = {}
+    for name in ("max_age", "limit_marker_ttl"):
+        if name in config:
+            try:
+                times[name] = read_duration(config[name])
+            except ValueError as error:
+                raise ValueError(f"has a time as {name!r} that {error}") from None
+    if not 1 <= config.get("history", 1) <= LONGEST_HISTORY:
+        raise ValueError(f"has {config['history']} as 'history', which must be from 1 to {LONGEST_HISTORY} (ADR-8)")
+    if config.get("storage", "file") not in ("file", "memory"):
+        raise ValueError(f"has {config['storage']!r} as 'storage', which must be file or memory")
+    if times.get("limit_marker_ttl", SHORTEST_MARKER) < SHORTEST_MARKER:
+        raise ValueError(f"has {config['limit_marker_ttl']!r} as 'limit_marker_ttl', which must be 1s or longer")
+    return {**config, **times}
+
+
+_KINDS = {int: "a whole number", str: "a text", bool: "true or false"}

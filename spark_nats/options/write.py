@@ -1,4 +1,4 @@
-"""What a query writes to: a stream when the option ``stream`` is set, else core NATS."""
+"""What a query writes to: a stream when the option ``stream`` is set, a KV bucket with ``bucket``, else core NATS."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from spark_nats.client.options import ConnectionOptions, RetryOptions
 from spark_nats.errors import OptionError
 from spark_nats.options.settings import Settings, parse, retry_options
 from spark_nats.options.streams import stream_to_create
-from spark_nats.options.table import BATCH, CORE, STREAM, STREAMING, WRITE
+from spark_nats.options.table import BATCH, BUCKET, CORE, STREAM, STREAMING, WRITE
+from spark_nats.protocol.keyvalue import bucket_config, stream_of
 from spark_nats.protocol.subjects import subject_violation
 
 
@@ -18,7 +19,8 @@ from spark_nats.protocol.subjects import subject_violation
 class WriteOptions:
     """Where to write and how. See :data:`~spark_nats.options.table.OPTIONS` for the meaning of each.
 
-    What applies to streams only is None for core NATS.
+    What applies to streams only is None for core NATS. A KV bucket is written to as its stream is, and ``bucket`` names
+    it then.
     """
 
     connection: ConnectionOptions
@@ -33,6 +35,8 @@ class WriteOptions:
     control_headers: bool
     create_stream: dict[str, Any] | None
     retries: RetryOptions
+    bucket: str | None = None
+    on_conflict: str | None = None
 
 
 def parse_write(options: Mapping[str, str] | Settings, streaming: bool) -> WriteOptions:
@@ -42,10 +46,12 @@ def parse_write(options: Mapping[str, str] | Settings, streaming: bool) -> Write
         OptionError: one of them is invalid or does not apply, or two contradict each other.
     """
     settings = parse(options)
-    streams = settings.given.get("stream", ())
+    bucket = settings.given.get("bucket")
+    streams = (stream_of(bucket),) if bucket else settings.given.get("stream", ())
     if len(streams) > 1:
         raise OptionError(f"option 'stream' names {len(streams)} streams; a query writes to one")
-    values = settings.values(WRITE & (STREAM if streams else CORE) & (STREAMING if streaming else BATCH))
+    kind = BUCKET if bucket else STREAM if streams else CORE
+    values = settings.values(WRITE & kind & (STREAMING if streaming else BATCH))
     subject = values["subject"]
     if subject is not None and (violation := subject_violation(subject)):
         raise OptionError(f"option 'subject' is {subject!r}; for writing it must be one subject, but it {violation}")
@@ -60,6 +66,15 @@ def parse_write(options: Mapping[str, str] | Settings, streaming: bool) -> Write
         state_bucket=values["stateBucket"],
         fail_on_data_loss=values["failOnDataLoss"],
         control_headers=values["controlHeaders"],
-        create_stream=stream_to_create(values, streams, (subject,) if subject else ()),
+        create_stream=_to_create(values, bucket, streams),
         retries=retry_options(values, settings.connection),
+        bucket=bucket,
+        on_conflict=values["onConflict"],
     )
+
+
+def _to_create(values: Mapping[str, Any], bucket: str | None, streams: tuple[str, ...]) -> dict[str, Any] | None:
+    if bucket is None:
+        return stream_to_create(values, streams, (values["subject"],) if values["subject"] else ())
+    wish = values["createBucket"]
+    return None if wish is None else bucket_config(bucket, wish)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from enum import IntEnum, StrEnum
 from typing import Any, NamedTuple
 
@@ -13,28 +12,9 @@ API_PREFIX = "$JS.API"
 """First tokens of the API's subjects, unless an account imports them from elsewhere."""
 
 
-KEY_VALUE_SUBJECTS = "$KV"
-"""First token of the subjects that the keys of KV buckets are (ADR-8)."""
-
-
 def prefix_of_domain(domain: str) -> str:
     """Return the first tokens of the subjects of a JetStream domain's API."""
     return f"$JS.{domain}.API"
-
-
-def key_subject(bucket: str, key: str, prefix: str = API_PREFIX) -> str:
-    """Return the subject to which a key's value is published (ADR-8).
-
-    A domain maps the keys of its buckets as it maps its API; another account has to export them beside its API.
-
-    Args:
-        bucket: name of the KV bucket.
-        key: which one.
-        prefix: first tokens of the subjects of the API.
-    """
-    subject = f"{KEY_VALUE_SUBJECTS}.{bucket}.{key}"
-    of_domain = prefix != API_PREFIX and re.fullmatch(r"\$JS\.[^.]+\.API", prefix)
-    return f"{prefix}.{subject}" if of_domain else subject
 
 
 class Api(StrEnum):
@@ -138,22 +118,23 @@ def parse_answer(payload: bytes) -> dict[str, Any] | ApiError:
     )
 
 
-def encode_pull(messages: int, max_bytes: int, expires: float, heartbeat: float) -> bytes:
+def encode_pull(messages: int, max_bytes: int | None, expires: float, heartbeat: float) -> bytes:
     """Return the body of a pull request (ADR-13).
 
     Args:
         messages: most messages.
-        max_bytes: most bytes, counted as :func:`~spark_nats.jetstream.pulling.sizes_of` does.
+        max_bytes: most bytes, counted as :func:`~spark_nats.jetstream.pulling.sizes_of` does; None for any number.
         expires: seconds that the request lives.
         heartbeat: seconds after which the server says that it has nothing to send; at most half of ``expires``.
     """
     nanoseconds = 1_000_000_000
     body = {
         "batch": messages,
-        "max_bytes": max_bytes,
         "expires": int(expires * nanoseconds),
         "idle_heartbeat": int(heartbeat * nanoseconds),
     }
+    if max_bytes is not None:
+        body["max_bytes"] = max_bytes
     return json.dumps(body).encode()
 
 

@@ -59,7 +59,10 @@ class Gotten:
 
     def head(self, count: int) -> Gotten:
         """Return the first ``count`` of them."""
-        chosen = slice(count)
+        return self.take(slice(count))
+
+    def take(self, chosen: slice | Mask) -> Gotten:
+        """Return the chosen ones."""
         return Gotten(self._sequences[chosen], self.previous[chosen], self._data, self._times.take(chosen))
 
     def stream_sequences(self) -> Positions:

@@ -242,7 +242,7 @@ def prepare_to_settle(
     if streaming:
         with _about_the_bucket(options):
             purpose = "where micro-batches that Spark writes to streams begin"
-            make_bucket(js, str(options.state_bucket), stream.replicas, purpose).put(_PROBE, b"{}")
+            make_bucket(js, str(options.state_bucket), replicas=stream.replicas, description=purpose).put(_PROBE, b"{}")
     if stream.retention == "limits":
         try:
             try_to_read(js, stream.name, stream.last_sequence + 1)

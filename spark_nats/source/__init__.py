@@ -4,6 +4,7 @@
 :mod:`.schema`         the columns of a row
 :mod:`.columns`        how they are built from messages
 :mod:`.stream`         streams: exact, replayable, parallel
+:mod:`.bucket`         KV buckets, in batches
 :mod:`.core`           core NATS: what is published while it is listened to
 =====================  ======================================================================
 """

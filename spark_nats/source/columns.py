@@ -11,13 +11,18 @@ from pyspark.sql.types import StructType
 
 from spark_nats.jetstream.delivering import Delivered
 from spark_nats.protocol.bytecolumns import Positions, integers, repeated
+from spark_nats.protocol.key_columns import keys_of, operations_of
 from spark_nats.protocol.messages import Messages
 
 logger = logging.getLogger(__name__)
 
 
 class RowBuilder:
-    """Builds Arrow batches with the columns of a schema from messages; other columns cost nothing."""
+    """Builds Arrow batches with the columns of a schema from messages; other columns cost nothing.
+
+    Args:
+        schema: which columns.
+    """
 
     def __init__(self, schema: StructType) -> None:
         self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
@@ -78,3 +83,42 @@ class RowBuilder:
                     )
                 return headers.values
         return own(name)
+
+
+class EntryBuilder(RowBuilder):
+    """Builds Arrow batches from what a KV bucket holds.
+
+    Args:
+        schema: which columns.
+        bucket: name of the bucket.
+        ignore_deletes: whether to leave out that a key was deleted, purged or has expired.
+    """
+
+    def __init__(self, schema: StructType, bucket: str, ignore_deletes: bool) -> None:
+        super().__init__(schema)
+        self._bucket = bucket
+        self._ignore_deletes = ignore_deletes
+
+    def build(self, delivered: Delivered, stream: str) -> pa.RecordBatch:
+        """Return one row for each entry."""
+        messages, deliveries = delivered
+        if self._ignore_deletes:
+            deletions = operations_of(messages).deletions
+            if deletions.any():
+                messages, deliveries = messages.take(~deletions), deliveries.take(~deletions)
+
+        def own(name: str) -> pa.Array:
+            match name:
+                case "bucket":
+                    return repeated(self._bucket, len(messages))
+                case "key":
+                    return keys_of(messages, self._bucket)
+                case "value":
+                    return messages.payloads()
+                case "revision":
+                    return integers(deliveries.stream_sequences())
+                case "created":
+                    return integers(deliveries.timestamps() // 1000)
+            return operations_of(messages).names
+
+        return self._build(messages, f"bucket {self._bucket}", own)

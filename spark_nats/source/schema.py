@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from pyspark.sql.types import StructType
 
 from spark_nats.errors import SchemaError
@@ -10,31 +12,35 @@ SCHEMA = (
     "subject STRING, reply STRING, headers MAP<STRING, ARRAY<STRING>>, payload BINARY, "
     "stream STRING, sequence BIGINT, timestamp TIMESTAMP"
 )
-"""All columns, as DDL."""
-
-_TYPES = {
-    "subject": "string",
-    "reply": "string",
-    "headers": "map<string,array<string>>",
-    "payload": "binary",
-    "stream": "string",
-    "sequence": "bigint",
-    "timestamp": "timestamp",
-}
+"""All columns of a message, as DDL."""
+BUCKET_SCHEMA = (
+    "bucket STRING, key STRING, value BINARY, revision BIGINT, created TIMESTAMP, operation STRING, "
+    "headers MAP<STRING, ARRAY<STRING>>"
+)
+"""All columns of an entry of a KV bucket, as DDL."""
 
 
-def check_schema(schema: StructType) -> None:
+def check_schema(schema: StructType, has: str = SCHEMA) -> None:
     """Check the schema that a user asks for.
 
+    Args:
+        schema: what is asked for.
+        has: what there is, as DDL.
+
     Raises:
-        SchemaError: it has a column or a type that a message does not have.
+        SchemaError: it has a column or a type that there is not.
     """
+    types = {name: kind.lower().replace(" ", "") for name, kind in _COLUMN.findall(has)}
+    what = "a message" if has == SCHEMA else "an entry of a KV bucket"
     for column in schema.fields:
-        expected = _TYPES.get(column.name)
+        expected = types.get(column.name)
         actual = column.dataType.simpleString()
         if expected is None:
-            raise SchemaError(f"a message has no column '{column.name}'; its columns are {SCHEMA}")
+            raise SchemaError(f"{what} has no column '{column.name}'; its columns are {has}")
         if actual != expected:
             raise SchemaError(
-                f"column '{column.name}' is {expected.upper()}, not {actual.upper()}; the columns are {SCHEMA}"
+                f"column '{column.name}' is {expected.upper()}, not {actual.upper()}; the columns are {has}"
             )
+
+
+_COLUMN = re.compile(r"(\w+) (\w+(?:<.+>)?)(?:, |$)")

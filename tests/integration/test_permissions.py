@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.types import BinaryType, StructType
+from pyspark.sql.types import BinaryType, StringType, StructType
 
 from spark_nats.errors import PermissionsError, PublishError
 from spark_nats.options import parse_read, parse_write
@@ -63,6 +63,9 @@ STATE = [
     "$JS.API.STREAM.CREATE.KV_SPARK_NATS",
 ]
 CREATE = ["$JS.API.STREAM.CREATE.ORDERS"]
+READ_BUCKET = [subject.replace("ORDERS", "KV_CONFIG") for subject in READ]
+CREATE_BUCKET = ["$JS.API.STREAM.CREATE.KV_CONFIG"]
+KEY = StructType().add("key", StringType())
 LISTEN = '{"subjects": ["orders.>"]}'
 
 
@@ -87,6 +90,7 @@ def test_the_readme_lists_these_permissions() -> None:
     reading = [*READ, *CONSUME, *CONSUME_QUEUE, *PEEK]
     assert [subject for subject in listed if "ORDERS" in subject] == [*reading, WRITE[0], *READ_BACK, *CREATE]
     assert [subject for subject in listed if "SPARK_NATS" in subject] == STATE
+    assert [subject for subject in listed if "KV_CONFIG" in subject] == [*READ_BUCKET, *CREATE_BUCKET]
 
 
 def test_streams_are_made_written_and_read_with_exactly_these_permissions(
@@ -146,6 +150,14 @@ def peek_as(url: str, name: str) -> None:
     assert read_payloads(url, stream="ORDERS", subject="orders.x", peek=True, **login(name))
 
 
+def read_bucket_as(url: str, name: str, create: str = "false") -> None:
+    """Everything that a batch and a streaming read of a bucket do."""
+    options = {"bucket": "CONFIG", "keys": "a", "createBucket": create, **login(name)}
+    assert [row["key"] for row in read(url, KEY, **options)] in (["a"], [])
+    query = Query(stream_reader(url, KEY, startingOffsets="earliest", maxOffsetsPerTrigger=1, **options))
+    assert [row["key"] for row in query.micro_batch()] in (["a"], [])
+
+
 def write_as(url: str, name: str, create: str = "false") -> None:
     """Everything that a task does to write."""
     options = parse_write({"servers": url, "stream": "ORDERS", **login(name), "createStream": create}, streaming=False)
@@ -165,8 +177,17 @@ WORK_QUEUE = {"retention": "workqueue", "allow_direct": True}
         (CONSUME_QUEUE, consume_as, WORK_QUEUE),
         (PEEK, peek_as, WORK_QUEUE),
         (WRITE, write_as, {}),
+        (READ_BUCKET, read_bucket_as, {}),
     ],
-    ids=["reading", "following", "consuming", "consuming a work queue", "peeking at one", "writing"],
+    ids=[
+        "reading",
+        "following",
+        "consuming",
+        "consuming a work queue",
+        "peeking at one",
+        "writing",
+        "reading a bucket",
+    ],
 )
 def test_each_of_these_permissions_is_needed_and_named_when_it_is_missing(
     server_factory: ServerFactory, needed: list[str], act: Callable[[str, str], None], config: dict[str, Any]
@@ -178,7 +199,8 @@ def test_each_of_these_permissions_is_needed_and_named_when_it_is_missing(
         if config.get("retention") == "interest":  # so that it keeps what comes before the first query
             others = {"durable_name": "others", "ack_policy": "explicit"}
             client.api("CONSUMER.DURABLE.CREATE.ORDERS.others", {"stream_name": "ORDERS", "config": others})
-        published = [("orders.x", b"1"), ("orders.y", b"2")]
+        client.create_stream("KV_CONFIG", ["$KV.CONFIG.>"], max_msgs_per_subject=1)
+        published = [("orders.x", b"1"), ("orders.y", b"2"), ("$KV.CONFIG.a", b"1"), ("$KV.CONFIG.b", b"2")]
         client.publish_acked(published)
         act(server.url, "all")
         for i, missing in enumerate(needed):
@@ -227,6 +249,26 @@ def test_making_a_stream_needs_one_permission_more(server_factory: ServerFactory
     with pytest.raises(PermissionsError, match=r'Violation for Publish to "\$JS\.API\.STREAM\.CREATE\.ORDERS"'):
         write_as(server.url, "writer", LISTEN)
     write_as(server.url, "creator", LISTEN)
+
+
+def test_a_bucket_is_made_with_one_permission_more_and_read_through_tls_with_exactly_these(
+    server_factory: ServerFactory, tmp_path: Path
+) -> None:
+    ours = Certificates(tmp_path)
+    config = ours.config() + users(user("reader", READ_BUCKET), user("creator", READ_BUCKET + CREATE_BUCKET))
+    server = server_factory(config)
+    url, tls = server.url.replace("nats:", "tls:"), {"bucket": "CONFIG", "tlsCaFile": str(ours.ca)}
+    missing = sentence_of(lambda: read(url, KEY, **tls, **login("reader")))
+    assert missing.startswith("StreamNotFoundError: the bucket 'CONFIG' does not exist; create it, or set the option")
+    forbidden = sentence_of(lambda: read(url, KEY, createBucket="true", **tls, **login("reader")))
+    assert 'Violation for Publish to "$JS.API.STREAM.CREATE.KV_CONFIG"' in forbidden
+    assert read(url, KEY, createBucket='{"history": 3}', **tls, **login("creator")) == []
+    with NatsPy(server.url, user="admin", password="pw", tls=ssl.create_default_context(cafile=str(ours.ca))) as client:
+        client.publish_acked([(f"$KV.CONFIG.k{i % 100}", b"") for i in range(250)])
+    assert len(read(url, KEY, **tls, **login("reader"))) == 100
+    assert len(read(url, KEY, history="true", keys="k7,k70", **tls, **login("reader"))) == 5
+    query = Query(stream_reader(url, KEY, startingOffsets="earliest", keys="k7", **tls, **login("reader")))
+    assert len(query.rows(3)) == 3
 
 
 def test_core_nats_needs_its_subjects_only(server_factory: ServerFactory) -> None:

@@ -32,7 +32,7 @@ FORGETFUL = {"duplicate_window": 100_000_000}  # nanoseconds, the least that the
 def state_bucket(nats_server: Server) -> None:
     """Make the bucket that the driver would make."""
     with connect(options_for(nats_server.url)) as connection:
-        make_bucket(JetStream(connection), "SPARK_NATS", 1, "")
+        make_bucket(JetStream(connection), "SPARK_NATS")
 
 
 class Stopped(Exception):

@@ -9,7 +9,7 @@ import pytest
 from spark_nats.client import parse_servers
 from spark_nats.errors import OptionError
 from spark_nats.options import OPTIONS, options_of_urls, parse, parse_read, parse_write
-from spark_nats.options.table import BATCH, CORE, READ, STREAM, STREAMING, WRITE
+from spark_nats.options.table import BATCH, BUCKET, CORE, READ, STREAM, STREAMING, WRITE
 
 
 def read(streaming=False, **options):
@@ -237,7 +237,7 @@ def test_batch_options_are_refused_in_streaming(name):
 
 
 def test_reading_needs_a_stream_or_a_subject():
-    with pytest.raises(OptionError, match="set the option 'stream', or 'subject' alone"):
+    with pytest.raises(OptionError, match="set the option 'stream' or 'bucket', or 'subject' alone"):
         parse_read({}, streaming=False)
 
 
@@ -297,6 +297,77 @@ def test_echo_is_on_unless_told_otherwise():
         write(stream="S", echo="false")
 
 
+def of_bucket(streaming=False, **options):
+    return parse_read({"bucket": "CONFIG", **options}, streaming)
+
+
+def test_a_bucket_is_read_whole_or_by_keys_that_do_not_overlap():
+    assert (of_bucket().bucket, of_bucket().keys, of_bucket().history) == ("CONFIG", (), False)
+    parsed = of_bucket(keys="eu.>, us.*.a", history="true", ignoreDeletes="false")
+    assert (parsed.keys, parsed.history, parsed.ignore_deletes) == (("eu.>", "us.*.a"), True, False)
+    assert of_bucket().ignore_deletes
+
+
+def test_the_changes_of_a_bucket_are_those_of_its_stream():
+    parsed = of_bucket(streaming=True, keys="a.b,c.>", startingOffsets='{"CONFIG": 7}')
+    assert (parsed.bucket, parsed.streams, parsed.starting) == ("CONFIG", ("KV_CONFIG",), {"KV_CONFIG": 7})
+    assert parsed.filters == ("$KV.*.a.b", "$KV.*.c.>")
+    assert not parsed.ignore_deletes
+    assert of_bucket(streaming=True).starting == "latest"
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_missing_bucket_is_made_with_a_configuration_of_its_own(streaming):
+    wish = '{"history": 5, "max_age": "24h", "limit_marker_ttl": "15m", "max_value_size": 1000, "compression": true}'
+    parsed = of_bucket(streaming, createBucket=wish)
+    config = parsed.create_stream if streaming else parsed.create_bucket
+    assert config == {
+        "name": "KV_CONFIG",
+        "subjects": ["$KV.CONFIG.>"],
+        "max_msgs_per_subject": 5,
+        "max_age": 24 * 3600 * 10**9,
+        "max_msg_size": 1000,
+        "allow_msg_ttl": True,
+        "subject_delete_marker_ttl": 900 * 10**9,
+        "compression": "s2",
+        "discard": "new",
+        "allow_rollup_hdrs": True,
+        "deny_delete": True,
+        "allow_direct": True,
+    }
+    assert of_bucket(createBucket="false").create_bucket is None
+
+
+BUCKET_MISTAKES = [
+    ({"bucket": "a.b"}, False, "option 'bucket' is 'a.b'; a bucket's name has only letters, digits"),
+    ({"stream": "S"}, False, "options 'stream' and 'bucket' contradict each other"),
+    ({"subject": "a"}, False, "option 'subject' is not for KV buckets"),
+    ({"keys": "a b"}, False, "option 'keys' is 'a b'; 'a b' has a character that no key has"),
+    ({"keys": "a..b"}, False, "option 'keys' is 'a..b'; 'a..b' has an empty token"),
+    ({"keys": "a.>,a.b"}, True, "option 'keys' names 'a.>' and 'a.b', which overlap; name everything once"),
+    ({"history": "true"}, True, "option 'history' is for batch reads (spark.read) of KV buckets"),
+    ({"startingOffsets": "earliest"}, False, "option 'startingOffsets' is for streaming (spark.readStream) of KV"),
+    ({"startingOffsets": '{"OTHER": 1}'}, True, "has offsets for OTHER, but the streams to read are CONFIG"),
+    ({"minPartitions": "2"}, False, "option 'minPartitions' is for streaming"),
+    ({"createStream": "true"}, True, "option 'createStream' is not for KV buckets"),
+    ({"createBucket": "maybe"}, False, "option 'createBucket' must be true, false or a bucket's configuration"),
+    ({"createBucket": '{"history": 65}'}, False, "has 65 as 'history', which must be from 1 to 64"),
+    ({"createBucket": '{"history": true}'}, False, "has true as 'history', which must be a whole number"),
+    ({"createBucket": '{"max_age": "5"}'}, False, "has a time as 'max_age' that is '5'"),
+    ({"createBucket": '{"ttl": "5s"}'}, False, "has the field 'ttl'; a bucket has history, max_age"),
+    ({"createBucket": '{"limit_marker_ttl": "500ms"}'}, True, "'limit_marker_ttl', which must be 1s or longer"),
+    ({"createBucket": '{"storage": "disk"}'}, True, "has 'disk' as 'storage', which must be file or memory"),
+    ({"onConflict": "skip"}, True, "option 'onConflict' is only for writing"),
+]
+
+
+@pytest.mark.parametrize(("options", "streaming", "words"), BUCKET_MISTAKES, ids=lambda each: str(each))
+def test_a_mistake_in_reading_a_bucket_is_named(options, streaming, words):
+    with pytest.raises(OptionError) as raised:
+        of_bucket(streaming, **options)
+    assert words in str(raised.value)
+
+
 WRITE_MISTAKES = [
     ({"stream": "A,B"}, "option 'stream' names 2 streams"),
     ({"subject": "a.>"}, "it contains white space, a control character or a wildcard"),
@@ -325,39 +396,40 @@ def test_a_misspelt_secret_is_not_shown():
 
 # The table
 
-USES = [
-    (writing, stream, streaming) for writing in (False, True) for stream in (False, True) for streaming in (False, True)
-]
+KINDS = {"core": CORE, "stream": STREAM, "bucket": BUCKET}
+USES = [(writing, kind, streaming) for writing in (False, True) for kind in KINDS for streaming in (False, True)]
 
 
-def least(writing, stream):
+def least(writing, kind):
     """The fewest options that such a query needs."""
-    return {"stream": "ORDERS"} if stream else {} if writing else {"subject": "a"}
+    if kind == "core":
+        return {} if writing else {"subject": "a"}
+    return {kind: "CONFIG"}
 
 
-def use_of(writing, stream, streaming):
-    return (WRITE if writing else READ) & (STREAM if stream else CORE) & (STREAMING if streaming else BATCH)
+def use_of(writing, kind, streaming):
+    return (WRITE if writing else READ) & KINDS[kind] & (STREAMING if streaming else BATCH)
 
 
-def parsed(writing, stream, streaming, **options):
-    return (parse_write if writing else parse_read)({**least(writing, stream), **options}, streaming)
+def parsed(writing, kind, streaming, **options):
+    return (parse_write if writing else parse_read)({**least(writing, kind), **options}, streaming)
 
 
-@pytest.mark.parametrize(("writing", "stream", "streaming"), USES)
+@pytest.mark.parametrize(("writing", "kind", "streaming"), USES)
 @pytest.mark.parametrize("option", [option for option in OPTIONS if option.default], ids=lambda option: option.name)
-def test_the_documented_default_is_the_one_that_is_used(option, writing, stream, streaming):
+def test_the_documented_default_is_the_one_that_is_used(option, writing, kind, streaming):
     in_streaming, _, in_batch = option.shown_default.partition(" in streaming, ")
     documented = in_streaming if streaming or not in_batch else in_batch.removesuffix(" in batch")
-    if use_of(writing, stream, streaming) in option.applies:
-        explicit = parsed(writing, stream, streaming, **{option.name: documented})
-        assert explicit == parsed(writing, stream, streaming)
+    if use_of(writing, kind, streaming) in option.applies:
+        explicit = parsed(writing, kind, streaming, **{option.name: documented})
+        assert explicit == parsed(writing, kind, streaming)
     else:
         with pytest.raises(OptionError, match=f"option '{option.name}'"):
-            parsed(writing, stream, streaming, **{option.name: documented})
+            parsed(writing, kind, streaming, **{option.name: documented})
 
 
-@pytest.mark.parametrize(("writing", "stream", "streaming"), USES)
-def test_another_default_in_the_table_is_another_behaviour(monkeypatch, writing, stream, streaming):
+@pytest.mark.parametrize(("writing", "kind", "streaming"), USES)
+def test_another_default_in_the_table_is_another_behaviour(monkeypatch, writing, kind, streaming):
     """There is no second place that a default could come from."""
     others = {"true": "false", "false": "true", "earliest": "latest", "latest": "earliest", "exact": "window"}
     fields = {
@@ -368,6 +440,7 @@ def test_another_default_in_the_table_is_another_behaviour(monkeypatch, writing,
         "maxRecordsPerPartition": ("max_records_per_partition",),
         "deduplicate": ("deduplicate",),
         "requestTimeout": ("connection", "request_timeout"),
+        "ignoreDeletes": ("ignore_deletes",),
     }
     changed = tuple(
         dataclasses.replace(
@@ -379,10 +452,10 @@ def test_another_default_in_the_table_is_another_behaviour(monkeypatch, writing,
         else option
         for option in OPTIONS
     )
-    before = parsed(writing, stream, streaming)
+    before = parsed(writing, kind, streaming)
     monkeypatch.setattr("spark_nats.options.settings.OPTIONS", changed)
-    after = parsed(writing, stream, streaming)
-    use = use_of(writing, stream, streaming)
+    after = parsed(writing, kind, streaming)
+    use = use_of(writing, kind, streaming)
     for option in changed:
         path = fields.get(option.name)
         if path is None or use not in option.applies:
@@ -392,10 +465,10 @@ def test_another_default_in_the_table_is_another_behaviour(monkeypatch, writing,
         assert values[1] == option.default_for(use)
 
 
-@pytest.mark.parametrize(("writing", "stream", "streaming"), USES)
+@pytest.mark.parametrize(("writing", "kind", "streaming"), USES)
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
-def test_an_option_that_does_not_apply_says_what_it_is_for(option, writing, stream, streaming):
-    use = use_of(writing, stream, streaming)
+def test_an_option_that_does_not_apply_says_what_it_is_for(option, writing, kind, streaming):
+    use = use_of(writing, kind, streaming)
     misuse = option.misuse(use)
     assert (misuse is None) == (use in option.applies)
     if misuse is None:
@@ -403,7 +476,13 @@ def test_an_option_that_does_not_apply_says_what_it_is_for(option, writing, stre
     assert misuse.startswith(f"option '{option.name}' ")
     if not option.applies & (WRITE if writing else READ):
         assert misuse.endswith(f"is only for {'reading' if writing else 'writing'}")
-    elif not option.applies & (WRITE if writing else READ) & (STREAM if stream else CORE):
-        assert ("contradicts the option 'stream'" if stream else "needs the option 'stream'") in misuse
+    elif not option.applies & (WRITE if writing else READ) & KINDS[kind]:
+        only_buckets = not option.applies & (WRITE if writing else READ) & (STREAM | CORE)
+        needed = "needs the option 'bucket'; it is for KV buckets" if only_buckets else ""
+        assert {
+            "core": needed or "needs the option 'stream'",
+            "stream": needed or "contradicts the option 'stream'",
+            "bucket": "is not for KV buckets, and contradicts the option 'bucket'",
+        }[kind] in misuse
     else:
         assert ("not for streaming" if streaming else f"not for batch {'writes' if writing else 'reads'}") in misuse

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ from spark_nats.errors import NatsError, OptionError, StreamNotFoundError, Unsup
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.doubts import Doubts
 from spark_nats.jetstream.holding import Hold, check_direct
+from spark_nats.jetstream.keyvalue import naming_bucket
 from spark_nats.jetstream.streams import (
     LIMITS,
     WORK_QUEUE,
@@ -168,8 +170,9 @@ class OffsetReader:
             ConsumerConflictError: the query cannot have its durable consumer.
         """
         if name not in self._infos:
-            config = self._options.create_stream
-            info = create_stream(self._js, config) if config else stream_info(self._js, name)
+            config, bucket = self._options.create_stream, self._options.bucket
+            with naming_bucket(self._js, bucket) if bucket else nullcontext():
+                info = create_stream(self._js, config) if config else stream_info(self._js, name)
             if name in self._holds:
                 self._holds[name].take(self._js, info)
             elif info.retention != LIMITS:
@@ -423,7 +426,10 @@ class OffsetReader:
             )
 
     def _is_shared(self, info: StreamInfo) -> bool:
-        return _is_shared(info.retention, self._options.filters, bool(self._options.peek))
+        """Tell whether no message that is removed is a data loss; in a KV bucket a later one takes its place."""
+        return self._options.bucket is not None or _is_shared(
+            info.retention, self._options.filters, bool(self._options.peek)
+        )
 
     def _lost_the_end(self, info: StreamInfo, wanted: int) -> None:
         self._lost(

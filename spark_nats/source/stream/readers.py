@@ -30,7 +30,7 @@ from spark_nats.jetstream.streams import naming_the_nearest
 from spark_nats.options.losses import report_loss
 from spark_nats.options.read import ReadOptions
 from spark_nats.options.remedies import naming_options
-from spark_nats.source.columns import RowBuilder
+from spark_nats.source.columns import EntryBuilder, RowBuilder
 from spark_nats.source.stream.offsets import (
     OffsetReader,
     QueryOffset,
@@ -57,7 +57,8 @@ def read_partition(options: ReadOptions, schema: StructType, partition: InputPar
     """
     if not isinstance(partition, StreamRange):
         return  # Spark's stand-in for a plan without partitions
-    rows = RowBuilder(schema)
+    bucket = options.bucket
+    rows = RowBuilder(schema) if bucket is None else EntryBuilder(schema, bucket, options.ignore_deletes)
     what = f"reading {partition.stream}, sequences {partition.start} to {partition.end - 1}"
     with naming_options(), lend(options.connection, options.retries, what) as loan:
         reader = (DirectReader if partition.direct else RangeReader)(
@@ -67,14 +68,15 @@ def read_partition(options: ReadOptions, schema: StructType, partition: InputPar
             partition.filters,
             created=partition.created,
             head_may_go=partition.head_may_go,
-            shared=partition.shared,
+            shared=partition.shared or bucket is not None,
             lost=partial(report_loss, fail=options.fail_on_data_loss),
             retries=loan.retries,
         )
         while True:
             try:
                 for delivered in reader.read(JetStream(loan.connection, options.api_prefix)):
-                    yield rows.build(delivered, partition.stream)
+                    if (batch := rows.build(delivered, partition.stream)).num_rows:
+                        yield batch
                 return
             except (NatsConnectionError, NatsTimeoutError, ServerError, JetStreamUnavailableError) as error:
                 loan.renew(error)

@@ -1,0 +1,95 @@
+"""The rules of :mod:`.keyvalue` for columns: which key each message is about, and what it has done to it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_nats.protocol.bytecolumns import (
+    Mask,
+    flags_of,
+    gather,
+    integers,
+    packed,
+    split,
+    strings,
+    texts,
+    to_text,
+    values_of,
+)
+from spark_nats.protocol.headers import header_values
+from spark_nats.protocol.keyvalue import KEY_VALUE_SUBJECTS, key_subject
+from spark_nats.protocol.messages import Messages
+
+_OPERATION, _REASON = "KV-Operation", "Nats-Marker-Reason"
+_PUT, _DEL, _PURGE = range(3)
+_NAMES = texts(["PUT", "DEL", "PURGE"])
+_SAYS_PURGE, _SAYS_NO_DELETION = strings([b"PURGE"]), strings([b"PUT", b""])
+_EXPIRED, _REMOVED = strings([b"MaxAge", b"Purge"]), strings([b"Remove"])
+
+
+class Operations(NamedTuple):
+    """What messages have done to their keys.
+
+    Attributes:
+        names: ``PUT``, ``DEL`` or ``PURGE``.
+        deletions: which of them are not ``PUT``.
+    """
+
+    names: pa.StringArray
+    deletions: Mask
+
+
+def operations_of(messages: Messages) -> Operations:
+    """Return what each message of a bucket has done.
+
+    A client says so in ``KV-Operation``, where whatever else it says is a deletion (ADR-8); the server's own markers
+    have a reason instead.
+    """
+    codes = np.zeros(len(messages), np.int32)
+    if (has_header := messages.header.end > messages.header.start).any():
+        chosen = messages.take(has_header)
+        blocks = chosen.gather(chosen.header)
+        said, reason = header_values(blocks, _OPERATION), header_values(blocks, _REASON)
+        unsaid = ~flags_of(said.is_valid())
+        deletes = ~(unsaid | _is_in(said, _SAYS_NO_DELETION)) | (unsaid & _is_in(reason, _REMOVED))
+        purges = _is_in(said, _SAYS_PURGE) | (unsaid & _is_in(reason, _EXPIRED))
+        codes[has_header] = np.where(purges, _PURGE, np.where(deletes, _DEL, _PUT))
+    return Operations(_NAMES.take(integers(codes)), codes != _PUT)
+
+
+def keys_of(messages: Messages, bucket: str) -> pa.StringArray:
+    """Return the key that each message of a bucket is about.
+
+    A bucket that mirrors or sources another one has messages whose subjects name that one. A subject that is none of a
+    bucket at all, as a source may have, is returned whole.
+    """
+    start, end = messages.subject
+    subjects = messages.gather(messages.subject)
+    prefix = key_subject(bucket, "")
+    own = flags_of(pc.starts_with(subjects, prefix))
+    keys = start + len(prefix) * own
+    if not own.all():
+        data, offsets = packed(subjects)
+        dots = split(data == ord("."), offsets)
+        others = ~own & flags_of(pc.starts_with(subjects, KEY_VALUE_SUBJECTS))
+        others &= dots.per_row > 1
+        keys[others] += (dots.at(1) + 1 - offsets[:-1])[others]
+    return to_text(gather(messages.buffer, keys, end))
+
+
+def are_last(subjects: pa.BinaryArray) -> Mask:
+    """Tell of each subject whether it does not come again behind it."""
+    code = values_of(subjects.dictionary_encode().indices)
+    rows = np.arange(len(code))
+    last = np.empty(len(code), np.int64)
+    last[code] = rows
+    found: Mask = last[code] == rows
+    return found
+
+
+def _is_in(values: pa.Array, chosen: pa.Array) -> Mask:
+    return flags_of(pc.is_in(values, chosen))

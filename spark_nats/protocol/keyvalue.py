@@ -1,0 +1,121 @@
+"""KV buckets on the wire (ADR-8): a bucket is a stream, a key is one of its subjects.
+
+What this is for columns, which costs more to import, is in :mod:`.key_columns`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from spark_nats.protocol.api import API_PREFIX
+from spark_nats.protocol.subjects import filter_violation
+
+_SUBJECTS = "$KV"  # first token of the subjects that keys are
+_STREAM = "KV_"  # what the name of a bucket's stream begins with
+_NOT_KEY = re.compile(r"[^-/_=.a-zA-Z0-9]")
+_NOT_KEY_FILTER = re.compile(r"[^-/_=.a-zA-Z0-9*>]")
+KEY_VALUE_SUBJECTS = f"{_SUBJECTS}."
+"""What the subjects of keys begin with, before the name of their bucket."""
+RESERVED = "_kv"
+"""What a key does not begin with: such keys are for the use of clients themselves."""
+LONGEST_HISTORY = 64
+"""Most revisions of a key that a bucket keeps."""
+SHORTEST_MARKER = 1.0
+"""Least seconds for which a bucket says that a key has expired."""
+
+
+def stream_of(bucket: str) -> str:
+    """Return the name of the stream that a bucket is."""
+    return f"{_STREAM}{bucket}"
+
+
+def bucket_of(stream: str) -> str:
+    """Return the name of the bucket that a stream is, empty when it is none."""
+    return stream.removeprefix(_STREAM) if stream.startswith(_STREAM) else ""
+
+
+def key_subject(bucket: str, key: str, prefix: str = API_PREFIX) -> str:
+    """Return the subject to which a key's value is published.
+
+    A domain maps the keys of its buckets as it maps its API; another account has to export them beside its API.
+
+    Args:
+        bucket: name of the KV bucket.
+        key: which one, or a filter for several.
+        prefix: first tokens of the subjects of the API.
+    """
+    subject = f"{_SUBJECTS}.{bucket}.{key}"
+    of_domain = prefix != API_PREFIX and re.fullmatch(r"\$JS\.[^.]+\.API", prefix)
+    return f"{prefix}.{subject}" if of_domain else subject
+
+
+def key_filter(pattern: str) -> str:
+    """Return the subjects of keys in their bucket's stream.
+
+    A bucket that mirrors or sources another one has that one's name in them.
+
+    Args:
+        pattern: a key, or with wildcards.
+    """
+    return key_subject("*", pattern)
+
+
+def key_violation(key: str) -> str | None:
+    """Say why ``key`` cannot be a key; None when it can."""
+    if not key:
+        return "is empty"
+    if _NOT_KEY.search(key):
+        return "has a character that no key has; there are letters, digits and - / _ = ."
+    if "" in key.split("."):
+        return "has an empty token (a dot at its beginning or end, or two in a row)"
+    if key.startswith(RESERVED):
+        return f"begins with {RESERVED}, which is reserved"
+    return None
+
+
+def key_filter_violation(pattern: str) -> str | None:
+    """Say why ``pattern`` cannot choose keys; None when it can: a key, or with wildcards for whole tokens."""
+    if _NOT_KEY_FILTER.search(pattern):
+        return "has a character that no key has; there are letters, digits, - / _ = . and the wildcards * and >"
+    return filter_violation(pattern)
+
+
+def bucket_config(bucket: str, wish: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the configuration of the stream that a bucket is.
+
+    Args:
+        bucket: its name.
+        wish: what it shall have beyond the defaults, by the names of ADR-8: ``history``, ``max_age`` and
+            ``limit_marker_ttl`` in seconds, ``max_bytes``, ``max_value_size``, ``replicas``, ``storage``,
+            ``compression``, ``description``.
+    """
+    config: dict[str, Any] = {
+        "name": stream_of(bucket),
+        "subjects": [key_subject(bucket, ">")],
+        "max_msgs_per_subject": wish.get("history", 1),
+        "discard": "new",
+        "allow_rollup_hdrs": True,
+        "deny_delete": True,
+        "allow_direct": True,
+    }
+    for name, field in _FIELDS.items():
+        if name in wish:
+            config[field] = wish[name]
+    if "max_age" in wish:
+        config["max_age"] = round(wish["max_age"] * 1e9)
+    if "limit_marker_ttl" in wish:
+        config |= {"allow_msg_ttl": True, "subject_delete_marker_ttl": round(wish["limit_marker_ttl"] * 1e9)}
+    if wish.get("compression"):
+        config["compression"] = "s2"
+    return config
+
+
+_FIELDS = {
+    "max_bytes": "max_bytes",
+    "max_value_size": "max_msg_size",
+    "replicas": "num_replicas",
+    "storage": "storage",
+    "description": "description",
+}

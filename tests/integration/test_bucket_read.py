@@ -1,0 +1,479 @@
+"""Reading KV buckets, with nats-py's KV as the other side: what they hold in batches, and what changes in streaming."""
+
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+import random
+import string
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nats.js.api import KeyValueConfig, StorageType
+from nats.js.kv import KeyValue
+from pyspark.sql.types import ArrayType, BinaryType, LongType, MapType, StringType, StructType, TimestampType
+
+from spark_nats.jetstream import delivering
+from tests.integration.support import Query, batch_reader, read, read_partitions, sentence_of, stream_reader
+from tests.nats_py import NatsPy, wait_until
+from tests.servers import OLDER_BINARY, Server, ServerFactory
+
+pytestmark = pytest.mark.timeout(150)
+
+ENTRY = (
+    StructType()
+    .add("bucket", StringType())
+    .add("key", StringType())
+    .add("value", BinaryType())
+    .add("revision", LongType())
+    .add("created", TimestampType())
+    .add("operation", StringType())
+    .add("headers", MapType(StringType(), ArrayType(StringType())))
+)
+"""All columns of an entry."""
+KEY = StructType().add("key", StringType())
+VALUE = StructType().add("key", StringType()).add("value", BinaryType())
+CHANGE = StructType().add("key", StringType()).add("value", BinaryType()).add("operation", StringType())
+
+
+def bucket(client: NatsPy, name: str, **config: Any) -> KeyValue:
+    """Make a bucket as nats-py does."""
+    return client.run(client.nats.jetstream().create_key_value(KeyValueConfig(bucket=name, **config)))
+
+
+def put(client: NatsPy, name: str, entries: dict[str, bytes]) -> list[int]:
+    """Put values as nats-py's KV does, but many at once; their revisions."""
+    return client.publish_acked([(f"$KV.{name}.{key}", value) for key, value in entries.items()])
+
+
+def read_values(server: Server | str, name: str, **options: Any) -> dict[str, bytes]:
+    """What a batch finds, each key once."""
+    rows = read(server, VALUE, bucket=name, **options)
+    found = {row["key"]: row["value"] for row in rows}
+    assert len(found) == len(rows), [key for key, n in Counter(row["key"] for row in rows).items() if n > 1][:5]
+    return found
+
+
+def changes(server: Server | str, name: str, **options: Any) -> Query:
+    return Query(stream_reader(server, CHANGE, bucket=name, **{"startingOffsets": "earliest", **options}))
+
+
+def told(rows: list[dict[str, Any]]) -> list[tuple[str, bytes, str]]:
+    return [(row["key"], row["value"], row["operation"]) for row in rows]
+
+
+# What a bucket holds
+
+
+def test_a_batch_has_the_current_value_of_every_key(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    kv = bucket(nats_py, unique, history=5)
+    for value in (b"1", b"2", b"3"):
+        nats_py.run(kv.put("a.b", value))
+    nats_py.run(kv.put("gone", b"x"))
+    nats_py.run(kv.delete("gone"))
+    nats_py.run(kv.put("purged", b"x"))
+    nats_py.run(kv.purge("purged"))
+    nats_py.run(kv.put("empty", b""))
+    entry = nats_py.run(kv.get("a.b"))
+    rows = read(nats_server, ENTRY, bucket=unique)
+    assert [(row["bucket"], row["key"], row["value"], row["operation"], row["headers"]) for row in rows] == [
+        (unique, "a.b", b"3", "PUT", []),
+        (unique, "empty", b"", "PUT", []),
+    ]
+    assert rows[0]["revision"] == entry.revision
+    assert rows[0]["created"] <= datetime.now(UTC)
+    everything = read(nats_server, ENTRY, bucket=unique, ignoreDeletes="false")
+    assert [(row["key"], row["operation"], dict(row["headers"])) for row in everything] == [
+        ("a.b", "PUT", {}),
+        ("gone", "DEL", {"KV-Operation": ["DEL"]}),
+        ("purged", "PURGE", {"KV-Operation": ["PURGE"], "Nats-Rollup": ["sub"]}),
+        ("empty", "PUT", {}),
+    ]
+
+
+def test_history_has_every_revision_that_is_kept(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    kv = bucket(nats_py, unique, history=64)
+    revisions = [nats_py.run(kv.put(f"k{i % 3}", str(i).encode())) for i in range(300)]
+    nats_py.run(kv.delete("k0"))
+    rows = read(nats_server, ENTRY, bucket=unique, history="true", ignoreDeletes="false")
+    kept = [entry for key in ("k0", "k1", "k2") for entry in nats_py.run(kv.history(key))]
+    assert len(kept) == 3 * 64
+    assert [(row["key"], row["value"], row["revision"]) for row in rows] == sorted(
+        ((entry.key, entry.value or b"", entry.revision) for entry in kept), key=lambda each: each[2]
+    )
+    assert [row["operation"] for row in rows] == ["PUT"] * 191 + ["DEL"]
+    assert len(read(nats_server, KEY, bucket=unique, history="true", keys="k1")) == 64
+    assert [row["revision"] for row in read(nats_server, ENTRY, bucket=unique)] == revisions[-2:]
+
+
+@pytest.mark.parametrize("history", [1, 3])
+def test_keys_are_chosen_by_wildcards_and_read_in_parallel(
+    nats_server: Server, nats_py: NatsPy, unique: str, history: int
+) -> None:
+    bucket(nats_py, unique, history=history)
+    entries = {f"{site}.{i}.{kind}": b"v" for site in ("eu", "us", "asia") for i in range(50) for kind in ("a", "b")}
+    put(nats_py, unique, entries)
+    reader = batch_reader(nats_server, KEY, bucket=unique, keys="eu.>, us.*.a, asia.7.b, nothing.>")
+    partitions = reader.partitions()
+    assert len(partitions) == 4
+    found = [{row["key"] for row in read_partitions(pickle.dumps(reader), [each])} for each in partitions]
+    assert found == [
+        {key for key in entries if key.startswith("eu.")},
+        {key for key in entries if key.startswith("us.") and key.endswith("a")},
+        {"asia.7.b"},
+        set(),
+    ]
+
+
+def test_keys_may_have_every_legal_character(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    kv = bucket(nats_py, unique)
+    legal = string.ascii_letters + string.digits + "-/_="
+    keys = [*legal, *(f"a.{character}b" for character in legal), legal, f"{legal}.{legal}", ".".join(legal)]
+    for i, key in enumerate(keys):
+        nats_py.run(kv.put(key, str(i).encode()))
+    assert read_values(nats_server, unique) == {key: str(i).encode() for i, key in enumerate(keys)}
+    assert [key for key, *_ in told(changes(nats_server, unique).rows(len(keys)))] == keys
+
+
+@pytest.mark.parametrize("history", [1, 2])
+def test_an_empty_bucket_is_an_empty_table(nats_server: Server, nats_py: NatsPy, unique: str, history: int) -> None:
+    kv = bucket(nats_py, unique, history=history)
+    assert read(nats_server, ENTRY, bucket=unique) == []
+    assert read(nats_server, ENTRY, bucket=unique, history="true") == []
+    nats_py.run(kv.put("a", b"1"))
+    assert read(nats_server, ENTRY, bucket=unique, keys="b") == []
+    nats_py.run(kv.delete("a"))
+    assert read(nats_server, ENTRY, bucket=unique) == []
+    nats_py.purge_stream(f"KV_{unique}")
+    assert read(nats_server, ENTRY, bucket=unique, ignoreDeletes="false") == []
+
+
+def test_values_of_a_megabyte_are_read(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    bucket(nats_py, unique, history=2)
+    size = nats_py.nats.max_payload
+    entries = {f"k{i}": bytes([i]) * (size - i) for i in range(12)}
+    put(nats_py, unique, entries)
+    assert read_values(nats_server, unique) == entries
+
+
+def test_a_bucket_that_does_not_exist_is_named_with_one_that_is_similar(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    bucket(nats_py, f"{unique}_CONFIG")
+    missing = f"{unique}_CONFG"
+    expected = (
+        f"StreamNotFoundError: the bucket '{missing}' does not exist (there is '{unique}_CONFIG'); create it, or set "
+        "the option 'createBucket'"
+    )
+    assert sentence_of(lambda: read(nats_server, KEY, bucket=missing)) == expected
+    assert sentence_of(lambda: changes(nats_server, missing, startingOffsets="latest")) == expected
+
+
+def test_a_bucket_that_is_missing_is_made_as_it_is_wished(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    wish = json.dumps({"history": 7, "max_age": "1h", "limit_marker_ttl": "5s", "storage": "memory"})
+    assert read(nats_server, KEY, bucket=unique, createBucket=wish) == []
+    assert read(nats_server, KEY, bucket=unique, createBucket="true") == []
+    status = nats_py.run(nats_py.run(nats_py.nats.jetstream().key_value(unique)).status())
+    assert (status.history, status.ttl, status.bucket) == (7, 3600, unique)
+    assert nats_py.stream_info(f"KV_{unique}")["config"]["subject_delete_marker_ttl"] == 5_000_000_000
+    query = changes(nats_server, f"{unique}_2", createBucket="true")
+    put(nats_py, f"{unique}_2", {"a": b"1"})
+    assert told(query.rows(1)) == [("a", b"1", "PUT")]
+
+
+def test_other_columns_than_those_of_a_bucket_are_refused(nats_server: Server, unique: str) -> None:
+    error = sentence_of(lambda: batch_reader(nats_server, StructType().add("payload", BinaryType()), bucket=unique))
+    assert error.startswith("SchemaError: an entry of a KV bucket has no column 'payload'; its columns are bucket STR")
+    error = sentence_of(lambda: stream_reader(nats_server, StructType().add("value", StringType()), bucket=unique))
+    assert error.startswith("SchemaError: column 'value' is BINARY, not STRING; the columns are bucket STRING, key ")
+
+
+def test_a_mirror_and_a_bucket_that_sources_others_have_their_keys(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    bucket(nats_py, unique, history=2)
+    put(nats_py, unique, {"a.b": b"1", "c": b"2"})
+    nats_py.api(
+        f"STREAM.CREATE.KV_{unique}_M",
+        {"name": f"KV_{unique}_M", "mirror": {"name": f"KV_{unique}"}, "max_msgs_per_subject": 2},
+    )
+    nats_py.create_stream(
+        f"KV_{unique}_S",
+        [f"$KV.{unique}_S.>"],
+        sources=[{"name": f"KV_{unique}"}],
+        max_msgs_per_subject=1,
+    )
+    put(nats_py, f"{unique}_S", {"own": b"3"})
+    for name, messages in ((f"{unique}_M", 2), (f"{unique}_S", 3)):
+        wait_until(lambda: nats_py.stream_info(f"KV_{name}")["state"]["messages"] == messages)  # noqa: B023
+    assert read_values(nats_server, f"{unique}_M") == {"a.b": b"1", "c": b"2"}
+    assert read_values(nats_server, f"{unique}_M", keys="a.*") == {"a.b": b"1"}
+    assert read_values(nats_server, f"{unique}_S") == {"a.b": b"1", "c": b"2", "own": b"3"}
+    assert [key for key, *_ in told(changes(nats_server, f"{unique}_S", keys="a.>").rows(1))] == ["a.b"]
+
+
+HOSTILE = [
+    ({}, "PUT"),
+    ({"KV-Operation": "PUT"}, "PUT"),
+    ({"KV-Operation": ""}, "PUT"),
+    ({"KV-Operation": "DEL"}, "DEL"),
+    ({"KV-Operation": "PURGE"}, "PURGE"),
+    ({"KV-Operation": "ROTATE"}, "DEL"),
+    ({"kv-operation": "DEL"}, "PUT"),
+    ({"X": "KV-Operation: DEL"}, "PUT"),
+    ({"X-KV-Operation": "DEL"}, "PUT"),
+    ({"X": "ü", "KV-Operation": "DEL"}, "DEL"),
+    ({"Nats-Marker-Reason": "MaxAge"}, "PURGE"),
+    ({"Nats-Marker-Reason": "Purge"}, "PURGE"),
+    ({"Nats-Marker-Reason": "Remove"}, "DEL"),
+    ({"Nats-Marker-Reason": "Remove", "KV-Operation": "PURGE"}, "PURGE"),
+    ({"Nats-Marker-Reason": "MaxAge", "KV-Operation": "DEL"}, "DEL"),
+]
+
+
+def test_headers_say_what_was_done_to_a_key(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    bucket(nats_py, unique)
+    nats_py.publish_acked([(f"$KV.{unique}.k{i}", b"v", headers) for i, (headers, _) in enumerate(HOSTILE)])
+    rows = read(nats_server, CHANGE, bucket=unique, ignoreDeletes="false")
+    assert [row["operation"] for row in rows] == [operation for _, operation in HOSTILE]
+    puts = [f"k{i}" for i, (_, operation) in enumerate(HOSTILE) if operation == "PUT"]
+    assert [row["key"] for row in read(nats_server, KEY, bucket=unique)] == puts
+    assert [key for key, *_ in told(changes(nats_server, unique, ignoreDeletes="true").rows(len(puts)))] == puts
+
+
+# While it is written to
+
+
+@contextmanager
+def writing(server: Server | str, write: Callable[[NatsPy, random.Random], None], writers: int = 3) -> Iterator[None]:
+    """Have several nats-py clients write all the time while the block runs."""
+    ended = threading.Event()
+    failed: list[BaseException] = []
+
+    def run(seed: int) -> None:
+        chance = random.Random(seed)
+        try:
+            with NatsPy(server if isinstance(server, str) else server.url) as client:
+                while not ended.is_set():
+                    write(client, chance)
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=run, args=(seed,)) for seed in range(writers)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+    assert not failed
+
+
+@pytest.mark.parametrize("history", [1, 2, 5])
+def test_keys_that_are_written_again_during_the_read_are_there_once_each(
+    nats_server: Server, nats_py: NatsPy, unique: str, history: int
+) -> None:
+    bucket(nats_py, unique, history=history)
+    keys = [f"k{i}" for i in range(5_000)]
+    put(nats_py, unique, dict.fromkeys(keys, b"0" * 100))
+
+    def rewrite(client: NatsPy, chance: random.Random) -> None:
+        put(client, unique, dict.fromkeys([*chance.choices(keys, k=150), *keys[:20]], b"1" * 100))
+        client.publish_acked([(f"$KV.{unique}.k{chance.randrange(5_000)}", b"2", {"Nats-Rollup": "sub"})])
+
+    with writing(nats_server, rewrite):
+        for _ in range(10):
+            assert read_values(nats_server, unique).keys() == set(keys)
+            assert read_values(nats_server, unique, keys="k1,k2,k4999").keys() == {"k1", "k2", "k4999"}
+
+
+def test_all_of_a_history_that_grows_during_the_read_is_there(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    bucket(nats_py, unique, history=3)
+    keys = [f"k{i}" for i in range(2_000)]
+    for round_ in range(3):
+        put(nats_py, unique, dict.fromkeys(keys, str(round_).encode()))
+
+    def rewrite(client: NatsPy, chance: random.Random) -> None:
+        put(client, unique, dict.fromkeys(chance.choices(keys, k=100), b"3"))
+
+    with writing(nats_server, rewrite):
+        for _ in range(5):
+            rows = read(nats_server, ENTRY, bucket=unique, history="true")
+            revisions = [row["revision"] for row in rows]
+            assert revisions == sorted(set(revisions))
+            assert {row["key"] for row in rows} == set(keys)
+
+
+@pytest.mark.parametrize("binary", [None, OLDER_BINARY], ids=["present", "older"])
+@pytest.mark.parametrize("storage", ["file", "memory"])
+def test_a_read_goes_on_behind_revisions_that_are_gone_when_it_comes_to_them(
+    server_factory: ServerFactory, monkeypatch: pytest.MonkeyPatch, binary: Path | None, storage: str
+) -> None:
+    """A server's list of the last revisions has holes then, at which it stands still."""
+    monkeypatch.setattr(delivering, "PULL_BYTES", 2_000)  # so that the server does not come far by itself
+    server = server_factory(binary=binary)
+    with NatsPy(server.url) as client:
+        bucket(client, "B", history=2, storage=StorageType(storage))
+        put(client, "B", {f"k{i}": b"0" for i in range(2_000)})
+        reader = batch_reader(server, VALUE, bucket="B")
+        batches = reader.read(*reader.partitions())
+        rows = next(batches).to_pylist()
+        for value in (b"1", b"2"):
+            put(client, "B", {f"k{i}": value for i in (*range(500, 530), *range(1000, 1200, 5), 1999)})
+        put(client, "B", {"new": b"3"})
+        rows += [row for batch in batches for row in batch.to_pylist()]
+    found = {row["key"]: row["value"] for row in rows}
+    assert len(found) == len(rows)
+    assert found.keys() - {"new"} == {f"k{i}" for i in range(2_000)}
+    assert {found[f"k{i}"] for i in range(500, 530)} == {b"2"}
+
+
+@pytest.mark.parametrize("history", [1, 3])
+def test_a_server_that_restarts_in_the_middle_costs_no_key_and_doubles_none(
+    server_factory: ServerFactory, monkeypatch: pytest.MonkeyPatch, history: int
+) -> None:
+    monkeypatch.setattr(delivering, "PULL_BYTES", 20_000)
+    monkeypatch.setattr(delivering, "PULL_MESSAGES", 100)
+    server = server_factory()
+    with NatsPy(server.url) as client:
+        bucket(client, "B", history=history)
+        put(client, "B", {f"k{i}": b"0" * 50 for i in range(2_000)})
+    reader = batch_reader(server, VALUE, bucket="B", reconnectWait="100ms")
+    batches = reader.read(*reader.partitions())
+    rows = [row for _ in range(3) for row in next(batches).to_pylist()]
+    server.kill()
+    server.start()
+    with NatsPy(server.url) as client:
+        put(client, "B", {f"k{i}": b"1" for i in (3, 700, 1999)})
+    rows += [row for batch in batches for row in batch.to_pylist()]
+    assert sorted(row["key"] for row in rows) == sorted(f"k{i}" for i in range(2_000))
+
+
+def test_a_bucket_that_goes_in_the_middle_is_an_error(
+    nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivering, "PULL_MESSAGES", 100)
+    for again in (False, True):
+        bucket(nats_py, unique)
+        put(nats_py, unique, {f"k{i}": b"0" * 50 for i in range(2_000)})
+        reader = batch_reader(nats_server, VALUE, bucket=unique)
+        batches = reader.read(*reader.partitions())
+        next(batches)
+        nats_py.delete_stream(f"KV_{unique}")
+        if again:
+            bucket(nats_py, unique)
+        error = sentence_of(lambda: list(batches))  # noqa: B023
+        assert ("deleted and made again at" if again else "was deleted while it was read") in error
+        assert unique in error
+
+
+# What changes
+
+
+def test_streaming_has_every_change_with_what_was_done(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    kv = bucket(nats_py, unique, history=10)
+    query = changes(nats_server, unique)
+    nats_py.run(kv.put("a", b"1"))
+    nats_py.run(kv.put("b.c", b"2"))
+    nats_py.run(kv.delete("a"))
+    assert told(query.rows(3)) == [("a", b"1", "PUT"), ("b.c", b"2", "PUT"), ("a", b"", "DEL")]
+    nats_py.run(kv.put("a", b"3"))
+    nats_py.run(kv.purge("b.c"))
+    assert told(query.rows(2)) == [("a", b"3", "PUT"), ("b.c", b"", "PURGE")]
+    assert list(query.offset) == [f"KV_{unique}"]
+
+
+def test_values_that_expire_are_rows_within_a_trigger(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    wish = {"history": 5, "max_age": "1h", "limit_marker_ttl": "1s"}
+    query = changes(nats_server, unique, createBucket=json.dumps(wish))
+    nats_py.publish_acked([(f"$KV.{unique}.lease", b"1", {"Nats-TTL": "1s"}), (f"$KV.{unique}.kept", b"2", None)])
+    assert told(query.rows(3)) == [("lease", b"1", "PUT"), ("kept", b"2", "PUT"), ("lease", b"", "PURGE")]
+    assert read_values(nats_server, unique) == {"kept": b"2"}
+
+
+def test_the_changes_are_those_that_a_watcher_sees_in_its_order(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    kv = bucket(nats_py, unique, history=64)
+    watcher = nats_py.run(kv.watchall())
+    chance = random.Random(7)
+    query = changes(nats_server, unique, maxRecordsPerPartition=100)
+    for i in range(400):
+        key = f"k{chance.randrange(20)}"
+        nats_py.run(kv.delete(key) if chance.random() < 0.2 else kv.put(key, str(i).encode()))
+    seen = []
+    while len(seen) < 400:
+        if (entry := nats_py.run(watcher.updates())) is not None:  # nats-py's sign that the present is reached
+            (operation,) = entry.operation or ["PUT"]  # a list, by way of the tests' client
+            seen.append((entry.key, entry.value or b"", operation))
+    nats_py.run(watcher.stop())
+    assert told(query.rows(400)) == seen
+
+
+def test_revisions_that_were_compacted_away_are_no_loss_and_no_noise(
+    nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    bucket(nats_py, unique, history=1)
+    keys = [f"k{i}" for i in range(50)]
+    put(nats_py, unique, dict.fromkeys(keys, b"0"))
+    early = changes(nats_server, unique)
+    late = changes(nats_server, unique, startingOffsets=json.dumps({unique: 1}), maxOffsetsPerTrigger=20)
+    part = changes(nats_server, unique, keys="k7")
+    assert len(early.rows(50)) == 50
+    planned = batch_range(early)
+    for round_ in range(1, 200):
+        put(nats_py, unique, dict.fromkeys(keys, str(round_).encode()))
+    nats_py.purge_stream(f"KV_{unique}", filter=f"$KV.{unique}.k0")
+    expected = [(key, b"199", "PUT") for key in keys[1:]]
+    assert read_partitions(pickle.dumps(early.reader), planned) == []
+    assert told(early.rows(49)) == expected
+    assert told(late.rows(49)) == expected
+    assert told(part.rows(1)) == [("k7", b"199", "PUT")]
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def batch_range(query: Query) -> list[Any]:
+    """The partitions of all that the query has read."""
+    start = {name: {**entry, "next": 1} for name, entry in query.offset.items()}
+    end = {name: {"created": entry["created"], "next": entry["next"]} for name, entry in query.offset.items()}
+    partitions: list[Any] = query.reader.partitions(start, end)
+    assert partitions
+    return partitions
+
+
+def test_changes_of_other_keys_make_no_micro_batches(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    bucket(nats_py, unique)
+    query = changes(nats_server, unique, keys="mine.>")
+    put(nats_py, unique, {"other": b"0"})
+    query.look(nats_py)
+    before = query.offset
+    for i in range(5):
+        put(nats_py, unique, {"other": str(i).encode()})
+        query.look(nats_py)
+        assert query.offset == before
+    put(nats_py, unique, {"mine.a": b"1"})
+    assert told(query.rows(1)) == [("mine.a", b"1", "PUT")]
+
+
+def test_a_bucket_that_was_made_again_is_a_loss(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    bucket(nats_py, unique)
+    put(nats_py, unique, {"a": b"1"})
+    query = changes(nats_server, unique)
+    forgiving = changes(nats_server, unique, failOnDataLoss="false")
+    assert len(query.rows(1)) == len(forgiving.rows(1)) == 1
+    nats_py.delete_stream(f"KV_{unique}")
+    bucket(nats_py, unique)
+    put(nats_py, unique, {"b": b"2"})
+    assert "was deleted and made again" in sentence_of(lambda: query.rows(1))
+    assert told(forgiving.rows(1)) == [("b", b"2", "PUT")]

@@ -1,0 +1,141 @@
+"""KV buckets through Spark: tables, streams of changes, and what the README shows of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.integration.support import error_of, nats, running
+from tests.nats_py import NatsPy, wait_until
+from tests.servers import Server
+
+pytestmark = pytest.mark.timeout(180)
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+def example(heading: str, number: int, server: Server, **names: str) -> str:
+    """A Python block of a section of the README, for a server and with these names instead of those in it."""
+    section = README.read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    code = re.findall(r"```python\n(.*?)```", section, re.DOTALL)[number]
+    code = code.replace('.format("nats")', f'.format("nats").option("servers", "{server.url}")')
+    code = code.replace("OPTIONS (", f"OPTIONS (servers '{server.url}', ")
+    for name, instead in names.items():
+        assert name in code
+        code = code.replace(name, instead)
+    return code
+
+
+def put(client: NatsPy, bucket: str, entries: dict[str, bytes]) -> None:
+    client.publish_acked([(f"$KV.{bucket}.{key}", value) for key, value in entries.items()])
+
+
+def create_bucket(client: NatsPy, bucket: str, **config: Any) -> None:
+    client.create_stream(
+        f"KV_{bucket}", [f"$KV.{bucket}.>"], **{"max_msgs_per_subject": 1, "allow_rollup_hdrs": True, **config}
+    )
+
+
+def test_a_hundred_thousand_keys_of_nats_py_are_a_table(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    create_bucket(nats_py, unique, max_msgs_per_subject=3)
+    put(nats_py, unique, {f"{i % 4}.k{i}": str(i).encode() for i in range(100_000)})
+    put(nats_py, unique, {f"{i % 4}.k{i}": b"x" for i in range(0, 100_000, 10)})
+    nats_py.publish_acked([(f"$KV.{unique}.0.k4", b"", {"KV-Operation": "DEL"})])
+    whole = nats(spark.read, nats_server, bucket=unique).load()
+    parts = nats(spark.read, nats_server, bucket=unique, keys="0.>,1.>,2.>,3.>").load()
+    assert parts.rdd.getNumPartitions() == 4
+    for frame in (whole, parts):
+        facts = frame.selectExpr(
+            "count(*)", "count(DISTINCT key)", "count_if(string(value) = substring(key, 4))", "count_if(value = X'78')"
+        )
+        assert tuple(facts.first() or ()) == (99_999, 99_999, 89_999, 10_000)
+
+
+def test_the_example_in_the_readme_joins_a_stream_with_a_bucket_by_key(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
+) -> None:
+    create_bucket(nats_py, f"{unique}C")
+    nats_py.create_stream(unique, [f"{unique}.>"])
+    put(nats_py, f"{unique}C", {"c1": b"Ann", "c2": b"Bob"})
+    found: dict[str, Any] = {"spark": spark}
+    exec(
+        example("KV buckets", 1, nats_server, CUSTOMERS=f"{unique}C", ORDERS=unique, customers=f"view_{unique}"), found
+    )
+    rows: list[tuple[str, str]] = []
+
+    def keep(batch: DataFrame, _: int) -> None:
+        rows.extend((row["item"], row["customer"]) for row in batch.collect())
+
+    query = found["named"].writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path)).start()
+    with running(query):
+        wait_until(lambda: query.lastProgress is not None, timeout=60)
+        nats_py.publish_acked([(f"{unique}.c1", b"tea"), (f"{unique}.c3", b"for nobody"), (f"{unique}.c2", b"jam")])
+        wait_until(lambda: len(rows) == 2, timeout=60)
+        put(nats_py, f"{unique}C", {"c2": b"Robert", "c3": b"Cid"})
+        nats_py.publish_acked([(f"{unique}.c2", b"pie"), (f"{unique}.c3", b"egg")])
+        wait_until(lambda: len(rows) == 4, timeout=60)
+    assert sorted(rows) == [("egg", "Cid"), ("jam", "Bob"), ("pie", "Robert"), ("tea", "Ann")]
+
+
+def test_the_example_in_the_readme_reads_a_table_a_history_and_the_changes(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
+) -> None:
+    create_bucket(nats_py, unique, max_msgs_per_subject=5, allow_msg_ttl=True, subject_delete_marker_ttl=10**9)
+    put(nats_py, unique, {"eu.limit": b"1", "eu.rate": b"2", "us.limit": b"3"})
+    put(nats_py, unique, {"eu.limit": b"4"})
+    found: dict[str, Any] = {"spark": spark}
+    exec(example("KV buckets", 0, nats_server, CONFIG=unique), found)
+    assert {row["key"]: row["value"] for row in found["config"].collect()} == {
+        "eu.limit": b"4",
+        "eu.rate": b"2",
+        "us.limit": b"3",
+    }
+    assert [row["value"] for row in found["history"].collect()] == [b"1", b"2", b"4"]
+    rows: list[tuple[str, str, str]] = []
+
+    def keep(batch: DataFrame, _: int) -> None:
+        rows.extend((row["key"], row["operation"], row["value"].decode()) for row in batch.collect())
+
+    def query() -> Any:
+        return found["changes"].writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path)).start()
+
+    with running(query()):
+        wait_until(lambda: len(rows) == 4, timeout=60)
+        nats_py.publish_acked(
+            [
+                (f"$KV.{unique}.lease", b"5", {"Nats-TTL": "1s"}),
+                (f"$KV.{unique}.us.limit", b"", {"KV-Operation": "DEL"}),
+                (f"$KV.{unique}.eu.limit", b"", {"KV-Operation": "PURGE", "Nats-Rollup": "sub"}),
+            ]
+        )
+        wait_until(lambda: len(rows) == 8, timeout=60)
+    put(nats_py, unique, {"late": b"6"})
+    with running(query()):
+        wait_until(lambda: len(rows) == 9, timeout=60)
+    assert rows == [
+        ("eu.limit", "PUT", "1"),
+        ("eu.rate", "PUT", "2"),
+        ("us.limit", "PUT", "3"),
+        ("eu.limit", "PUT", "4"),
+        ("lease", "PUT", "5"),
+        ("us.limit", "DEL", ""),
+        ("eu.limit", "PURGE", ""),
+        ("lease", "PURGE", ""),
+        ("late", "PUT", "6"),
+    ]
+
+
+def test_a_bucket_that_is_missing_is_an_error_that_names_it(
+    spark: SparkSession, nats_server: Server, unique: str
+) -> None:
+    expected = f"StreamNotFoundError: the bucket '{unique}' does not exist; create it, or set the option 'createBucket'"
+    assert error_of(nats(spark.read, nats_server, bucket=unique).load().collect) == expected
+    wish = json.dumps({"history": 2})
+    assert nats(spark.read, nats_server, bucket=unique, createBucket=wish).load().collect() == []

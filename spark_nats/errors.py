@@ -32,6 +32,7 @@ class Remedy(Enum):
     MESSAGE_IDS = auto()
     STATE_BUCKET = auto()
     READ_BACK = auto()
+    ON_CONFLICT = auto()
     CONSUMER = auto()
 
 

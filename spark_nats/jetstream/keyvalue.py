@@ -19,9 +19,9 @@ from spark_nats.errors import (
     StreamNotFoundError,
 )
 from spark_nats.jetstream.api import JetStream, interpreting
-from spark_nats.jetstream.streams import create_stream, streams_of_subject
-from spark_nats.protocol.api import Api, ApiError, ErrCode, parse_answer
-from spark_nats.protocol.documents import bytes_at, integer_at, time_at
+from spark_nats.jetstream.streams import create_stream, last_message, streams_of_subject
+from spark_nats.protocol.api import Api, ApiError, parse_answer
+from spark_nats.protocol.documents import integer_at
 from spark_nats.protocol.headers import EXPECTED_REVISION, encode_block
 from spark_nats.protocol.keyvalue import bucket_config, bucket_of, key_subject, stream_of
 
@@ -60,17 +60,8 @@ class Bucket:
             StreamNotFoundError: there is no such bucket.
             NatsError: the request failed.
         """
-        try:
-            answer = self._js.request(
-                Api.MESSAGE_GET, self._stream, body={"last_by_subj": key_subject(self._name, key)}
-            )
-        except JetStreamError as error:
-            if error.err_code == ErrCode.NO_MESSAGE_FOUND:
-                return Entry(b"", 0, 0)
-            raise
-        with interpreting(Api.MESSAGE_GET, self._stream):
-            value, time = bytes_at(answer, "message", "data"), time_at(answer, "message", "time")
-            return Entry(value, integer_at(answer, "message", "seq"), time)
+        message = last_message(self._js, self._stream, key_subject(self._name, key))
+        return Entry(message.payload, message.sequence, message.time) if message else Entry(b"", 0, 0)
 
     def put(self, key: str, value: bytes, revision: int | None = None) -> None:
         """Have a key hold a value; returns when it is stored.

@@ -19,6 +19,12 @@ and those without an answer are sent again if they have message ids: as they are
 (its ``duplicate_window``), and without those that the stream turns out to hold when it was longer than that. Rows
 without ids cannot be settled, and the error says how many they are.
 
+A row may name the last message that its subject must have (:data:`~spark_nats.protocol.headers.EXPECTED_REVISION`).
+Such rows are sent so few at a time that each has a reply subject of its own, and are all awaited: then it is known
+which of them the stream did not take because it has another message, and whoever gave them decides about each. A
+server of its own looks at that before it looks at the message id, so a row that is sent again may conflict with itself;
+a cluster looks at the message id first.
+
 Order. Rows are stored in the order in which they were given, except where JetStream itself takes some and not those
 before them: it may refuse a row and store the next one (429, 503), and a leader that goes may take rows with it while
 the next leader stores those behind them. Rows are never sent while the fate of refused ones is open.
@@ -37,6 +43,7 @@ from typing import NamedTuple, NoReturn
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from spark_nats.client.connection import Connection
 from spark_nats.client.pool import Loan
@@ -56,14 +63,14 @@ from spark_nats.jetstream.refusals import REPLIES, next_unanswered, reply_of, te
 from spark_nats.jetstream.stored import is_among, stored_ids
 from spark_nats.jetstream.streams import StreamInfo, stream_info
 from spark_nats.protocol.api import API_PREFIX
-from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, decimals, integers, texts
+from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, decimals, integers, strings, texts
 from spark_nats.protocol.headers import (
     EXPECTED_MSG_ID,
     EXPECTED_REVISION,
     EXPECTED_STREAM,
     MSG_ID,
     encode_block,
-    header_values,
+    parse_block,
 )
 from spark_nats.protocol.messages import Messages
 from spark_nats.protocol.publish_acks import PublishAcks, Verdict, count_duplicates, is_duplicate
@@ -73,6 +80,8 @@ logger = logging.getLogger(__name__)
 
 MOST_BYTES = 64 << 20
 """Bytes of payload that may be unanswered: rows are kept until they are, in case they have to be sent again."""
+APART = 384
+"""Rows in a row of which no two have the same reply subject, see :mod:`.refusals`."""
 _FIRST_WINDOW = 2048  # rows; it doubles while the server takes all that is sent
 _SMALLEST_WINDOW = 16  # rows
 _GROWTH = 1 / 16  # of the window for each window that is stored, once there were too many requests
@@ -84,6 +93,9 @@ _SHORTEST_PATIENCE = 0.1  # seconds in which rows that were just sent again may 
 _LOST_AFTER_REFUSAL = 1.0  # the same once a row was refused: then the others are decided too
 
 
+_FINAL = (Verdict.NO, Verdict.CONFLICT)
+
+
 class _Rows(NamedTuple):
     """Rows that are to be sent or were sent together.
 
@@ -92,6 +104,7 @@ class _Rows(NamedTuple):
         ids: their message ids; None unless every row has one.
         since: when they were first sent; 0 before.
         again: whether they may be stored already, by being sent before.
+        conditional: whether they name the last message that their subject must have.
     """
 
     numbers: Positions
@@ -101,6 +114,7 @@ class _Rows(NamedTuple):
     ids: pa.Array | None
     since: float = 0.0
     again: bool = False
+    conditional: bool = False
 
     def take(self, chosen: slice | Mask) -> _Rows:
         """Return the chosen ones."""
@@ -134,6 +148,34 @@ class _Refusal(NamedTuple):
     verdict: Verdict
 
 
+class Conflict(NamedTuple):
+    """A row that was not stored, because its subject has another last message than it names.
+
+    Attributes:
+        row: its number.
+        subject: where it was to be stored.
+        header: its header block.
+        reason: the server's words.
+    """
+
+    row: int
+    subject: str
+    header: bytes
+    reason: str
+
+
+class Resolution(NamedTuple):
+    """What becomes of such a row.
+
+    Attributes:
+        stored: whether the stream has it by an earlier attempt.
+        header: with what header block it is to be sent again; None when it is not.
+    """
+
+    stored: bool = False
+    header: bytes | None = None
+
+
 class Publisher:
     """Publishes rows to one stream. Rows are numbered from 0 in the order they are given.
 
@@ -146,6 +188,7 @@ class Publisher:
         api_prefix: first tokens of the subjects of JetStream's API.
         began: the stream as it was before the first row was sent; without it, a connection that is lost for longer
             than the stream knows message ids is an error.
+        resolve: decides about a row whose subject has another last message than it names; that is an error when None.
     """
 
     def __init__(
@@ -158,6 +201,7 @@ class Publisher:
         loan: Loan | None = None,
         api_prefix: str = API_PREFIX,
         began: StreamInfo | None = None,
+        resolve: Callable[[JetStream, Conflict], Resolution] | None = None,
     ) -> None:
         self._stream = stream
         self._max_in_flight = max_in_flight
@@ -165,6 +209,7 @@ class Publisher:
         self._loan = loan
         self._api_prefix = api_prefix
         self._began = began
+        self._resolve = resolve
         self._acks = PublishAcks(stream)
         self._doubts = Doubts(ack_timeout)
 
@@ -178,6 +223,7 @@ class Publisher:
         self._queue: deque[_Rows] = deque()  # to be sent
         self._again = False  # what is in flight may be stored already
         self._confirmed = 0
+        self._skipped = 0  # rows that are to be stored no more
         self._duplicates = 0
         self._board(connection)
 
@@ -205,6 +251,11 @@ class Publisher:
         return self._confirmed
 
     @property
+    def skipped(self) -> int:
+        """How many rows were left out because their subjects had other last messages than they named."""
+        return self._skipped
+
+    @property
     def duplicates(self) -> int:
         """How many of those rows the stream had before they were first sent here, by their message ids."""
         return self._duplicates
@@ -216,6 +267,7 @@ class Publisher:
         headers: pa.Array | None = None,
         replies: pa.Array | None = None,
         ids: pa.Array | None = None,
+        conditional: bool = False,
     ) -> None:
         """Send rows, which must be valid; returns when the last of them is sent, not yet acknowledged.
 
@@ -226,6 +278,7 @@ class Publisher:
             replies: must be None, since acknowledgements come to the reply subject.
             ids: the message ids that the headers hold, null where a row has none. Rows are sent again only where all
                 of them have one.
+            conditional: whether rows name the last message that their subject must have.
 
         Raises:
             ValueError: there are replies.
@@ -236,11 +289,12 @@ class Publisher:
             raise ValueError("a message to a stream has no reply subject, since its acknowledgement comes there")
         if not len(subjects):
             return
-        if self._confirmed == self._given:  # maybe long since
+        if self._confirmed + self._skipped == self._given:  # maybe long since
             self._last_stored = time.monotonic()
         numbers = np.arange(self._given, self._given + len(subjects))
         self._given += len(subjects)
-        self._queue.append(_Rows(numbers, subjects, payloads, headers, None if ids is None or ids.null_count else ids))
+        ids = None if ids is None or ids.null_count else ids
+        self._queue.append(_Rows(numbers, subjects, payloads, headers, ids, conditional=conditional))
         self._persist(self._send_queue)
 
     def drain(self) -> None:
@@ -282,7 +336,7 @@ class Publisher:
         """Cut what is sent next off the head of the queue, where it stays."""
         rows = self._queue.popleft()
         window = int(self._window)
-        head = rows.take(slice(max(1, window // 4)))
+        head = rows.take(slice(min(APART, window) if rows.conditional else max(1, window // 4)))
         part = head.take(next(cut_into_parts(head.payloads, head.headers, window)))
         if len(part.numbers) < len(rows.numbers):
             self._queue.appendleft(rows.take(slice(len(part.numbers), None)))
@@ -292,6 +346,8 @@ class Publisher:
     def _has_room_for(self, part: _Rows) -> bool:
         if self._refused or not self._unanswered:
             return not self._refused
+        if part.conditional or self._flying[-1][1].conditional:
+            return False
         return (
             self._sent + len(part.numbers) - self._oldest_unanswered() <= self._window
             and self._flying_bytes + part.payloads.nbytes <= MOST_BYTES
@@ -301,6 +357,8 @@ class Publisher:
     def _send(self, part: _Rows) -> None:
         if not part.since:
             part = part._replace(since=time.monotonic())
+        if part.conditional:
+            self._forget_recent()
         self._again = part.again
         sent = np.arange(self._sent, self._sent + len(part.numbers))
         self._flying.append((self._sent, part))
@@ -543,6 +601,12 @@ class Publisher:
         while self._subjects and self._subjects[0][0] + len(self._subjects[0][1]) <= oldest - keep:
             self._subjects.popleft()
 
+    def _forget_recent(self) -> None:
+        """Let go of all answers, because no row that they are for is of concern any more."""
+        self._recent.clear()
+        self._recent_size = 0
+        self._forgotten = self._answered.copy()
+
     # Refusals
 
     def _settle(self) -> None:
@@ -561,9 +625,13 @@ class Publisher:
             while self._unanswered and (messages := self._connection.next(self._answers, _LOST_AFTER_REFUSAL)):
                 self._note(messages)
         sent = self._recent_messages()
-        found = self._find(sent, self._refusals())
-        refusals, found = self._judge_conflicts(sent, self._judge_absence(sent, found), found)
-        if any(refusal.verdict is Verdict.NO for refusal in refusals):
+        found, refusals = self._find(sent, self._refusals())
+        refusals = self._judge_absence(sent, found, refusals)
+        resolved: dict[int, Resolution] = {}
+        if found is not None and not any(refusal.verdict is Verdict.NO for refusal in refusals):
+            resolved, refusals = self._resolve_conflicts(sent[found], refusals)
+            self._last_stored = time.monotonic() if resolved else self._last_stored
+        if any(refusal.verdict in _FINAL for refusal in refusals):
             self._report(sent, refusals, found)
         away = any(refusal.verdict is Verdict.AWAY for refusal in refusals)
         if time.monotonic() - self._last_stored > self._ack_timeout:
@@ -581,26 +649,30 @@ class Publisher:
             )
         # Without knowing better, every row that shares a reply subject with a refused one is sent again.
         again = np.isin(reply_of(sent), [refusal.reply for refusal in refusals]) if found is None else found
-        self._confirmed += self._refused  # which were not counted
+        again &= ~np.isin(sent, [message for message, each in resolved.items() if each.header is None])
+        self._confirmed += len(refusals)  # which were not counted
         for before, rows in reversed(self._flying):
-            chosen = np.isin(np.arange(before, before + len(rows.numbers)), sent[again])
+            numbers = np.arange(before, before + len(rows.numbers))
+            chosen = np.isin(numbers, sent[again])
             if chosen.any():
                 repeated = rows.take(chosen)._replace(again=rows.again or found is None)
-                self._queue.appendleft(repeated)
+                headers = _exchanged(repeated.headers, numbers[chosen], resolved)
+                self._queue.appendleft(repeated._replace(headers=headers))
                 self._confirmed -= len(repeated.numbers)
+        skipped = sum(each.header is None and not each.stored for each in resolved.values())
+        self._confirmed -= skipped
+        self._skipped += skipped
         self._refused = 0
         self._flying.clear()
         self._flying_bytes = 0
-        self._recent.clear()
-        self._recent_size = 0
-        self._forgotten = self._answered.copy()
+        self._forget_recent()
 
         if away:
             if self._absence == _FIRST_ABSENCE:
                 logger.info("stream %s: nobody answers for it at the moment (503)", self._stream)
             self._window = float(min(_SMALLEST_WINDOW, self._max_in_flight))
             pause, self._absence = self._absence, min(2 * self._absence, _LONGEST_ABSENCE)
-        elif not refusals:  # what was refused had been stored before
+        elif len(resolved) == len(refusals):
             return
         else:
             self._congested = True
@@ -629,9 +701,63 @@ class Publisher:
             f"for {self._ack_timeout:g} s ({reason}); see the server's log"
         )
 
-    def _judge_absence(self, sent: Positions, found: Mask | None) -> list[_Refusal]:
-        """Return the recent refusals; where nobody answered because no stream listens there, with that verdict."""
-        refusals = self._refusals()
+    def _resolve_conflicts(
+        self, messages: Positions, refusals: list[_Refusal]
+    ) -> tuple[dict[int, Resolution], list[_Refusal]]:
+        """Decide about rows whose subjects have other last messages than they name.
+
+        Args:
+            messages: which were refused, by how many were sent before each.
+            refusals: why, in the same order.
+
+        Returns:
+            What becomes of which message, and the refusals: of what has been decided none is a conflict any more.
+
+        Raises:
+            PublishError: one of the rows is an error.
+            NatsError: the connection was lost.
+        """
+        if not any(refusal.verdict is Verdict.CONFLICT for refusal in refusals):
+            return {}, refusals
+        js = JetStream(self._connection, self._api_prefix)
+        replicas = self._state(js).replicas
+        resolved, judged = {}, []
+        for message, refusal in zip(messages.tolist(), refusals, strict=True):
+            if refusal.verdict is Verdict.CONFLICT:
+                row = self._flying_row(message)
+                subject = str(row.subjects[0])
+                if replicas == 1 and row.ids is not None and self._knows(subject, str(row.ids[0])):
+                    self._duplicates += not row.again
+                    resolved[message] = Resolution(stored=True)
+                elif self._resolve is not None:
+                    try:
+                        conflict = Conflict(int(row.numbers[0]), subject, _header(row), refusal.reason)
+                        resolved[message] = self._resolve(js, conflict)
+                    except PublishError as error:
+                        raise self._failed(error) from None
+                else:
+                    refusal = refusal._replace(reason=_conflict(row, refusal.reason))
+                if message in resolved:
+                    refusal = refusal._replace(verdict=Verdict.RESOLVED)
+            judged.append(refusal)
+        return resolved, judged
+
+    def _flying_row(self, message: int) -> _Rows:
+        """Return the row that a message was for, which was not acknowledged."""
+        before, rows = next(each for each in self._flying if each[0] <= message < each[0] + len(each[1].numbers))
+        return rows.take(slice(message - before, message - before + 1))
+
+    def _knows(self, subject: str, message_id: str) -> bool:
+        """Ask a stream with one replica whether it knows a message id.
+
+        It is given a message with that id that it cannot store, since no message has the id which that expects as the
+        last one's. It looks for its own id first.
+        """
+        headers = {EXPECTED_STREAM: self._stream, MSG_ID: message_id, EXPECTED_MSG_ID: secrets.token_hex(16)}
+        return is_duplicate(self._connection.request(subject, b"", header=encode_block(headers)).payload)
+
+    def _judge_absence(self, sent: Positions, found: Mask | None, refusals: list[_Refusal]) -> list[_Refusal]:
+        """Return the refusals; where nobody answered because no stream listens there, with that verdict."""
         if not any(refusal.verdict is Verdict.AWAY for refusal in refusals):
             return refusals
         try:
@@ -658,51 +784,6 @@ class Publisher:
             for refusal, messages in zip(refusals, rows, strict=True)
         ]
 
-    def _judge_conflicts(
-        self, sent: Positions, refusals: list[_Refusal], found: Mask | None
-    ) -> tuple[list[_Refusal], Mask | None]:
-        """Judge the refusals of rows that expected another last message of their subject.
-
-        A stream with one replica compares that before it looks for the message id (nats-server 2.12 and later). So a
-        row that it refuses may be one that it has stored before, which is then the last message itself.
-
-        Returns:
-            The refusals without those of stored rows, and the mask of the rows that were refused, likewise.
-        """
-        if not any(refusal.verdict is Verdict.CONFLICT for refusal in refusals):
-            return refusals, found
-        if found is None:  # few rows are sent next, which can be told apart
-            have_ids = all(rows.ids is not None for _, rows in self._flying)
-            verdict = Verdict.TOO_MANY if have_ids else Verdict.NO
-            return [r._replace(verdict=verdict) if r.verdict is Verdict.CONFLICT else r for r in refusals], found
-        replicas = self._state(JetStream(self._connection, self._api_prefix)).replicas
-        judged, left = [], found.copy()
-        for place, refusal in zip(np.flatnonzero(found).tolist(), refusals, strict=True):
-            row = self._flying_row(int(sent[place]))
-            if refusal.verdict is Verdict.CONFLICT:
-                if replicas == 1 and row.ids is not None and self._knows(str(row.subjects[0]), str(row.ids[0])):
-                    left[place] = False
-                    self._duplicates += not row.again
-                    self._last_stored = time.monotonic()
-                    continue
-                refusal = refusal._replace(reason=_conflict(row, refusal.reason), verdict=Verdict.NO)
-            judged.append(refusal)
-        return judged, left
-
-    def _flying_row(self, message: int) -> _Rows:
-        """Return the row that a message was for, which was not acknowledged."""
-        before, rows = next(each for each in self._flying if each[0] <= message < each[0] + len(each[1].numbers))
-        return rows.take(slice(message - before, message - before + 1))
-
-    def _knows(self, subject: str, message_id: str) -> bool:
-        """Ask a stream with one replica whether it knows a message id.
-
-        It is given a message with that id that it cannot store, since no message has the id which that expects as the
-        last one's. It looks for its own id first.
-        """
-        headers = {EXPECTED_STREAM: self._stream, MSG_ID: message_id, EXPECTED_MSG_ID: secrets.token_hex(16)}
-        return is_duplicate(self._connection.request(subject, b"", header=encode_block(headers)).payload)
-
     def _recent_messages(self) -> Positions:
         """Return which messages, by how many were sent before each, the recent answers are for."""
         sent = np.arange(int(next_unanswered(self._forgotten).min()), self._sent)
@@ -718,8 +799,17 @@ class Publisher:
             if (refusal := self._acks.refusal(messages, i)) is not None
         ]
 
-    def _find(self, sent: Positions, refusals: list[_Refusal]) -> Mask | None:
-        """Tell which of the recent messages were refused; None when that cannot be told."""
+    def _find(self, sent: Positions, refusals: list[_Refusal]) -> tuple[Mask | None, list[_Refusal]]:
+        """Tell which of the recent messages were refused; None when that cannot be told.
+
+        Returns:
+            That, and the refusals, in the order of the messages if it can be told.
+        """
+        numbers = reply_of(sent)
+        if len(np.unique(numbers)) == len(numbers):
+            place = {reply: i for i, reply in enumerate(numbers.tolist())}
+            found = np.isin(numbers, [refusal.reply for refusal in refusals])
+            return found, sorted(refusals, key=lambda refusal: place[refusal.reply])
         replies, orders = [], []
         duplicates = 0
         for messages, reply in self._recent:
@@ -731,11 +821,11 @@ class Publisher:
         if duplicates:  # their sequences are those of other rows: then answers have come in the order of the rows
             order = np.arange(len(order))
         stored_replies = np.concatenate(replies)[np.argsort(order, kind="stable")]
-        return tell_apart(reply_of(sent).tolist(), stored_replies.tolist(), [refusal.reply for refusal in refusals])
+        return tell_apart(numbers.tolist(), stored_replies.tolist(), [refusal.reply for refusal in refusals]), refusals
 
     def _report(self, sent: Positions, refusals: list[_Refusal], found: Mask | None) -> NoReturn:
         """Raise what the first row was refused for that is refused for good."""
-        reasons = [refusal.reason for refusal in refusals if refusal.verdict is Verdict.NO]
+        reasons = [refusal.reason for refusal in refusals if refusal.verdict in _FINAL]
         if found is None:
             first, last = self._row(int(sent[0]))[0], self._row(int(sent[-1]))[0]
             which = f"{len(reasons)} of the rows {first} to {last}"
@@ -743,7 +833,7 @@ class Publisher:
             rows = [
                 (self._row(message), refusal.reason)
                 for message, refusal in zip(sent[found].tolist(), refusals, strict=True)
-                if refusal.verdict is Verdict.NO
+                if refusal.verdict in _FINAL
             ]
             (row, subject), reasons[0] = min(rows)
             which = f"row {row} (subject {subject!r})"
@@ -774,9 +864,23 @@ class Publisher:
         return account + ", any other was not sent"
 
 
+def _header(row: _Rows) -> bytes:
+    """Return the header block of one row; empty when it has none."""
+    return row.headers[0].as_py() or b"" if row.headers is not None else b""
+
+
 def _conflict(row: _Rows, reason: str) -> str:
     """Say what a row expected of its subject's last message, where it did."""
-    expected = None if row.headers is None else header_values(row.headers.fill_null(b""), EXPECTED_REVISION)[0].as_py()
+    expected = parse_block(_header(row)).get(EXPECTED_REVISION)
     if expected is None:
         return reason
-    return f"it expects the subject's last message at sequence {expected.decode()}, but: {reason}"
+    return f"it expects the subject's last message at sequence {expected[0]}, but: {reason}"
+
+
+def _exchanged(headers: pa.Array | None, messages: Positions, resolved: dict[int, Resolution]) -> pa.Array | None:
+    """Return the header blocks of messages with those that they have got instead."""
+    others = [each.header for message in messages.tolist() if (each := resolved.get(message)) and each.header]
+    if headers is None or not others:
+        return headers
+    changed = np.isin(messages, [message for message, each in resolved.items() if each.header])
+    return pc.replace_with_mask(headers, booleans(changed), strings(others))

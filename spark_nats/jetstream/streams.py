@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from spark_nats.errors import JetStreamError, NatsError, ProtocolError, Remedy, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream, interpreting
 from spark_nats.protocol.api import Api, ErrCode
-from spark_nats.protocol.documents import EPOCH, integer_at, string_at, strings_at, time_at
+from spark_nats.protocol.documents import EPOCH, bytes_at, integer_at, string_at, strings_at, time_at
 from spark_nats.protocol.statuses import NO_RESPONDERS
 
 LIMITS, INTEREST, WORK_QUEUE = "limits", "interest", "workqueue"
@@ -201,11 +201,38 @@ def _nearest(js: JetStream, names: Sequence[str]) -> str | None:
     return known[near[0]] if near else None
 
 
-class _Stored(NamedTuple):
-    """What is asked about a message: its sequence, and when it was stored, in nanoseconds since 1970."""
+class StoredMessage(NamedTuple):
+    """A message as a stream's leader gives it.
+
+    Attributes:
+        sequence: its sequence.
+        time: when it was stored, in nanoseconds since 1970.
+        header: its header block; empty where it has none, or none was asked for.
+        payload: its payload, empty where none was asked for.
+    """
 
     sequence: int
     time: int
+    header: bytes = b""
+    payload: bytes = b""
+
+
+def last_message(js: JetStream, stream: str, subject: str) -> StoredMessage | None:
+    """Return the last message that matches a filter; None when there is none.
+
+    Raises:
+        NatsError: the request failed.
+    """
+    return _find(js, stream, {"last_by_subj": subject}, whole=True)
+
+
+def next_message(js: JetStream, stream: str, start: int, subject: str) -> StoredMessage | None:
+    """Return the first message from a sequence on that matches a filter; None when there is none.
+
+    Raises:
+        NatsError: the request failed.
+    """
+    return _find(js, stream, {"seq": start, "next_by_subj": subject}, whole=True)
 
 
 def last_sequence(js: JetStream, stream: str, filters: Sequence[str]) -> int:
@@ -220,7 +247,7 @@ def next_sequence(js: JetStream, stream: str, start: int, filters: Sequence[str]
     return min((message.sequence for message in found if message is not None), default=None)
 
 
-def _find_next(js: JetStream, stream: str, start: int, subject: str) -> _Stored | None:
+def _find_next(js: JetStream, stream: str, start: int, subject: str) -> StoredMessage | None:
     message = _find(js, stream, {"seq": start, "next_by_subj": subject})
     if message is not None and message.sequence < start:
         raise ProtocolError(
@@ -229,15 +256,20 @@ def _find_next(js: JetStream, stream: str, start: int, subject: str) -> _Stored 
     return message
 
 
-def _find(js: JetStream, stream: str, what: dict[str, Any]) -> _Stored | None:
+def _find(js: JetStream, stream: str, what: dict[str, Any], whole: bool = False) -> StoredMessage | None:
     try:
-        answer = js.request(Api.MESSAGE_GET, stream, body={**what, "no_hdr": True})
+        answer = js.request(Api.MESSAGE_GET, stream, body=what if whole else {**what, "no_hdr": True})
     except JetStreamError as error:
         if error.err_code == ErrCode.NO_MESSAGE_FOUND:
             return None
         raise
     with interpreting(Api.MESSAGE_GET, stream):
-        return _Stored(integer_at(answer, "message", "seq"), time_at(answer, "message", "time"))
+        return StoredMessage(
+            sequence=integer_at(answer, "message", "seq"),
+            time=time_at(answer, "message", "time"),
+            header=bytes_at(answer, "message", "hdrs"),
+            payload=bytes_at(answer, "message", "data"),
+        )
 
 
 def first_sequence_at(js: JetStream, stream: str | StreamInfo, time: datetime) -> int:

@@ -29,6 +29,8 @@ _SENTENCES = {
     "the README), or set the option 'deduplicate' to window, which needs none",
     Remedy.READ_BACK: "let the user read the stream (see Permissions in the README), or set the option 'deduplicate' "
     "to window, which never has to",
+    Remedy.ON_CONFLICT: "read the key again and decide anew, or set the option 'onConflict' to skip to leave such rows "
+    "out",
     Remedy.CONSUMER: "give each query a durable consumer of its own with the option 'consumer'",
 }
 

@@ -411,7 +411,7 @@ OPTIONS: tuple[Option, ...] = (
         WRITE & KEPT,
         read_deduplicate,
         "keep rows that are written again from being stored twice: `exact` however late, `window` within the stream's "
-        "`duplicate_window`, `false` not at all",
+        "`duplicate_window` (KV buckets: the default in streaming), `false` not at all",
         default=EXACT,
         batch_default=NEVER,
     ),

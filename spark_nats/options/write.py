@@ -11,6 +11,7 @@ from spark_nats.errors import OptionError
 from spark_nats.options.settings import Settings, parse, retry_options
 from spark_nats.options.streams import stream_to_create
 from spark_nats.options.table import BATCH, BUCKET, CORE, STREAM, STREAMING, WRITE
+from spark_nats.options.values import EXACT, WINDOW
 from spark_nats.protocol.keyvalue import bucket_config, stream_of
 from spark_nats.protocol.subjects import subject_violation
 
@@ -62,7 +63,7 @@ def parse_write(options: Mapping[str, str] | Settings, streaming: bool) -> Write
         subject=subject,
         max_in_flight=values["maxInFlight"],
         ack_timeout=values["ackTimeout"],
-        deduplicate=values["deduplicate"],
+        deduplicate=_deduplicate(settings, values, bucket),
         state_bucket=values["stateBucket"],
         fail_on_data_loss=values["failOnDataLoss"],
         control_headers=values["controlHeaders"],
@@ -71,6 +72,19 @@ def parse_write(options: Mapping[str, str] | Settings, streaming: bool) -> Write
         bucket=bucket,
         on_conflict=values["onConflict"],
     )
+
+
+def _deduplicate(settings: Settings, values: Mapping[str, Any], bucket: str | None) -> str:
+    """Return how; what a bucket held cannot be read back, since later revisions have taken its place."""
+    wish: str = values["deduplicate"]
+    if bucket is None or wish != EXACT:
+        return wish
+    if "deduplicate" in settings.given:
+        raise OptionError(
+            "option 'deduplicate' is exact, which is not possible for a KV bucket, where later revisions take the "
+            "place of what was stored; set it to window"
+        )
+    return WINDOW
 
 
 def _to_create(values: Mapping[str, Any], bucket: str | None, streams: tuple[str, ...]) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""The rules of :mod:`.keyvalue` for columns: which key each message is about, and what it has done to it."""
+"""The rules of :mod:`.keyvalue` for columns: what a key is, and what messages say of keys."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from spark_nats.protocol.bytecolumns import (
     Mask,
+    Positions,
     flags_of,
     gather,
     integers,
@@ -21,14 +22,27 @@ from spark_nats.protocol.bytecolumns import (
     values_of,
 )
 from spark_nats.protocol.headers import header_values
-from spark_nats.protocol.keyvalue import KEY_VALUE_SUBJECTS, key_subject
+from spark_nats.protocol.keyvalue import KEY_VALUE_SUBJECTS, RESERVED, key_subject, key_violation
 from spark_nats.protocol.messages import Messages
+from spark_nats.protocol.subject_columns import Violation
 
-_OPERATION, _REASON = "KV-Operation", "Nats-Marker-Reason"
+OPERATION = "KV-Operation"
+"""Header that says that a key was deleted or purged."""
+PUT, DELETE, PURGE = "PUT", "DEL", "PURGE"
+"""What can be done to a key. The first is what a message without that header does."""
+ROLLUP = "Nats-Rollup"
+"""Header by which a message takes the place of those before it."""
+OF_SUBJECT = "sub"
+"""Value of :data:`ROLLUP`: of those of its subject."""
+
+_REASON = "Nats-Marker-Reason"
 _PUT, _DEL, _PURGE = range(3)
-_NAMES = texts(["PUT", "DEL", "PURGE"])
+_NAMES = texts([PUT, DELETE, PURGE])
 _SAYS_PURGE, _SAYS_NO_DELETION = strings([b"PURGE"]), strings([b"PUT", b""])
 _EXPIRED, _REMOVED = strings([b"MaxAge", b"Purge"]), strings([b"Remove"])
+_KEY_BYTE = np.zeros(256, np.bool_)
+_KEY_BYTE[list(b"-/_=.0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")] = True
+_DOT = ord(".")
 
 
 class Operations(NamedTuple):
@@ -52,13 +66,39 @@ def operations_of(messages: Messages) -> Operations:
     codes = np.zeros(len(messages), np.int32)
     if (has_header := messages.header.end > messages.header.start).any():
         chosen = messages.take(has_header)
-        blocks = chosen.gather(chosen.header)
-        said, reason = header_values(blocks, _OPERATION), header_values(blocks, _REASON)
-        unsaid = ~flags_of(said.is_valid())
-        deletes = ~(unsaid | _is_in(said, _SAYS_NO_DELETION)) | (unsaid & _is_in(reason, _REMOVED))
-        purges = _is_in(said, _SAYS_PURGE) | (unsaid & _is_in(reason, _EXPIRED))
-        codes[has_header] = np.where(purges, _PURGE, np.where(deletes, _DEL, _PUT))
+        codes[has_header] = _codes(chosen.gather(chosen.header))
     return Operations(_NAMES.take(integers(codes)), codes != _PUT)
+
+
+def _codes(blocks: pa.BinaryArray) -> Positions:
+    said, reason = header_values(blocks, OPERATION), header_values(blocks, _REASON)
+    unsaid = ~flags_of(said.is_valid())
+    deletes = ~(unsaid | _is_in(said, _SAYS_NO_DELETION)) | (unsaid & _is_in(reason, _REMOVED))
+    purges = _is_in(said, _SAYS_PURGE) | (unsaid & _is_in(reason, _EXPIRED))
+    return np.where(purges, _PURGE, np.where(deletes, _DEL, _PUT))
+
+
+def is_marker(header: bytes) -> bool:
+    """Tell of one message's header block whether the message says that its key is gone."""
+    return bool(_codes(strings([header]))[0] != _PUT)
+
+
+def find_key_violation(keys: pa.Array) -> Violation | None:
+    """Find the first row of a string column without nulls that is no key, and say why."""
+    data, offsets = packed(keys)
+    starts, ends = offsets[:-1], offsets[1:]
+    wrong = starts == ends
+    dots = np.flatnonzero(data == _DOT)
+    is_edge = np.zeros(len(data) + 1, np.bool_)
+    is_edge[offsets] = True
+    places = (np.flatnonzero(~_KEY_BYTE[data]), dots[is_edge[dots] | is_edge[dots + 1]], dots[1:][np.diff(dots) == 1])
+    for place in places:
+        wrong[np.searchsorted(ends, place, "right")] = True
+    wrong |= flags_of(pc.starts_with(keys, RESERVED))
+    if not wrong.any():
+        return None
+    row = int(wrong.argmax())
+    return Violation(row, key_violation(str(keys[row])) or "")
 
 
 def keys_of(messages: Messages, bucket: str) -> pa.StringArray:
@@ -74,7 +114,7 @@ def keys_of(messages: Messages, bucket: str) -> pa.StringArray:
     keys = start + len(prefix) * own
     if not own.all():
         data, offsets = packed(subjects)
-        dots = split(data == ord("."), offsets)
+        dots = split(data == _DOT, offsets)
         others = ~own & flags_of(pc.starts_with(subjects, KEY_VALUE_SUBJECTS))
         others &= dots.per_row > 1
         keys[others] += (dots.at(1) + 1 - offsets[:-1])[others]

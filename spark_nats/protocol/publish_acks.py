@@ -37,6 +37,8 @@ class Verdict(Enum):
     CONFLICT = auto()
     """The last message of its subject is not the one that it expects. A stream with one replica says so too, from
     nats-server 2.12 on, of a message that it has stored already and whose id it knows."""
+    RESOLVED = auto()
+    """It was a conflict, and it is decided what becomes of the message."""
 
 
 class Refusal(NamedTuple):

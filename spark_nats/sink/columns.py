@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_nats.errors import InvalidRowError
+from spark_nats.options.values import NEVER
 from spark_nats.options.write import WriteOptions
 from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, flags_of, lengths_of, repeated, texts, values_of
 from spark_nats.protocol.control import MAX_CONTROL_LINE
@@ -21,6 +23,7 @@ from spark_nats.protocol.headers import (
     INCREMENT,
     MSG_ID,
     TTL,
+    Encoded,
     HeaderLines,
     add_lines,
     encode_increments,
@@ -33,20 +36,33 @@ from spark_nats.protocol.headers import (
     no_headers,
     wrap_lines,
 )
+from spark_nats.protocol.key_columns import OPERATION, ROLLUP
+from spark_nats.protocol.keyvalue import key_subject
 from spark_nats.protocol.subject_columns import Violation, find_subject_violation
+from spark_nats.sink.keys import messages_of
 from spark_nats.sink.message_ids import MessageIds
-from spark_nats.sink.schema import COLUMN_TYPES
+from spark_nats.sink.schema import column_types
 
 logger = logging.getLogger(__name__)
 
 # What every row has that was read from a stream which Spark wrote: that they are left out needs no word.
 _EXPECTED = (MSG_ID, EXPECTED_STREAM)
+
+
+def _as_they_are(values: pa.Array) -> Encoded:
+    return Encoded(values, None)
+
+
 # Columns that become headers on which a stream acts.
 _CONTROLS = {
     "ttl": (TTL, encode_ttls),
     "expected_last_subject_sequence": (EXPECTED_REVISION, encode_revisions),
+    "expected_revision": (EXPECTED_REVISION, encode_revisions),
     "increment": (INCREMENT, encode_increments),
+    "operation": (OPERATION, _as_they_are),
+    "rollup": (ROLLUP, _as_they_are),
 }
+_NAMES_OF_ENTRIES = {"subject": "key", "payload": "value"}
 _NAMES_SHOWN = 8
 _INBOX = len(".0123456789abcdef.9999999999")  # what follows the inbox prefix in the reply of a publish, at most
 
@@ -117,6 +133,8 @@ class RowChecker:
         self._max_payload = min(max_payload, 2**63 - 1)  # whatever a server says, Arrow can compare with it
         self._ids = ids
         self._names_stream = names_stream
+        self._types = column_types(options)
+        self._before_key = key_subject(options.bucket or "", "", options.api_prefix)
         self._warned = False
         # What stands behind the subject on the line: the reply of a publish to a stream, and two sizes.
         self._line_rest = 2 * len(f" {self._max_payload}")
@@ -133,7 +151,9 @@ class RowChecker:
         Raises:
             InvalidRowError: a row cannot be sent. Nothing of the batch has been sent then.
         """
-        columns = {name: batch.column(name) for name in batch.schema.names if name in COLUMN_TYPES}
+        columns = {name: batch.column(name) for name in batch.schema.names if name in self._types}
+        if self._options.bucket is not None:
+            columns = messages_of(columns, self._before_key, batch.num_rows, partial(self._refuse, first_row))
         payloads = self._payloads(columns, batch.num_rows, first_row)
         subjects = self._subjects(columns, batch.num_rows, first_row)
         replies = self._replies(columns.get("reply"), first_row)
@@ -200,6 +220,8 @@ class RowChecker:
         self._refuse(first_row, "headers", find_header_violation(lines))
         ids = columns.get("msg_id", pa.nulls(rows, pa.string())).cast(pa.string())
         self._refuse(first_row, "msg_id", find_value_violation(ids), lengths_of(ids))
+        if self._options.bucket is not None:
+            lines = lines.where(~_equals(lines.name, OPERATION))
         if not self._options.control_headers:
             lines = self._without_control_headers(lines)
         extra: list[tuple[str, pa.Array | str]] = []
@@ -224,9 +246,12 @@ class RowChecker:
             if values.null_count < rows:
                 controls.append((name, values))
         text = add_lines(join_lines(lines), controls)  # an id is made of them too
-        if self._ids is not None and not has_id.any():
+        # One that expects a message must be known again when it is sent again, or it would conflict with itself.
+        if self._ids is None or (self._options.deduplicate == NEVER and conditional is None):
+            pass
+        elif not has_id.any():
             ids = self._ids.give(subjects, text, payloads)
-        elif self._ids is not None:
+        else:
             lacks_id = booleans(~has_id)
             generated = self._ids.give(*(column.filter(lacks_id) for column in (subjects, text, payloads)))
             ids = pc.replace_with_mask(ids, lacks_id, generated)
@@ -258,6 +283,8 @@ class RowChecker:
     ) -> None:
         if violation is None:
             return
+        if self._options.bucket is not None:
+            column = _NAMES_OF_ENTRIES.get(column, column)
         text = f"row {first_row + violation.row} of the task cannot be sent: column '{column}' {violation.rule}"
         if length is not None:
             text += f" (its length is {length[violation.row]} bytes)"

@@ -16,6 +16,7 @@ from spark_nats.client.pool import borrow, lend
 from spark_nats.client.publishing import CorePublisher
 from spark_nats.errors import InvalidRowError, NatsError, PublishError, SchemaError
 from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.keyvalue import naming_bucket
 from spark_nats.jetstream.publishing import Publisher
 from spark_nats.jetstream.streams import (
     StreamInfo,
@@ -24,10 +25,11 @@ from spark_nats.jetstream.streams import (
     stream_info,
     streams_of_subject,
 )
-from spark_nats.options.values import EXACT, WINDOW
+from spark_nats.options.values import NEVER
 from spark_nats.options.write import WriteOptions
 from spark_nats.protocol.subjects import subject_violation
 from spark_nats.sink.columns import RowChecker
+from spark_nats.sink.conflicts import Conflicts
 from spark_nats.sink.message_ids import MessageIds
 from spark_nats.sink.settling import Settled, other_partitions, prepare_to_settle, settle
 from spark_nats.sink.tasks import Mark, Task, Written
@@ -49,7 +51,7 @@ def write_partition(options: WriteOptions, task: Task, batches: Iterator[pa.Reco
         InvalidRowError: a row cannot be sent.
         NatsError: the server did not take a row; the message says which rows are safe.
     """
-    ids = MessageIds(task.query, task.batch, task.partition) if options.deduplicate in (EXACT, WINDOW) else None
+    ids = MessageIds(task.query, task.batch, task.partition) if options.stream and task.query else None
     what = f"writing to {options.stream or 'core NATS'}"
     settled: Settled | None = None
     with lend(options.connection, options.retries, what) as loan:
@@ -60,7 +62,7 @@ def write_partition(options: WriteOptions, task: Task, batches: Iterator[pa.Reco
             batches = _looked_at(options, task.query, batches)
         else:
             stream = loan.ask(lambda connection: writable(connection, options))
-            if ids is not None:
+            if ids is not None and options.deduplicate != NEVER:
                 settled = settle(loan, options, task, ids, stream)
             # A stream of counters refuses the header that names the stream.
             names_stream = not _counts(stream)
@@ -72,6 +74,7 @@ def write_partition(options: WriteOptions, task: Task, batches: Iterator[pa.Reco
                 loan=loan,
                 api_prefix=options.api_prefix,
                 began=stream,
+                resolve=Conflicts(options, options.bucket).resolve if options.bucket else None,
             )
         checker = RowChecker(options, loan.connection.info.max_payload, ids, names_stream)
         count = 0
@@ -84,12 +87,22 @@ def write_partition(options: WriteOptions, task: Task, batches: Iterator[pa.Reco
             if settled is not None:
                 rows = rows.where(settled.missing(rows.ids))
             for part in rows.in_turn():
-                if part.conditional is not None:
+                if part.conditional is None or isinstance(publisher, CorePublisher):
+                    publisher.publish(part.subjects, part.payloads, part.headers, part.replies, part.ids)
+                else:
                     publisher.drain()
-                publisher.publish(part.subjects, part.payloads, part.headers, part.replies, part.ids)
+                    publisher.publish(part.subjects, part.payloads, part.headers, None, part.ids, conditional=True)
             count += batch.num_rows
         publisher.drain()
         publisher.close()
+    if isinstance(publisher, Publisher) and publisher.skipped:
+        logger.warning(
+            "bucket %s: %d of the %d rows of this task were skipped, because their keys had other revisions than they "
+            "expected",
+            options.bucket,
+            publisher.skipped,
+            count,
+        )
     if settled is not None:
         _report_settled(task, settled, count)
     elif publisher.duplicates:
@@ -132,7 +145,8 @@ def prepare(options: WriteOptions, streaming: bool, columns: Sequence[str] = ())
     with connect(options.connection) as connection:
         if options.stream is None:
             return None
-        with naming_the_nearest(JetStream(connection, options.api_prefix), [options.stream]):
+        js, bucket = JetStream(connection, options.api_prefix), options.bucket
+        with naming_bucket(js, bucket) if bucket else naming_the_nearest(js, [options.stream]):
             stream = writable(connection, options)
         _check_stream(stream, options, columns)
         return prepare_to_settle(connection, options, stream, streaming)
@@ -145,6 +159,11 @@ def _check_stream(stream: StreamInfo, options: WriteOptions, columns: Sequence[s
         SchemaError: it does not.
     """
     if "ttl" in columns and not stream.config.get("allow_msg_ttl"):
+        if options.bucket is not None:
+            raise SchemaError(
+                f"bucket {options.bucket!r} does not let keys have lifetimes of their own, as column 'ttl' asks for; "
+                "make it with a limit_marker_ttl, set its allow_msg_ttl to true, or drop the column"
+            )
         raise SchemaError(
             f"stream {stream.name!r} does not let messages have a lifetime of their own (its allow_msg_ttl is not "
             "true), as the column 'ttl' asks for; set allow_msg_ttl to true, or drop the column"

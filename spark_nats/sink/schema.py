@@ -17,6 +17,16 @@ COLUMN_TYPES = {
     "expected_last_subject_sequence": ("bigint",),
     "increment": ("bigint", "int", "string"),
 }
+KEY_COLUMN_TYPES = {
+    "key": ("string",),
+    "value": ("binary", "string"),
+    "operation": ("string",),
+    "expected_revision": ("int", "bigint"),
+    "ttl": COLUMN_TYPES["ttl"],
+    "headers": COLUMN_TYPES["headers"],
+    "msg_id": ("string",),
+}
+"""The same for a KV bucket."""
 _OF_STREAMS = ("ttl", "expected_last_subject_sequence", "increment")
 # Columns that people have who wrote to Kafka, and what becomes of them.
 _ELSEWHERE = {
@@ -27,6 +37,12 @@ _ELSEWHERE = {
 }
 # What the source adds of its own. Ignored, so that what was read can be written.
 _IGNORED = ("stream", "sequence", "timestamp")
+_IGNORED_OF_BUCKET = ("bucket", "revision", "created")
+
+
+def column_types(options: WriteOptions) -> dict[str, tuple[str, ...]]:
+    """Return which columns can be written, and of what types."""
+    return COLUMN_TYPES if options.bucket is None else KEY_COLUMN_TYPES
 
 
 def check_schema(schema: StructType, options: WriteOptions) -> None:
@@ -35,27 +51,38 @@ def check_schema(schema: StructType, options: WriteOptions) -> None:
     Raises:
         SchemaError: a column is missing, unknown or of the wrong type.
     """
+    of_bucket = options.bucket is not None
+    types = column_types(options)
     names = schema.fieldNames()
     for column in schema.fields:
-        if column.name in _IGNORED:
+        if column.name in (_IGNORED_OF_BUCKET if of_bucket else _IGNORED):
             continue
-        if column.name not in COLUMN_TYPES:
-            hint = _ELSEWHERE.get(column.name, "drop it, or put it into 'payload' or 'headers'")
+        if column.name not in types:
+            where, into = ("a KV bucket", "value") if of_bucket else ("NATS", "payload")
+            hint = f"drop it, or put it into '{into}' or 'headers'"
+            hint = hint if of_bucket else _ELSEWHERE.get(column.name, hint)
             raise SchemaError(
-                f"column '{column.name}' cannot be written to NATS, which would lose it; {hint} (columns that can be "
-                f"written: {', '.join(COLUMN_TYPES)})"
+                f"column '{column.name}' cannot be written to {where}, which would lose it; {hint} (columns that can "
+                f"be written: {', '.join(types)})"
             )
         actual = column.dataType.simpleString()
-        if actual not in COLUMN_TYPES[column.name]:
-            allowed = " or ".join(name.upper() for name in COLUMN_TYPES[column.name])
+        if actual not in types[column.name]:
+            allowed = " or ".join(name.upper() for name in types[column.name])
             raise SchemaError(f"column '{column.name}' must be {allowed}, not {actual.upper()}")
         if column.name in _OF_STREAMS and options.stream is None:
             raise SchemaError(
                 f"column '{column.name}' is for streams, and core NATS does not act on it; set the option 'stream', or "
                 "drop the column"
             )
+    there = ", ".join(names) or "none"
+    if of_bucket:
+        if "key" not in names:
+            raise SchemaError(f"the column 'key' (STRING) is missing; there are {there}")
+        if "value" not in names and "operation" not in names:
+            raise SchemaError(f"the column 'value' (BINARY or STRING) is missing; there are {there}")
+        return
     if "payload" not in names and "increment" not in names:
-        raise SchemaError(f"the column 'payload' (BINARY or STRING) is missing; there are {', '.join(names) or 'none'}")
+        raise SchemaError(f"the column 'payload' (BINARY or STRING) is missing; there are {there}")
     if "subject" not in names and options.subject is None:
         raise SchemaError(
             "it is not known where to publish: add the column 'subject' (STRING) or set the option 'subject'"

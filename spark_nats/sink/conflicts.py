@@ -1,0 +1,88 @@
+"""Rows for a KV bucket that it did not take, because their keys have other revisions than they expect.
+
+Somebody was faster, or the key has to be created anew; or the row was stored by an earlier attempt that its message id
+does not tell any more. Which of these it is, the revisions tell that the key has got since.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+
+from spark_nats.errors import PublishError, Remedy
+from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.publishing import Conflict, Resolution
+from spark_nats.jetstream.streams import last_message, next_message
+from spark_nats.options.values import SKIP
+from spark_nats.options.write import WriteOptions
+from spark_nats.protocol.headers import EXPECTED_REVISION, MSG_ID, parse_block
+from spark_nats.protocol.key_columns import is_marker
+from spark_nats.protocol.keyvalue import LONGEST_HISTORY, key_subject, stream_of
+
+logger = logging.getLogger(__name__)
+
+
+class Conflicts:
+    """Decides what becomes of such rows.
+
+    Args:
+        options: of the write.
+        bucket: its name.
+    """
+
+    def __init__(self, options: WriteOptions, bucket: str) -> None:
+        self._skips = options.on_conflict == SKIP
+        self._bucket = bucket
+        self._stream = stream_of(bucket)
+        # In a domain, a key is published elsewhere than it is stored.
+        self._published = key_subject(bucket, "", options.api_prefix)
+
+    def resolve(self, js: JetStream, conflict: Conflict) -> Resolution:
+        """Decide about one row.
+
+        Raises:
+            PublishError: it conflicts, and that is an error.
+            NatsError: the bucket could not be asked.
+        """
+        headers = parse_block(conflict.header)
+        expected, ids = headers.get(EXPECTED_REVISION, [""])[0], headers.get(MSG_ID)
+        if not re.fullmatch("[0-9]{1,19}", expected):
+            raise PublishError(f"row {conflict.row} was refused: {conflict.reason}")
+        key = conflict.subject.removeprefix(self._published)
+        subject = key_subject(self._bucket, key)
+        if ids and self._is_stored(js, subject, int(expected), ids[0]):
+            return Resolution(stored=True)
+        last = last_message(js, self._stream, subject)
+        actual = last.sequence if last else 0
+        if actual == int(expected):  # since then it is so
+            return Resolution(header=conflict.header)
+        if expected == "0" and last and is_marker(last.header):
+            # The key was deleted. To create it again, the revision that says so has to be named (ADR-8).
+            return Resolution(header=_expecting(conflict.header, actual))
+        if self._skips:
+            logger.debug("row %d (key %r) is skipped: %s", conflict.row, key, conflict.reason)
+            return Resolution()
+        has = f"has the revision {actual}" if actual else "does not exist"
+        wants = f"its expected_revision is {expected}" + (", by which it is to be created" if expected == "0" else "")
+        raise PublishError(
+            f"row {conflict.row} conflicts: the key {key!r} of the bucket {self._bucket!r} {has}, and {wants}",
+            remedies=[Remedy.ON_CONFLICT],
+        )
+
+    def _is_stored(self, js: JetStream, subject: str, expected: int, message_id: str) -> bool:
+        """Tell whether the key has got a revision of that message id since the one that was expected."""
+        sequence = expected
+        for _ in range(LONGEST_HISTORY):
+            message = next_message(js, self._stream, sequence + 1, subject)
+            if message is None or message.sequence <= sequence:
+                return False
+            if parse_block(message.header).get(MSG_ID) == [message_id]:
+                return True
+            sequence = message.sequence
+        return False
+
+
+def _expecting(header: bytes, revision: int) -> bytes:
+    """Return a header block that expects a revision instead of none."""
+    name = EXPECTED_REVISION.encode()
+    return header.replace(b"\r\n%b: 0\r\n" % name, b"\r\n%b: %d\r\n" % (name, revision))

@@ -1,0 +1,72 @@
+"""Rows for a KV bucket as the messages that they are (ADR-8): a key is a subject, an operation is a header."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_nats.protocol.bytecolumns import Mask, booleans, flags_of, integers, lengths_of, strings, texts, values_of
+from spark_nats.protocol.key_columns import DELETE, OF_SUBJECT, PURGE, PUT, find_key_violation
+from spark_nats.protocol.subject_columns import Violation
+
+Refuse = Callable[[str, Violation | None], None]
+"""Takes the name of a column and the first row of it that breaks a rule, if any; raises then."""
+
+_OPERATIONS = texts([PUT, DELETE, PURGE])
+_PUT, _DELETE, _PURGE = _OPERATIONS
+_NULL = pa.nulls(1, pa.string())[0]
+_EMPTY = strings([b""])[0]
+_NONE = integers(np.array([-1]))[0]
+
+
+def messages_of(columns: dict[str, pa.Array], prefix: str, rows: int, refuse: Refuse) -> dict[str, pa.Array]:
+    """Return the columns of messages for the columns of entries.
+
+    Args:
+        columns: ``key`` and ``value``, and what else there is.
+        prefix: what a subject has before the key.
+        rows: how many there are.
+        refuse: is told what cannot be sent.
+    """
+    keys = columns["key"].cast(pa.string())
+    refuse("key", _first(flags_of(keys.is_null()), "is null"))
+    refuse("key", find_key_violation(keys))
+    operations = columns.get("operation", pa.nulls(rows, pa.string())).fill_null(_PUT)
+    known = flags_of(pc.is_in(operations, _OPERATIONS))
+    refuse("operation", _first(~known, f"is none of {PUT}, {DELETE} and {PURGE}, nor null, which is {PUT}"))
+    is_put = flags_of(pc.equal(operations, _PUT))
+    values = columns.get("value", pa.nulls(rows, pa.binary())).cast(pa.binary())
+    is_null = flags_of(values.is_null())
+    refuse("value", _first(is_null & is_put, f"is null; an empty value is written as '', a key is deleted by {DELETE}"))
+    rule = f"is not empty, but the operation is {DELETE} or {PURGE}, which has no value; let it be null"
+    refuse("value", _first(~is_put & (lengths_of(values) > 0), rule))
+    if "ttl" in columns:
+        refuse("ttl", _first(_ages(columns, rows, is_put, operations), _NO_TTL))
+    found = {name: column for name, column in columns.items() if name not in ("key", "value", "operation")}
+    found["subject"] = pc.binary_join_element_wise(texts([prefix])[0], keys, texts([""])[0])
+    found["payload"] = values.fill_null(_EMPTY)
+    if not is_put.all():
+        found["operation"] = pc.if_else(booleans(is_put), _NULL, operations)
+        found["rollup"] = pc.if_else(pc.equal(operations, _PURGE), texts([OF_SUBJECT])[0], _NULL)
+    return found
+
+
+_NO_TTL = (
+    "is for keys that are created (expected_revision 0) and for PURGE: when a value that was put expires, the one "
+    "before it would come back (ADR-48)"
+)
+
+
+def _ages(columns: dict[str, pa.Array], rows: int, is_put: Mask, operations: pa.Array) -> Mask:
+    """Tell which rows have a lifetime that they must not have."""
+    revisions = columns.get("expected_revision", pa.nulls(rows, pa.int64())).cast(pa.int64())
+    creates = is_put & (values_of(revisions.fill_null(_NONE)) == 0)
+    wrong: Mask = flags_of(columns["ttl"].is_valid()) & ~creates & ~flags_of(pc.equal(operations, _PURGE))
+    return wrong
+
+
+def _first(wrong: Mask, rule: str) -> Violation | None:
+    return Violation(int(wrong.argmax()), rule) if wrong.any() else None

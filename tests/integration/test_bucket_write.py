@@ -1,0 +1,415 @@
+"""Writing KV buckets: puts, deletions, compare-and-set, lifetimes, and what nats-py reads of them."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import random
+import re
+import string
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from nats.js.errors import APIError, KeyWrongLastSequenceError
+from nats.js.kv import KeyValue
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from spark_nats.errors import InvalidRowError, PublishError
+from tests.integration.support import nats, running, sentence_of, source, write
+from tests.nats_py import NatsPy, wait_until
+from tests.servers import Cluster, Server, ServerFactory
+
+README = Path(__file__).parents[2] / "README.md"
+LEGAL = "-/_=" + string.ascii_letters + string.digits
+
+
+class Kv:
+    """A bucket as nats-py sees it."""
+
+    def __init__(self, client: NatsPy, bucket: str, **config: Any) -> None:
+        self._client = client
+        self.name = bucket
+        js = client.nats.jetstream()
+
+        def opened() -> KeyValue | None:
+            try:
+                return client.run(js.create_key_value(bucket=bucket, **config) if config else js.key_value(bucket))
+            except (APIError, TimeoutError):  # of a cluster that is about to begin
+                return None
+
+        self.kv = wait_until(opened, timeout=60)
+
+    def get(self, key: str) -> bytes | None:
+        return self._client.run(self.kv.get(key)).value
+
+    def revision(self, key: str) -> int:
+        found = self._client.api(f"STREAM.MSG.GET.KV_{self.name}", {"last_by_subj": f"$KV.{self.name}.{key}"})
+        return int(found["message"]["seq"])
+
+    def put(self, key: str, value: bytes) -> int:
+        return self._client.run(self.kv.put(key, value))
+
+    def update(self, key: str, value: bytes, last: int) -> int:
+        return self._client.run(self.kv.update(key, value, last))
+
+    def delete(self, key: str) -> bool:
+        return self._client.run(self.kv.delete(key))
+
+    def history(self, key: str) -> list[tuple[bytes | None, Any]]:
+        return [(entry.value, entry.operation) for entry in self._client.run(self.kv.history(key))]
+
+    def contents(self) -> dict[str, bytes]:
+        """Every key with its value, by a watcher."""
+
+        async def collect() -> dict[str, bytes]:
+            watcher = await self.kv.watchall()
+            found = {}
+            async for entry in watcher:
+                if entry is None:
+                    break
+                if entry.operation is None:
+                    found[entry.key] = entry.value or b""
+            await watcher.stop()
+            return found
+
+        return self._client.run(collect())
+
+
+@pytest.fixture
+def bucket(nats_py: NatsPy, unique: str) -> Kv:
+    """A bucket of the shared server which keeps one revision."""
+    return Kv(nats_py, unique, history=1)
+
+
+def entries(**columns: list[Any]) -> pa.Table:
+    types = {"expected_revision": pa.int64(), "value": pa.binary()}
+    return pa.table({name: pa.array(values, types.get(name)) for name, values in columns.items()})
+
+
+def test_values_are_put_under_keys_with_every_legal_character(nats_server: Server, bucket: Kv) -> None:
+    keys = [LEGAL, "a.b.c", "=", "/", *string.ascii_letters]
+    write(nats_server, entries(key=keys, value=[key.encode() for key in keys]), bucket=bucket.name)
+    assert bucket.contents() == {key: key.encode() for key in keys}
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_keys_are_put(nats_server: Server, bucket: Kv) -> None:
+    keys = [f"k.{i}" for i in range(100_000)]
+    write(nats_server, entries(key=keys, value=[b"%d" % i for i in range(100_000)]), bucket=bucket.name)
+    assert bucket.contents() == {f"k.{i}": b"%d" % i for i in range(100_000)}
+
+
+def test_keys_are_deleted_and_purged(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    kv = Kv(nats_py, unique, history=5)
+    for key in ("kept", "deleted", "purged"):
+        kv.put(key, b"1")
+        kv.put(key, b"2")
+    rows = entries(key=["kept", "deleted", "purged"], value=[b"3", None, b""], operation=[None, "DEL", "PURGE"])
+    write(nats_server, rows, bucket=unique)
+    assert kv.contents() == {"kept": b"3"}
+    assert [value for value, _ in kv.history("deleted")] == [b"1", b"2", b""]
+    assert kv.history("deleted")[-1][1] == ["DEL"]
+    assert [operation for _, operation in kv.history("purged")] == [["PURGE"]]
+
+
+def test_what_was_read_can_be_written_elsewhere(nats_server: Server, nats_py: NatsPy, bucket: Kv, unique: str) -> None:
+    rows = pa.table(
+        {
+            "bucket": ["other", "other"],
+            "key": ["a", "b"],
+            "value": pa.array([b"1", b""]),
+            "revision": [7, 8],
+            "operation": ["PUT", "DEL"],
+            "headers": pa.array(
+                [[("mine", ["x"])], [("KV-Operation", ["PURGE"])]], pa.map_(pa.string(), pa.list_(pa.string()))
+            ),
+        }
+    )
+    bucket.put("b", b"old")
+    write(nats_server, rows, bucket=bucket.name)
+    assert bucket.contents() == {"a": b"1"}
+    headers = [message.headers for message in nats_py.read_stream(f"KV_{unique}")]
+    assert headers[0]["mine"] == ["x"]
+    assert "KV-Operation" not in headers[0]
+    assert headers[1]["KV-Operation"] == ["DEL"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "sentence"),
+    [
+        (entries(key=["a", "b c"], value=[b"", b""]), "row 1 of the task cannot be sent: column 'key' has a character"),
+        (entries(key=["a..b"], value=[b""]), "column 'key' has an empty token"),
+        (entries(key=[".a"], value=[b""]), "column 'key' has an empty token"),
+        (entries(key=[""], value=[b""]), "column 'key' is empty"),
+        (entries(key=["_kv_x"], value=[b""]), "column 'key' begins with _kv, which is reserved"),
+        (entries(key=["ä"], value=[b""]), "column 'key' has a character that no key has"),
+        (entries(key=["a>"], value=[b""]), "column 'key' has a character that no key has"),
+        (entries(key=pa.array([None], pa.string()), value=[b""]), "column 'key' is null"),
+        (entries(key=["a"], value=[None]), "column 'value' is null; .* a key is deleted by DEL"),
+        (entries(key=["a"], value=[b"x"], operation=["DEL"]), "column 'value' is not empty, but the operation is DEL"),
+        (entries(key=["a"], value=[b"x"], operation=["put"]), "column 'operation' is none of PUT, DEL and PURGE"),
+        (entries(key=["a"], value=[b"x"], expected_revision=[-1]), "column 'expected_revision' is '-1'"),
+        (entries(key=["a" * 4096], value=[b"x"]), "column 'key' is too long"),
+        (entries(key=["a"], value=[b"x" * 1_100_000]), "column 'value' is larger with its headers than"),
+    ],
+)
+def test_a_row_that_is_no_entry_is_named_before_anything_is_sent(
+    nats_server: Server, bucket: Kv, rows: pa.Table, sentence: str
+) -> None:
+    with pytest.raises(InvalidRowError, match=f"{sentence}.*; nothing was sent$"):
+        write(nats_server, rows, bucket=bucket.name)
+    assert bucket.contents() == {}
+
+
+@pytest.mark.parametrize(
+    ("columns", "sentence"),
+    [
+        (["key"], "the column 'value' (BINARY or STRING) is missing; there are key"),
+        (["value"], "the column 'key' (STRING) is missing; there are value"),
+        (["key", "value", "subject"], "column 'subject' cannot be written to a KV bucket, which would lose it"),
+        (["key", "payload"], "column 'payload' cannot be written to a KV bucket"),
+    ],
+)
+def test_columns_that_no_entry_has_are_refused(
+    nats_server: Server, bucket: Kv, columns: list[str], sentence: str
+) -> None:
+    rows = pa.table({name: ["x"] for name in columns})
+    assert sentence in sentence_of(lambda: write(nats_server, rows, bucket=bucket.name))
+
+
+def test_a_bucket_that_does_not_exist_is_told_and_can_be_made(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    rows = entries(key=["a"], value=[b"1"])
+    told = sentence_of(lambda: write(nats_server, rows, bucket=unique))
+    assert told == (
+        f"StreamNotFoundError: the bucket '{unique}' does not exist; create it, or set the option 'createBucket'"
+    )
+    wish = '{"history": 3, "max_age": "1h", "limit_marker_ttl": "2s", "max_value_size": 100, "storage": "memory"}'
+    write(nats_server, rows, bucket=unique, createBucket=wish)
+    kv = Kv(nats_py, unique)
+    assert kv.contents() == {"a": b"1"}
+    config = nats_py.stream_info(f"KV_{unique}")["config"]
+    assert (config["max_msgs_per_subject"], config["max_age"], config["storage"]) == (3, 3600 * 10**9, "memory")
+    assert (config["allow_rollup_hdrs"], config["deny_delete"], config["allow_direct"]) == (True, True, True)
+    assert (config["allow_msg_ttl"], config["subject_delete_marker_ttl"]) == (True, 2 * 10**9)
+    assert (config["max_msg_size"], config["discard"]) == (100, "new")
+
+
+# Compare and set
+
+
+def test_rows_with_the_right_revision_are_stored(nats_server: Server, bucket: Kv) -> None:
+    last = bucket.put("a", b"1")
+    rows = entries(key=["a", "b", "c"], value=[b"2", b"new", b"any"], expected_revision=[last, 0, None])
+    write(nats_server, rows, bucket=bucket.name)
+    assert bucket.contents() == {"a": b"2", "b": b"new", "c": b"any"}
+
+
+def test_a_conflict_names_the_key_and_both_revisions(nats_server: Server, bucket: Kv) -> None:
+    first = bucket.put("a", b"1")
+    now = bucket.put("a", b"2")
+    rows = entries(key=["x", "a"], value=[b"", b"3"], expected_revision=[0, first])
+    told = sentence_of(lambda: write(nats_server, rows, bucket=bucket.name))
+    assert told.startswith(
+        f"PublishError: row 1 conflicts: the key 'a' of the bucket '{bucket.name}' has the revision {now}, and its "
+        f"expected_revision is {first}; of this task's rows 1 were stored"
+    )
+    assert "set the option 'onConflict' to skip" in told
+    assert bucket.get("a") == b"2"
+
+
+def test_a_key_that_exists_is_not_created(nats_server: Server, bucket: Kv) -> None:
+    bucket.put("a", b"1")
+    rows = entries(key=["a"], value=[b"2"], expected_revision=[0])
+    told = sentence_of(lambda: write(nats_server, rows, bucket=bucket.name))
+    assert "has the revision 1, and its expected_revision is 0, by which it is to be created" in told
+
+
+def test_conflicts_are_skipped_and_counted_if_so_asked(
+    nats_server: Server, bucket: Kv, caplog: pytest.LogCaptureFixture
+) -> None:
+    for i in range(0, 3000, 2):
+        bucket.put(f"k{i}", b"theirs")
+    rows = entries(key=[f"k{i}" for i in range(3000)], value=[b"ours"] * 3000, expected_revision=[0] * 3000)
+    with caplog.at_level(logging.WARNING, "spark_nats"):
+        write(nats_server, rows, bucket=bucket.name, onConflict="skip")
+    assert bucket.contents() == {f"k{i}": b"ours" if i % 2 else b"theirs" for i in range(3000)}
+    assert "1500 of the 3000 rows of this task were skipped" in caplog.text
+
+
+@pytest.mark.parametrize("operation", ["DEL", "PURGE"])
+def test_a_key_that_was_deleted_is_created_again(
+    nats_server: Server, bucket: Kv, operation: str, nats_py: NatsPy
+) -> None:
+    bucket.put("a", b"1")
+    write(nats_server, entries(key=["a"], operation=[operation]), bucket=bucket.name)
+    write(nats_server, entries(key=["a"], value=[b"2"], expected_revision=[0]), bucket=bucket.name)
+    assert bucket.contents() == {"a": b"2"}
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+@pytest.mark.parametrize("over", ["nothing", "a deletion"])
+def test_a_compare_and_set_that_is_run_again_does_not_conflict_with_itself(
+    cluster: Cluster, unique: str, replicas: int, over: str
+) -> None:
+    with NatsPy(cluster.urls.split(",")) as client:
+        kv = Kv(client, unique, history=5, replicas=replicas)
+        last = kv.put("u", b"1")
+        if over == "a deletion":
+            kv.put("c", b"old")
+            kv.delete("c")
+        rows = entries(key=["c", "u"], value=[b"created", b"updated"], expected_revision=[0, last])
+        writer = source(cluster.urls, bucket=unique).writer(from_arrow_schema(rows.schema), overwrite=False)
+        for _ in range(3):  # the same task, tried again
+            pickle.loads(pickle.dumps(writer)).write(iter(rows.to_batches()))
+        assert kv.contents() == {"c": b"created", "u": b"updated"}
+        assert [value for value, _ in kv.history("u")] == [b"1", b"updated"]
+        assert [value for value, _ in kv.history("c")][-1:] == [b"created"]
+        assert sum(value == b"created" for value, _ in kv.history("c")) == 1
+
+
+def test_a_compare_and_set_that_is_run_again_after_the_window_does_not_conflict_with_itself(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    config = {"max_msgs_per_subject": 5, "duplicate_window": 100_000_000, "allow_rollup_hdrs": True}
+    nats_py.create_stream(f"KV_{unique}", subjects=[f"$KV.{unique}.>"], allow_direct=True, **config)
+    kv = Kv(nats_py, unique)
+    rows = entries(key=[f"k{i}" for i in range(500)], value=[b"1"] * 500, expected_revision=[0] * 500)
+    writer = source(nats_server, bucket=unique).writer(from_arrow_schema(rows.schema), overwrite=False)
+    writer.write(iter(rows.to_batches()))
+    kv.put("k7", b"theirs")  # somebody goes on from what we have stored
+
+    def is_forgotten() -> bool:  # its message id, by the server
+        before = nats_py.stream_info(f"KV_{unique}")["state"]["last_seq"]
+        return nats_py.publish_acked([(f"$KV.{unique}.probe", b"", {"Nats-Msg-Id": "probe"})])[0] == before + 1
+
+    is_forgotten()
+
+    wait_until(is_forgotten)
+    writer.write(iter(rows.to_batches()))
+    assert {key: value for key, value in kv.contents().items() if key != "probe"} == {
+        f"k{i}": b"theirs" if i == 7 else b"1" for i in range(500)
+    }
+
+
+def test_no_update_is_lost_in_a_race_with_another_client(cluster: Cluster, unique: str) -> None:
+    """Both count up the same keys, each by reading and by compare-and-set, and try again where the other was faster."""
+    keys, rounds = [f"n{i}" for i in range(5)], 40
+    with NatsPy(cluster.urls.split(",")) as client:
+        kv = Kv(client, unique, history=1, replicas=3)
+        for key in keys:
+            kv.put(key, b"0")
+
+        def others() -> None:
+            with NatsPy(cluster.urls.split(",")) as own:
+                mine, choice = Kv(own, unique), random.Random(1)
+                for _ in range(rounds):
+                    while True:
+                        key = choice.choice(keys)
+                        entry = own.run(mine.kv.get(key))
+                        try:
+                            mine.update(key, b"%d" % (int(entry.value or b"") + 1), int(entry.revision or 0))
+                            break
+                        except KeyWrongLastSequenceError:
+                            pass
+
+        def ours() -> None:
+            choice = random.Random(2)
+            for _ in range(rounds):
+                while True:
+                    key = choice.choice(keys)
+                    entry = client.run(kv.kv.get(key))
+                    value, last = b"%d" % (int(entry.value or b"") + 1), int(entry.revision or 0)
+                    try:
+                        write(cluster.urls, entries(key=[key], value=[value], expected_revision=[last]), bucket=unique)
+                        break
+                    except PublishError:
+                        pass
+
+        with ThreadPoolExecutor(2) as pool:
+            for done in [pool.submit(others), pool.submit(ours)]:
+                done.result(120)
+        assert sum(map(int, kv.contents().values())) == 2 * rounds
+
+
+# Lifetimes
+
+
+@pytest.fixture
+def ageing(nats_server: Server, nats_py: NatsPy, unique: str) -> Kv:
+    """A bucket that says when keys have expired."""
+    wish = '{"history": 2, "limit_marker_ttl": "1s"}'
+    write(nats_server, entries(key=["first"], value=[b""]), bucket=unique, createBucket=wish)
+    return Kv(nats_py, unique)
+
+
+def test_keys_that_are_created_with_a_lifetime_expire(nats_server: Server, ageing: Kv) -> None:
+    rows = entries(key=["a", "b"], value=[b"1", b"2"], expected_revision=[0, 0], ttl=["1s", None])
+    write(nats_server, rows, bucket=ageing.name)
+    wait_until(lambda: set(ageing.contents()) == {"first", "b"})
+
+
+def test_a_put_cannot_have_a_lifetime(nats_server: Server, ageing: Kv) -> None:
+    for revision in (None, 3):
+        rows = entries(key=["a"], value=[b"1"], expected_revision=[revision], ttl=["1s"])
+        told = sentence_of(lambda rows=rows: write(nats_server, rows, bucket=ageing.name))
+        assert "column 'ttl' is for keys that are created (expected_revision 0) and for PURGE" in told
+
+
+def test_a_lifetime_below_a_second_is_refused(nats_server: Server, ageing: Kv) -> None:
+    rows = entries(key=["a"], value=[b"1"], expected_revision=[0], ttl=["500ms"])
+    assert "column 'ttl' is '500ms'; it must be a time from 1s" in sentence_of(
+        lambda: write(nats_server, rows, bucket=ageing.name)
+    )
+
+
+def test_a_bucket_whose_keys_cannot_expire_is_told_at_once(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    rows = entries(key=["a"], value=[b"1"], expected_revision=[0], ttl=["1h"])
+    told = sentence_of(lambda: write(nats_server, rows, bucket=unique, createBucket="true"))
+    assert f"bucket '{unique}' does not let keys have lifetimes" in told
+    assert Kv(nats_py, unique).contents() == {}
+
+
+# What the README shows
+
+
+def test_the_examples_of_the_readme_do_what_it_says(
+    spark: SparkSession, server_factory: ServerFactory, tmp_path: Path
+) -> None:
+    server = server_factory()
+    section = README.read_text().split("### Write KV buckets")[1].split("\n## ")[0]
+    blocks = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    with NatsPy(server.url) as client:
+        client.create_stream("ORDERS", ["orders.>"])
+        client.publish_acked([(f"orders.{i % 3}", b"") for i in range(30)])
+        orders = nats(spark.readStream, server, stream="ORDERS", startingOffsets="earliest").load()
+        names: dict[str, Any] = {"spark": spark, "orders": orders, "path": str(tmp_path / "complete")}
+
+        def execute(block: str) -> None:
+            given = f'.format("nats").option("servers", "{server.url}")'
+            exec(block.replace('.format("nats")', given), names)
+
+        putting, complete, changes = blocks
+        execute(putting)
+        assert Kv(client, "PRICES").contents() == {"price.apple": b"1.20", "price.pear": b"0.80"}
+        execute(complete)
+        with running(names["query"]) as query:
+            query.processAllAvailable()
+            counts = Kv(client, "COUNTS")
+            assert counts.contents() == {f"orders.{i}": b"10" for i in range(3)}
+            client.publish_acked([("orders.1", b"")])
+            wait_until(lambda: counts.contents() == {"orders.0": b"10", "orders.1": b"11", "orders.2": b"10"}, 30)
+            assert counts.revision("orders.0") > 3  # put again with the whole result
+        names["path"] = str(tmp_path / "changes")
+        execute(changes)
+        with running(names["query"]) as query:
+            query.processAllAvailable()
+            before = counts.revision("orders.0")
+            client.publish_acked([("orders.2", b"")])
+            wait_until(lambda: counts.contents() == {"orders.0": b"10", "orders.1": b"11", "orders.2": b"11"}, 30)
+            assert counts.revision("orders.0") == before

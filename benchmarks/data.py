@@ -71,7 +71,7 @@ def delivery(i: int, body: bytes, total: int) -> bytes:
 def direct_get(i: int, body: bytes, total: int) -> bytes:
     """Return a message that a batched direct get brings."""
     seconds, rest = divmod(_FIRST_TIME + i * 3_517, 10**9)
-    stored = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{rest:09d}".rstrip("0").encode()
+    stored = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{rest:09d}".rstrip("0").rstrip(".").encode()
     block = (
         b"NATS/1.0\r\nNats-Stream: %b\r\nNats-Subject: %b\r\nNats-Sequence: %d\r\nNats-Time-Stamp: %bZ\r\n"
         b"Nats-Num-Pending: %d\r\nNats-Last-Sequence: %d\r\n\r\n"

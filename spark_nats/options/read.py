@@ -108,6 +108,8 @@ def parse_read(
         return _core(settings, settings.values(READ & CORE & mode))
     values = settings.values(READ & STREAM & mode)
     streams = values["stream"]
+    if values["consumer"] and not values["consume"]:
+        raise OptionError("option 'consumer' needs the option 'consume' to be true; without it there is no consumer")
     if values["consume"] and "startingOffsets" not in settings.given:
         values["startingOffsets"] = EARLIEST  # or what is there already would be released unread
     starting = values["startingTimestamp"] or values["startingOffsets"]

@@ -457,7 +457,7 @@ CONTRADICTIONS = (
 )
 """Pairs that cannot both be set."""
 
-REQUIREMENTS = (("password", "user"), ("tlsKeyFile", "tlsCertFile"), ("consumer", "consume"))
+REQUIREMENTS = (("password", "user"), ("tlsKeyFile", "tlsCertFile"))
 """Options that mean nothing without another one."""
 
 TOGETHER = ((*LOGINS, "password"), ("tlsCertFile", "tlsKeyFile"), ("domain", "apiPrefix"))

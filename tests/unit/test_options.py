@@ -82,6 +82,32 @@ def test_deduplication_is_exact_in_streaming_writes_to_a_stream_only():
         write(streaming=True, stream="S", deduplicate="maybe")
 
 
+def test_a_query_that_consumes_begins_with_the_first_message_unless_told_otherwise():
+    assert read(streaming=True).starting == "latest"
+    assert read(streaming=True, consume="true").starting == "earliest"
+    assert read(streaming=True, consume="false").starting == "latest"
+    assert read(streaming=True, consume="true", startingOffsets="latest").starting == "latest"
+    assert read(streaming=True, consume="true", startingTimestamp="0").starting.year == 1970
+
+
+@pytest.mark.parametrize(
+    ("streaming", "options", "sentence"),
+    [
+        (False, {"consume": "true"}, "option 'consume' is for streaming (spark.readStream), not for batch reads"),
+        (True, {"peek": "true"}, "option 'peek' is for batch reads (spark.read), not for streaming"),
+        (True, {"consumer": "c"}, "option 'consumer' needs the option 'consume' to be true"),
+        (True, {"consumer": "c", "consume": "false"}, "option 'consumer' needs the option 'consume' to be true"),
+        (True, {"consumer": "a.b", "consume": "true"}, "option 'consumer' is 'a.b'; it contains white space"),
+        (True, {"consume": "maybe"}, "option 'consume' is 'maybe'; it must be true or false"),
+        (True, {"consume": "true", "subject": "a.*,a.b"}, "names 'a.*' and 'a.b', which overlap"),
+    ],
+)
+def test_options_of_queues_are_checked(streaming, options, sentence):
+    with pytest.raises(OptionError) as raised:
+        read(streaming=streaming, **options)
+    assert sentence in str(raised.value)
+
+
 def test_a_state_bucket_has_a_name_that_is_one_token():
     assert write(streaming=True, stream="S", stateBucket="my_state-2").state_bucket == "my_state-2"
     with pytest.raises(OptionError, match=r"'stateBucket' is 'a\.b'; a bucket's name has only letters, digits"):

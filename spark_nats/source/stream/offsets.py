@@ -277,33 +277,28 @@ class OffsetReader:
         for name in self._options.streams:
             begin = start.get(name)
             if info := self._info_unless_deleted(name, begin):
-                if name in self._holds:
-                    self._let_go(self._holds[name], info, begin)
+                if hold := self._holds.get(name):
+                    self._resume(hold, info, begin)
+                    if begin is not None and begin.created == info.created:
+                        # Spark asks how to go on when all before is in its checkpoint.
+                        hold.release(self._js, info, begin.next)
+                        hold.look(self._js)
                 position[name] = self._latest_after(begin, info, searched.get(name))
         return position
 
-    def _let_go(self, hold: Hold, info: StreamInfo, begin: StreamOffset | None) -> None:
-        """Release what the query has processed: Spark asks how to go on when all before is in its checkpoint."""
+    def _resume(self, hold: Hold, info: StreamInfo, begin: StreamOffset | None) -> None:
+        """Let a query go on at ``begin``, if that is in the stream that there is."""
         if begin is None or begin.created != info.created:
             hold.begins()
-            return
-        if what := hold.resumes(self._js, begin.next):
+        elif what := hold.resumes(self._js, begin.next):
             self._lost(what)
-        hold.release(self._js, info, begin.next)
-        hold.look(self._js)
 
     def hold(self, start: QueryOffset) -> None:
         """See to it that the durable consumers of a query are there that goes on at ``start``."""
         for name, hold in self._holds.items():
-            try:
-                info = self._info(name)
-            except StreamNotFoundError:
-                continue  # as the tasks will find, or the next look
             begin = start.get(name)
-            if begin is None or begin.created != info.created:
-                hold.begins()
-            elif what := hold.resumes(self._js, begin.next):
-                self._lost(what)
+            if info := self._info_unless_deleted(name, begin):
+                self._resume(hold, info, begin)
 
     def release(self, end: QueryOffset) -> None:
         """Release all before ``end``."""

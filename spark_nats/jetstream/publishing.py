@@ -35,7 +35,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import random
-import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -60,20 +59,13 @@ from spark_nats.errors import (
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.doubts import Doubts, state_beyond_doubt
 from spark_nats.jetstream.refusals import REPLIES, next_unanswered, reply_of, tell_apart
-from spark_nats.jetstream.stored import is_among, stored_ids
+from spark_nats.jetstream.stored import is_among, known_ids, stored_ids
 from spark_nats.jetstream.streams import StreamInfo, stream_info
 from spark_nats.protocol.api import API_PREFIX
 from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, decimals, integers, strings, texts
-from spark_nats.protocol.headers import (
-    EXPECTED_MSG_ID,
-    EXPECTED_REVISION,
-    EXPECTED_STREAM,
-    MSG_ID,
-    encode_block,
-    parse_block,
-)
+from spark_nats.protocol.headers import EXPECTED_REVISION, parse_block
 from spark_nats.protocol.messages import Messages
-from spark_nats.protocol.publish_acks import PublishAcks, Verdict, count_duplicates, is_duplicate
+from spark_nats.protocol.publish_acks import PublishAcks, Verdict, count_duplicates
 from spark_nats.protocol.subject_columns import SubjectMatcher
 
 logger = logging.getLogger(__name__)
@@ -720,41 +712,38 @@ class Publisher:
         if not any(refusal.verdict is Verdict.CONFLICT for refusal in refusals):
             return {}, refusals
         js = JetStream(self._connection, self._api_prefix)
-        replicas = self._state(js).replicas
-        resolved, judged = {}, []
-        for message, refusal in zip(messages.tolist(), refusals, strict=True):
-            if refusal.verdict is Verdict.CONFLICT:
-                row = self._flying_row(message)
-                subject = str(row.subjects[0])
-                if replicas == 1 and row.ids is not None and self._knows(subject, str(row.ids[0])):
-                    self._duplicates += not row.again
-                    resolved[message] = Resolution(stored=True)
-                elif self._resolve is not None:
-                    try:
-                        conflict = Conflict(int(row.numbers[0]), subject, _header(row), refusal.reason)
-                        resolved[message] = self._resolve(js, conflict)
-                    except PublishError as error:
-                        raise self._failed(error) from None
-                else:
-                    refusal = refusal._replace(reason=_conflict(row, refusal.reason))
-                if message in resolved:
-                    refusal = refusal._replace(verdict=Verdict.RESOLVED)
-            judged.append(refusal)
+        conflicts = [i for i, refusal in enumerate(refusals) if refusal.verdict is Verdict.CONFLICT]
+        rows = [self._flying_row(int(messages[i])) for i in conflicts]
+        resolved, judged = {}, list(refusals)
+        for i, row, is_known in zip(conflicts, rows, self._known(js, rows).tolist(), strict=True):
+            resolution = None
+            if is_known:
+                self._duplicates += not row.again
+                resolution = Resolution(stored=True)
+            elif self._resolve is not None:
+                conflict = Conflict(int(row.numbers[0]), str(row.subjects[0]), _header(row), judged[i].reason)
+                try:
+                    resolution = self._resolve(js, conflict)
+                except PublishError as error:
+                    raise self._failed(error) from None
+            if resolution is None:
+                judged[i] = judged[i]._replace(reason=_conflict(row, judged[i].reason))
+            else:
+                resolved[int(messages[i])] = resolution
+                judged[i] = judged[i]._replace(verdict=Verdict.RESOLVED)
         return resolved, judged
+
+    def _known(self, js: JetStream, rows: list[_Rows]) -> Mask:
+        """Tell which of these rows a stream with one replica has stored, by their message ids."""
+        if any(row.ids is None for row in rows) or self._state(js).replicas > 1:
+            return np.zeros(len(rows), np.bool_)
+        subjects = pa.concat_arrays([row.subjects for row in rows])
+        return known_ids(self._connection, self._stream, subjects, pa.concat_arrays([row.ids for row in rows]))
 
     def _flying_row(self, message: int) -> _Rows:
         """Return the row that a message was for, which was not acknowledged."""
         before, rows = next(each for each in self._flying if each[0] <= message < each[0] + len(each[1].numbers))
         return rows.take(slice(message - before, message - before + 1))
-
-    def _knows(self, subject: str, message_id: str) -> bool:
-        """Ask a stream with one replica whether it knows a message id.
-
-        It is given a message with that id that it cannot store, since no message has the id which that expects as the
-        last one's. It looks for its own id first.
-        """
-        headers = {EXPECTED_STREAM: self._stream, MSG_ID: message_id, EXPECTED_MSG_ID: secrets.token_hex(16)}
-        return is_duplicate(self._connection.request(subject, b"", header=encode_block(headers)).payload)
 
     def _judge_absence(self, sent: Positions, found: Mask | None, refusals: list[_Refusal]) -> list[_Refusal]:
         """Return the refusals; where nobody answered because no stream listens there, with that verdict."""

@@ -7,18 +7,25 @@ the headers of all that the stream has stored since.
 from __future__ import annotations
 
 import logging
+import secrets
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_nats.client.connection import Connection
+from spark_nats.errors import NatsTimeoutError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.reading import RangeReader
 from spark_nats.jetstream.streams import StreamInfo
-from spark_nats.protocol.bytecolumns import Mask, flags_of, strings
-from spark_nats.protocol.headers import MSG_ID, header_values
+from spark_nats.protocol.bytecolumns import Mask, decimals, flags_of, repeated, strings, texts
+from spark_nats.protocol.headers import EXPECTED_MSG_ID, EXPECTED_STREAM, MSG_ID, header_values, wrap_lines
+from spark_nats.protocol.publish_acks import are_duplicates
 
 logger = logging.getLogger(__name__)
+
+_ASKED_AT_ONCE = 1000  # message ids
 
 
 class StoredIds(NamedTuple):
@@ -69,6 +76,48 @@ def stored_ids(js: JetStream, stream: StreamInfo, since: int, prefix: str = "") 
         )
     ids = pa.concat_arrays(found) if found else strings([]).cast(pa.binary())
     return StoredIds(ids, "; ".join(lost))
+
+
+def known_ids(connection: Connection, stream: str, subjects: pa.Array, ids: pa.Array) -> Mask:
+    """Ask a stream with one replica which message ids it knows, and change nothing.
+
+    For each it is given a message with that id that it cannot store, since that expects the last message to have an id
+    that no message has; and it looks for the message's own id before. A stream with replicas compares the two in the
+    same order, but remembers the id of what it then refuses.
+
+    Args:
+        connection: where.
+        stream: its name.
+        subjects: string column of subjects that the stream listens on, one for each id.
+        ids: string column of the ids.
+
+    Raises:
+        NatsTimeoutError: not all was answered in time.
+        NatsError: the connection failed.
+    """
+    known = np.zeros(len(ids), np.bool_)
+    answered = known.copy()
+    inbox = connection.new_inbox()
+    answers = connection.subscribe(f"{inbox}.*")
+    for start in range(0, len(ids), _ASKED_AT_ONCE):
+        part = slice(start, min(start + _ASKED_AT_ONCE, len(ids)))
+        rows = len(ids[part])
+        headers = wrap_lines(
+            repeated("", rows),
+            [(EXPECTED_STREAM, stream), (MSG_ID, ids[part]), (EXPECTED_MSG_ID, secrets.token_hex(16))],
+        )
+        replies = texts([f"{inbox}.{number}" for number in range(start, start + rows)])
+        connection.publish_columns(subjects[part], repeated("", rows), headers, replies)
+        while not answered[part].all():
+            messages = connection.next(answers, connection.options.request_timeout)
+            if messages is None:
+                raise NatsTimeoutError(f"{connection.server} has not said which message ids stream {stream!r} knows")
+            number, valid = decimals(messages.buffer, messages.subject.start + len(inbox) + 1, messages.subject.end)
+            number = np.where(valid & (number < len(ids)), number, start)
+            answered[number] = True
+            known[number] |= are_duplicates(messages)
+    connection.unsubscribe(answers)
+    return known
 
 
 def is_among(ids: pa.Array, stored: pa.Array) -> Mask:

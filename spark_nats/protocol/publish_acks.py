@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from spark_nats.protocol.api import NOT_ENABLED, NOT_READY, ApiError, ErrCode, parse_answer
-from spark_nats.protocol.bytecolumns import Mask, Positions, decimals, gather, load_words
+from spark_nats.protocol.bytecolumns import Mask, Positions, decimals, flags_of, gather, load_words
 from spark_nats.protocol.documents import integer_at, string_at
 from spark_nats.protocol.messages import Messages
 from spark_nats.protocol.statuses import NO_RESPONDERS, TOO_MANY_REQUESTS, parse_status
@@ -51,14 +51,6 @@ class Refusal(NamedTuple):
 
     reason: str
     verdict: Verdict
-
-
-def is_duplicate(payload: bytes) -> bool:
-    """Tell whether an answer says that the stream had the message already, by its id."""
-    with contextlib.suppress(ValueError):
-        answer = parse_answer(payload)
-        return not isinstance(answer, ApiError) and answer.get("duplicate") is True
-    return False
 
 
 class PublishAcks:
@@ -134,12 +126,17 @@ def _verdict(error: ApiError) -> Verdict:
     return Verdict.AWAY if error.err_code in _AWAY else Verdict.NO
 
 
-def count_duplicates(answers: Messages) -> int:
-    """Return how many acknowledgements say that the stream had the message already (``"duplicate": true``)."""
+def are_duplicates(answers: Messages) -> Mask:
+    """Tell which acknowledgements say that the stream had the message already (``"duplicate": true``)."""
     start, end = answers.payload
     last = answers.buffer[np.maximum(end - 2, start)]
-    more = (last < ord("0")) | (last > ord("9"))  # a plain acknowledgement ends with its sequence
-    if not more.any():
-        return 0
-    payloads = gather(answers.buffer, start[more], end[more])
-    return int(pc.sum(pc.match_substring_regex(payloads, _DUPLICATE)).as_py())
+    found: Mask = (last < ord("0")) | (last > ord("9"))  # a plain acknowledgement ends with its sequence
+    if found.any():
+        payloads = gather(answers.buffer, start[found], end[found])
+        found[found] = flags_of(pc.match_substring_regex(payloads, _DUPLICATE))
+    return found
+
+
+def count_duplicates(answers: Messages) -> int:
+    """Return how many acknowledgements say that the stream had the message already."""
+    return int(np.count_nonzero(are_duplicates(answers)))

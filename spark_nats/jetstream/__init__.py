@@ -12,6 +12,7 @@
 :mod:`.doubts`         losses that may be none
 :mod:`.searching`      whether the server or this side looks for what matches a filter
 :mod:`.publishing`     columns published with acknowledgements
+:mod:`.batches`        rows that are stored together or not at all
 :mod:`.stored`         which message ids a stream holds
 :mod:`.keyvalue`       KV buckets, as far as a small state needs them
 :mod:`.entries`        what a KV bucket holds, as columns

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import re
 import secrets
 import time
 from collections.abc import Iterator, Sequence
@@ -376,7 +375,7 @@ def check_releasable(js: JetStream, info: StreamInfo) -> None:
             "so would be the durable one that holds messages for a query: take that out of the stream's configuration"
         )
     if info.retention != WORK_QUEUE:
-        if _is_older(js, (2, 14)):
+        if js.connection.info.is_older_than(2, 14):
             raise _too_old(js, "2.14", f"releasing from a stream with {info.retention} retention")
         return
     check_direct(js, info)
@@ -394,19 +393,13 @@ def check_direct(js: JetStream, info: StreamInfo) -> None:
     Raises:
         UnsupportedStreamError: it cannot, as it is configured, or by such an old server.
     """
-    if _is_older(js, (2, 11)):
+    if js.connection.info.is_older_than(2, 11):
         raise _too_old(js, "2.11", "reading a work queue")
     if not allows_direct_gets(info.config):
         raise UnsupportedStreamError(
             f"stream {info.name!r} does not allow direct gets, by which alone a work queue can be read without taking "
             f"messages away: set allow_direct in its configuration (nats stream edit {info.name} --allow-direct)"
         )
-
-
-def _is_older(js: JetStream, wanted: tuple[int, int]) -> bool:
-    """Tell whether the server we are connected to is older; one that does not say is not."""
-    found = re.match(r"v?(\d{1,4})\.(\d{1,4})", js.connection.info.version)
-    return found is not None and (int(found[1]), int(found[2])) < wanted
 
 
 def _too_old(js: JetStream, wanted: str, what: str) -> UnsupportedStreamError:

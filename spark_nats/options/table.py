@@ -423,6 +423,13 @@ OPTIONS: tuple[Option, ...] = (
         default="SPARK_NATS",
     ),
     Option(
+        "atomic",
+        WRITE & STREAM,
+        read_boolean,
+        "store the rows of each partition, 1,000 at most, together or not at all; needs a stream with `allow_atomic`",
+        default="false",
+    ),
+    Option(
         "controlHeaders",
         WRITE,
         read_boolean,

@@ -34,6 +34,7 @@ class WriteOptions:
     state_bucket: str | None
     fail_on_data_loss: bool
     control_headers: bool
+    atomic: bool
     create_stream: dict[str, Any] | None
     retries: RetryOptions
     bucket: str | None = None
@@ -67,6 +68,7 @@ def parse_write(options: Mapping[str, str] | Settings, streaming: bool) -> Write
         state_bucket=values["stateBucket"],
         fail_on_data_loss=values["failOnDataLoss"],
         control_headers=values["controlHeaders"],
+        atomic=bool(values["atomic"]),
         create_stream=_to_create(values, bucket, streams),
         retries=retry_options(values, settings.connection),
         bucket=bucket,

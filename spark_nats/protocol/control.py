@@ -7,6 +7,7 @@ is ignored, as the protocol asks.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from enum import Enum, StrEnum, auto
@@ -73,6 +74,11 @@ class ServerInfo:
     nonce: str = field(default="", repr=False)
     cluster: str = ""
     domain: str = ""
+
+    def is_older_than(self, major: int, minor: int) -> bool:
+        """Tell whether its version is older than a release; one that does not say is not."""
+        found = re.match(r"v?(\d{1,4})\.(\d{1,4})", self.version)
+        return found is not None and (int(found[1]), int(found[2])) < (major, minor)
 
 
 _INFO_TYPES = {f.name: type(f.default) for f in fields(ServerInfo)}

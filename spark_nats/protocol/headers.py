@@ -54,8 +54,14 @@ INCREMENT = "Nats-Incr"
 """Header that says what is added to a counter; the message has no payload then (ADR-49)."""
 REQUIRED_API_LEVEL = "Nats-Required-Api-Level"
 """Header of a request that a server refuses which is too old for it."""
+_BATCH_ID, _BATCH_SEQUENCE, _BATCH_COMMIT = "Nats-Batch-Id", "Nats-Batch-Sequence", "Nats-Batch-Commit"
+BATCH_HEADERS = (_BATCH_ID, _BATCH_SEQUENCE, _BATCH_COMMIT)
+"""Headers of messages that are stored together or not at all (ADR-50)."""
+BATCH_BYTES = 94
+"""Bytes that :func:`number_batch` adds to a block at most, with an id of 16 characters."""
 HEADERS_TYPE = pa.map_(pa.string(), pa.list_(pa.field("element", pa.string())))
 
+_END = b"\r\n"  # of a block
 _COLON_BLANK, _CRLF, _NOTHING, _VERSION_LINE = texts([": ", "\r\n", "", f"{VERSION.decode()}\r\n"])
 _FIRST = integers(np.zeros(1, np.int32))[0]
 _FALSE, _TRUE = booleans(np.array([False, True]))
@@ -359,6 +365,21 @@ def find_value_violation(values: pa.Array) -> Violation | None:
         return None
     row = int(wrong.argmax())
     return Violation(row, "is empty" if offsets[row] == offsets[row + 1] else "has a line break (CR or LF)")
+
+
+def number_batch(blocks: pa.BinaryArray, batch: str) -> pa.BinaryArray:
+    """Return header blocks with what makes their messages a batch, the last of which commits it (ADR-50).
+
+    Args:
+        blocks: header blocks, null where a message has none; at least one.
+        batch: id of the batch, of 64 characters at most.
+    """
+    rows = len(blocks)
+    begun = pc.fill_null(pc.binary_slice(blocks, 0, -len(_END)).cast(pa.string()), _VERSION_LINE)
+    numbers = integers(np.arange(1, rows + 1)).cast(pa.string())
+    commit = pc.if_else(booleans(np.arange(rows) == rows - 1), texts(["1"])[0], pa.nulls(rows, pa.string()))
+    lines = add_lines(begun, [(_BATCH_ID, batch), (_BATCH_SEQUENCE, numbers), (_BATCH_COMMIT, commit)])
+    return pc.binary_join_element_wise(lines, _CRLF, _NOTHING).cast(pa.binary())
 
 
 class Encoded(NamedTuple):

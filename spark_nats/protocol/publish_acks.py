@@ -15,11 +15,13 @@ import pyarrow.compute as pc
 
 from spark_nats.protocol.api import NOT_ENABLED, NOT_READY, ApiError, ErrCode, parse_answer
 from spark_nats.protocol.bytecolumns import Mask, Positions, decimals, flags_of, gather, load_words
-from spark_nats.protocol.documents import integer_at, string_at
+from spark_nats.protocol.documents import integer_at, parse_document, string_at
 from spark_nats.protocol.messages import Messages
 from spark_nats.protocol.statuses import NO_RESPONDERS, TOO_MANY_REQUESTS, parse_status
 
 _AWAY = NOT_READY | NOT_ENABLED | {ErrCode.DUPLICATE_IN_PROCESS}
+# What passes when it is sent again: a batch that the server has dropped, as when its leader has gone.
+_LATER = frozenset({ErrCode.SUBJECT_IN_PROCESS, ErrCode.BATCH_INCOMPLETE})
 _DUPLICATE = '"duplicate": ?true'  # as the server writes it, and as a JSON library might
 
 
@@ -39,6 +41,8 @@ class Verdict(Enum):
     nats-server 2.12 on, of a message that it has stored already and whose id it knows."""
     RESOLVED = auto()
     """It was a conflict, and it is decided what becomes of the message."""
+    REPEATED = auto()
+    """The stream knows the id of a message of its batch, or it occurs twice in it."""
 
 
 class Refusal(NamedTuple):
@@ -93,8 +97,10 @@ class PublishAcks:
             answer = parse_answer(payload)
             if isinstance(answer, ApiError):
                 reason = f"{answer.description} ({answer.code}, {answer.err_code})"
-                if answer.err_code == ErrCode.WRONG_STREAM:
+                stream = parse_document(payload).get("stream", self._stream)
+                if answer.err_code == ErrCode.WRONG_STREAM or stream != self._stream:
                     reason = f"another stream listens on it ({answer.description}, {answer.err_code})"
+                    return Refusal(reason, Verdict.NO)
                 return Refusal(reason, _verdict(answer))
             if string_at(answer, "stream") == self._stream and integer_at(answer, "seq"):
                 return None
@@ -119,8 +125,10 @@ class PublishAcks:
 
 
 def _verdict(error: ApiError) -> Verdict:
-    if error.code == TOO_MANY_REQUESTS or error.err_code == ErrCode.SUBJECT_IN_PROCESS:
+    if error.code == TOO_MANY_REQUESTS or error.err_code in _LATER:
         return Verdict.TOO_MANY
+    if error.err_code == ErrCode.BATCH_REPEATED:
+        return Verdict.REPEATED
     if error.err_code == ErrCode.WRONG_LAST_SEQUENCE:
         return Verdict.CONFLICT
     return Verdict.AWAY if error.err_code in _AWAY else Verdict.NO

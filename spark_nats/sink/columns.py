@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -17,6 +17,8 @@ from spark_nats.options.write import WriteOptions
 from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, flags_of, lengths_of, repeated, texts, values_of
 from spark_nats.protocol.control import MAX_CONTROL_LINE
 from spark_nats.protocol.headers import (
+    BATCH_BYTES,
+    BATCH_HEADERS,
     CONTROL_PREFIX,
     EXPECTED_REVISION,
     EXPECTED_STREAM,
@@ -46,7 +48,7 @@ from spark_nats.sink.schema import column_types
 logger = logging.getLogger(__name__)
 
 # What every row has that was read from a stream which Spark wrote: that they are left out needs no word.
-_EXPECTED = (MSG_ID, EXPECTED_STREAM)
+_EXPECTED = (MSG_ID, EXPECTED_STREAM, *BATCH_HEADERS)
 
 
 def _as_they_are(values: pa.Array) -> Encoded:
@@ -101,21 +103,50 @@ class Rows(NamedTuple):
         if self.conditional is None:
             yield self
             return
-        subject = values_of(self.subjects.dictionary_encode().indices)
-        order = np.argsort(subject, kind="stable")
-        before = np.full(len(subject), -1)  # the row before it of the same subject
-        same = subject[order[1:]] == subject[order[:-1]]
-        before[order[1:][same]] = order[:-1][same]
+        before = _place_before(self.subjects)
         conditional = flags_of(self.conditional)
         start = 0
         for row in np.flatnonzero((conditional | conditional[before]) & (before >= 0)).tolist():
             if before[row] >= start:
                 yield self._cut(start, row)
                 start = row
-        yield self._cut(start, len(subject))
+        yield self._cut(start, len(self.subjects))
+
+    def check_together(self) -> None:
+        """Check that they can be stored together, as the server does, which would not name the row.
+
+        Raises:
+            InvalidRowError: two have the same message id, or one that expects a certain last message of its subject
+                comes behind another one of that subject.
+        """
+        of_id = np.flatnonzero(flags_of(self.ids.is_valid()))
+        same_id = of_id[_place_before(self.ids.drop_null()) >= 0]
+        if len(same_id):
+            raise InvalidRowError(
+                f"row {same_id[0]} of the task cannot be sent: a row before it has the same message id, and rows that "
+                "are stored together are each stored once; nothing was sent"
+            )
+        if self.conditional is None:
+            return
+        behind = np.flatnonzero(flags_of(self.conditional) & (_place_before(self.subjects) >= 0))
+        if len(behind):
+            raise InvalidRowError(
+                f"row {behind[0]} of the task cannot be sent: a row before it has the same subject, and what it "
+                "expects to be the last message there is compared before any of the rows is stored; nothing was sent"
+            )
 
     def _cut(self, start: int, end: int) -> Rows:
         return Rows(*(None if column is None else column[start:end] for column in self))
+
+
+def _place_before(column: pa.Array) -> Positions:
+    """Return for each value the place of the last one before it that is equal, -1 where there is none."""
+    code = values_of(column.dictionary_encode().indices)
+    order = np.argsort(code, kind="stable")
+    same = code[order[1:]] == code[order[:-1]]
+    before: Positions = np.full(len(code), -1)
+    before[order[1:][same]] = order[:-1][same]
+    return before
 
 
 class RowChecker:
@@ -162,6 +193,8 @@ class RowChecker:
         size = lengths_of(payloads)
         if headers is not None:
             size = size + lengths_of(headers)
+        if self._options.atomic:
+            size = size + BATCH_BYTES
         rule = f"is larger with its headers than the server's max_payload of {self._max_payload} bytes"
         self._refuse(first_row, "payload", _first(size > self._max_payload, rule), size)
         return Rows(subjects, payloads, headers, replies, ids, conditional)
@@ -221,13 +254,13 @@ class RowChecker:
         ids = columns.get("msg_id", pa.nulls(rows, pa.string())).cast(pa.string())
         self._refuse(first_row, "msg_id", find_value_violation(ids), lengths_of(ids))
         if self._options.bucket is not None:
-            lines = lines.where(~_equals(lines.name, OPERATION))
+            lines = lines.where(~_is_among(lines.name, (OPERATION,)))
         if not self._options.control_headers:
             lines = self._without_control_headers(lines)
         extra: list[tuple[str, pa.Array | str]] = []
         if self._options.stream is not None:
-            # A row that was read from another stream may carry that stream's name.
-            lines = lines.where(~_equals(lines.name, EXPECTED_STREAM))
+            # A row that was read from another stream may carry that stream's name, and be of a batch.
+            lines = lines.where(~_is_among(lines.name, (EXPECTED_STREAM, *BATCH_HEADERS)))
             if self._names_stream:
                 extra.append((EXPECTED_STREAM, self._options.stream))
         lines, has_id = _prefer(ids, MSG_ID, lines)
@@ -303,7 +336,7 @@ def _prefer(values: pa.Array, name: str, lines: HeaderLines) -> tuple[HeaderLine
         The lines that are left, and which rows have the header, here or there.
     """
     has_it = flags_of(values.is_valid()).copy()
-    is_it = _equals(lines.name, name)
+    is_it = _is_among(lines.name, (name,))
     if is_it.any():
         kept = ~(has_it[lines.row] & is_it)
         has_it[lines.row[is_it]] = True
@@ -311,5 +344,5 @@ def _prefer(values: pa.Array, name: str, lines: HeaderLines) -> tuple[HeaderLine
     return lines, has_it
 
 
-def _equals(names: pa.Array, name: str) -> Mask:
-    return flags_of(pc.equal(names, texts([name])[0]))
+def _is_among(names: pa.Array, wanted: Sequence[str]) -> Mask:
+    return flags_of(pc.is_in(names, texts(wanted)))

@@ -7,6 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
@@ -16,6 +17,7 @@ from spark_nats.client.pool import borrow, lend
 from spark_nats.client.publishing import CorePublisher
 from spark_nats.errors import InvalidRowError, NatsError, PublishError, SchemaError
 from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.batches import MOST_ROWS, BatchPublisher, partly_stored
 from spark_nats.jetstream.keyvalue import naming_bucket
 from spark_nats.jetstream.publishing import Publisher
 from spark_nats.jetstream.streams import (
@@ -27,6 +29,7 @@ from spark_nats.jetstream.streams import (
 )
 from spark_nats.options.values import NEVER
 from spark_nats.options.write import WriteOptions
+from spark_nats.protocol.control import ServerInfo
 from spark_nats.protocol.subjects import subject_violation
 from spark_nats.sink.columns import RowChecker
 from spark_nats.sink.conflicts import Conflicts
@@ -37,6 +40,7 @@ from spark_nats.sink.tasks import Mark, Task, Written
 logger = logging.getLogger(__name__)
 
 _SUBJECTS_LOOKED_AT = 8
+_MOST_TOGETHER = 1 << 30  # bytes that are kept until the last row has come
 
 
 def write_partition(options: WriteOptions, task: Task, batches: Iterator[pa.RecordBatch]) -> Written:
@@ -55,59 +59,112 @@ def write_partition(options: WriteOptions, task: Task, batches: Iterator[pa.Reco
     what = f"writing to {options.stream or 'core NATS'}"
     settled: Settled | None = None
     with lend(options.connection, options.retries, what) as loan:
-        publisher: Publisher | CorePublisher
+        publisher: Publisher | CorePublisher | BatchPublisher
+        max_payload = loan.connection.info.max_payload
         if options.stream is None:
-            names_stream = False
             publisher = CorePublisher(loan)
-            batches = _looked_at(options, task.query, batches)
+            checker = RowChecker(options, max_payload, ids, names_stream=False)
+            count = _write_rows(publisher, checker, _looked_at(options, task.query, batches), None)
         else:
             stream = loan.ask(lambda connection: writable(connection, options))
             if ids is not None and options.deduplicate != NEVER:
                 settled = settle(loan, options, task, ids, stream)
             # A stream of counters refuses the header that names the stream.
-            names_stream = not _counts(stream)
-            publisher = Publisher(
-                loan.connection,
-                stream.name,
-                options.max_in_flight,
-                options.ack_timeout,
-                loan=loan,
-                api_prefix=options.api_prefix,
-                began=stream,
-                resolve=Conflicts(options, options.bucket).resolve if options.bucket else None,
-            )
-        checker = RowChecker(options, loan.connection.info.max_payload, ids, names_stream)
-        count = 0
-        for batch in batches:
-            try:
-                rows = checker.check(batch, count)
-            except InvalidRowError:
-                publisher.drain()  # so that what the message says was sent is safe
-                raise
-            if settled is not None:
-                rows = rows.where(settled.missing(rows.ids))
-            for part in rows.in_turn():
-                if part.conditional is None or isinstance(publisher, CorePublisher):
-                    publisher.publish(part.subjects, part.payloads, part.headers, part.replies, part.ids)
-                else:
-                    publisher.drain()
-                    publisher.publish(part.subjects, part.payloads, part.headers, None, part.ids, conditional=True)
-            count += batch.num_rows
-        publisher.drain()
-        publisher.close()
-    if isinstance(publisher, Publisher) and publisher.skipped:
-        logger.warning(
-            "bucket %s: %d of the %d rows of this task were skipped, because their keys had other revisions than they "
-            "expected",
-            options.bucket,
-            publisher.skipped,
-            count,
-        )
+            checker = RowChecker(options, max_payload, ids, names_stream=not _counts(stream))
+            if options.atomic:
+                publisher = BatchPublisher(loan, stream, options.ack_timeout, options.api_prefix)
+                count = _write_whole(publisher, checker, batches, settled, stream.name)
+            else:
+                publisher = Publisher(
+                    loan.connection,
+                    stream.name,
+                    options.max_in_flight,
+                    options.ack_timeout,
+                    loan=loan,
+                    api_prefix=options.api_prefix,
+                    began=stream,
+                    resolve=Conflicts(options, options.bucket).resolve if options.bucket else None,
+                )
+                count = _write_rows(publisher, checker, batches, settled)
+                if publisher.skipped:
+                    logger.warning(
+                        "bucket %s: %d of the %d rows of this task were skipped, because their keys had other "
+                        "revisions than they expected",
+                        options.bucket,
+                        publisher.skipped,
+                        count,
+                    )
     if settled is not None:
         _report_settled(task, settled, count)
     elif publisher.duplicates:
         _warn_of_duplicates(options, publisher.duplicates, count)
     return Written(count, publisher.duplicates, task.query if settled is not None else None)
+
+
+def _write_rows(
+    publisher: Publisher | CorePublisher,
+    checker: RowChecker,
+    batches: Iterator[pa.RecordBatch],
+    settled: Settled | None,
+) -> int:
+    """Write rows as they come; return how many there were."""
+    count = 0
+    for batch in batches:
+        try:
+            rows = checker.check(batch, count)
+        except InvalidRowError:
+            publisher.drain()  # so that what the message says was sent is safe
+            raise
+        if settled is not None:
+            rows = rows.where(settled.missing(rows.ids))
+        for part in rows.in_turn():
+            if part.conditional is None or isinstance(publisher, CorePublisher):
+                publisher.publish(part.subjects, part.payloads, part.headers, part.replies, part.ids)
+            else:
+                publisher.drain()
+                publisher.publish(part.subjects, part.payloads, part.headers, None, part.ids, conditional=True)
+        count += batch.num_rows
+    publisher.drain()
+    publisher.close()
+    return count
+
+
+def _write_whole(
+    publisher: BatchPublisher,
+    checker: RowChecker,
+    batches: Iterator[pa.RecordBatch],
+    settled: Settled | None,
+    stream: str,
+) -> int:
+    """Write rows together or not at all; return how many there were."""
+    parts: list[pa.RecordBatch] = []
+    count = size = 0
+    for batch in batches:
+        count += batch.num_rows
+        if count > MOST_ROWS:
+            raise PublishError(
+                f"the partition has more than {MOST_ROWS} rows, which cannot be stored together; nothing was sent; "
+                "make the partitions smaller (repartition, or 'maxOffsetsPerTrigger' of what is read), or drop the "
+                "option 'atomic'"
+            )
+        parts.append(batch)
+        size += batch.nbytes
+        if size > _MOST_TOGETHER:
+            raise PublishError(
+                f"the partition has more than {_MOST_TOGETHER >> 20} MiB, which are not stored together; nothing was "
+                "sent; make the partitions smaller, or drop the option 'atomic'"
+            )
+    if not count:
+        return 0
+    (whole,) = pa.Table.from_batches(parts).combine_chunks().to_batches()
+    rows = checker.check(whole, 0)
+    rows.check_together()
+    missing = np.ones(count, np.bool_) if settled is None else settled.missing(rows.ids)
+    if missing.any() and not missing.all():
+        raise partly_stored(stream, rows.ids, ~missing)
+    if missing.any():
+        publisher.publish(rows.subjects, rows.payloads, rows.headers, rows.ids)
+    return count
 
 
 def writable(connection: Connection, options: WriteOptions) -> StreamInfo:
@@ -149,6 +206,8 @@ def prepare(options: WriteOptions, streaming: bool, columns: Sequence[str] = ())
         with naming_bucket(js, bucket) if bucket else naming_the_nearest(js, [options.stream]):
             stream = writable(connection, options)
         _check_stream(stream, options, columns)
+        if options.atomic:
+            _check_atomic(stream, connection.info)
         return prepare_to_settle(connection, options, stream, streaming)
 
 
@@ -184,6 +243,24 @@ def _check_stream(stream: StreamInfo, options: WriteOptions, columns: Sequence[s
         raise SchemaError(
             f"stream {stream.name!r} has counters (its allow_msg_counter is true), which are incremented in any case; "
             "drop the column 'expected_last_subject_sequence'"
+        )
+
+
+def _check_atomic(stream: StreamInfo, server: ServerInfo) -> None:
+    """Check that a stream, and the server that is asked for it, store rows together.
+
+    Raises:
+        PublishError: they do not.
+    """
+    if server.is_older_than(2, 12):
+        raise PublishError(
+            f"rows are stored together by nats-server 2.12 and later, and this is {server.version}; nothing was sent; "
+            "bring the servers up to date, or drop the option 'atomic'"
+        )
+    if not stream.config.get("allow_atomic"):
+        raise PublishError(
+            f"stream {stream.name!r} does not store rows together (its allow_atomic is not true); nothing was sent; "
+            "set allow_atomic to true, or drop the option 'atomic'"
         )
 
 

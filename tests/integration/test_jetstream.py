@@ -1,5 +1,6 @@
 """The client and JetStream without Spark, against the real server."""
 
+import json
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -441,7 +442,8 @@ def test_sixty_four_tasks_at_once_come_to_their_end(server_factory, binary, iden
 
 def test_a_stream_that_takes_nothing_any_more_is_given_up(connection, nats_py, unique):
     nats_py.create_stream(unique)
-    too_many = '{"error":{"code":429,"err_code":10167,"description":"too many requests"},"stream":"x","seq":0}'
+    error = {"code": 429, "err_code": 10167, "description": "too many requests"}
+    too_many = json.dumps({"error": error, "stream": unique, "seq": 0})
     with nats_py.respond(f"busy.{unique}", lambda _: too_many.encode()):
         publisher = publisher_for(connection, unique, ack_timeout=0.3)
         publisher.publish(pa.array([f"busy.{unique}"] * 3), pa.array([b""] * 3))

@@ -64,6 +64,8 @@ STATE = [
 ]
 CREATE = ["$JS.API.STREAM.CREATE.ORDERS"]
 READ_BUCKET = [subject.replace("ORDERS", "KV_CONFIG") for subject in READ]
+WRITE_BUCKET = ["$JS.API.STREAM.INFO.KV_CONFIG", "$KV.CONFIG.>"]
+COMPARE_AND_SET = ["$JS.API.STREAM.MSG.GET.KV_CONFIG"]
 CREATE_BUCKET = ["$JS.API.STREAM.CREATE.KV_CONFIG"]
 KEY = StructType().add("key", StringType())
 LISTEN = '{"subjects": ["orders.>"]}'
@@ -90,7 +92,8 @@ def test_the_readme_lists_these_permissions() -> None:
     reading = [*READ, *CONSUME, *CONSUME_QUEUE, *PEEK]
     assert [subject for subject in listed if "ORDERS" in subject] == [*reading, WRITE[0], *READ_BACK, *CREATE]
     assert [subject for subject in listed if "SPARK_NATS" in subject] == STATE
-    assert [subject for subject in listed if "KV_CONFIG" in subject] == [*READ_BUCKET, *CREATE_BUCKET]
+    buckets = [*READ_BUCKET, *WRITE_BUCKET, *COMPARE_AND_SET, *CREATE_BUCKET]
+    assert [subject for subject in listed if "CONFIG" in subject.split(".")[1:2] or "KV_CONFIG" in subject] == buckets
 
 
 def test_streams_are_made_written_and_read_with_exactly_these_permissions(
@@ -158,6 +161,12 @@ def read_bucket_as(url: str, name: str, create: str = "false") -> None:
     assert [row["key"] for row in query.micro_batch()] in (["a"], [])
 
 
+def write_bucket_as(url: str, name: str, **options: Any) -> None:
+    """Everything that a task does to write to a bucket: one row is put, one is to be created and exists."""
+    rows = pa.table({"key": ["w", "a"], "value": ["1", "2"], "expected_revision": pa.array([None, 0], pa.int64())})
+    write(url, rows, bucket="CONFIG", onConflict="skip", **login(name), **options)
+
+
 def write_as(url: str, name: str, create: str = "false") -> None:
     """Everything that a task does to write."""
     options = parse_write({"servers": url, "stream": "ORDERS", **login(name), "createStream": create}, streaming=False)
@@ -178,6 +187,7 @@ WORK_QUEUE = {"retention": "workqueue", "allow_direct": True}
         (PEEK, peek_as, WORK_QUEUE),
         (WRITE, write_as, {}),
         (READ_BUCKET, read_bucket_as, {}),
+        (WRITE_BUCKET + COMPARE_AND_SET, write_bucket_as, {}),
     ],
     ids=[
         "reading",
@@ -187,6 +197,7 @@ WORK_QUEUE = {"retention": "workqueue", "allow_direct": True}
         "peeking at one",
         "writing",
         "reading a bucket",
+        "writing a bucket",
     ],
 )
 def test_each_of_these_permissions_is_needed_and_named_when_it_is_missing(
@@ -360,3 +371,22 @@ def test_a_stream_of_the_hub_is_read_and_written_through_a_leaf(server_factory: 
     assert [row["sequence"] for row in query.rows(143)] == list(range(4, 1001, 7))
     with NatsPy(hub.url) as client:
         assert client.stream_info("ORDERS")["state"]["messages"] == 1000
+
+
+def test_a_bucket_is_made_and_written_through_tls_with_exactly_these_permissions(
+    server_factory: ServerFactory, tmp_path: Path
+) -> None:
+    ours = Certificates(tmp_path)
+    writing = WRITE_BUCKET + COMPARE_AND_SET
+    server = server_factory(ours.config() + users(user("writer", writing), user("creator", writing + CREATE_BUCKET)))
+    url, tls = server.url.replace("nats:", "tls:"), {"tlsCaFile": str(ours.ca)}
+    forbidden = sentence_of(lambda: write_bucket_as(url, "writer", createBucket="true", **tls))
+    assert 'Permissions Violation for Publish to "$JS.API.STREAM.CREATE.KV_CONFIG"' in forbidden
+    write_bucket_as(url, "creator", createBucket='{"limit_marker_ttl": "1s"}', **tls)
+    for _ in range(2):
+        write_bucket_as(url, "writer", **tls)
+    rows = pa.table({"key": ["t"], "value": ["3"], "expected_revision": pa.array([0], pa.int64()), "ttl": ["1h"]})
+    write(url, rows, bucket="CONFIG", **tls, **login("writer"))
+    with NatsPy(server.url, user="admin", password="pw", tls=ssl.create_default_context(cafile=str(ours.ca))) as client:
+        kept = {message.subject: message.payload for message in client.read_stream("KV_CONFIG")}
+    assert kept == {"$KV.CONFIG.w": b"1", "$KV.CONFIG.a": b"2", "$KV.CONFIG.t": b"3"}

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 
 from spark_nats import __version__
 from spark_nats.client.servers import parse_servers
-from spark_nats.errors import NatsError
+from spark_nats.commands.permissions import ACTIVITIES
+from spark_nats.errors import NatsError, OptionError
+from spark_nats.options.table import BY_NAME, CONNECTION, Option
+
+Command = Callable[[argparse.Namespace], int]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -18,25 +24,103 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: those of the command line, when None.
 
     Returns:
-        The exit status: 0 when all went well, 1 when it did not, 130 when it was interrupted.
+        The exit status: 0 when all went well, 1 when it did not, 2 when the arguments are wrong, 130 when it was
+        interrupted.
     """
     parsed = _parser().parse_args(arguments)
     try:
-        from spark_nats.demo.run import run
-
-        return 0 if run(parsed.messages, parsed.servers, parsed.keep) else 1
+        run: Command = parsed.run
+        status = run(parsed)
+        sys.stdout.flush()
+        return status
     except NatsError as error:
         print(f"spark-nats: {error}", file=sys.stderr)
+        return 2 if isinstance(error, OptionError) else 1
+    except BrokenPipeError:  # whoever read has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would complain at its end
         return 1
     except KeyboardInterrupt:
         print("spark-nats: interrupted", file=sys.stderr)
         return 130
 
 
+# What is needed for a command is imported when it runs: --help is quick.
+
+
+def _demo(parsed: argparse.Namespace) -> int:
+    from spark_nats.demo.run import run
+
+    return 0 if run(parsed.messages, parsed.servers, parsed.keep) else 1
+
+
+def _check(parsed: argparse.Namespace) -> int:
+    from spark_nats.commands.check import check, show
+    from spark_nats.commands.console import Console, print_json
+    from spark_nats.options.settings import parse
+
+    settings = parse(_options_in(parsed))
+    required = {activity for text in parsed.require for activity in text}
+    if required and not {"stream", "subject"} & set(settings.given):
+        raise OptionError("--require says what must be possible; name with --stream, or --subject, with what")
+    report = check(settings)
+    failures = report.failures(required)
+    if parsed.json:
+        print_json({**asdict(report), "failures": failures})
+    else:
+        show(report, Console())
+        sys.stdout.flush()
+        for failure in failures:
+            print(f"spark-nats: {failure}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+def _options(parsed: argparse.Namespace) -> int:
+    from spark_nats.commands.console import Console, print_json
+    from spark_nats.commands.options import options_for, show
+
+    options = options_for(parsed.scope)
+    if parsed.json:
+        print_json(options)
+    else:
+        show(options, Console())
+    return 0
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="spark-nats", description="The PySpark connector for NATS.")
     parser.add_argument("--version", action="version", version=f"spark-nats {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    check = commands.add_parser(
+        "check",
+        help="connect as Spark would, and say what is there and what one may do",
+        description="Connect as Spark would with the same options, and print the server, the streams, and what the "
+        "user may do with them. Nothing is changed. The status is 0 when the server lets us in, the streams that are "
+        "named are there, and what is required is possible.",
+    )
+    _add_options(check, *CONNECTION)
+    what = check.add_argument_group("what to look at")
+    _add_option(what, BY_NAME["stream"], "streams to look at, comma-separated (default: all)")
+    _add_option(what, BY_NAME["subject"], "subjects to publish to the stream; without --stream, those of core NATS")
+    _add_option(what, BY_NAME["statebucket"])
+    what.add_argument(
+        "--require",
+        type=_activities,
+        action="append",
+        default=[],
+        metavar="ACTIVITY",
+        help=f"end with status 1 unless this is possible, comma-separated: {', '.join(ACTIVITIES)}",
+    )
+    _add_json(check)
+    check.set_defaults(run=_check)
+
+    options = commands.add_parser("options", help='list the options of format("nats")')
+    options.add_argument(
+        "scope", nargs="?", choices=("read", "write"), help="only those for reading, or those for writing"
+    )
+    _add_json(options)
+    options.set_defaults(run=_options)
+
     demo = commands.add_parser(
         "demo",
         help="show the connector at work, from nothing",
@@ -57,7 +141,40 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="keep the streams, and a server that was started until Ctrl-C, to look at them",
     )
+    demo.set_defaults(run=_demo)
     return parser
+
+
+_OPTION = "option "  # what the names of arguments begin with that are options of Spark's
+
+
+def _add_options(parser: argparse.ArgumentParser, *options: Option) -> None:
+    group = parser.add_argument_group("how to connect", 'The options of format("nats"), by the same names.')
+    for option in options:
+        _add_option(group, option)
+
+
+def _add_option(group: argparse._ArgumentGroup, option: Option, meaning: str | None = None) -> None:
+    default = f" (default: {option.default})" if option.default else ""
+    shown = f"{meaning or option.meaning.replace('`', '') + default}".replace("%", "%%")
+    group.add_argument(f"--{option.name}", dest=f"{_OPTION}{option.name}", metavar="VALUE", help=shown)
+
+
+def _add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _options_in(parsed: argparse.Namespace) -> dict[str, str]:
+    given = {name.removeprefix(_OPTION): value for name, value in vars(parsed).items() if name.startswith(_OPTION)}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _activities(text: str) -> list[str]:
+    wanted = [part.strip() for part in text.split(",")]
+    for activity in wanted:
+        if activity not in ACTIVITIES:
+            raise argparse.ArgumentTypeError(f"{activity!r} is none of {', '.join(ACTIVITIES)}")
+    return wanted
 
 
 def _count(text: str) -> int:

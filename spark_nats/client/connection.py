@@ -187,6 +187,11 @@ class Connection:
         """What the server last said of itself."""
         return self._session.info
 
+    @property
+    def encrypted(self) -> bool:
+        """Whether it goes through TLS."""
+        return self._transport.encrypted
+
     # Handshake
 
     def _handshake(self, deadline: float) -> None:

@@ -17,6 +17,7 @@ from spark_nats.protocol.statuses import NO_RESPONDERS
 LIMITS, INTEREST, WORK_QUEUE = "limits", "interest", "workqueue"
 """What a stream's retention can be: when messages go."""
 _SURE = 0.8  # of a stream's duplicate_window
+_MOST_LISTED = 100_000  # streams
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,8 @@ class StreamInfo:
         config: its whole configuration.
         time: when the server said this, in nanoseconds since 1970; 0 where it does not say.
         leader: name of the server that leads it; empty where there is no cluster.
+        first_time: when the first message was stored, likewise; 0 when the stream is empty.
+        last_time: when the last message was stored, likewise.
     """
 
     name: str
@@ -50,6 +53,8 @@ class StreamInfo:
     config: dict[str, Any]
     time: int = 0
     leader: str = ""
+    first_time: int = 0
+    last_time: int = 0
 
     @property
     def average_size(self) -> float:
@@ -96,6 +101,8 @@ def _stream_info(answer: dict[str, Any], name: str) -> StreamInfo:
             config=answer["config"],
             time=time_at(answer, "ts") if "ts" in answer else 0,
             leader=leader_in(answer),
+            first_time=time_at(answer, "state", "first_ts") if messages and "first_ts" in answer["state"] else 0,
+            last_time=time_at(answer, "state", "last_ts") if messages and "last_ts" in answer["state"] else 0,
         )
 
 
@@ -127,6 +134,30 @@ def stream_info(js: JetStream, name: str) -> StreamInfo:
             f"stream {name!r} has no leader at the moment", NO_RESPONDERS, ErrCode.CLUSTER_NOT_AVAILABLE
         )
     return _stream_info(answer, name)
+
+
+def list_streams(js: JetStream) -> list[StreamInfo]:
+    """Return the state of all streams of the account, by name. Those without a leader at the moment may be missing.
+
+    Raises:
+        NatsError: a request failed.
+    """
+    found: dict[str, StreamInfo] = {}
+    offset, total = 0, 1
+    while offset < min(total, _MOST_LISTED):
+        before = len(found)
+        answer = js.request(Api.STREAM_LIST, body={"offset": offset})
+        with interpreting(Api.STREAM_LIST):
+            total, listed = integer_at(answer, "total"), answer.get("streams") or []
+            if not isinstance(listed, list):
+                raise ValueError("its 'streams' is no list")
+            for entry in listed:
+                name = string_at(entry, "config", "name")
+                found[name] = _stream_info(entry, name)
+        if len(found) == before:
+            break
+        offset += len(listed)
+    return [found[name] for name in sorted(found)]
 
 
 def create_stream(js: JetStream, config: dict[str, Any]) -> StreamInfo:

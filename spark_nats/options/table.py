@@ -445,6 +445,9 @@ OPTIONS: tuple[Option, ...] = (
     ),
 )
 
+CONNECTION = OPTIONS[: [option.name for option in OPTIONS].index("stream")]
+"""Those that say how to connect: the ones before ``stream``."""
+
 BY_NAME = {option.name.lower(): option for option in OPTIONS}
 
 # Options that Spark itself understands and hands to every source and sink.

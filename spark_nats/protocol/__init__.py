@@ -11,6 +11,7 @@ bytes in, values out.
 :mod:`.documents`      JSON that a server has sent
 :mod:`.headers`        header blocks, one by one and as columns
 :mod:`.subjects`       what a subject, a filter, a stream name may be
+:mod:`.users`          what a server says about the user that is logged in
 :mod:`.acks`           the subject that JetStream puts into a delivery's reply
 :mod:`.bytecolumns`    the array arithmetic on bytes that the others are made of
 =====================  ======================================================================

@@ -20,11 +20,13 @@ def prefix_of_domain(domain: str) -> str:
 class Api(StrEnum):
     """What can be asked for. Names of streams and consumers follow in the subject."""
 
+    ACCOUNT_INFO = "INFO"
     STREAM_INFO = "STREAM.INFO"
     STREAM_CREATE = "STREAM.CREATE"
     STREAM_DELETE = "STREAM.DELETE"
     STREAM_NAMES = "STREAM.NAMES"
     STREAM_PURGE = "STREAM.PURGE"
+    STREAM_LIST = "STREAM.LIST"
     MESSAGE_GET = "STREAM.MSG.GET"
     CONSUMER_CREATE = "CONSUMER.CREATE"
     CONSUMER_DELETE = "CONSUMER.DELETE"

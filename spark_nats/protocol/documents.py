@@ -110,6 +110,11 @@ def time_at(document: Any, *path: str) -> int:
     return (time - EPOCH) // timedelta(seconds=1) * 1_000_000_000 + int((found[2] or "").ljust(9, "0"))
 
 
+def moment(nanoseconds: int) -> datetime:
+    """Return a time in nanoseconds since 1970, as :func:`time_at` returns it, to the microsecond."""
+    return EPOCH + timedelta(microseconds=nanoseconds // 1000)
+
+
 def strings_at(document: Any, *path: str) -> tuple[str, ...]:
     """Return a list of strings, which may be null; see :func:`integer_at`.
 

@@ -83,3 +83,14 @@ def overlap(one: str, other: str) -> bool:
         if a != b and "*" not in (a, b):
             return False
     return len(first) == len(second)
+
+
+def covers(one: str, other: str) -> bool:
+    """Tell whether a valid filter matches every subject that another one matches."""
+    wider, narrower = one.split("."), other.split(".")
+    for i, token in enumerate(wider):
+        if token == ">":
+            return len(narrower) > i
+        if i >= len(narrower) or narrower[i] == ">" or token not in ("*", narrower[i]):
+            return False
+    return len(wider) == len(narrower)

@@ -18,6 +18,7 @@ import pyarrow as pa
 from spark_nats.client import Connection, Credentials
 from spark_nats.client.connection import Reply
 from spark_nats.errors import NatsError, ProtocolError
+from spark_nats.jetstream.account import account_info
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.holding import Hold
 from spark_nats.jetstream.streams import (
@@ -28,6 +29,7 @@ from spark_nats.jetstream.streams import (
     first_sequence_at,
     first_sequence_since,
     last_sequence,
+    list_streams,
     next_sequence,
     stream_info,
     streams_of_subject,
@@ -39,6 +41,7 @@ from spark_nats.protocol.direct_gets import take_apart
 from spark_nats.protocol.documents import LARGEST_NUMBER
 from spark_nats.protocol.headers import split_blocks
 from spark_nats.protocol.statuses import direct_event, parse_status, pull_event
+from spark_nats.protocol.users import parse_user_info
 from tests.operator_mode import Key
 from tests.unit.readers import decode
 from tests.unit.reference import headers_of, read_server_stream
@@ -158,6 +161,12 @@ def answers(data: bytes) -> None:
             hold = Hold("S", "d", ("a",), patience=0.0)
             hold.take(js, state)
             hold.release(js, state, 5)
+    with suppress(NatsError):
+        assert len({info.name for info in list_streams(js)}) < len(data)
+    with suppress(NatsError):
+        assert 0 <= account_info(js).streams.used <= LARGEST_NUMBER
+    with suppress(ValueError):
+        assert parse_user_info(data).name.isprintable()
     try:
         create_stream(js, {"name": "S"})
     except NatsError as error:

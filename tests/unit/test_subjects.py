@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from spark_nats.protocol.subject_columns import SubjectMatcher, find_subject_violation
 from spark_nats.protocol.subjects import (
+    covers,
     filter_violation,
     matches,
     name_violation,
@@ -166,6 +167,31 @@ class TestFilters:
         ]
         subject = ".".join(common)
         assert overlap(one, other) == (matches(one, subject) and matches(other, subject))
+
+    @property_settings(500)
+    @given(filters, filters, few_subjects)
+    def test_a_filter_that_covers_another_matches_all_that_it_matches(self, one: str, other: str, subject: str) -> None:
+        assert covers(one, one)
+        if covers(one, other):
+            assert overlap(one, other)
+            assert matches(one, subject) or not matches(other, subject)
+
+    @pytest.mark.parametrize(
+        ("one", "other", "expected"),
+        [
+            ("a.>", "a.b.>", True),
+            ("a.>", "a.*", True),
+            (">", "a", True),
+            ("*.b", "a.b", True),
+            ("a.>", "a", False),
+            ("a.*", "a.>", False),
+            ("a.b", "a.*", False),
+            ("a.*", "a.b.c", False),
+            ("a.*.c", "a.b", False),
+        ],
+    )
+    def test_what_a_filter_covers(self, one: str, other: str, expected: bool) -> None:
+        assert covers(one, other) == expected
 
 
 # Tokens in which one that is part of another, or of another's bytes, or an expression of some language, is likely.

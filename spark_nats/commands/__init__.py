@@ -1,0 +1,9 @@
+"""What the command ``spark-nats`` does beside the demonstration.
+
+=====================  ======================================================================
+:mod:`.check`          ``spark-nats check``: what a login reaches and may do
+:mod:`.permissions`    what reading and writing need, and which of it a user may
+:mod:`.options`        ``spark-nats options``: the table of options
+:mod:`.console`        facts and tables in a terminal, in a pipe, as JSON
+=====================  ======================================================================
+"""

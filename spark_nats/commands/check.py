@@ -1,0 +1,433 @@
+"""``spark-nats check``: connects as Spark would, and says what it has reached, what is there, and what the user may do.
+
+Nothing is changed, and every request has its limit (``requestTimeout``).
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from spark_nats.client.connection import Connection, connect
+from spark_nats.client.retrying import Result
+from spark_nats.commands.console import Console, bytes_shown, rate_shown, seconds_shown, time_shown
+from spark_nats.commands.permissions import (
+    CONSUME,
+    EXACT,
+    PEEK,
+    READ,
+    WRITE,
+    Ability,
+    Needs,
+    Rights,
+    needs_of_core,
+    needs_of_stream,
+)
+from spark_nats.errors import NatsConnectionError, NatsError, PermissionsError
+from spark_nats.jetstream.account import AccountInfo, Quota, account_info
+from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.direct import allows_direct_gets
+from spark_nats.jetstream.streams import LIMITS, WORK_QUEUE, StreamInfo, list_streams, stream_info
+from spark_nats.options.remedies import naming_options
+from spark_nats.options.settings import Settings, value_of
+from spark_nats.options.table import BY_NAME
+from spark_nats.options.values import read_subjects
+from spark_nats.protocol.documents import moment
+from spark_nats.protocol.keyvalue import stream_of
+from spark_nats.protocol.users import USER_INFO, UserInfo, parse_user_info
+
+ROUND_TRIPS = 5
+LOOK_AGAIN = 1.0
+"""Seconds between two looks at the streams, to know how fast they grow."""
+MOST_TRIED = 20
+"""Streams of which it is found out what a user may do with them, when none are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerReached:
+    """The server that let us in.
+
+    Attributes:
+        url: where it is.
+        name: as it calls itself; empty when it was given no name.
+        version: its version.
+        cluster: name of its cluster; empty when it has none.
+        domain: its JetStream domain; empty when it has none.
+        encrypted: whether the connection goes through TLS.
+        max_payload: most bytes of a message.
+        round_trip: seconds from a PING to its PONG, the median of :data:`ROUND_TRIPS`.
+    """
+
+    url: str
+    name: str
+    version: str
+    cluster: str
+    domain: str
+    encrypted: bool
+    max_payload: int
+    round_trip: float
+
+
+@dataclass(frozen=True, slots=True)
+class StreamChecked:
+    """A stream.
+
+    Attributes:
+        name: its name.
+        problem: why nothing more is known of it; empty when it is.
+        retention: ``limits``, ``interest`` or ``workqueue``.
+        subjects: what it listens on.
+        first_sequence: sequence of its first message.
+        last_sequence: sequence of the last message that it was ever given.
+        first_time: when its first message was stored; None when it is empty.
+        last_time: when its last message was stored.
+        messages: how many it holds.
+        bytes: how many bytes they take.
+        rate: messages a second that it was given while we looked.
+        abilities: what the user may do with it; empty when that was not looked at.
+    """
+
+    name: str
+    problem: str = ""
+    retention: str = ""
+    subjects: tuple[str, ...] = ()
+    first_sequence: int = 0
+    last_sequence: int = 0
+    first_time: datetime | None = None
+    last_time: datetime | None = None
+    messages: int = 0
+    bytes: int = 0
+    rate: float = 0.0
+    abilities: tuple[Ability, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a check has found.
+
+    Attributes:
+        server: the server that let us in.
+        user: who we are to it; None when it does not say.
+        inbox: wildcard of the subjects on which answers are awaited.
+        hears_answers: whether the user may subscribe to it; without that nothing of JetStream works.
+        jetstream: what the account uses and may use; None when that cannot be known.
+        problems: what could not be found out, and why.
+        streams: the streams that were asked for, or else all that the account has.
+        core: what the user may do with subjects of core NATS, when those were asked for.
+    """
+
+    server: ServerReached
+    user: UserInfo | None
+    inbox: str
+    hears_answers: bool
+    jetstream: AccountInfo | None
+    problems: tuple[str, ...]
+    streams: tuple[StreamChecked, ...]
+    core: tuple[Ability, ...]
+
+    def failures(self, required: Collection[str]) -> list[str]:
+        """Return in sentences what is not as it has to be.
+
+        Args:
+            required: what must be possible with each stream, or with the subjects of core NATS.
+        """
+        found = [f"stream {stream.name}: {stream.problem}" for stream in self.streams if stream.problem]
+        abilities = [(f"stream {stream.name}", stream.abilities) for stream in self.streams]
+        if self.core:
+            abilities.append(("core NATS", self.core))
+        for what, known in abilities:
+            for ability in known:
+                if ability.to in required and not ability.possible:
+                    reasons = [ability.obstacle] if ability.obstacle else []
+                    reasons += [f"may not {each}" for each in ability.lacks]
+                    reasons += [f"maybe not allowed to {each}" for each in ability.unknown]
+                    found.append(f"{what}, {ability.to}: {', '.join(reasons)}")
+        return found
+
+
+def check(settings: Settings, look_again: float = LOOK_AGAIN) -> Report:
+    """Connect once, and find out.
+
+    Args:
+        settings: how to connect; ``stream`` names the streams to look at, ``subject`` what is to be published to them
+            or, without ``stream``, what is read and written of core NATS; ``stateBucket`` is that of the sink.
+        look_again: seconds between two looks at the streams.
+
+    Raises:
+        NatsError: no server let us in, or the connection was lost.
+    """
+    with naming_options(), connect(settings.connection) as connection:
+        return _Check(settings, connection).run(look_again)
+
+
+class _Check:
+    """One check over one connection."""
+
+    def __init__(self, settings: Settings, connection: Connection) -> None:
+        self._connection = connection
+        self._js = JetStream(connection, settings.api_prefix)
+        self._inbox = f"{settings.connection.inbox_prefix}.>"
+        self._names: tuple[str, ...] = settings.given.get("stream", ())
+        subject = settings.given.get("subject")
+        self._subjects = value_of("subject", subject, read_subjects) if subject else ()
+        self._bucket: str = settings.given.get("stateBucket") or str(BY_NAME["statebucket"].default)
+        self._problems: list[str] = []
+
+    def run(self, look_again: float) -> Report:
+        server = self._server()
+        hears = Rights(self._connection, None, self._js.prefix).ability(READ, Needs(subscribe=(self._inbox,)))
+        user = account = None
+        infos: dict[str, StreamInfo | NatsError] = {}
+        rates: dict[str, float] = {}
+        if hears.possible:
+            user = self._user()
+            account = self._asked(lambda: account_info(self._js), "what JetStream is used for")
+            if self._names or not self._subjects:
+                infos = self._streams()
+                rates = self._rates(infos, look_again)
+        elif self._names or not self._subjects:
+            self._problems.append(
+                f"the user may not subscribe to {self._inbox}, where answers are awaited, so nothing can be asked"
+            )
+            infos = dict.fromkeys(self._names, NatsError("cannot be asked for"))
+        rights = Rights(self._connection, user, self._js.prefix)
+        tried = self._names or list(infos)[:MOST_TRIED]
+        bucket_exists = self._bucket_exists() if hears.possible and tried else False
+        streams = tuple(
+            self._stream(name, info, rates.get(name, 0.0), rights if name in tried else None, bucket_exists)
+            for name, info in infos.items()
+        )
+        core = needs_of_core(self._subjects) if self._subjects and not self._names else {}
+        return Report(
+            server,
+            user,
+            self._inbox,
+            bool(hears.possible),
+            account,
+            tuple(self._problems),
+            streams,
+            tuple(rights.ability(activity, needs) for activity, needs in core.items()),
+        )
+
+    def _server(self) -> ServerReached:
+        times = []
+        for _ in range(ROUND_TRIPS):
+            began = time.monotonic()
+            self._connection.flush()
+            times.append(time.monotonic() - began)
+        info = self._connection.info
+        return ServerReached(
+            url=str(self._connection.server),
+            name=info.server_name if info.server_name != info.server_id else "",
+            version=info.version,
+            cluster=info.cluster,
+            domain=info.domain,
+            encrypted=self._connection.encrypted,
+            max_payload=info.max_payload,
+            round_trip=statistics.median(times),
+        )
+
+    def _user(self) -> UserInfo | None:
+        """Return who we are, to a user who may ask; that one may not is nothing to report."""
+        try:
+            user = parse_user_info(self._connection.request(USER_INFO, b"").payload)
+        except NatsConnectionError:
+            raise
+        except (NatsError, ValueError):
+            return None
+        login = self._connection.server.credentials or self._connection.options.credentials
+        return replace(user, name="") if login.token is not None else user
+
+    def _asked(self, question: Callable[[], Result], what: str) -> Result | None:
+        """Return an answer; None when there is none, which is then among the problems."""
+        try:
+            return question()
+        except NatsConnectionError:
+            raise
+        except PermissionsError as error:
+            self._problems.append(f"{what}: this user may not ask ({error.text})")
+        except NatsError as error:
+            self._problems.append(f"{what}: {error}")
+        return None
+
+    def _streams(self) -> dict[str, StreamInfo | NatsError]:
+        """Return streams, those that were named or else all, each with its state or why that is unknown."""
+        if not self._names:
+            listed = self._asked(lambda: list_streams(self._js), "which streams there are (name some with --stream)")
+            return {info.name: info for info in listed or ()}
+        found: dict[str, StreamInfo | NatsError] = {}
+        for name in self._names:
+            try:
+                found[name] = stream_info(self._js, name)
+            except NatsConnectionError:
+                raise
+            except NatsError as error:
+                found[name] = error
+        return found
+
+    def _rates(self, infos: dict[str, StreamInfo | NatsError], wait: float) -> dict[str, float]:
+        """Look at the streams again, and return how many messages each was given a second in between."""
+        before = {name: info for name, info in infos.items() if isinstance(info, StreamInfo)}
+        if not before:
+            return {}
+        looked = time.monotonic()
+        time.sleep(wait)
+        problems = len(self._problems)
+        again = self._streams()
+        del self._problems[problems:]  # the first look counts
+        seconds = time.monotonic() - looked
+        rates = {}
+        for name, info in before.items():
+            now = again.get(name)
+            if isinstance(now, StreamInfo) and now.created == info.created:
+                between = (now.time - info.time) / 1e9 if now.time > info.time > 0 else seconds
+                rates[name] = max(0, now.last_sequence - info.last_sequence) / between
+        return rates
+
+    def _bucket_exists(self) -> bool:
+        """Tell whether the bucket for ``deduplicate=exact`` is there, as far as the user may know it."""
+        try:
+            stream_info(self._js, stream_of(self._bucket))
+        except NatsConnectionError:
+            raise
+        except NatsError:
+            return False
+        return True
+
+    def _stream(
+        self, name: str, info: StreamInfo | NatsError, rate: float, rights: Rights | None, bucket_exists: bool
+    ) -> StreamChecked:
+        known = info if isinstance(info, StreamInfo) else None
+        abilities: tuple[Ability, ...] = ()
+        if rights is not None:
+            subjects = self._subjects or (known.subjects if known else ())
+            retention = known.retention if known else LIMITS
+            needs = needs_of_stream(
+                self._js.prefix, self._inbox, name, retention, subjects, self._bucket, bucket_exists
+            )
+            abilities = tuple(rights.ability(to, each, _obstacle(to, known)) for to, each in needs.items())
+        if known is None:
+            return StreamChecked(name, problem=str(info), abilities=abilities)
+        return StreamChecked(
+            name=name,
+            retention=known.retention,
+            subjects=known.subjects,
+            first_sequence=known.first_sequence,
+            last_sequence=known.last_sequence,
+            first_time=_time(known.first_time),
+            last_time=_time(known.last_time),
+            messages=known.messages,
+            bytes=known.bytes,
+            rate=rate,
+            abilities=abilities,
+        )
+
+
+def _obstacle(activity: str, stream: StreamInfo | None) -> str:
+    """Say what keeps everybody from doing something with a stream; empty when nothing does."""
+    if stream is None:
+        return ""
+    said, config = "", stream.config
+    if activity == READ and stream.retention != LIMITS:
+        said = f"{stream.retention} retention: to be consumed, or peeked at"
+    elif activity in (CONSUME, PEEK) and stream.retention == WORK_QUEUE:
+        if not allows_direct_gets(config):
+            said = "the stream lacks allow_direct"
+        elif activity == CONSUME and (config.get("deny_purge") or config.get("sealed")):
+            said = "the stream does not let messages be purged"
+    elif activity in (WRITE, EXACT) and config.get("no_ack"):
+        said = "the stream does not acknowledge what it stores (no_ack)"
+    return said
+
+
+def _time(nanoseconds: int) -> datetime | None:
+    return moment(nanoseconds) if nanoseconds > 0 else None
+
+
+# For people
+
+
+def show(report: Report, console: Console) -> None:
+    """Print a report."""
+    console.facts(_facts(report))
+    for problem in report.problems:
+        console.line(f"unknown: {problem}")
+    known = [stream for stream in report.streams if not stream.problem]
+    if known:
+        console.line()
+        console.table(
+            ("stream", "messages", "sequences", "first stored", "last stored", "bytes", "rate"),
+            [
+                (
+                    stream.name,
+                    f"{stream.messages:,}",
+                    f"{stream.first_sequence:,} to {stream.last_sequence:,}" if stream.messages else "empty",
+                    time_shown(stream.first_time) if stream.first_time else "",
+                    time_shown(stream.last_time) if stream.last_time else "",
+                    bytes_shown(stream.bytes),
+                    rate_shown(stream.rate),
+                )
+                for stream in known
+            ],
+            numbers=("messages", "bytes", "rate"),
+        )
+    rows = [row for stream in report.streams for row in _rows(stream.name, stream.abilities)]
+    rows += _rows("core NATS", report.core)
+    if rows:
+        console.line()
+        console.table(("stream", "activity", "allowed", "lacks"), rows)
+        if any("?" in row for row in rows):
+            console.line(f"maybe: only publishing would tell, or the server, if the user might publish to {USER_INFO}")
+    if (left := len([stream for stream in known if not stream.abilities])) > 0:
+        console.line(f"and {left} more; name streams with --stream to see what the user may do with them")
+
+
+def _facts(report: Report) -> dict[str, str]:
+    server, user = report.server, report.user
+    described = [server.url, f"nats-server {server.version}"]
+    if server.name:
+        described.append(f"name {server.name}")
+    described += [f"cluster {server.cluster}"] if server.cluster else []
+    described += [f"domain {server.domain}"] if server.domain else []
+    described.append("TLS" if server.encrypted else "no TLS")
+    facts = {"server": ", ".join(described)}
+    if user:
+        ends = f", for another {seconds_shown(user.expires)}" if user.expires is not None else ""
+        facts["login"] = f"{user.name or 'without a user name'}, account {user.account}{ends}"
+    facts["round trip"] = f"{server.round_trip * 1000:.2f} ms, the median of {ROUND_TRIPS}"
+    facts["payload"] = f"at most {bytes_shown(server.max_payload)}"
+    if account := report.jetstream:
+        facts["JetStream"] = ", ".join(
+            (
+                _used(account.streams, str, "streams"),
+                _used(account.consumers, str, "consumers"),
+                _used(account.storage, bytes_shown, "in files"),
+                _used(account.memory, bytes_shown, "in memory"),
+            )
+        )
+    return facts
+
+
+def _used(quota: Quota, shown: Callable[[int], str], what: str) -> str:
+    limit = "" if quota.limit is None else f" of {shown(quota.limit)}"
+    return f"{shown(quota.used)}{limit} {what}"
+
+
+def _rows(name: str, abilities: Sequence[Ability]) -> list[tuple[str, str, str, str]]:
+    """Return rows of the table of permissions: what has the same answer is in one, what is lacking below each other."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for ability in abilities:
+        answer = {True: "yes", False: "no", None: "?"}[ability.possible]
+        lacks = [ability.obstacle] if ability.obstacle else []
+        lacks += [*ability.lacks, *(f"maybe {each}" for each in ability.unknown)]
+        groups.setdefault((answer, *lacks), []).append(ability.to)
+    rows = []
+    for (answer, *lacks), activities in groups.items():
+        first, *others = lacks or [""]
+        rows.append((name, ", ".join(activities), answer, first))
+        rows += [("", "", "", other) for other in others]
+        name = ""
+    return rows

@@ -1,0 +1,126 @@
+"""Facts and tables for people: with rich in a terminal, if it is installed; else as plain text."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, is_dataclass
+from datetime import datetime
+from typing import Any
+
+from spark_nats.protocol.documents import printable
+
+_STYLES = {"yes": "green", "no": "bold red", "?": "yellow"}
+
+
+class Console:
+    """Prints to standard output. Whatever comes from a server is shown on one line, without control characters."""
+
+    def __init__(self) -> None:
+        self._rich: Any = None
+        if sys.stdout.isatty() and importlib.util.find_spec("rich"):
+            from rich.console import Console as RichConsole
+
+            self._rich = RichConsole(highlight=False)
+
+    def line(self, text: str = "") -> None:
+        """Print a line."""
+        if self._rich:
+            self._rich.print(printable(text), markup=False)
+        else:
+            print(printable(text))
+
+    def facts(self, facts: Mapping[str, str]) -> None:
+        """Print what has a name and a value."""
+        self.table((), [list(fact) for fact in facts.items()])
+
+    def table(self, titles: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[str] = ()) -> None:
+        """Print a table.
+
+        Args:
+            titles: of the columns; none for a table without.
+            rows: their cells.
+            numbers: titles of the columns that are aligned to the right.
+        """
+        shown = [[printable(cell) for cell in row] for row in rows]
+        if self._rich:
+            self._rich_table(titles, shown, numbers)
+            return
+        lines = [list(titles), *shown] if titles else shown
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        right = [bool(titles) and titles[i] in numbers for i in range(len(widths))]
+        for line in lines:
+            cells = [
+                cell.rjust(width) if to_right else cell.ljust(width)
+                for cell, width, to_right in zip(line, widths, right, strict=True)
+            ]
+            print("  ".join(cells).rstrip())
+
+    def _rich_table(self, titles: Sequence[str], rows: list[list[str]], numbers: Sequence[str]) -> None:
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(
+            box=box.SIMPLE_HEAD if titles else None, show_header=bool(titles), show_edge=False, pad_edge=False
+        )
+        for i in range(len(titles) or 2):
+            title = titles[i] if titles else ""
+            table.add_column(
+                Text(title),
+                justify="right" if title in numbers else "left",
+                style="" if titles or i else "bold",
+                overflow="fold",
+            )
+        for row in rows:
+            table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
+        self._rich.print(table)
+
+
+def print_json(report: Any) -> None:
+    """Print a dataclass, or several, as JSON."""
+
+    def plain(value: Any) -> Any:
+        if is_dataclass(value) and not isinstance(value, type):
+            return asdict(value)
+        if isinstance(value, datetime):
+            return value.isoformat()
+        raise TypeError(f"{type(value).__name__} has no form in JSON")
+
+    print(json.dumps(report, default=plain, indent=2))
+
+
+_UNITS = ("kB", "MB", "GB", "TB", "PB")
+
+
+def bytes_shown(count: float) -> str:
+    """Return a number of bytes as people read it."""
+    if count < 1000:
+        return f"{count:.0f} B"
+    unit = ""
+    for unit in _UNITS:  # noqa: B007 - the one at which it stops
+        count /= 1000
+        if count < 999.5:
+            break
+    return f"{count:.{1 if count < 99.5 else 0}f} {unit}"
+
+
+def seconds_shown(seconds: float) -> str:
+    """Return a time span as people read it."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.0f} h" if seconds < 172_800 else f"{seconds / 86_400:,.0f} days"
+
+
+def rate_shown(rate: float) -> str:
+    """Return so many in a second as people read it."""
+    return f"{rate:,.0f}/s" if rate >= 10 or rate == 0 else f"{rate:.1f}/s"
+
+
+def time_shown(time: datetime) -> str:
+    """Return a time in UTC as people read it."""
+    return f"{time:%Y-%m-%d %H:%M:%S}Z"

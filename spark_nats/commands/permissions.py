@@ -1,0 +1,173 @@
+"""What reading and writing need, as the README's table of permissions has it, and which of it a user may."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from spark_nats.client.connection import Connection
+from spark_nats.errors import PermissionsError
+from spark_nats.jetstream.streams import INTEREST, WORK_QUEUE
+from spark_nats.protocol.api import Api
+from spark_nats.protocol.keyvalue import key_subject, stream_of
+from spark_nats.protocol.users import UserInfo
+
+READ, CONSUME, PEEK, WRITE, EXACT, CREATE = "read", "consume", "peek", "write", "exact", "create"
+"""Rows of the table: reading a stream or core NATS, with the options ``consume`` and ``peek`` too; writing to it; a
+streaming write with ``deduplicate=exact``; and ``createStream``."""
+ACTIVITIES = (READ, CONSUME, PEEK, WRITE, EXACT, CREATE)
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """Subjects and wildcards that have to be allowed."""
+
+    publish: tuple[str, ...] = ()
+    subscribe: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ability:
+    """Whether a user may do something.
+
+    Attributes:
+        to: what, of :data:`ACTIVITIES`.
+        possible: whether it is; None when that is not known.
+        lacks: what is not allowed, such as ``publish to orders.>``.
+        unknown: of what it is not known whether it is allowed.
+        obstacle: what else is in the way; empty when nothing is.
+    """
+
+    to: str
+    possible: bool | None
+    lacks: tuple[str, ...]
+    unknown: tuple[str, ...]
+    obstacle: str = ""
+
+
+def needs_of_stream(
+    prefix: str,
+    inbox: str,
+    stream: str,
+    retention: str,
+    subjects: Sequence[str],
+    bucket: str,
+    bucket_exists: bool,
+) -> dict[str, Needs]:
+    """Return what each of :data:`ACTIVITIES` needs that there are for a stream.
+
+    Args:
+        prefix: first tokens of the API's subjects.
+        inbox: wildcard of the subjects on which answers are awaited.
+        stream: which stream.
+        retention: its retention, that of most streams if it is not known.
+        subjects: what is to be published to it.
+        bucket: name of the KV bucket for ``deduplicate=exact``.
+        bucket_exists: whether it is there already, or else is to be made.
+    """
+
+    def api(operation: Api, *names: str) -> str:
+        return f"{prefix}.{operation.about(*names)}"
+
+    kept = stream_of(bucket)
+    read_back = (
+        api(Api.CONSUMER_CREATE, stream, "*"),
+        api(Api.CONSUMER_NEXT, stream, "*"),
+        api(Api.CONSUMER_DELETE, stream, "*"),
+        api(Api.MESSAGE_GET, stream),
+    )
+    about = api(Api.STREAM_INFO, stream)
+    state = [api(Api.STREAM_INFO, kept), api(Api.MESSAGE_GET, kept), key_subject(bucket, ">", prefix)]
+    if not bucket_exists:
+        state.append(api(Api.STREAM_CREATE, kept))
+    holding = (api(Api.CONSUMER_INFO, stream, "*"),)
+    peeked = (about, api(Api.DIRECT_GET, stream), api(Api.MESSAGE_GET, stream))
+    publish: dict[str, tuple[str, ...]] = {READ: (about, *read_back)}
+    if retention == WORK_QUEUE:
+        claimed = (*holding, api(Api.CONSUMER_CREATE, stream, "*"), api(Api.STREAM_PURGE, stream))
+        publish |= {CONSUME: (*peeked, *claimed), PEEK: peeked}
+    else:
+        publish[CONSUME] = (about, *read_back, *holding, api(Api.CONSUMER_RESET, stream, "*"))
+        if retention == INTEREST:
+            publish[PEEK] = (about, *read_back)
+    publish[WRITE] = (about, *subjects)
+    publish[EXACT] = (about, *subjects, *state, *read_back)
+    publish[CREATE] = (about, api(Api.STREAM_CREATE, stream))
+    return {activity: Needs(wanted, (inbox,)) for activity, wanted in publish.items()}
+
+
+def needs_of_core(subjects: Sequence[str]) -> dict[str, Needs]:
+    """Return what reading and writing subjects of core NATS need."""
+    return {READ: Needs(subscribe=tuple(subjects)), WRITE: Needs(publish=tuple(subjects))}
+
+
+_HARMLESS = (
+    Api.STREAM_INFO,
+    Api.STREAM_CREATE,
+    Api.MESSAGE_GET,
+    Api.DIRECT_GET,
+    Api.CONSUMER_CREATE,
+    Api.CONSUMER_INFO,
+    Api.CONSUMER_NEXT,
+    Api.CONSUMER_RESET,
+    Api.CONSUMER_DELETE,
+)
+"""Requests that change nothing without a body, about a consumer that does not exist. A purge would empty the stream."""
+
+
+class Rights:
+    """What a user may publish and subscribe to.
+
+    The server says so to those who may ask it. Of others it is found out by trying, where that does no harm:
+    :data:`_HARMLESS` requests that have no body, and no address for the answer, and subscriptions that end at once.
+
+    Args:
+        connection: logged in as the user.
+        user: what the server says; None when it does not.
+        prefix: first tokens of the API's subjects.
+    """
+
+    def __init__(self, connection: Connection, user: UserInfo | None, prefix: str) -> None:
+        self._connection = connection
+        self._user = user
+        self._prefix = prefix
+        self._tried: dict[tuple[str, str], bool] = {}
+
+    def ability(self, activity: str, needs: Needs, obstacle: str = "") -> Ability:
+        """Return whether a user may do something that has such needs.
+
+        Raises:
+            NatsError: the connection failed.
+        """
+        found = [(f"publish to {subject}", self._may_publish(subject)) for subject in needs.publish]
+        found += [(f"subscribe to {subject}", self._may_subscribe(subject)) for subject in needs.subscribe]
+        lacks = tuple(what for what, may in found if may is False)
+        unknown = tuple(what for what, may in found if may is None)
+        possible = False if lacks or obstacle else None if unknown else True
+        return Ability(activity, possible, lacks, unknown, obstacle)
+
+    def _may_publish(self, subject: str) -> bool | None:
+        if self._user is not None:
+            return self._user.publish.includes(subject)
+        if not subject.startswith(tuple(f"{self._prefix}.{operation.about('')}" for operation in _HARMLESS)):
+            return None
+        return self._try("publish", subject.replace("*", f"spark-nats-{secrets.token_hex(6)}"), subject)
+
+    def _may_subscribe(self, subject: str) -> bool:
+        if self._user is not None:
+            return self._user.subscribe.includes(subject)
+        return self._try("subscribe", subject, subject)
+
+    def _try(self, how: str, subject: str, subjects: str) -> bool:
+        if (how, subjects) not in self._tried:
+            try:
+                if how == "publish":
+                    self._connection.publish(subject, b"")
+                else:
+                    self._connection.unsubscribe(self._connection.subscribe(subject))
+                self._connection.flush()  # behind it the server has said what it refuses
+                self._tried[how, subjects] = True
+            except PermissionsError:
+                self._tried[how, subjects] = False
+        return self._tried[how, subjects]

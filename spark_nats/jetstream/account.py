@@ -1,0 +1,62 @@
+"""The account: how much of JetStream it uses, and how much it may."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from spark_nats.jetstream.api import JetStream, interpreting
+from spark_nats.protocol.api import Api
+from spark_nats.protocol.documents import integer_at
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """How much there is of something, and how much there may be; no limit when ``limit`` is None."""
+
+    used: int
+    limit: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class AccountInfo:
+    """What an account uses of JetStream.
+
+    Attributes:
+        memory: bytes of streams in memory.
+        storage: bytes of streams in files.
+        streams: number of streams.
+        consumers: number of consumers.
+    """
+
+    memory: Quota
+    storage: Quota
+    streams: Quota
+    consumers: Quota
+
+
+def account_info(js: JetStream) -> AccountInfo:
+    """Return what the account uses; where it has limits for each number of replicas, their sums.
+
+    Raises:
+        JetStreamUnavailableError: JetStream is not enabled for the account.
+        NatsError: the request failed.
+    """
+    answer = js.request(Api.ACCOUNT_INFO)
+    with interpreting(Api.ACCOUNT_INFO):
+        tiers = answer.get("tiers") or {"": answer}
+        if not isinstance(tiers, dict):
+            raise ValueError("its 'tiers' is no object")
+        return AccountInfo(*(_quota(answer, tiers, what) for what in ("memory", "storage", "streams", "consumers")))
+
+
+def _quota(answer: dict[str, Any], tiers: dict[str, Any], what: str) -> Quota:
+    limits = [_limit(tier, f"max_{what}") for tier in tiers.values()]
+    known = [limit for limit in limits if limit is not None]
+    return Quota(integer_at(answer, what), sum(known) if len(known) == len(limits) else None)
+
+
+def _limit(tier: Any, name: str) -> int | None:
+    limits = tier.get("limits") if isinstance(tier, dict) else None
+    value = limits.get(name) if isinstance(limits, dict) else None
+    return None if value == -1 or value is None else integer_at(limits, name)

@@ -1,0 +1,79 @@
+"""What a server says about the user that is logged in: account and permissions (``$SYS.REQ.USER.INFO``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from spark_nats.protocol.documents import integer_at, parse_document, printable, string_at, strings_at
+from spark_nats.protocol.subjects import covers, overlap
+
+USER_INFO = "$SYS.REQ.USER.INFO"
+"""Subject on which the server describes the user that asks, who must be allowed to publish to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """What may be published or subscribed to.
+
+    Attributes:
+        allow: subjects and wildcards; everything when empty.
+        deny: subjects and wildcards that are not, whatever ``allow`` says.
+    """
+
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+
+    def includes(self, subject: str) -> bool:
+        """Tell whether all that a subject or wildcard stands for is allowed, by one entry at least."""
+        if any(overlap(entry, subject) for entry in self.deny):
+            return False
+        return not self.allow or any(covers(entry, subject) for entry in self.allow)
+
+
+@dataclass(frozen=True, slots=True)
+class UserInfo:
+    """Who is logged in.
+
+    Attributes:
+        name: name or public key, fit to be shown.
+        account: name of its account, likewise.
+        expires: seconds after which the login ends; None when it does not.
+        publish: what the user may publish to.
+        subscribe: what the user may subscribe to without a queue group.
+    """
+
+    name: str
+    account: str
+    expires: float | None
+    publish: Permission
+    subscribe: Permission
+
+
+def parse_user_info(payload: bytes) -> UserInfo:
+    """Read the answer to a request to :data:`USER_INFO`.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    answer = parse_document(payload)
+    data = answer.get("data")
+    if not isinstance(data, dict):
+        raise ValueError("its 'data' is no object")
+    # Where there are JWTs, users and accounts are public keys, and most have names besides.
+    return UserInfo(
+        name=printable(string_at(data, "user_name" if data.get("user_name") else "user")),
+        account=printable(string_at(data, "account_name" if data.get("account_name") else "account")),
+        expires=integer_at(data, "expires") / 1e9 if data.get("expires") else None,
+        publish=_permission(answer, "publish"),
+        subscribe=_permission(answer, "subscribe"),
+    )
+
+
+def _permission(answer: dict[str, Any], which: str) -> Permission:
+    allow, deny = (strings_at(answer, "data", "permissions", which, list_) for list_ in ("allow", "deny"))
+    # An entry with a space is about subscriptions in the queue group behind it.
+    alone = tuple(entry for entry in allow if " " not in entry)
+    if allow and not alone:
+        return Permission(deny=(">",))
+    return Permission(alone, tuple(entry for entry in deny if " " not in entry))

@@ -4,6 +4,7 @@ With Spark: ``spark.readStream.format("nats")``; the README shows how. Without S
 NATS connection that reads and writes whole Arrow columns, ``spark_nats.jetstream`` reads and publishes streams.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from spark_nats.errors import NatsError
@@ -11,14 +12,21 @@ from spark_nats.version import __version__
 
 if TYPE_CHECKING:
     from spark_nats.datasource import NatsDataSource
+    from spark_nats.lag import QueryLag, StreamLag, progress
+    from spark_nats.listener import LagListener
 
-__all__ = ["NatsDataSource", "NatsError", "__version__"]
+_MODULES = {
+    "LagListener": "listener",
+    "NatsDataSource": "datasource",
+    "QueryLag": "lag",
+    "StreamLag": "lag",
+    "progress": "lag",
+}
+__all__ = ["LagListener", "NatsDataSource", "NatsError", "QueryLag", "StreamLag", "__version__", "progress"]
 
 
 def __getattr__(name: str) -> Any:
     # PySpark is an extra: whoever only wants the client must be able to import this package without it.
-    if name == "NatsDataSource":
-        from spark_nats.datasource import NatsDataSource
-
-        return NatsDataSource
+    if name in _MODULES:
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

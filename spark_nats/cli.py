@@ -74,6 +74,22 @@ def _check(parsed: argparse.Namespace) -> int:
     return 1 if failures else 0
 
 
+def _lag(parsed: argparse.Namespace) -> int:
+    from spark_nats.requirements import check_pyspark
+
+    check_pyspark()
+    from spark_nats.commands.console import Console, print_json
+    from spark_nats.commands.lag import find, show
+    from spark_nats.options.settings import parse
+
+    found = find(parsed.checkpoint, parse(_options_in(parsed)))
+    if parsed.json:
+        print_json(found.lag)
+    else:
+        show(found, Console())
+    return 1 if any(stream.problem for stream in found.lag.streams) else 0
+
+
 def _options(parsed: argparse.Namespace) -> int:
     from spark_nats.commands.console import Console, print_json
     from spark_nats.commands.options import options_for, show
@@ -113,6 +129,20 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_json(check)
     check.set_defaults(run=_check)
+
+    lag = commands.add_parser(
+        "lag",
+        help="say how far a streaming query is behind",
+        description="Read where a streaming query is from its checkpoint, whether it runs or not, and ask the server "
+        "how far its streams reach. The status is 1 when it cannot go on without a loss.",
+    )
+    lag.add_argument(
+        "--checkpoint", required=True, metavar="DIR", help="the query's checkpointLocation, a path or a URI"
+    )
+    _add_options(lag, *CONNECTION)
+    _add_option(lag.add_argument_group("of the query"), BY_NAME["subject"], "its option 'subject', if it has one")
+    _add_json(lag)
+    lag.set_defaults(run=_lag)
 
     options = commands.add_parser("options", help='list the options of format("nats")')
     options.add_argument(

@@ -17,17 +17,26 @@ class RequirementError(NatsError):
     """PySpark or Java is missing or too old."""
 
 
-def check_requirements() -> None:
-    """Check that there is what Spark needs, which itself would say it at length.
+def check_pyspark() -> None:
+    """Check that there is a PySpark that we know.
 
     Raises:
-        RequirementError: PySpark or Java is missing or too old.
+        RequirementError: it is missing or too old.
     """
     try:
         import spark_nats.sink.writers
         import spark_nats.source.stream.readers  # noqa: F401
     except ImportError as error:
         raise RequirementError(f'PySpark 4.2 or newer is needed ({error}): pip install "spark-nats[spark]"') from None
+
+
+def check_requirements() -> None:
+    """Check that there is what Spark needs, which itself would say it at length.
+
+    Raises:
+        RequirementError: PySpark or Java is missing or too old.
+    """
+    check_pyspark()
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(str(Path(home, "bin", "java")) if home else "java")
     wanted = f"Spark needs Java {_OLDEST_JAVA} or newer"

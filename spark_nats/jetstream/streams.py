@@ -257,15 +257,6 @@ def last_message(js: JetStream, stream: str, subject: str) -> StoredMessage | No
     return _find(js, stream, {"last_by_subj": subject}, whole=True)
 
 
-def next_message(js: JetStream, stream: str, start: int, subject: str) -> StoredMessage | None:
-    """Return the first message from a sequence on that matches a filter; None when there is none.
-
-    Raises:
-        NatsError: the request failed.
-    """
-    return _find(js, stream, {"seq": start, "next_by_subj": subject}, whole=True)
-
-
 def last_sequence(js: JetStream, stream: str, filters: Sequence[str]) -> int:
     """Return the sequence of the last message that matches one of ``filters``, 0 when there is none."""
     found = (_find(js, stream, {"last_by_subj": subject}) for subject in filters)
@@ -278,8 +269,18 @@ def next_sequence(js: JetStream, stream: str, start: int, filters: Sequence[str]
     return min((message.sequence for message in found if message is not None), default=None)
 
 
-def _find_next(js: JetStream, stream: str, start: int, subject: str) -> StoredMessage | None:
-    message = _find(js, stream, {"seq": start, "next_by_subj": subject})
+def next_message(js: JetStream, stream: str, start: int, filters: Sequence[str]) -> StoredMessage | None:
+    """Return the first message from ``start`` on that matches one of ``filters``, None when there is none.
+
+    Raises:
+        NatsError: the request failed.
+    """
+    found = (_find_next(js, stream, start, subject, whole=True) for subject in filters)
+    return min((message for message in found if message is not None), default=None)
+
+
+def _find_next(js: JetStream, stream: str, start: int, subject: str, whole: bool = False) -> StoredMessage | None:
+    message = _find(js, stream, {"seq": start, "next_by_subj": subject}, whole)
     if message is not None and message.sequence < start:
         raise ProtocolError(
             f"the server was asked for sequence {start} of stream {stream!r} or later, and found {message.sequence}"

@@ -73,8 +73,8 @@ class Conflicts:
         """Tell whether the key has got a revision of that message id since the one that was expected."""
         sequence = expected
         for _ in range(LONGEST_HISTORY):
-            message = next_message(js, self._stream, sequence + 1, subject)
-            if message is None or message.sequence <= sequence:
+            message = next_message(js, self._stream, sequence + 1, [subject])
+            if message is None:
                 return False
             if parse_block(message.header).get(MSG_ID) == [message_id]:
                 return True

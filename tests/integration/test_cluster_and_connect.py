@@ -39,11 +39,23 @@ def test_streams_are_read_and_written_by_executors_of_a_cluster(
 
 CONNECT = f"""
 import sys
+import time
 from pyspark.sql import SparkSession
+import spark_nats
 
 url, stream, checkpoint = sys.argv[1:]
 spark = SparkSession.builder.config("spark.ui.enabled", False).remote("local[2]").getOrCreate()
+told = []
+spark.streams.addListener(spark_nats.LagListener(told.append))
 {COPY}
+lag = spark_nats.progress(copied)
+assert (lag.behind, lag.streams[0].next) == (0, 2001), lag
+assert spark_nats.progress(copied, nats).behind == 0
+deadline = time.monotonic() + 60
+while not told or told[-1].behind:
+    assert time.monotonic() < deadline, told
+    time.sleep(0.1)
+assert told[0].behind == 1100, told
 spark.stop()
 print("read and written")
 """

@@ -1,0 +1,154 @@
+"""What a query's checkpoint says about where it is: Spark's logs of planned and of finished micro-batches.
+
+``offsets/<n>`` has where micro-batch n ends, a line of JSON for each source behind two lines of Spark's own;
+``commits/<n>`` is there when it has ended. Nothing is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from spark_nats.errors import NatsError
+from spark_nats.lag import MOST_LOOKS, Key, Look, offset_of, start_of
+from spark_nats.source.stream.offsets import StreamOffset
+
+
+class Planned(NamedTuple):
+    """A micro-batch as it was planned.
+
+    Attributes:
+        began: when, in seconds since 1970.
+        positions: where it ends.
+    """
+
+    began: float
+    positions: dict[Key, StreamOffset]
+
+
+class Checkpoint(NamedTuple):
+    """Where a query is.
+
+    Attributes:
+        query: its id.
+        looks: its last micro-batches that have ended, oldest first; of a query of which none has, where it begins.
+        batch: number of the last micro-batch that has ended; -1 when none has.
+        under_way: when the one behind it was planned; None when none was.
+    """
+
+    query: str
+    looks: tuple[Look, ...]
+    batch: int
+    under_way: datetime | None
+
+
+def read_checkpoint(location: str) -> Checkpoint:
+    """Read a checkpoint.
+
+    Args:
+        location: a path, or a URI that ``pyarrow.fs`` knows, such as ``s3://bucket/path``.
+
+    Raises:
+        NatsError: it cannot be read, or is not that of a query which reads streams of NATS.
+    """
+    files = _Files(location)
+    planned, ended = files.numbers("offsets"), files.numbers("commits")
+    if not planned:
+        raise NatsError(f"{location!r} is no checkpoint, or that of a query which has never begun a micro-batch")
+    batch = max(ended, default=-1)
+    following = batch + 1
+    under_way = files.planned(following) if following in planned else None
+    known = {n: files.planned(n) for n in sorted(planned & ended)[-MOST_LOOKS - 1 :]}
+    looks = [_look(batch_planned, known.get(n - 1), files.ended(n)) for n, batch_planned in known.items()]
+    if not looks and under_way is not None:
+        start = {key: start_of(position, None) for key, position in under_way.positions.items()}
+        positions = {key: position._replace(next=start[key]) for key, position in under_way.positions.items()}
+        looks = [Look(under_way.began, under_way.began, start, positions, {})]
+    if not looks or (ended and batch not in known):
+        raise NatsError(f"{location!r} has no offsets of its last micro-batch, {batch}; files of it are missing")
+    if not looks[-1].positions:
+        raise NatsError(f"the query of {location!r} reads no stream of NATS, so it cannot be behind one")
+    since = datetime.fromtimestamp(under_way.began, UTC) if under_way else None
+    return Checkpoint(files.query(), tuple(looks[-MOST_LOOKS:]), batch, since)
+
+
+def _look(planned: Planned, before: Planned | None, ended: float) -> Look:
+    begins = before.positions if before else {}
+    starts = {key: start_of(position, begins.get(key)) for key, position in planned.positions.items()}
+    return Look(planned.began, max(planned.began, ended), starts, planned.positions, {})
+
+
+class _Files:
+    """The files of a checkpoint."""
+
+    def __init__(self, location: str) -> None:
+        from pyarrow import fs
+
+        self._location = location
+        location = re.sub("^file:/+", "/", location)  # as Hadoop writes it
+        with self._errors():
+            if "://" in location:
+                self._fs, self._root = fs.FileSystem.from_uri(location)
+            else:
+                self._fs, self._root = fs.LocalFileSystem(), str(Path(location).expanduser().absolute())
+            if self._fs.get_file_info(self._root).type is not fs.FileType.Directory:
+                raise NatsError(f"{self._location!r} is no directory, so it is no checkpoint")
+
+    def numbers(self, log: str) -> set[int]:
+        """Return the numbers of the micro-batches in a log."""
+        from pyarrow import fs
+
+        with self._errors():
+            listed = self._fs.get_file_info(fs.FileSelector(f"{self._root}/{log}", allow_not_found=True))
+        return {int(info.base_name) for info in listed if re.fullmatch("[0-9]{1,18}", info.base_name)}
+
+    def planned(self, number: int) -> Planned:
+        """Return a micro-batch of the log of offsets."""
+        lines = self._text(f"offsets/{number}").splitlines()
+        try:
+            if lines[0] != "v1":
+                raise NatsError(
+                    f"the checkpoint {self._location!r} has offsets of the version {lines[0]!r}, which is unknown here"
+                )
+            began = json.loads(lines[1])["batchTimestampMs"] / 1000
+        except (IndexError, KeyError, TypeError, ValueError):
+            raise NatsError(
+                f"'offsets/{number}' of the checkpoint {self._location!r} is not as Spark writes it"
+            ) from None
+        positions = {
+            (i, name): position
+            for i, line in enumerate(lines[2:])
+            for name, position in (offset_of(line) or {}).items()
+        }
+        return Planned(began, positions)
+
+    def ended(self, number: int) -> float:
+        """Return when a micro-batch ended, in seconds since 1970."""
+        with self._errors():
+            return float(self._fs.get_file_info(f"{self._root}/commits/{number}").mtime_ns or 0) / 1e9
+
+    def query(self) -> str:
+        """Return the query's id."""
+        try:
+            found: Any = json.loads(self._text("metadata"))["id"]
+        except (KeyError, TypeError, ValueError):
+            return "unknown"
+        return str(found)
+
+    def _text(self, name: str) -> str:
+        with self._errors(), self._fs.open_input_stream(f"{self._root}/{name}") as file:
+            return bytes(file.read()).decode("utf-8", "replace")
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Say of errors of the file system whose they are; they are those of the operating system, or of PyArrow."""
+        try:
+            yield
+        except (OSError, ValueError, NotImplementedError) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise NatsError(f"the checkpoint {self._location!r} cannot be read: {reason}") from None

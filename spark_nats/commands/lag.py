@@ -1,0 +1,84 @@
+"""``spark-nats lag``: how far the query of a checkpoint is behind, whether it runs or not."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from spark_nats.commands.checkpoints import Checkpoint, read_checkpoint
+from spark_nats.commands.console import Console, rate_shown, seconds_shown, time_shown
+from spark_nats.lag import QueryLag, StreamLag, asked, lags, with_growth
+from spark_nats.options.settings import Settings
+
+LOOK_AGAIN = 1.0
+"""Seconds between two looks at the streams, to know how fast they grow."""
+
+
+class Found(NamedTuple):
+    """What was found."""
+
+    checkpoint: Checkpoint
+    lag: QueryLag
+
+
+def find(location: str, settings: Settings, look_again: float = LOOK_AGAIN) -> Found:
+    """Read a checkpoint and ask the server.
+
+    Args:
+        location: of the checkpoint, see :func:`~spark_nats.commands.checkpoints.read_checkpoint`.
+        settings: how to connect, and ``subject`` if the query has one.
+        look_again: seconds between two looks at the streams.
+
+    Raises:
+        NatsError: one of the two cannot be done.
+    """
+    checkpoint = read_checkpoint(location)
+    positions = checkpoint.looks[-1].positions
+    known = lags(checkpoint.looks)
+    first, began = asked(settings, positions, known)
+    time.sleep(look_again)
+    second, ended = asked(settings, positions, known)
+    streams = with_growth(first, second, ended - began)
+    at = datetime.fromtimestamp(ended, UTC)
+    return Found(checkpoint, QueryLag(checkpoint.query, checkpoint.batch, at, streams))
+
+
+def show(found: Found, console: Console) -> None:
+    """Print what was found."""
+    checkpoint, lag = found
+    now = lag.at.timestamp()
+    console.facts(
+        {
+            "query": lag.query,
+            "last ended": f"micro-batch {lag.batch}, {seconds_shown(now - checkpoint.looks[-1].ended)} ago"
+            if lag.batch >= 0
+            else "none",
+            "under way": f"micro-batch {lag.batch + 1}, since {seconds_shown(now - checkpoint.under_way.timestamp())}"
+            if checkpoint.under_way
+            else "none",
+        }
+    )
+    console.line()
+    console.table(
+        ("stream", "read up to", "last", "behind", "oldest unread", "reads", "grows by", "caught up in"),
+        [_row(stream, now) for stream in lag.streams],
+        numbers=("read up to", "last", "behind", "reads", "grows by", "caught up in"),
+    )
+    for stream in lag.streams:
+        if stream.problem:
+            console.line(f"{stream.stream}: {stream.problem}")
+
+
+def _row(lag: StreamLag, now: float) -> tuple[str, ...]:
+    oldest = f"{time_shown(lag.oldest)}, {seconds_shown(now - lag.oldest.timestamp())} ago" if lag.oldest else ""
+    return (
+        lag.stream,
+        f"{lag.next - 1:,}",
+        f"{lag.end - 1:,}",
+        f"{lag.behind:,}",
+        oldest,
+        rate_shown(lag.rate) if lag.rate is not None else "?",
+        rate_shown(lag.arriving) if lag.arriving is not None else "?",
+        "" if not lag.behind else seconds_shown(lag.catch_up) if lag.catch_up is not None else "?",
+    )

@@ -1,0 +1,322 @@
+"""How far streaming queries are behind the streams that they read.
+
+Spark's progress says where a micro-batch ended and how far the streams reached when it was planned; that is enough
+for :func:`progress` and :class:`~spark_nats.listener.LagListener`. Where the options of a connection are given, the
+server is asked besides: how far the streams reach now, and since when the oldest message waits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from spark_nats.client.pool import borrow
+from spark_nats.errors import JetStreamError, NatsError, PermissionsError, StreamNotFoundError
+from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.consumers import create_consumer, delete_consumer
+from spark_nats.jetstream.streams import LIMITS, StreamInfo, last_sequence, next_message, stream_info
+from spark_nats.options.remedies import naming_options
+from spark_nats.options.settings import Settings, parse, value_of
+from spark_nats.options.values import read_filters
+from spark_nats.protocol.documents import moment
+from spark_nats.source.stream.offsets import QueryOffset, StreamOffset, from_json
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.streaming.query import StreamingQuery as ConnectQuery
+    from pyspark.sql.streaming.query import StreamingQuery
+
+MOST_LOOKS = 10
+"""Most micro-batches of which rates are made."""
+LONGEST_PAUSE = 60.0
+"""Seconds between two micro-batches after which the query counts as one that had nothing to do."""
+
+Key = tuple[int, str]
+"""A stream of a query: the index of the source among the query's, and the stream's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamLag:
+    """How far a query is behind one stream.
+
+    Attributes:
+        stream: its name.
+        next: the next sequence that the query reads.
+        end: the sequence behind the last message that there is for the query.
+        behind: messages that it has still to read. Spark's progress counts sequences, those of deleted messages and of
+            other subjects included; the server, if it was asked, messages.
+        rate: sequences that the query gets through in a second, over the last micro-batches; None when none is known.
+        arriving: sequences that the stream grows by in a second; None when that is not known.
+        catch_up: seconds until the query has caught up if both go on so; None when it does not, or is not known to.
+        oldest: when the oldest message that waits was stored; None when none waits, or when the server was not asked.
+        problem: what keeps the query from going on; empty when nothing does.
+    """
+
+    stream: str
+    next: int
+    end: int
+    behind: int
+    rate: float | None = None
+    arriving: float | None = None
+    catch_up: float | None = None
+    oldest: datetime | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryLag:
+    """How far a query is behind.
+
+    Attributes:
+        query: its name, or its id if it has none.
+        batch: the last micro-batch that has ended; -1 when none has.
+        at: when that ended, or when the server was asked.
+        streams: of each stream that it reads.
+    """
+
+    query: str
+    batch: int
+    at: datetime
+    streams: tuple[StreamLag, ...]
+
+    @property
+    def behind(self) -> int:
+        """Messages that the query has still to read."""
+        return sum(stream.behind for stream in self.streams)
+
+    def __str__(self) -> str:
+        return f"query {self.query}, micro-batch {self.batch}: " + "; ".join(map(_sentence, self.streams))
+
+
+def progress(query: StreamingQuery | ConnectQuery, options: Mapping[str, str] | None = None) -> QueryLag | None:
+    """Return how far a streaming query is behind the streams that it reads.
+
+    Args:
+        query: it runs or has run; in a classic session or in one of Spark Connect.
+        options: options with which the query reads, by their names: those to connect with, and ``subject`` if it has
+            one. With them the server is asked, from this process; without them the answer is that of the last
+            micro-batch.
+
+    Returns:
+        What is known; None before the first micro-batch has ended.
+
+    Raises:
+        NatsError: the query reads no stream of NATS, or the server cannot be asked.
+    """
+    return lag_of_progress([json.loads(each.json) for each in query.recentProgress[-MOST_LOOKS:]], options)
+
+
+def lag_of_progress(
+    documents: Sequence[Mapping[str, Any]], options: Mapping[str, str] | None = None
+) -> QueryLag | None:
+    """Return what :func:`progress` does, of a query's progress as Spark writes it in JSON, oldest first."""
+    if not documents:
+        return None
+    last = documents[-1]
+    looks = [look for document in documents if (look := look_of(document)).positions]
+    if not looks or not look_of(last).positions:
+        raise NatsError(
+            f"the query {last.get('name') or last['id']} reads no stream of NATS, so it cannot be behind one"
+        )
+    streams = lags(looks)
+    at = looks[-1].ended
+    if options is not None:
+        streams, at = asked(parse(options), looks[-1].positions, streams)
+    return QueryLag(str(last.get("name") or last["id"]), int(last["batchId"]), datetime.fromtimestamp(at, UTC), streams)
+
+
+# Arithmetic
+
+
+class Look(NamedTuple):
+    """Where a query was when one of its micro-batches had ended.
+
+    Attributes:
+        began: when it began, in seconds since 1970.
+        ended: when it ended.
+        starts: the sequence with which it began, of each stream.
+        positions: where the query then was.
+        ends: behind the last message that each stream had when the micro-batch began, as far as that is known.
+    """
+
+    began: float
+    ended: float
+    starts: Mapping[Key, int]
+    positions: Mapping[Key, StreamOffset]
+    ends: Mapping[Key, int]
+
+
+def look_of(document: Mapping[str, Any]) -> Look:
+    """Return what one progress says, without the sources that are not streams of NATS."""
+    began = datetime.fromisoformat(document["timestamp"]).timestamp()
+    duration = (document.get("durationMs") or {}).get("triggerExecution", document.get("batchDuration") or 0)
+    starts: dict[Key, int] = {}
+    positions: dict[Key, StreamOffset] = {}
+    ends: dict[Key, int] = {}
+    for i, source in enumerate(document["sources"]):
+        before, latest = offset_of(source.get("startOffset")), offset_of(source.get("latestOffset"))
+        for name, position in (offset_of(source.get("endOffset")) or {}).items():
+            positions[i, name] = position
+            starts[i, name] = start_of(position, (before or {}).get(name))
+            if latest and name in latest:
+                ends[i, name] = max(latest[name].next, position.next)
+    return Look(began, began + duration / 1000, starts, positions, ends)
+
+
+def offset_of(document: Any) -> QueryOffset | None:
+    """Return an offset of this source; None when it is another's, or none."""
+    if isinstance(document, str):
+        try:
+            document = json.loads(document)
+        except ValueError:
+            return None
+    if not isinstance(document, dict) or not all(isinstance(entry, dict) for entry in document.values()):
+        return None
+    try:
+        return from_json(document)
+    except NatsError:
+        return None
+
+
+def start_of(position: StreamOffset, before: StreamOffset | None) -> int:
+    """Return with which sequence the micro-batch began that ended at a position."""
+    if before is not None and before.created == position.created:
+        return before.next
+    return position.next if position.since is None else position.since
+
+
+def lags(looks: Sequence[Look]) -> tuple[StreamLag, ...]:
+    """Return how far a query is behind each of its streams, after one or more looks, the last of which counts."""
+    last = looks[-1]
+    return tuple(_lag(key, looks) for key in sorted(last.positions))
+
+
+def _lag(key: Key, looks: Sequence[Look]) -> StreamLag:
+    last = looks[-1]
+    position = last.positions[key]
+    busy = _busy(key, looks)
+    first = busy[0]
+    seconds = last.ended - first.began
+    rate = (position.next - first.starts[key]) / seconds if seconds > 0 else None
+    end, arriving = last.ends.get(key), None
+    if end is not None and key in first.ends and last.began > first.began:
+        arriving = max(0.0, (end - first.ends[key]) / (last.began - first.began))
+    found = StreamLag(key[1], position.next, position.next if end is None else end, 0, rate, arriving)
+    return until(found, found.end, found.end - found.next)
+
+
+def _busy(key: Key, looks: Sequence[Look]) -> list[Look]:
+    """Return the last looks between which the query was at it all the time: behind, and without a long pause."""
+    found = [looks[-1]]
+    for look in reversed(looks[-MOST_LOOKS:-1]):
+        position, later = look.positions.get(key), found[0]
+        if position is None or position.created != later.positions[key].created:
+            break
+        caught_up = key in look.ends and position.next >= look.ends[key]
+        if caught_up or later.began - look.ended > LONGEST_PAUSE:
+            break
+        found.insert(0, look)
+    return found
+
+
+def until(lag: StreamLag, end: int, behind: int) -> StreamLag:
+    """Return a lag with another end of the stream, and what follows from it."""
+    catch_up: float | None = None
+    if behind <= 0:
+        catch_up = 0.0
+    elif lag.rate is not None and (gain := lag.rate - (lag.arriving or 0.0)) > 0:
+        # What is to be read is in sequences, as the rates are, however few of them are messages.
+        catch_up = (end - lag.next) / gain
+    return replace(lag, end=end, behind=max(0, behind), catch_up=catch_up)
+
+
+def with_growth(before: Sequence[StreamLag], now: Sequence[StreamLag], seconds: float) -> tuple[StreamLag, ...]:
+    """Return lags with how fast their streams grow, of two looks at the same streams so many seconds apart."""
+    found = []
+    for one, other in zip(before, now, strict=True):
+        grown = replace(other, arriving=max(0, other.end - one.end) / seconds if seconds > 0 else None)
+        found.append(until(grown, other.end, other.behind))
+    return tuple(found)
+
+
+# What the server says
+
+
+def asked(
+    options: Settings, positions: Mapping[Key, StreamOffset], streams: Sequence[StreamLag]
+) -> tuple[tuple[StreamLag, ...], float]:
+    """Return lags as they are now, and when that is, in seconds since 1970.
+
+    Args:
+        options: where to ask, and ``subject``.
+        positions: where the query is, in the order of their keys as ``streams`` is.
+        streams: what is known.
+
+    Raises:
+        NatsError: the server cannot be asked.
+    """
+    subject = options.given.get("subject")
+    filters = value_of("subject", subject, read_filters) if subject else ()
+    with naming_options(), borrow(options.connection) as connection:
+        js = JetStream(connection, options.api_prefix)
+        keys = sorted(positions)
+        found = tuple(_now(js, lag, positions[key], filters) for key, lag in zip(keys, streams, strict=True))
+    return found, datetime.now(UTC).timestamp()
+
+
+def _now(js: JetStream, lag: StreamLag, position: StreamOffset, filters: tuple[str, ...]) -> StreamLag:
+    try:
+        info = stream_info(js, lag.stream)
+    except StreamNotFoundError:
+        return replace(lag, problem="the stream does not exist any more")
+    if info.created != position.created:
+        problem = f"the stream was deleted and made again: the present one was created at {info.created}"
+        return replace(lag, problem=problem)
+    if position.next > info.last_sequence + 1:
+        problem = f"the stream ends at sequence {info.last_sequence}, before where the query is to go on"
+        return replace(until(lag, position.next, 0), problem=problem)
+    problem = ""
+    if position.next < info.first_sequence and not position.earliest and info.retention == LIMITS:
+        problem = f"the stream begins at sequence {info.first_sequence}: what lies before it cannot be read any more"
+    first = max(position.next, info.first_sequence)
+    last = info.last_sequence if not filters or first > info.last_sequence else last_sequence(js, info.name, filters)
+    if last < first:
+        return replace(until(lag, position.next, 0), problem=problem)
+    oldest = next_message(js, info.name, first, filters or (">",))
+    behind = _messages(js, info, first, last, filters)
+    found = until(replace(lag, problem=problem), last + 1, behind)
+    return replace(found, oldest=moment(oldest.time)) if oldest else found
+
+
+def _messages(js: JetStream, info: StreamInfo, first: int, last: int, filters: tuple[str, ...]) -> int:
+    """Return how many messages there are for the query; the server counts where some sequences are none.
+
+    Streams with another retention do not let anybody have a consumer for that, or keep messages for it.
+    """
+    most = min(info.messages, last + 1 - first)
+    if info.retention == LIMITS and (filters or info.deleted):
+        try:
+            consumer = create_consumer(js, info.name, first, filters, patience=0.0)
+        except (JetStreamError, PermissionsError):  # there are as many as there may be, or the user may make none
+            return most
+        delete_consumer(js, info.name, consumer.name)
+        return consumer.pending
+    return most
+
+
+# For people
+
+
+def _sentence(lag: StreamLag) -> str:
+    said = f"{lag.stream} is {lag.behind:,} messages behind"
+    if lag.oldest is not None:
+        said += f", the oldest of {lag.oldest:%Y-%m-%d %H:%M:%S}Z"
+    if lag.rate is not None:
+        said += f", read at {lag.rate:,.1f}/s"
+    if lag.arriving is not None:
+        said += f", growing by {lag.arriving:,.1f}/s"
+    if lag.behind and lag.catch_up is not None:
+        said += f", caught up in {lag.catch_up:,.0f} s"
+    return f"{said}, {lag.problem}" if lag.problem else said

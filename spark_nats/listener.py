@@ -1,0 +1,67 @@
+"""Telling after each micro-batch how far a streaming query is behind."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from spark_nats.errors import NatsError
+from spark_nats.lag import MOST_LOOKS, QueryLag, lag_of_progress, look_of
+from spark_nats.options.settings import parse
+
+logger = logging.getLogger(__name__)
+
+
+class LagListener(StreamingQueryListener):
+    """Tells how far each streaming query that reads streams of NATS is behind, after each of its micro-batches.
+
+    ``spark.streams.addListener(LagListener())`` has it logged; a function that is given is called instead::
+
+        spark.streams.addListener(LagListener(lambda lag: gauge.set(lag.behind, lag.query)))
+
+    Args:
+        tell: is called with a :class:`~spark_nats.lag.QueryLag`; None has it logged at the level INFO.
+        options: options to ask the server with for all queries, see :func:`~spark_nats.lag.progress`.
+
+    Raises:
+        OptionError: an option is wrong.
+    """
+
+    def __init__(
+        self, tell: Callable[[QueryLag], object] | None = None, options: Mapping[str, str] | None = None
+    ) -> None:
+        if options is not None:
+            parse(options)
+        self._tell = tell or (lambda lag: logger.info("%s", lag))
+        self._options = options
+        self._recent: dict[str, deque[dict[str, Any]]] = {}
+
+    def onQueryStarted(self, event: Any) -> None:
+        """Nothing is known yet."""
+
+    def onQueryProgress(self, event: Any) -> None:
+        """Tell how far the query is behind."""
+        document = json.loads(event.progress.json)
+        if not look_of(document).positions:
+            return
+        recent = self._recent.setdefault(str(event.progress.runId), deque(maxlen=MOST_LOOKS))
+        recent.append(document)
+        try:
+            lag = lag_of_progress(recent, self._options)
+        except NatsError as error:
+            logger.warning("query %s: how far it is behind cannot be told: %s", event.progress.id, error)
+            return
+        if lag is not None:
+            self._tell(lag)
+
+    def onQueryIdle(self, event: Any) -> None:
+        """Nothing has changed since its last micro-batch."""
+
+    def onQueryTerminated(self, event: Any) -> None:
+        """Forget the query."""
+        self._recent.pop(str(event.runId), None)

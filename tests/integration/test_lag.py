@@ -1,0 +1,274 @@
+"""How far queries are behind: of a query that runs, for its listeners, and from its checkpoint by `spark-nats lag`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import spark_nats
+from spark_nats.cli import main
+from spark_nats.errors import OptionError
+from spark_nats.lag import lag_of_progress
+from tests.integration.support import Query, created, nats, running, sentence_of, stream_reader
+from tests.integration.test_permissions import READ, login, user, users
+from tests.nats_py import NatsPy, wait_until
+from tests.servers import Cluster, Server, ServerFactory
+
+
+def write_checkpoint(
+    folder: Path, *offsets: dict[str, Any], ended: int | None = None, version: str = "v1", began: float | None = None
+) -> Path:
+    """A checkpoint as Spark 4.3 writes it: micro-batches with these ends, of which so many have ended."""
+    for log in ("offsets", "commits"):
+        (folder / log).mkdir(parents=True)
+    (folder / "metadata").write_text('{"id":"86cc2d8b-88d3-48b9-9936-f6a0f4dd2f5e"}')
+    for i, offset in enumerate(offsets):
+        at = int(((time.time() if began is None else began) - len(offsets) + i) * 1000)
+        (folder / f"offsets/{i}").write_text(
+            f'{version}\n{{"batchWatermarkMs":0,"batchTimestampMs":{at},"conf":{{}}}}\n{json.dumps(offset)}'
+        )
+        (folder / f"offsets/.{i}.crc").write_bytes(b"crc")
+        if i < (len(offsets) if ended is None else ended):
+            (folder / f"commits/{i}").write_text('v1\n{"nextBatchWatermarkMs":0}')
+    return folder
+
+
+def position(client: NatsPy, stream: str, following: int, **more: int) -> dict[str, Any]:
+    """The offset of a query that goes on with a sequence."""
+    return {stream: {"created": client.stream_info(stream)["created"], "next": following, **more}}
+
+
+def lag(server: Server | str, checkpoint: Path | str, capsys: Any, *arguments: str) -> tuple[int, dict[str, Any]]:
+    """The status of `spark-nats lag`, and of its report the only stream."""
+    url = server if isinstance(server, str) else server.url
+    status = main(["lag", "--checkpoint", str(checkpoint), "--servers", url, "--json", *arguments])
+    (stream,) = json.loads(capsys.readouterr().out)["streams"]
+    return status, stream
+
+
+# With Spark
+
+
+def test_the_lag_of_a_query_is_known_while_it_runs_and_from_its_checkpoint(
+    spark: SparkSession,
+    nats_server: Server,
+    nats_py: NatsPy,
+    unique: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    nats_py.create_stream(unique)
+    nats_py.publish_acked([(f"{unique}.{i % 2}", b"x") for i in range(100)])
+    told: list[spark_nats.QueryLag] = []
+    listener = spark_nats.LagListener(told.append, {"servers": nats_server.url})
+    spark.streams.addListener(listener)
+    frame = nats(
+        spark.readStream, nats_server, stream=unique, startingOffsets="earliest", maxOffsetsPerTrigger=30
+    ).load()
+    writer = frame.writeStream.format("noop").queryName(unique).option("checkpointLocation", str(tmp_path / "c"))
+    try:
+        with running(writer.trigger(processingTime="0 seconds").start()) as query:
+            wait_until(lambda: len(told) >= 4, timeout=60)
+            done = spark_nats.progress(query)
+            assert done is not None
+            assert (done.query, done.batch, done.behind) == (unique, 3, 0)
+            assert done.streams[0].next == 101
+    finally:
+        spark.streams.removeListener(listener)
+    assert [each.behind for each in told[:4]] == [70, 40, 10, 0]
+    assert [each.streams[0].oldest is None for each in told[:4]] == [False, False, False, True]
+    assert told[0].streams[0].rate is not None
+
+    nats_py.publish_acked([(f"{unique}.{i % 2}", b"x") for i in range(10)])  # the query has ended
+    later = spark_nats.progress(query, {"servers": nats_server.url})
+    assert later is not None
+    assert later.behind == 10
+    assert later.at > done.at
+    only_some = spark_nats.progress(query, {"servers": nats_server.url, "subject": f"{unique}.1"})
+    assert only_some is not None
+    assert only_some.behind == 5
+
+    status, stream = lag(nats_server, tmp_path / "c", capsys)
+    assert (status, stream["next"], stream["end"], stream["behind"]) == (0, 101, 111, 10)
+    assert stream["rate"] > 0
+    assert stream["oldest"]
+    assert main(["lag", "--checkpoint", str(tmp_path / "c"), "--servers", nats_server.url]) == 0
+    shown = capsys.readouterr().out
+    assert f"query       {query.id}" in shown
+    assert "last ended  micro-batch 3" in shown
+    (row,) = [line.split() for line in shown.splitlines() if line.startswith(unique)]
+    assert row[1:4] == ["100", "110", "10"]
+
+
+# From a checkpoint
+
+
+def test_a_query_of_which_no_micro_batch_has_ended_is_where_it_begins(
+    nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nats_py.create_stream(unique)
+    nats_py.publish_acked([(f"{unique}.x", b"x")] * 20)
+    offset = position(nats_py, unique, 11, **{"since": 6, "from": 6})
+    status, stream = lag(nats_server, write_checkpoint(tmp_path / "c", offset, ended=0), capsys)
+    assert (status, stream["next"], stream["behind"]) == (0, 6, 15)
+    assert main(["lag", "--checkpoint", str(tmp_path / "c"), "--servers", nats_server.url]) == 0
+    shown = capsys.readouterr().out
+    assert "last ended  none" in shown
+    assert "under way   micro-batch 0, since" in shown
+
+
+def test_a_micro_batch_that_is_under_way_is_still_to_be_read(
+    nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nats_py.create_stream(unique)
+    nats_py.publish_acked([(f"{unique}.x", b"x")] * 20)
+    ends = [position(nats_py, unique, following) for following in (6, 11, 21)]
+    checkpoint = write_checkpoint(tmp_path / "c", *ends, ended=2)
+    _, stream = lag(nats_server, checkpoint, capsys)
+    assert (stream["next"], stream["end"], stream["behind"]) == (11, 21, 10)
+    _, stream = lag(nats_server, f"file:{checkpoint}", capsys)  # as Hadoop writes it
+    assert stream["behind"] == 10
+
+
+def test_messages_and_not_sequences_are_counted_where_some_are_gone(
+    nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nats_py.create_stream(unique)
+    nats_py.publish_acked([(f"{unique}.{i % 4}", b"x") for i in range(20)])
+    for sequence in (8, 9, 10):
+        nats_py.delete_message(unique, sequence)
+    checkpoint = write_checkpoint(tmp_path / "c", position(nats_py, unique, 6))
+    _, stream = lag(nats_server, checkpoint, capsys)
+    assert (stream["end"], stream["behind"]) == (21, 12)
+    _, stream = lag(nats_server, checkpoint, capsys, "--subject", f"{unique}.0,{unique}.1")
+    assert (stream["end"], stream["behind"]) == (19, 5)  # 6, 13, 14, 17 and 18
+    assert nats_py.consumers(unique) == []
+
+
+def test_a_query_that_cannot_go_on_without_a_loss_ends_with_the_status_1(
+    nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nats_py.create_stream(unique)
+    nats_py.publish_acked([(f"{unique}.x", b"x")] * 20)
+    checkpoint = write_checkpoint(tmp_path / "c", position(nats_py, unique, 6))
+    nats_py.purge_stream(unique, seq=11)
+    status, stream = lag(nats_server, checkpoint, capsys)
+    assert (status, stream["behind"]) == (1, 10)
+    assert "begins at sequence 11" in stream["problem"]
+    beyond = write_checkpoint(tmp_path / "beyond", position(nats_py, unique, 31))
+    status, stream = lag(nats_server, beyond, capsys)
+    assert status == 1
+    assert "ends at sequence 20" in stream["problem"]
+    nats_py.delete_stream(unique)
+    status, stream = lag(nats_server, checkpoint, capsys)
+    assert (status, stream["problem"]) == (1, "the stream does not exist any more")
+    nats_py.create_stream(unique)
+    status, stream = lag(nats_server, checkpoint, capsys)
+    assert status == 1
+    assert "was deleted and made again" in stream["problem"]
+
+
+def test_what_a_work_queue_has_removed_is_no_loss(
+    nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nats_py.create_stream(unique, retention="workqueue")
+    nats_py.publish_acked([(f"{unique}.x", b"x")] * 20)
+    checkpoint = write_checkpoint(tmp_path / "c", position(nats_py, unique, 6))
+    nats_py.purge_stream(unique, seq=11)
+    nats_py.delete_message(unique, 15)
+    status, stream = lag(nats_server, checkpoint, capsys)
+    assert (status, stream["problem"], stream["end"], stream["behind"]) == (0, "", 21, 9)
+
+
+def test_whoever_may_read_a_stream_may_ask_how_far_its_query_is_behind(
+    server_factory: ServerFactory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    watcher = [READ[0], READ[-1]]
+    server = server_factory(users(user("reader", READ), user("watcher", watcher)))
+    with NatsPy(server.url, user="admin", password="pw") as client:
+        client.create_stream("ORDERS", ["orders.>"])
+        client.publish_acked([("orders.x", b"x")] * 20)
+        client.delete_message("ORDERS", 8)
+        checkpoint = write_checkpoint(tmp_path / "c", position(client, "ORDERS", 6))
+    arguments = [text for name, value in login("reader").items() for text in (f"--{name}", value)]
+    assert lag(server, checkpoint, capsys, *arguments)[1]["behind"] == 14
+    arguments[1] = "watcher"  # who cannot have the server count
+    assert lag(server, checkpoint, capsys, *arguments)[1]["behind"] == 15
+
+
+def test_a_cluster_with_a_stopped_follower_answers(
+    cluster: Cluster, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with NatsPy(cluster.servers[0].url) as client:
+        wait_until(lambda: created(client, unique, num_replicas=3), timeout=60)
+        client.publish_acked([(f"{unique}.x", b"x")] * 20)
+        checkpoint = write_checkpoint(tmp_path / "c", position(client, unique, 6))
+        leader = cluster.of(client.stream_info(unique)["cluster"]["leader"])
+    follower = next(server for server in cluster.servers if server is not leader)
+    with cluster.paused(follower):
+        status, stream = lag(cluster.urls, checkpoint, capsys, "--connectTimeout", "1s")
+    assert (status, stream["behind"]) == (0, 15)
+
+
+# What can be wrong
+
+
+def test_what_is_no_checkpoint_is_said_in_a_sentence(
+    nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(location: Path | str, status: int = 1) -> str:
+        assert main(["lag", "--checkpoint", str(location), "--servers", nats_server.url]) == status
+        (line,) = capsys.readouterr().err.splitlines()
+        return line.removeprefix("spark-nats: ")
+
+    nats_py.create_stream(unique)
+    here = position(nats_py, unique, 1)
+    assert said("/nowhere") == "'/nowhere' is no directory, so it is no checkpoint"
+    assert "is no checkpoint, or that of a query which has never begun" in said(tmp_path)
+    assert "cannot be read: " in said("gopher://host/path")
+    assert "has offsets of the version 'v9'" in said(write_checkpoint(tmp_path / "v9", here, version="v9"))
+    assert "reads no stream of NATS" in said(write_checkpoint(tmp_path / "core", {"epoch": "x", "messages": 1}))
+    damaged = write_checkpoint(tmp_path / "damaged", here)
+    (damaged / "offsets/0").write_text("v1\n{")
+    assert "'offsets/0' of the checkpoint" in said(damaged)
+    missing = write_checkpoint(tmp_path / "missing", here, here)
+    (missing / "offsets/1").unlink()
+    assert "has no offsets of its last micro-batch, 1" in said(missing)
+    sound = write_checkpoint(tmp_path / "sound", here)
+    assert main(["lag", "--checkpoint", str(sound), "--servers", "nats://127.0.0.1:1"]) == 1
+    assert "no NATS server could be reached" in capsys.readouterr().err
+
+
+def test_a_missing_pyspark_is_said_in_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "spark_nats.source.stream.readers", None)
+    assert main(["lag", "--checkpoint", "/nowhere"]) == 1
+    assert 'pip install "spark-nats[spark]"' in capsys.readouterr().err
+
+
+def test_a_listener_with_a_wrong_option_is_refused_at_once() -> None:
+    with pytest.raises(OptionError, match="unknown option 'server'"):
+        spark_nats.LagListener(options={"server": "x"})
+
+
+def test_a_server_that_is_away_is_an_error_of_progress_with_options(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    query = Query(stream_reader(nats_server, stream=unique, startingOffsets="earliest"))
+    document = {
+        "id": "1",
+        "timestamp": "2026-11-22T05:00:00.000Z",
+        "batchId": 0,
+        "sources": [{"startOffset": None, "endOffset": query.offset, "latestOffset": query.offset}],
+    }
+    assert lag_of_progress([document], {"servers": nats_server.url}) is not None
+    sentence = sentence_of(lambda: lag_of_progress([document], {"servers": "nats://127.0.0.1:1"}))
+    assert "check the option 'servers'" in sentence

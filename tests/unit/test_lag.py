@@ -1,0 +1,137 @@
+"""How far a query is behind, as arithmetic on what Spark's progress says."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from spark_nats.errors import NatsError
+from spark_nats.lag import QueryLag, StreamLag, lag_of_progress
+
+MADE = "2026-11-01T08:00:00Z"
+BEGAN = datetime(2026, 11, 2, tzinfo=UTC)
+
+
+def offset(**streams: int) -> dict[str, Any]:
+    return {name: {"created": MADE, "next": sequence} for name, sequence in streams.items()}
+
+
+def micro_batch(number: int, at: float, start: Any, end: Any, latest: Any, seconds: float = 1.0) -> dict[str, Any]:
+    """A progress as Spark writes it: a micro-batch that began so many seconds after the first one."""
+    return {
+        "id": "0c5b",
+        "name": "copy",
+        "timestamp": (BEGAN + timedelta(seconds=at)).isoformat().replace("+00:00", "Z"),
+        "batchId": number,
+        "durationMs": {"triggerExecution": int(seconds * 1000)},
+        "sources": [{"startOffset": start, "endOffset": end, "latestOffset": latest}],
+    }
+
+
+def lag_of(*documents: dict[str, Any]) -> QueryLag:
+    found = lag_of_progress(documents)
+    assert found is not None
+    return found
+
+
+def only(lag: QueryLag) -> StreamLag:
+    (stream,) = lag.streams
+    return stream
+
+
+def test_before_the_first_micro_batch_nothing_is_known() -> None:
+    assert lag_of_progress([]) is None
+
+
+def test_one_micro_batch_says_how_far_and_how_fast() -> None:
+    lag = lag_of(micro_batch(7, 0, offset(S=1), offset(S=101), offset(S=501), seconds=2))
+    assert (lag.query, lag.batch, lag.behind) == ("copy", 7, 400)
+    assert lag.at == BEGAN + timedelta(seconds=2)
+    assert only(lag) == StreamLag("S", 101, 501, 400, rate=50.0, arriving=None, catch_up=8.0)
+
+
+def test_rates_are_those_of_the_last_micro_batches_waiting_included() -> None:
+    lag = lag_of(
+        micro_batch(0, 0, None, {"S": {**offset(S=101)["S"], "since": 1, "from": 1}}, offset(S=1001)),
+        micro_batch(1, 10, offset(S=101), offset(S=201), offset(S=1051)),
+        micro_batch(2, 20, offset(S=201), offset(S=301), offset(S=1101)),
+    )
+    assert only(lag).rate == 300 / 21
+    assert only(lag).arriving == 5.0
+    assert only(lag).catch_up == pytest.approx(800 / (300 / 21 - 5))
+
+
+def test_a_query_that_is_slower_than_its_stream_does_not_catch_up() -> None:
+    lag = lag_of(
+        micro_batch(0, 0, offset(S=1), offset(S=11), offset(S=1001)),
+        micro_batch(1, 1, offset(S=11), offset(S=21), offset(S=2001)),
+    )
+    assert only(lag).behind == 1980
+    assert only(lag).catch_up is None
+    assert "caught up" not in str(lag)
+
+
+def test_a_query_that_is_not_behind_has_caught_up() -> None:
+    lag = lag_of(micro_batch(0, 0, offset(S=1), offset(S=11), offset(S=11)))
+    assert (lag.behind, only(lag).catch_up) == (0, 0.0)
+
+
+def test_what_was_before_the_query_had_last_caught_up_is_no_part_of_its_rate() -> None:
+    lag = lag_of(
+        micro_batch(0, 0, offset(S=1), offset(S=2), offset(S=2)),
+        micro_batch(1, 30, offset(S=2), offset(S=1002), offset(S=5002)),
+    )
+    assert only(lag).rate == 1000.0
+
+
+def test_a_long_pause_is_no_part_of_the_rate() -> None:
+    lag = lag_of(
+        micro_batch(0, 0, offset(S=1), offset(S=2), offset(S=100)),
+        micro_batch(1, 3600, offset(S=2), offset(S=52), offset(S=102)),
+    )
+    assert only(lag).rate == 50.0
+
+
+def test_a_stream_that_was_made_again_begins_anew() -> None:
+    other = {"S": {"created": "2026-11-02T00:00:01Z", "next": 11, "since": 1, "from": 1}}
+    lag = lag_of(
+        micro_batch(0, 0, offset(S=1), offset(S=1001), offset(S=1100)),
+        micro_batch(1, 1, offset(S=1001), other, other),
+    )
+    assert only(lag).rate == 10.0
+
+
+def test_several_streams_and_sources_are_told_apart_and_others_left_out() -> None:
+    document = micro_batch(0, 0, offset(A=1, B=1), offset(A=2, B=3), offset(A=5, B=9))
+    document["sources"] += [
+        {"startOffset": None, "endOffset": {"topic": {"0": 5}}, "latestOffset": {"topic": {"0": 5}}},
+        {"startOffset": None, "endOffset": "7", "latestOffset": None},
+        {
+            "startOffset": None,
+            "endOffset": {"epoch": "x", "messages": 3},
+            "latestOffset": {"epoch": "x", "messages": 9},
+        },
+        {"startOffset": json.dumps(offset(A=2)), "endOffset": json.dumps(offset(A=4)), "latestOffset": None},
+    ]
+    lag = lag_of(document)
+    assert [(stream.stream, stream.behind) for stream in lag.streams] == [("A", 3), ("B", 6), ("A", 0)]
+    assert lag.behind == 9
+
+
+def test_a_query_that_reads_no_stream_cannot_be_behind() -> None:
+    document = micro_batch(0, 0, None, {"epoch": "x", "messages": 3}, None)
+    with pytest.raises(NatsError, match="the query copy reads no stream of NATS"):
+        lag_of(document)
+
+
+def test_a_lag_is_a_sentence_for_logs() -> None:
+    lag = lag_of(
+        micro_batch(3, 0, offset(S=1), offset(S=1001), offset(S=5001)),
+        micro_batch(4, 1, offset(S=1001), offset(S=2001), offset(S=5101)),
+    )
+    assert str(lag) == (
+        "query copy, micro-batch 4: S is 3,100 messages behind, read at 1,000.0/s, growing by 100.0/s, caught up in 3 s"
+    )

@@ -48,9 +48,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _demo(parsed: argparse.Namespace) -> int:
-    from spark_nats.demo.run import run
+    from spark_nats.demo.voice import Voice
 
-    return 0 if run(parsed.messages, parsed.servers, parsed.keep) else 1
+    with Voice() as voice:
+        voice.say(f"spark-nats {__version__}: {parsed.messages:,} orders through NATS, Spark and NATS again")
+        voice.say()
+        voice.awaits("loading")
+        from spark_nats.demo.run import run  # NumPy, PyArrow and what Spark needs
+
+        return 0 if run(voice, parsed.messages, parsed.servers, parsed.keep) else 1
 
 
 def _check(parsed: argparse.Namespace) -> int:

@@ -8,6 +8,7 @@ is compared with a copy of the orders that never went through NATS, the second w
 :mod:`.orders`         the orders, made up from a seed, and what they come to
 :mod:`.spark`          the Spark session, and the query
 :mod:`.check`          what was sent compared with what came back
-:mod:`.run`            the two streams, what is run, and what is printed
+:mod:`.voice`          what is printed, and signs of life in between
+:mod:`.run`            the two streams, and what is run
 =====================  ======================================================================
 """

@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spark_nats import __version__
 from spark_nats.client.connection import Connection
 from spark_nats.client.options import ConnectionOptions
 from spark_nats.client.pool import borrow
@@ -25,6 +24,7 @@ from spark_nats.client.servers import parse_servers
 from spark_nats.demo.check import differing_orders, differing_results, last_results
 from spark_nats.demo.orders import Orders, Revenue
 from spark_nats.demo.spark import follow, revenue_of, spark_session
+from spark_nats.demo.voice import Voice
 from spark_nats.embedded import EmbeddedServerError, NatsServer
 from spark_nats.errors import NatsError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
@@ -117,10 +117,11 @@ def publish(connection: Connection, orders: Orders, stream: str, copy: Path) -> 
     publisher.close()
 
 
-def run(messages: int, servers: str | None = None, keep: bool = False) -> bool:
-    """Run the demonstration and print what happens.
+def run(voice: Voice, messages: int, servers: str | None = None, keep: bool = False) -> bool:
+    """Run the demonstration and say what happens.
 
     Args:
+        voice: says it.
         messages: how many orders to publish.
         servers: server URLs; None starts a server for the purpose.
         keep: leave the streams where they are, and a server that was started running until it is interrupted.
@@ -131,63 +132,73 @@ def run(messages: int, servers: str | None = None, keep: bool = False) -> bool:
     Raises:
         NatsError: something that is needed is missing or failed.
     """
+    voice.awaits("looking for PySpark and Java")
     check_requirements()
+    voice.awaits("connecting to NATS" if servers is not None else "NATS is starting")
     with _ended_by_signals():
         if servers is not None:
             suffix = secrets.token_hex(3).upper()
-            return _run_on(Streams(servers, f"ORDERS_DEMO_{suffix}", f"REVENUE_DEMO_{suffix}"), messages, keep)
+            streams = Streams(servers, f"ORDERS_DEMO_{suffix}", f"REVENUE_DEMO_{suffix}")
+            return _run_on(voice, streams, messages, keep)
         with NatsServer() as server:
-            return _run_on(Streams(server.url), messages, keep, server)
+            return _run_on(voice, Streams(server.url), messages, keep, server)
 
 
-def _run_on(streams: Streams, messages: int, keep: bool, own: NatsServer | None = None) -> bool:
+def _run_on(voice: Voice, streams: Streams, messages: int, keep: bool, own: NatsServer | None = None) -> bool:
     """Run the demonstration on a server, which is ``own`` where it was started for this."""
-    _say(f"spark-nats {__version__}: {messages:,} orders through NATS, Spark and NATS again")
-    _say()
     try:
-        _say(f"  server     {streams.create()}{', started for this' if own else ''}")
-        ok = _publish_and_query(streams, messages)
+        voice.say(f"  server     {streams.create()}{', started for this' if own else ''}")
+        ok = _publish_and_query(voice, streams, messages)
     except BaseException:
         if own is None and not keep:
             with contextlib.suppress(NatsError):  # which would hide what went wrong first
                 streams.delete()
         raise
     if keep:
-        _say_how_to_look(streams, own is not None)
+        _say_how_to_look(voice, streams, own is not None)
         if own:
-            _wait_until_interrupted(own)
+            _wait_until_interrupted(voice, own)
     elif own is None:
         streams.delete()
-        _say(f"  streams    {streams.orders} and {streams.revenue} are deleted again")
+        voice.say(f"  streams    {streams.orders} and {streams.revenue} are deleted again")
     return ok
 
 
-def _publish_and_query(streams: Streams, messages: int) -> bool:
+def _publish_and_query(voice: Voice, streams: Streams, messages: int) -> bool:
     with tempfile.TemporaryDirectory(prefix="spark-nats-demo-", ignore_cleanup_errors=True) as name:
         directory = Path(name)
         orders = Orders(messages, streams.orders.lower())
         copy = directory / "orders.parquet"
         began = time.monotonic()
+        voice.awaits(f"publishing {messages:,} orders")
         with borrow(streams.connection) as connection:
             publish(connection, orders, streams.orders, copy)
         seconds = time.monotonic() - began
-        _say(f"  published  {messages:,} orders to {streams.orders} in {seconds:.1f} s ({messages / seconds:,.0f}/s)")
+        voice.say(
+            f"  published  {messages:,} orders to {streams.orders} in {seconds:.1f} s ({messages / seconds:,.0f}/s)"
+        )
         began = time.monotonic()
+        voice.awaits("Spark is starting")
         with spark_errors(), spark_session(directory) as spark:
             seconds = time.monotonic() - began
-            _say(
+            voice.say(
                 f"  Spark      {spark.version} on {spark.sparkContext.defaultParallelism} cores, up in {seconds:.1f} s"
             )
-            rows_in, rows_out = _query(streams, spark, messages, directory / "checkpoint")
-            return _check(streams, spark, spark.read.parquet(str(copy)), orders.revenue(), rows_in, rows_out)
+            rows_in, rows_out = _query(voice, streams, spark, messages, directory / "checkpoint")
+            voice.awaits("comparing what came back with what was sent")
+            sent = spark.read.parquet(str(copy))
+            ok = _check(voice, streams, spark, sent, orders.revenue(), rows_in, rows_out)
+            voice.awaits("Spark is stopping")
+            return ok
 
 
-def _query(streams: Streams, spark: SparkSession, published: int, checkpoint: Path) -> tuple[int, int]:
+def _query(voice: Voice, streams: Streams, spark: SparkSession, published: int, checkpoint: Path) -> tuple[int, int]:
     """Run the query to its end, and return how many rows it read and wrote."""
-    _say(f"  query      {streams.orders} -> revenue per region and minute -> {streams.revenue}")
-    _say()
-    _say(f"  {'batch':>5} {'rows':>12} {'rows/s':>12} {'results':>12} {'behind':>12}")
+    voice.say(f"  query      {streams.orders} -> revenue per region and minute -> {streams.revenue}")
+    voice.say()
+    voice.say(f"  {'batch':>5} {'rows':>12} {'rows/s':>12} {'results':>12} {'behind':>12}")
     began = time.monotonic()
+    voice.awaits("Spark is at the query")
     orders = streams.load(
         spark.readStream, streams.orders, startingOffsets="earliest", maxOffsetsPerTrigger=-(-published // _BATCHES)
     )
@@ -206,23 +217,24 @@ def _query(streams: Streams, spark: SparkSession, published: int, checkpoint: Pa
         results = progress.stateOperators[0].numRowsTotal
         rows_in += progress.numInputRows
         rows_out += results
-        _say(
+        voice.say(
             f"  {progress.batchId:>5} {progress.numInputRows:>12,} {progress.processedRowsPerSecond:>12,.0f} "
             f"{results:>12,} {_behind(progress, streams.orders):>12,}"
         )
     seconds = time.monotonic() - began
-    _say()
-    _say(f"  {'messages in ' + streams.orders:<36}{streams.count(streams.orders):>12,}")
-    _say(f"  {'rows in':<36}{rows_in:>12,}")
-    _say(f"  {'rows out':<36}{rows_out:>12,}")
-    _say(f"  {'messages in ' + streams.revenue:<36}{streams.count(streams.revenue):>12,}")
-    _say(f"  {'seconds':<36}{seconds:>12,.1f}")
-    _say(f"  {'rows per second':<36}{rows_in / seconds:>12,.0f}")
-    _say()
+    voice.say()
+    voice.say(f"  {'messages in ' + streams.orders:<36}{streams.count(streams.orders):>12,}")
+    voice.say(f"  {'rows in':<36}{rows_in:>12,}")
+    voice.say(f"  {'rows out':<36}{rows_out:>12,}")
+    voice.say(f"  {'messages in ' + streams.revenue:<36}{streams.count(streams.revenue):>12,}")
+    voice.say(f"  {'seconds':<36}{seconds:>12,.1f}")
+    voice.say(f"  {'rows per second':<36}{rows_in / seconds:>12,.0f}")
+    voice.say()
     return rows_in, rows_out
 
 
 def _check(
+    voice: Voice,
     streams: Streams,
     spark: SparkSession,
     sent: DataFrame,
@@ -234,19 +246,25 @@ def _check(
     published = sum(result.orders for result in expected.values())
     stored, written = streams.count(streams.orders), streams.count(streams.revenue)
     ok = _report(
+        voice,
         f"{streams.orders} has every order that was published, once and unchanged",
         _unequal(f"{streams.orders} holds", stored, published)
         + differing_orders(sent, streams.load(spark.read, streams.orders)),
     )
-    ok &= _report("the query read as many rows as were published", _unequal("the query read", rows_in, published))
     ok &= _report(
-        f"{streams.revenue} has every row that the query wrote", _unequal(f"{streams.revenue} holds", written, rows_out)
+        voice, "the query read as many rows as were published", _unequal("the query read", rows_in, published)
     )
     ok &= _report(
+        voice,
+        f"{streams.revenue} has every row that the query wrote",
+        _unequal(f"{streams.revenue} holds", written, rows_out),
+    )
+    ok &= _report(
+        voice,
         f"the last of each of {len(expected):,} results is what the orders come to",
         differing_results(expected, last_results(streams.load(spark.read, streams.revenue))),
     )
-    _say()
+    voice.say()
     return ok
 
 
@@ -254,8 +272,8 @@ def _unequal(what: str, found: int, expected: int) -> list[str]:
     return [] if found == expected else [f"{what} {found:,} instead of {expected:,}"]
 
 
-def _report(claim: str, differences: list[str]) -> bool:
-    _say(f"  {'FAILED' if differences else 'ok':<8}{claim}{': ' * bool(differences)}{'; '.join(differences)}")
+def _report(voice: Voice, claim: str, differences: list[str]) -> bool:
+    voice.say(f"  {'FAILED' if differences else 'ok':<8}{claim}{': ' * bool(differences)}{'; '.join(differences)}")
     return not differences
 
 
@@ -266,35 +284,32 @@ def _behind(progress: StreamingQueryProgress, stream: str) -> int:
     return int(latest[stream]["next"]) - int(end[stream]["next"])
 
 
-def _say(line: str = "") -> None:
-    print(line, flush=True)
-
-
-def _say_how_to_look(streams: Streams, own_server: bool) -> None:
+def _say_how_to_look(voice: Voice, streams: Streams, own_server: bool) -> None:
     url = ",".join(str(server) for server in parse_servers(streams.servers))  # without a password
-    _say(f"  Kept at {url}: {streams.orders}, {streams.revenue}. To look at them:")
-    _say()
-    _say(f"    nats stream ls --server {url}")
-    _say(f"    nats stream view {streams.revenue} --server {url}")
-    _say()
-    _say("    from pyspark.sql import SparkSession")
-    _say("    spark = SparkSession.builder.getOrCreate()")
+    voice.say(f"  Kept at {url}: {streams.orders}, {streams.revenue}. To look at them:")
+    voice.say()
+    voice.say(f"    nats stream ls --server {url}")
+    voice.say(f"    nats stream view {streams.revenue} --server {url}")
+    voice.say()
+    voice.say("    from pyspark.sql import SparkSession")
+    voice.say("    spark = SparkSession.builder.getOrCreate()")
     options = f'.option("servers", "{url}").option("stream", "{streams.revenue}")'
-    _say(f'    revenue = spark.read.format("nats"){options}.load()')
-    _say('    revenue.selectExpr("sequence", "subject", "string(payload)").show(truncate=False)')
-    _say()
+    voice.say(f'    revenue = spark.read.format("nats"){options}.load()')
+    voice.say('    revenue.selectExpr("sequence", "subject", "string(payload)").show(truncate=False)')
+    voice.say()
     if not own_server:
-        _say(f"  To delete them: nats stream rm {streams.orders} (and {streams.revenue})")
+        voice.say(f"  To delete them: nats stream rm {streams.orders} (and {streams.revenue})")
 
 
-def _wait_until_interrupted(server: NatsServer) -> None:
+def _wait_until_interrupted(voice: Voice, server: NatsServer) -> None:
+    voice.awaits(None)
     with contextlib.suppress(KeyboardInterrupt, SystemExit):
-        _say("  The server runs until Ctrl-C.")
+        voice.say("  The server runs until Ctrl-C.")
         while server.running:
             time.sleep(0.2)
         raise EmbeddedServerError("nats-server ended by itself")
-    _say()
-    _say("  stopping the server")
+    voice.say()
+    voice.say("  stopping the server")
 
 
 @contextlib.contextmanager

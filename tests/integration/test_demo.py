@@ -1,11 +1,12 @@
 import os
+import pty
 import re
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -173,7 +174,9 @@ def test_a_missing_pyspark_is_said_in_a_line(
 ) -> None:
     monkeypatch.setitem(sys.modules, "spark_nats.source.stream.readers", None)
     assert main(["demo"]) == 1
-    assert 'pip install "spark-nats[spark]"' in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert 'pip install "spark-nats[spark]"' in said.err
+    assert said.out.startswith(f"spark-nats {__version__}: 200,000 orders")  # before there was anything to wait for
 
 
 def test_a_missing_nats_server_is_said_in_a_line(
@@ -207,6 +210,61 @@ def test_the_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
         main(["--version"])
     assert capsys.readouterr().out == f"spark-nats {__version__}\n"
+
+
+# Signs of life
+
+
+SPEAK = """
+import threading
+from spark_nats.demo import voice
+
+voice.SILENCE = 0.05
+with voice.Voice() as speaker:
+    speaker.say("begins")
+    speaker.awaits("Spark is starting")
+    input()  # until the reader has heard enough
+    speaker.say("ends")
+    speaker.awaits(None)
+"""
+
+
+def test_what_is_under_way_is_said_as_long_as_nothing_else_is() -> None:
+    command = [sys.executable, "-c", SPEAK]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        read_until(process, "begins")
+        for _ in range(3):
+            assert re.search(r"^  \.\.\. +Spark is starting \([0-9]+ s\)$", read_until(process, "Spark"), re.MULTILINE)
+        output, _ = process.communicate("\n", timeout=60)
+    assert process.returncode == 0
+    assert output.splitlines()[-1] == "ends"
+
+
+def test_in_a_terminal_it_is_one_line_that_goes_again() -> None:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen([sys.executable, "-c", SPEAK], stdin=subprocess.PIPE, stdout=theirs)
+    os.close(theirs)
+    shown = b""
+    while shown.count(b"Spark is starting") < 3:
+        shown += os.read(ours, 1000)
+    process.communicate(b"\n", timeout=60)
+    with suppress(OSError):  # the other end is closed
+        while part := os.read(ours, 1000):
+            shown += part
+    os.close(ours)
+    lines = shown.decode().split("\r\n")
+    assert (lines[0], len(lines)) == ("begins", 3)
+    assert re.fullmatch(r"(  \.\.\. +Spark is starting \([0-9]+ s\)\r\x1b\[K){3,}ends", lines[1])
+
+
+def test_whoever_reads_may_stop_reading_the_demonstration(spark_environment: dict[str, str]) -> None:
+    with started(spark_environment) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()
+        assert process.wait(timeout=60) == 1
 
 
 # The check

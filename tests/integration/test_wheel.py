@@ -10,9 +10,11 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
+import warnings
 from pyspark.sql import SparkSession
 from spark_nats.embedded import NatsServer
 
+warnings.simplefilter("error", FutureWarning)  # as Spark's about a pandas that it does not know yet
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", False).getOrCreate()
 with NatsServer() as server:
     rows = spark.range(10).selectExpr("concat('s.', id) AS subject", "string(id) AS payload")
@@ -20,6 +22,7 @@ with NatsServer() as server:
     rows.write.format("nats").options(**to).mode("append").save()
     back = spark.read.format("nats").option("servers", server.url).option("stream", "S").load()
     assert sorted(row.payload for row in back.collect()) == [b"%d" % i for i in range(10)]
+    assert sorted(back.toPandas()["sequence"]) == list(range(1, 11))
 spark.stop()
 print("read and written")
 """

@@ -14,6 +14,10 @@ test:  ## Run the tests
 	@scripts/setup dev java
 	.venv/bin/pytest -n 2 --dist loadgroup --no-loadscope-reorder $(ARGS)
 
+smoke:  ## Run the most important tests with the oldest and with the newest PySpark; ARGS="4.1.0" for another
+	@scripts/setup dev java
+	@scripts/smoke $(ARGS)
+
 check:  ## Check format, style and types
 	@scripts/setup dev
 	.venv/bin/ruff format --check .
@@ -42,4 +46,4 @@ clean:  ## Remove what tools and tests left behind; .venv and .tools stay
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -not -path './.*' -prune -exec rm -rf {} +
 
-.PHONY: help demo test check format bench fuzz chaos clean
+.PHONY: help demo test smoke check format bench fuzz chaos clean

@@ -28,5 +28,11 @@ __all__ = ["LagListener", "NatsDataSource", "NatsError", "QueryLag", "StreamLag"
 def __getattr__(name: str) -> Any:
     # PySpark is an extra: whoever only wants the client must be able to import this package without it.
     if name in _MODULES:
-        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+        try:
+            module = import_module(f"{__name__}.{_MODULES[name]}")
+        except ModuleNotFoundError as error:
+            if not (error.name or "").startswith("pyspark"):
+                raise
+            raise ImportError(f'PySpark 4.0 or newer is needed ({error}): pip install "spark-nats[spark]"') from None
+        return getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

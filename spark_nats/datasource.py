@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
+from spark_nats import sparkapi
 from spark_nats.client.memory import once_a_while, parent_process
 from spark_nats.errors import OptionError
 from spark_nats.options import BucketReadOptions, CoreReadOptions, WriteOptions, parse, parse_read, parse_write
@@ -67,6 +68,8 @@ class NatsDataSource(DataSource):
 
             return NatsBucketReader(parsed, schema)
         if parsed.filter_pushdown:
+            if not sparkapi.PUSHES_FILTERS_DOWN:
+                raise OptionError(f"option 'filterPushdown' needs PySpark 4.1 or newer, and this is {sparkapi.VERSION}")
             from spark_nats.source.stream.pushdown import NatsPushdownReader
 
             return NatsPushdownReader(parsed, schema)
@@ -82,10 +85,10 @@ class NatsDataSource(DataSource):
         if isinstance(parsed, CoreReadOptions):
             from spark_nats.source.core.readers import NatsCoreStreamReader
 
-            return NatsCoreStreamReader(parsed, schema)
+            return sparkapi.stream_reader(NatsCoreStreamReader(parsed, schema))
         from spark_nats.source.stream.readers import NatsStreamReader
 
-        return NatsStreamReader(parsed, schema)
+        return sparkapi.stream_reader(NatsStreamReader(parsed, schema))
 
     @naming_options()
     def writer(self, schema: StructType, overwrite: bool) -> NatsWriter:

@@ -24,19 +24,25 @@ def check_pyspark() -> None:
         RequirementError: it is missing or too old.
     """
     try:
-        import spark_nats.sink.writers
-        import spark_nats.source.stream.readers  # noqa: F401
+        import spark_nats.sparkapi  # noqa: F401
     except ImportError as error:
-        raise RequirementError(f'PySpark 4.2 or newer is needed ({error}): pip install "spark-nats[spark]"') from None
+        raise RequirementError(f'PySpark 4.0 or newer is needed ({error}): pip install "spark-nats[spark]"') from None
 
 
 def check_requirements() -> None:
-    """Check that there is what Spark needs, which itself would say it at length.
+    """Check that there is what the demonstration and Spark need, which itself would say it at length.
 
     Raises:
         RequirementError: PySpark or Java is missing or too old.
     """
     check_pyspark()
+    from spark_nats import sparkapi
+
+    if not sparkapi.HAS_READ_LIMITS:
+        raise RequirementError(
+            "the demonstration needs PySpark 4.2 or newer, for several micro-batches with Trigger.AvailableNow, and "
+            f'this is {sparkapi.VERSION}: pip install "pyspark[sql]>=4.2"'
+        )
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(str(Path(home, "bin", "java")) if home else "java")
     wanted = f"Spark needs Java {_OLDEST_JAVA} or newer"

@@ -359,7 +359,7 @@ OPTIONS: tuple[Option, ...] = (
         READ & STREAM & BATCH,
         read_boolean,
         "batch: let filters on subject, sequence and timestamp narrow what is read; "
-        "needs `spark.sql.python.filterPushdown.enabled`",
+        "needs PySpark 4.1 and `spark.sql.python.filterPushdown.enabled`",
         default="false",
     ),
     Option(

@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from spark_nats.errors import NatsError
 from spark_nats.options.remedies import naming_options
 from spark_nats.options.values import EXACT, WINDOW
 from spark_nats.options.write import WriteOptions
 from spark_nats.sink.tasks import Mark, Task, Written
+from spark_nats.sparkapi import DataSourceStreamArrowWriter
 
 if TYPE_CHECKING:
     import pyarrow as pa

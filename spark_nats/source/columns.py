@@ -6,13 +6,13 @@ import logging
 from collections.abc import Callable
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from spark_nats.jetstream.delivering import Delivered
 from spark_nats.protocol.bytecolumns import Positions, integers, repeated
 from spark_nats.protocol.key_columns import keys_of, operations_of
 from spark_nats.protocol.messages import Messages
+from spark_nats.sparkapi import arrow_schema
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ class RowBuilder:
     """
 
     def __init__(self, schema: StructType) -> None:
-        self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+        self._schema = arrow_schema(schema)
         self._warned = False
 
     def build(self, delivered: Delivered, stream: str) -> pa.RecordBatch:

@@ -169,14 +169,22 @@ def test_an_old_java_is_said_in_a_line(tmp_path: Path) -> None:
     assert line == f"spark-nats: Spark needs Java 17 or newer, and {java} is 1.8.0_392: install it, or set JAVA_HOME"
 
 
-def test_a_missing_pyspark_is_said_in_a_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "spark_nats.source.stream.readers", None)
-    assert main(["demo"]) == 1
-    said = capsys.readouterr()
-    assert 'pip install "spark-nats[spark]"' in said.err
-    assert said.out.startswith(f"spark-nats {__version__}: 200,000 orders")  # before there was anything to wait for
+def without(module: str, script: str) -> subprocess.CompletedProcess[str]:
+    """Run a script where a module is missing."""
+    script = f"import sys; sys.modules[{module!r}] = None; {script}"
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_missing_pyspark_is_said_in_a_line() -> None:
+    ended = without("pyspark", "from spark_nats.cli import main; sys.exit(main(['demo']))")
+    assert ended.returncode == 1
+    assert 'pip install "spark-nats[spark]"' in ended.stderr
+    assert ended.stdout.startswith(f"spark-nats {__version__}: 200,000 orders")  # before there was anything to wait for
+
+
+def test_a_pyspark_without_python_data_sources_is_said() -> None:
+    ended = without("pyspark.sql.datasource", "from spark_nats import NatsDataSource")
+    assert ended.stderr.splitlines()[-1].startswith("ImportError: PySpark 4.0 or newer is needed (")
 
 
 def test_a_missing_nats_server_is_said_in_a_line(

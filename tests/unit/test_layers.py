@@ -18,8 +18,8 @@ LAYERS = {
     "client": {"errors", "protocol", "version"},
     "jetstream": {"errors", "protocol", "client"},
     "options": {"errors", "protocol", "client"},
-    "source": {"errors", "protocol", "client", "jetstream", "options"},
-    "sink": {"errors", "protocol", "client", "jetstream", "options"},
+    "source": {"errors", "protocol", "client", "jetstream", "options", "sparkapi"},
+    "sink": {"errors", "protocol", "client", "jetstream", "options", "sparkapi"},
 }
 
 

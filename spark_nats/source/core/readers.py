@@ -17,12 +17,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from spark_nats.client.backlog import Backlog, Piece
@@ -38,6 +32,7 @@ from spark_nats.source.columns import RowBuilder
 from spark_nats.source.core.offsets import CoreOffset
 from spark_nats.source.core.slices import WireSlice, cut
 from spark_nats.source.core.spool import Spool, SpoolDamageError
+from spark_nats.sparkapi import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 logger = logging.getLogger(__name__)
 

@@ -10,12 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from spark_nats.client.pool import borrow, lend
@@ -41,6 +35,7 @@ from spark_nats.source.stream.offsets import (
     to_json,
 )
 from spark_nats.source.stream.planning import StreamRange, cut
+from spark_nats.sparkapi import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 logger = logging.getLogger(__name__)
 

@@ -1,0 +1,173 @@
+"""What works with every PySpark: `make smoke` runs this with the oldest and with the newest one."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from spark_nats import sparkapi
+from tests.integration.support import (
+    MESSAGE,
+    batch_reader,
+    error_of,
+    finish,
+    nats,
+    running,
+    save,
+    sentence_of,
+    wait_for_subscriptions,
+)
+from tests.nats_py import NatsPy, wait_until
+from tests.servers import Server
+
+pytestmark = pytest.mark.smoke
+
+
+def publish(client: NatsPy, stream: str, first: int, last: int) -> None:
+    client.publish_acked([(f"{stream}.x", b"%d" % i) for i in range(first, last + 1)])
+
+
+def numbers(client: NatsPy, stream: str) -> list[int]:
+    return [int(message.payload) for message in client.read_stream(stream)]
+
+
+def test_a_batch_is_written_and_read_back(spark: SparkSession, nats_server: Server, unique: str) -> None:
+    began = datetime.now(UTC) - timedelta(seconds=1)
+    frame = spark.range(1000).selectExpr(
+        f"concat('{unique}.', id % 3) AS subject", "string(id) AS payload", "map('Number', string(id)) AS headers"
+    )
+    save(frame, nats_server, stream=unique, createStream=json.dumps({"subjects": [f"{unique}.>"]}))
+    back = nats(spark.read, nats_server, stream=unique, minPartitions=3).load()
+    assert back.schema == MESSAGE
+    rows = back.collect()
+    assert sorted(int(row.payload) for row in rows) == list(range(1000))
+    assert sorted(row.sequence for row in rows) == list(range(1, 1001))
+    for row in rows:
+        assert (row.subject, row.stream, row.reply) == (f"{unique}.{int(row.payload) % 3}", unique, None)
+        assert row.headers["Number"] == [bytes(row.payload).decode()]
+        assert began <= row.timestamp.replace(tzinfo=UTC) <= datetime.now(UTC)
+
+
+def test_a_wrong_option_and_a_wrong_row_are_said_in_a_sentence(
+    spark: SparkSession, nats_server: Server, unique: str
+) -> None:
+    wrong = nats(spark.read, nats_server, streem=unique)
+    assert error_of(wrong.load) == "OptionError: unknown option 'streem'; did you mean 'stream'?"
+    frame = spark.createDataFrame([("a b", "x")], "subject STRING, payload STRING")
+    error = error_of(lambda: save(frame, nats_server))
+    assert error.startswith("InvalidRowError: row 0 of the task cannot be sent: column 'subject' ")
+
+
+def copy(spark: SparkSession, server: Server, stream: str, checkpoint: Path, **options: Any) -> Any:
+    """What writes a stream's messages to the stream `<stream>_COPY`, from the beginning."""
+    rows = nats(spark.readStream, server, stream=stream, startingOffsets="earliest", **options).load()
+    copied = rows.selectExpr(f"'{stream}_COPY.x' AS subject", "payload")
+    return nats(copied.writeStream, server, stream=f"{stream}_COPY", checkpointLocation=str(checkpoint))
+
+
+def rows_of(query: StreamingQuery) -> list[int]:
+    """How many rows each micro-batch had, but for those without any."""
+    found = [json.loads(progress.json)["numInputRows"] for progress in query.recentProgress]
+    return [rows for rows in found if rows]
+
+
+def test_a_stream_is_copied_exactly_once_in_micro_batches_of_a_limited_size_also_when_it_is_started_again(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
+) -> None:
+    nats_py.create_stream(unique)
+    target = f"{unique}_COPY"
+    nats_py.create_stream(target, duplicate_window=100_000_000)  # too short to help
+    publish(nats_py, unique, 1, 10)
+
+    def start() -> StreamingQuery:
+        query: StreamingQuery = copy(spark, nats_server, unique, tmp_path, maxOffsetsPerTrigger=4).start()
+        return query
+
+    with running(start()) as query:
+        wait_until(lambda: sum(rows_of(query)) == 10, timeout=60)
+        assert rows_of(query) == [4, 4, 2]
+        publish(nats_py, unique, 11, 13)
+        wait_until(lambda: sum(rows_of(query)) == 13, timeout=60)
+    assert numbers(nats_py, target) == list(range(1, 14))
+
+    # As after a crash between the last row and the end of the micro-batch.
+    commits = [path for path in (tmp_path / "commits").iterdir() if path.name.isdigit()]
+    last = max(commits, key=lambda path: int(path.name))
+    (last.parent / f".{last.name}.crc").unlink()
+    last.unlink()
+    publish(nats_py, unique, 14, 19)
+    with running(start()) as query:
+        wait_until(lambda: nats_py.stream_info(target)["state"]["messages"] >= 19, timeout=60)
+        wait_until(lambda: sum(rows_of(query)) >= 9, timeout=60)
+    assert numbers(nats_py, target) == list(range(1, 20))
+
+
+def test_available_now_reads_what_there_is_and_ends(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
+) -> None:
+    nats_py.create_stream(unique)
+    nats_py.create_stream(f"{unique}_COPY")
+    for first in (1, 11):
+        publish(nats_py, unique, first, first + 9)
+        finish(copy(spark, nats_server, unique, tmp_path).trigger(availableNow=True).start())
+        assert numbers(nats_py, f"{unique}_COPY") == list(range(1, first + 10))
+
+
+def test_available_now_with_a_limit_reads_what_there_is_where_pyspark_can(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
+) -> None:
+    nats_py.create_stream(unique)
+    nats_py.create_stream(f"{unique}_COPY")
+    publish(nats_py, unique, 1, 10)
+
+    def run() -> list[int]:
+        limited = copy(spark, nats_server, unique, tmp_path, maxOffsetsPerTrigger=4)
+        return rows_of(finish(limited.trigger(availableNow=True).start()))
+
+    runs = [run()] if sparkapi.HAS_READ_LIMITS else [run(), run(), run()]
+    assert runs == ([[4, 4, 2]] if sparkapi.HAS_READ_LIMITS else [[4], [4], [2]])
+    assert run() == []
+    assert numbers(nats_py, f"{unique}_COPY") == list(range(1, 11))
+
+
+def test_core_nats_is_read_and_written(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
+) -> None:
+    requests = nats(spark.readStream, nats_server, subject=unique, maxOffsetsPerTrigger=40).load()
+    answers = requests.selectExpr("reply AS subject", "concat('re: ', string(payload)) AS payload")
+    query = nats(answers.writeStream, nats_server, checkpointLocation=str(tmp_path)).start()
+    with running(query), nats_py.collect(f"{unique}.reply") as collected:
+        wait_for_subscriptions(nats_server, unique)
+        for i in range(100):
+            nats_py.publish(unique, b"%d" % i, reply=f"{unique}.reply")
+        received = collected.wait(100, timeout=60)
+        assert [message.payload for message in received] == [b"re: %d" % i for i in range(100)]
+        assert max(rows_of(query)) <= 40
+
+
+def test_filters_are_pushed_down_where_pyspark_can(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    publish(nats_py, unique, 1, 10)
+    reading = nats(spark.read, nats_server, stream=unique, filterPushdown=True)
+    if not sparkapi.PUSHES_FILTERS_DOWN:
+        error = sentence_of(lambda: batch_reader(nats_server, stream=unique, filterPushdown=True))
+        assert error == (
+            f"OptionError: option 'filterPushdown' needs PySpark 4.1 or newer, and this is {sparkapi.VERSION}"
+        )
+        assert error_of(lambda: reading.load().collect()) == error
+        return
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", True)
+    try:
+        found = reading.load().where("sequence > 7")
+        assert sorted(row.sequence for row in found.collect()) == [8, 9, 10]
+        assert found.rdd.getNumPartitions() == 1
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")

@@ -7,8 +7,9 @@ it had then or a later one.
 
 * A consumer delivers in the order of sequences. What it delivers up to the stream's last sequence of the beginning are
   keys that nothing was known of; only those behind it may have been handed on before.
-* When so many keys were delivered as there were when the consumer was made, none was moved. Otherwise it is read on
-  until nothing is pending, and up to what the stream's leader has then.
+* When so many keys were delivered as there were when the consumer was made, none was moved. Otherwise the stream's
+  leader names the keys that it has. Those that were not handed on are read by a consumer of their own, until there are
+  none: to read on behind the others would not do, since a key may be moved again before the consumer comes to it.
 * A consumer has one replica, whose server may lag behind the stream's leader and have old values. So consumers are made
   until one lives where the stream is led.
 * ``last_per_subject`` makes a list of sequences (seen on nats-server 2.11 and 2.15). A consumer that comes to one of
@@ -31,8 +32,8 @@ from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consumers import Consumer, create_consumer, delete_consumer
 from spark_nats.jetstream.delivering import Delivered, DeliveryReader, Opened, PullConsumer, Restart
 from spark_nats.jetstream.pulling import sizes_of
-from spark_nats.jetstream.streams import StreamInfo, stream_info
-from spark_nats.protocol.bytecolumns import Mask, booleans, flags_of
+from spark_nats.jetstream.streams import StreamInfo, stream_info, subjects_of
+from spark_nats.protocol.bytecolumns import Mask, booleans, flags_of, texts
 from spark_nats.protocol.key_columns import are_last
 from spark_nats.protocol.keyvalue import key_filter, stream_of
 from spark_nats.protocol.messages import Messages
@@ -42,6 +43,8 @@ HEARTBEAT = 0.1
 """Seconds after which a consumer says that it has nothing to send: that it has come to the end, or stands still."""
 MOST_HOLES = 20
 """After so many removed sequences a consumer is replaced by one whose list has none."""
+MOST_FILTERS = 100
+"""Keys to read at once that were moved."""
 MOST_PLACES = 40
 """Consumers to make in a row until one lives where the stream is led; of five servers it is one in five."""
 
@@ -72,13 +75,16 @@ class BucketReader(DeliveryReader):
         self._history = history
         self._headers_only = headers_only
         self._listed = False  # whether the consumer has a list of sequences
+        self._all = self._filters
         self._moved = 0  # the stream's next sequence at the beginning: from it on keys may come again
         self._handed: list[pa.BinaryArray] = []  # subjects of the keys that were handed on
+        self._sought: frozenset[str] | None = None  # subjects of keys that were moved, once there were any
+        self._rest: list[str] = []  # of those, what comes after the present consumer
+        self._left = 0  # how many were missing when a consumer had come to its end
         self._done = False
         # Of the present consumer:
         self._behind = 0  # the stream's next sequence before it was made
         self._expected = self._found = 0  # how many messages it had to deliver, and has delivered of those
-        self._end: int | None = None  # the stream's next sequence when first nothing was pending
         self._holes = 0
         self._size = 1.0  # bytes that a message takes
         self._looked = 0.0
@@ -103,12 +109,11 @@ class BucketReader(DeliveryReader):
                 self._size = max(1.0, info.average_size)
             self._behind = info.last_sequence + 1
             self._moved = self._moved or self._behind
-            self._expected, self._found, self._end, self._holes = made.pending, 0, None, 0
-            if not made.pending:
-                self._look_for_end(js, 0)
-                if self._done:
-                    consumer.close()
-                    return None
+            self._expected, self._found, self._holes = made.pending, 0, 0
+            if not made.pending and self._is_through(js):
+                consumer.close()
+                self._ended(js)
+                return None
         except BaseException:
             consumer.close()
             raise
@@ -152,13 +157,16 @@ class BucketReader(DeliveryReader):
         self._size = max(1.0, float(sizes_of(messages).mean()))
         fresh = sequences >= self.position
         self.position = max(self.position, int(sequences[-1]) + 1)
-        self._look_for_end(consumer.js, deliveries.at(len(messages) - 1).pending)
+        pending = deliveries.at(len(messages) - 1).pending
+        consumer.exhausted = self.position >= self._behind or (pending == 0 and self._is_through(consumer.js))
         return _chosen(Delivered(messages, deliveries), fresh)
 
     def _deliveries(self, consumer: PullConsumer) -> Iterator[Delivered]:
         for delivered in super()._deliveries(consumer):
-            chosen = delivered if self._history else self._not_handed(delivered)
-            if chosen is not None:
+            if self._history:
+                self._handed.append(pc.unique(delivered.messages.gather(delivered.messages.subject)))
+                yield delivered
+            elif (chosen := self._not_handed(delivered)) is not None:
                 yield chosen
 
     def _not_handed(self, delivered: Delivered) -> Delivered | None:
@@ -170,28 +178,20 @@ class BucketReader(DeliveryReader):
             return delivered
         again = subjects.filter(booleans(late))
         self._handed.append(subjects.filter(booleans(~late)))
-        new = are_last(again) & ~flags_of(pc.is_in(again, pa.chunked_array(self._handed)))
+        new = are_last(again) & ~flags_of(pc.is_in(again, pa.chunked_array(self._handed, pa.binary())))
         self._handed.append(again.filter(booleans(new)))
         late[late] = ~new
         return _chosen(delivered, ~late)
 
-    def _look_for_end(self, js: JetStream, pending: int) -> None:
-        """Tell whether all has been delivered that has to be."""
-        if self._found >= self._expected:
-            end: int | None = self._behind
-        elif pending == 0:
-            if self._end is None and self.position >= self._behind:
-                self._end = self._state(js).last_sequence + 1
-            end = self._end
-        else:
-            return
-        self._done = (end is not None and self.position >= end) or self._next(js, end) is None
+    def _is_through(self, js: JetStream) -> bool:
+        """Ask the leader whether nothing is left of what the stream had when the consumer was made."""
+        return self._next(js, self._behind) is None
 
     def _nothing_left(self, consumer: PullConsumer, silence: float) -> bool:
-        self._done = self._next(consumer.js) is None
-        if not self._done and silence > 2 * delivering.HEARTBEAT:
+        through = self._is_through(consumer.js)
+        if not through and silence > 2 * delivering.HEARTBEAT:
             raise Restart(f"nothing but heartbeats for {silence:.0f} s, but the stream's leader has messages")
-        return self._done
+        return through
 
     def _heed(self, consumer: PullConsumer, header: bytes) -> None:
         """When a consumer has nothing to send: see whether all is read, else have it go on behind what is gone."""
@@ -199,15 +199,36 @@ class BucketReader(DeliveryReader):
         if consumer.last_heartbeat - self._looked < HEARTBEAT / 2:
             return
         self._looked = consumer.last_heartbeat
-        self._done = self._next(consumer.js) is None
-        if self._listed and not self._done:
+        consumer.exhausted = self._is_through(consumer.js)
+        if self._listed and not consumer.exhausted:
             self._holes += 1
             if self._holes > MOST_HOLES:
                 raise Restart("many of the messages that it was to deliver are gone")
             consumer.ask(1, self._max_bytes, delivering.PULL_EXPIRES)
 
     def _ended(self, js: JetStream) -> bool:
-        return self._done
+        """Tell whether the consumer has brought all that it could, and see what was moved meanwhile."""
+        if self.position < self._behind and not self._is_through(js):
+            return False
+        missing = self._rest if self._found >= self._expected else self._missing(js)
+        if missing and len(missing) == self._left:  # written faster than they can be read
+            self._retries.failed(JetStreamError(f"{len(missing)} keys of {self._stream!r} move on", NO_RESPONDERS))
+        self._left = len(missing)
+        self._done = not missing
+        if missing:
+            self._filters, self._rest = tuple(missing[:MOST_FILTERS]), missing[MOST_FILTERS:]
+            self.position = self._moved = 1  # all of it may have been handed on by the time
+        return True
+
+    def _missing(self, js: JetStream) -> list[str]:
+        """Return the subjects of keys that were not handed on, of those that there were when this was first asked."""
+        there = [each for pattern in self._all or (key_filter(">"),) for each in subjects_of(js, self._stream, pattern)]
+        handed = pa.chunked_array(self._handed, pa.binary())
+        new = ~flags_of(pc.is_in(texts(there).cast(pa.binary()), handed))
+        found = [there[i] for i in np.flatnonzero(new).tolist() if self._sought is None or there[i] in self._sought]
+        if self._sought is None:
+            self._sought = frozenset(found)
+        return found
 
 
 def _chosen(delivered: Delivered, chosen: Mask) -> Delivered | None:

@@ -19,7 +19,7 @@ from spark_nats.errors import (
     StreamNotFoundError,
 )
 from spark_nats.jetstream.api import JetStream, interpreting
-from spark_nats.jetstream.streams import create_stream, last_message, streams_of_subject
+from spark_nats.jetstream.streams import create_stream, last_message, streams_of_subject, subjects_of
 from spark_nats.protocol.api import Api, ApiError, parse_answer
 from spark_nats.protocol.documents import integer_at
 from spark_nats.protocol.headers import EXPECTED_REVISION, encode_block
@@ -102,14 +102,8 @@ class Bucket:
         Raises:
             NatsError: the request failed.
         """
-        answer = self._js.request(
-            Api.STREAM_INFO, self._stream, body={"subjects_filter": key_subject(self._name, pattern)}
-        )
-        with interpreting(Api.STREAM_INFO, self._stream):
-            subjects = answer["state"].get("subjects") or {} if isinstance(answer.get("state"), dict) else {}
-            if not isinstance(subjects, dict):
-                raise ValueError("its 'state.subjects' is no object")
-            return [subject.removeprefix(key_subject(self._name, "")) for subject in subjects]
+        subjects = subjects_of(self._js, self._stream, key_subject(self._name, pattern))
+        return [subject.removeprefix(key_subject(self._name, "")) for subject in subjects]
 
 
 def make_bucket(js: JetStream, name: str, **wish: Any) -> Bucket:

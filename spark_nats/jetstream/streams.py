@@ -128,12 +128,21 @@ def stream_info(js: JetStream, name: str) -> StreamInfo:
         NatsError: the request failed.
     """
     answer = js.request(Api.STREAM_INFO, name)
+    _check_leader(answer, name)
+    return _stream_info(answer, name)
+
+
+def _check_leader(answer: dict[str, Any], name: str) -> None:
+    """Check that a stream has a leader, by what is said about it.
+
+    Raises:
+        JetStreamError: it has none at the moment.
+    """
     cluster = answer.get("cluster")
     if isinstance(cluster, dict) and not cluster.get("leader"):
         raise JetStreamError(
             f"stream {name!r} has no leader at the moment", NO_RESPONDERS, ErrCode.CLUSTER_NOT_AVAILABLE
         )
-    return _stream_info(answer, name)
 
 
 def list_streams(js: JetStream) -> list[StreamInfo]:
@@ -191,6 +200,26 @@ def delete_stream(js: JetStream, name: str) -> None:
         NatsError: the request failed.
     """
     js.request(Api.STREAM_DELETE, name)
+
+
+def subjects_of(js: JetStream, stream: str, pattern: str) -> list[str]:
+    """Return the subjects that match a filter of which a stream holds messages, as its leader knows them.
+
+    Raises:
+        NatsError: a request failed.
+    """
+    found: list[str] = []
+    while True:
+        answer = js.request(Api.STREAM_INFO, stream, body={"subjects_filter": pattern, "offset": len(found)})
+        _check_leader(answer, stream)
+        with interpreting(Api.STREAM_INFO, stream):
+            state = answer.get("state")
+            page = (state.get("subjects") or {}) if isinstance(state, dict) else {}
+            if not isinstance(page, dict):
+                raise ValueError("its 'state.subjects' is no object")
+            found += page
+            if not page or len(found) >= integer_at(answer, "total"):
+                return found
 
 
 def streams_of_subject(js: JetStream, subject: str) -> list[str]:

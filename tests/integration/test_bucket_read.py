@@ -339,6 +339,24 @@ def test_a_read_goes_on_behind_revisions_that_are_gone_when_it_comes_to_them(
     assert {found[f"k{i}"] for i in range(500, 530)} == {b"2"}
 
 
+def test_a_key_that_alone_moves_is_not_taken_for_the_last_message_that_comes_twice(
+    server_factory: ServerFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind its list of the last revisions, a consumer delivers the stream's last message of then once more."""
+    monkeypatch.setattr(delivering, "PULL_BYTES", 1)  # one message after the other
+    server = server_factory()
+    with NatsPy(server.url) as client:
+        bucket(client, "B", history=2)
+        put(client, "B", {f"k{i}": b"0" for i in range(100)})
+        reader = batch_reader(server, VALUE, bucket="B")
+        batches = reader.read(*reader.partitions())
+        rows = next(batches).to_pylist()
+        for value in (b"1", b"2"):
+            put(client, "B", {"k50": value})
+        rows += [row for batch in batches for row in batch.to_pylist()]
+    assert sorted(row["key"] for row in rows) == sorted(f"k{i}" for i in range(100))
+
+
 @pytest.mark.parametrize("history", [1, 3])
 def test_a_server_that_restarts_in_the_middle_costs_no_key_and_doubles_none(
     server_factory: ServerFactory, monkeypatch: pytest.MonkeyPatch, history: int

@@ -17,6 +17,7 @@ from spark_nats.options.values import (
     EXACT,
     FAIL,
     NEVER,
+    WINDOW,
     read_boolean,
     read_bucket,
     read_certificates,
@@ -92,6 +93,7 @@ class Option:
         meaning: what it does, for the documentation.
         default: what it is when it is not set, as a user would write it; None when it is then absent.
         batch_default: what it is then in a batch, where that differs.
+        bucket_default: what it is then in streaming for KV buckets, where that differs.
     """
 
     name: str
@@ -100,12 +102,17 @@ class Option:
     meaning: str
     default: str | None = field(default=None, kw_only=True)
     batch_default: str | None = field(default=None, kw_only=True)
+    bucket_default: str | None = field(default=None, kw_only=True)
 
     def default_for(self, use: Use) -> Any:
         """Return the value that it has in a query where it is not set; None when it has none."""
         if use not in self.applies:
             return None
-        text = self.batch_default if self.batch_default is not None and use in BATCH else self.default
+        text = self.default
+        if use in BATCH and self.batch_default is not None:
+            text = self.batch_default
+        elif use in BUCKET and self.bucket_default is not None:
+            text = self.bucket_default
         return None if text is None else self.read(text)
 
     @property
@@ -117,7 +124,8 @@ class Option:
     def shown_default(self) -> str:
         """Its default, for the documentation; empty when it has none."""
         if self.batch_default is not None:
-            return f"{self.default} in streaming, {self.batch_default} in batch"
+            of_buckets = f" (KV buckets: {self.bucket_default})" if self.bucket_default is not None else ""
+            return f"{self.default} in streaming{of_buckets}, {self.batch_default} in batch"
         return self.default or ""
 
     def misuse(self, use: Use) -> str | None:
@@ -411,9 +419,10 @@ OPTIONS: tuple[Option, ...] = (
         WRITE & KEPT,
         read_deduplicate,
         "keep rows that are written again from being stored twice: `exact` however late, `window` within the stream's "
-        "`duplicate_window` (KV buckets: the default in streaming), `false` not at all",
+        "`duplicate_window`, `false` not at all",
         default=EXACT,
         batch_default=NEVER,
+        bucket_default=WINDOW,
     ),
     Option(
         "stateBucket",

@@ -11,7 +11,7 @@ from spark_nats.errors import OptionError
 from spark_nats.options.settings import Settings, parse, retry_options
 from spark_nats.options.streams import stream_to_create
 from spark_nats.options.table import BATCH, BUCKET, CORE, STREAM, STREAMING, WRITE
-from spark_nats.options.values import EXACT, WINDOW
+from spark_nats.options.values import EXACT
 from spark_nats.protocol.keyvalue import bucket_config, stream_of
 from spark_nats.protocol.subjects import subject_violation
 
@@ -64,7 +64,7 @@ def parse_write(options: Mapping[str, str] | Settings, streaming: bool) -> Write
         subject=subject,
         max_in_flight=values["maxInFlight"],
         ack_timeout=values["ackTimeout"],
-        deduplicate=_deduplicate(settings, values, bucket),
+        deduplicate=_deduplicate(values, bucket),
         state_bucket=values["stateBucket"],
         fail_on_data_loss=values["failOnDataLoss"],
         control_headers=values["controlHeaders"],
@@ -76,17 +76,15 @@ def parse_write(options: Mapping[str, str] | Settings, streaming: bool) -> Write
     )
 
 
-def _deduplicate(settings: Settings, values: Mapping[str, Any], bucket: str | None) -> str:
+def _deduplicate(values: Mapping[str, Any], bucket: str | None) -> str:
     """Return how; what a bucket held cannot be read back, since later revisions have taken its place."""
     wish: str = values["deduplicate"]
-    if bucket is None or wish != EXACT:
-        return wish
-    if "deduplicate" in settings.given:
+    if bucket is not None and wish == EXACT:
         raise OptionError(
             "option 'deduplicate' is exact, which is not possible for a KV bucket, where later revisions take the "
             "place of what was stored; set it to window"
         )
-    return WINDOW
+    return wish
 
 
 def _to_create(values: Mapping[str, Any], bucket: str | None, streams: tuple[str, ...]) -> dict[str, Any] | None:

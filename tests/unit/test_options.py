@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import re
 from datetime import UTC, datetime
 
 import pytest
@@ -402,6 +403,8 @@ WRITE_MISTAKES = [
     ({"subject": "s", "deduplicate": "true"}, "option 'deduplicate' needs the option 'stream'"),
     ({"stream": "S", "startingOffsets": "latest"}, "option 'startingOffsets' is only for reading"),
     ({"stream": "S", "createStream": "true"}, "set the option 'subject'"),
+    ({"bucket": "B", "deduplicate": "exact"}, "option 'deduplicate' is exact, which is not possible for a KV bucket"),
+    ({"bucket": "B", "onConflict": "ignore"}, "option 'onConflict' is 'ignore'; it must be fail or skip"),
 ]
 
 
@@ -444,8 +447,10 @@ def parsed(writing, kind, streaming, **options):
 @pytest.mark.parametrize(("writing", "kind", "streaming"), USES)
 @pytest.mark.parametrize("option", [option for option in OPTIONS if option.default], ids=lambda option: option.name)
 def test_the_documented_default_is_the_one_that_is_used(option, writing, kind, streaming):
-    in_streaming, _, in_batch = option.shown_default.partition(" in streaming, ")
-    documented = in_streaming if streaming or not in_batch else in_batch.removesuffix(" in batch")
+    shown = re.fullmatch(r"(\S+) in streaming(?: \(KV buckets: (\w+)\))?, (\S+) in batch", option.shown_default)
+    documented = option.shown_default
+    if shown:
+        documented = shown[3] if not streaming else shown[2] if kind == "bucket" and shown[2] else shown[1]
     if use_of(writing, kind, streaming) in option.applies:
         explicit = parsed(writing, kind, streaming, **{option.name: documented})
         assert explicit == parsed(writing, kind, streaming)
@@ -472,7 +477,8 @@ def test_another_default_in_the_table_is_another_behaviour(monkeypatch, writing,
         dataclasses.replace(
             option,
             default=others.get(option.default, "7" if option.default.isdigit() else "7s"),
-            batch_default=others.get(option.batch_default),
+            batch_default="window" if option.name == "deduplicate" else others.get(option.batch_default),
+            bucket_default=option.bucket_default and "false",
         )
         if option.name in fields
         else option

@@ -90,7 +90,7 @@ def test_a_stream_of_counters_is_not_named() -> None:
 
 def test_generated_ids_are_for_rows_without_their_own_and_count_only_those() -> None:
     ids = MessageIds("0123456789", "4", 2)
-    found = checker(ids, stream="S", controlHeaders="true")
+    found = checker(ids, stream="S", controlHeaders="true", deduplicate="window")
     same = {"payload": b"same"}
     rows = [same, {**same, "msg_id": "mine"}, {**same, "headers": {MSG_ID: ["theirs"]}}, same]
     first, mine, theirs, second = (headers[MSG_ID][0] for headers in headers_of(found, *rows))
@@ -102,7 +102,7 @@ def test_generated_ids_are_for_rows_without_their_own_and_count_only_those() -> 
 
 
 def test_headers_that_are_left_out_are_no_part_of_what_a_row_says() -> None:
-    found = checker(MessageIds("0123456789", "4", 2), stream="S")
+    found = checker(MessageIds("0123456789", "4", 2), stream="S", deduplicate="window")
     first, again, other = headers_of(
         found, {"headers": {MSG_ID: ["1"], "K": ["v"]}}, {"headers": {"K": ["v"]}}, {"headers": {"K": ["w"]}}
     )

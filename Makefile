@@ -29,6 +29,10 @@ format:  ## Format the code and repair what can be repaired
 	.venv/bin/ruff check --fix-only .
 	.venv/bin/ruff format .
 
+pyfiles:  ## Build dist/spark_nats.zip, for spark-submit --py-files
+	@scripts/setup demo
+	@scripts/pyfiles
+
 bench:  ## Run the benchmarks
 	@scripts/setup dev java
 	.venv/bin/python -m benchmarks $(ARGS)
@@ -46,4 +50,4 @@ clean:  ## Remove what tools and tests left behind; .venv and .tools stay
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -not -path './.*' -prune -exec rm -rf {} +
 
-.PHONY: help demo test smoke check format bench fuzz chaos clean
+.PHONY: help demo test smoke check format pyfiles bench fuzz chaos clean

@@ -5,25 +5,7 @@ import sys
 
 import pytest
 
-COPY = """
-nats = {"servers": url, "stream": stream}
-rows = spark.range(2000).selectExpr(f"concat('{stream}.', id % 7) AS subject", "string(id) AS payload")
-rows.repartition(4).write.format("nats").options(**nats).mode("append").save()
-back = spark.read.format("nats").options(**nats, minPartitions=4).load()
-assert back.selectExpr("count(DISTINCT sequence)", "sum(int(string(payload)))").first() == (2000, 1999000)
-
-copied = (
-    spark.readStream.format("nats").options(**nats, startingOffsets="earliest", maxOffsetsPerTrigger=900).load()
-    .selectExpr(f"concat('{stream}_COPY.', string(payload)) AS subject", "payload", "headers")
-    .writeStream.format("nats").options(servers=url, stream=stream + "_COPY", createStream=
-        '{"subjects": ["' + stream + '_COPY.>"]}')
-    .option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
-)
-assert copied.awaitTermination(120)
-assert copied.exception() is None, copied.exception()
-copy = spark.read.format("nats").options(servers=url, stream=stream + "_COPY").load()
-assert copy.selectExpr("count(*)", "count(DISTINCT subject)").first() == (2000, 2000)
-"""
+from tests.integration.jobs import COPY
 
 
 @pytest.mark.slow

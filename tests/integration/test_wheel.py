@@ -1,14 +1,12 @@
 """The built wheel in an empty environment: `format("nats")` works with nothing else done."""
 
 import os
-import shutil
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.integration.jobs import ROOT, run, uv
+
 SCRIPT = """
 import warnings
 from pyspark.sql import SparkSession
@@ -26,23 +24,6 @@ with NatsServer() as server:
 spark.stop()
 print("read and written")
 """
-
-
-def uv():
-    found = shutil.which("uv") or shutil.which("uv", path=str(ROOT / ".tools" / "bin"))
-    if found is None:
-        pytest.skip("needs uv, which `make test` brings")
-    return found
-
-
-def run(*command, timeout=280, **environment):
-    # Nothing of the environment that runs the tests may help: no virtual environment, no Python path.
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "VIRTUAL_ENV", "PYSPARK", "SPARK"))}
-    done = subprocess.run(
-        command, env={**clean, **environment}, capture_output=True, text=True, timeout=timeout, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 @pytest.mark.slow

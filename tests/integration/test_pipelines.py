@@ -1,0 +1,52 @@
+"""Declarative pipelines, run with `spark-pipelines`: the one that docs/installing.md shows."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.jobs import ROOT
+from tests.nats_py import NatsPy
+from tests.servers import ServerFactory
+
+PIPELINE = (ROOT / "docs" / "installing.md").read_text().split("A pipeline reads")[1].split("```python\n")[1]
+SPECIFICATION = """
+name: orders
+storage: file://{folder}/storage
+libraries:
+  - glob:
+      include: transformations/**
+"""
+
+
+@pytest.mark.slow
+def test_a_pipeline_reads_and_writes_streams(
+    spark_environment: dict[str, str], server_factory: ServerFactory, tmp_path: Path
+) -> None:
+    server = server_factory()
+    (tmp_path / "transformations").mkdir()
+    pipeline = PIPELINE.split("```")[0].replace("nats://localhost:4222", server.url)
+    assert server.url in pipeline
+    (tmp_path / "transformations" / "orders.py").write_text(pipeline)
+    (tmp_path / "spark-pipeline.yml").write_text(SPECIFICATION.format(folder=tmp_path))
+    with NatsPy(server.url) as client:
+        client.create_stream("ORDERS", ["orders.>"])
+        client.create_stream("RESULTS", ["results.>"])
+        client.publish_acked([("orders.eu", b"%d" % i) for i in range(10)])
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        done = subprocess.run(
+            [Path(sys.executable).with_name("spark-pipelines"), "run", "--conf", "spark.ui.enabled=false"],
+            env={**spark_environment, "PATH": path},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=280,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr[-5000:]
+        found = [(message.subject, message.payload) for message in client.read_stream("RESULTS")]
+    assert sorted(found) == [("results.eu", b"%d" % i) for i in range(10)]

@@ -1,0 +1,130 @@
+"""What queries are made of besides reading and writing: foreachBatch, joins, watermarks, several queries at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, count, window
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tests.integration.jobs import ROOT
+from tests.integration.support import finish, nats, running, wait_for_subscriptions
+from tests.nats_py import NatsPy, wait_until
+from tests.servers import Server, ServerFactory
+
+RECIPE = (ROOT / "README.md").read_text().split("<!-- executed: foreachBatch -->")[1].split("```python\n")[1]
+
+
+def publish(client: NatsPy, subject: str, first: int, last: int) -> None:
+    client.publish_acked([(subject, b"%d" % i) for i in range(first, last + 1)])
+
+
+def into_memory(frame: DataFrame, name: str, **options: Any) -> StreamingQuery:
+    return frame.writeStream.format("memory").queryName(name).options(**options).start()
+
+
+def test_the_recipe_for_several_places_stores_nothing_twice_when_a_micro_batch_is_run_again(
+    spark: SparkSession, server_factory: ServerFactory, tmp_path: Path
+) -> None:
+    server = server_factory()
+    stream = nats(spark.readStream, server, stream="ORDERS", startingOffsets="earliest").load()
+    code = RECIPE.split("```")[0].replace('.format("nats")', f'.format("nats").option("servers", "{server.url}")')
+    archive = tmp_path / "archive"
+
+    def run(messages: int) -> None:
+        names: dict[str, Any] = {"stream": stream, "path": str(tmp_path)}
+        exec(compile(code, "README.md", "exec"), names)
+        with running(names["query"]):
+            wait_until(lambda: client.stream_info("RESULTS")["state"]["messages"] >= messages, timeout=60)
+            names["query"].processAllAvailable()
+
+    with NatsPy(server.url) as client:
+        client.create_stream("ORDERS", ["orders.>"])
+        client.create_stream("RESULTS", ["results.>"])
+        publish(client, "orders.eu", 1, 10)
+        run(10)
+        # As after a crash between the last row and the end of the micro-batch.
+        for name in ("0", ".0.crc"):
+            (tmp_path / "commits" / name).unlink()
+        publish(client, "orders.eu", 11, 15)
+        run(15)
+        stored = [int(message.payload) for message in client.read_stream("RESULTS")]
+    assert stored == list(range(1, 16))
+    kept = spark.read.parquet(*(str(path) for path in archive.iterdir()))
+    assert sorted(int(row.payload) for row in kept.collect()) == list(range(1, 16))
+
+
+def test_a_stream_is_joined_with_a_batch_read(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    names, orders = f"{unique}_NAMES", f"{unique}_ORDERS"
+    for stream in (names, orders):
+        nats_py.create_stream(stream)
+    nats_py.publish_acked([(f"{names}.1", b"Ann"), (f"{names}.2", b"Bob")])
+    nats_py.publish_acked([(f"{orders}.x", customer) for customer in (b"2", b"3", b"1", b"2")])
+    known = nats(spark.read, nats_server, stream=names).load()
+    known = known.selectExpr("element_at(split(subject, '[.]'), -1) AS customer", "string(payload) AS name")
+    read = nats(spark.readStream, nats_server, stream=orders, startingOffsets="earliest").load()
+    joined = read.selectExpr("sequence", "string(payload) AS customer").join(known, "customer", "left")
+    query = joined.writeStream.format("memory").queryName(unique).trigger(availableNow=True).start()
+    finish(query)
+    found = {row.sequence: row.name for row in spark.table(unique).collect()}
+    assert found == {1: "Bob", 2: None, 3: "Ann", 4: "Bob"}
+
+
+def test_the_timestamp_can_be_the_watermark(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    read = nats(spark.readStream, nats_server, stream=unique, startingOffsets="earliest").load()
+    counted = read.withWatermark("timestamp", "0 seconds").groupBy(window("timestamp", "1 second")).agg(count("*"))
+    published = 0
+
+    def complete() -> list[Any]:
+        nonlocal published
+        published += 1
+        nats_py.publish_acked([(f"{unique}.x", b"")])
+        return list(spark.table(unique).collect())
+
+    with running(into_memory(counted, unique)):
+        # A window is complete, and comes out, when a later message has moved the watermark past its end.
+        windows = wait_until(lambda: len(found := complete()) >= 2 and found, timeout=60)
+    stamps = [message.timestamp for message in nats_py.read_stream(unique)]
+    first = min(windows, key=lambda row: row.window.start)
+    begin, end = (time.timestamp() for time in (first.window.start, first.window.end))
+    assert first["count(1)"] == sum(begin <= stamp.timestamp() < end for stamp in stamps if stamp)
+    assert published == len(stamps)
+
+
+def test_several_queries_in_a_session_do_not_know_of_each_other(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    one, two, core = f"{unique}_1", f"{unique}_2", f"{unique}_3"
+    for stream in (one, two):
+        nats_py.create_stream(stream)
+    publish(nats_py, f"{one}.x", 1, 5)
+    publish(nats_py, f"{two}.x", 6, 9)
+    earliest = {"startingOffsets": "earliest"}
+    frames = {
+        one: nats(spark.readStream, nats_server, stream=one, **earliest).load(),
+        two: nats(spark.readStream, nats_server, stream=two, **earliest).load(),
+        f"{one}_limited": nats(spark.readStream, nats_server, stream=one, maxOffsetsPerTrigger=2, **earliest).load(),
+        core: nats(spark.readStream, nats_server, subject=core).load(),
+    }
+    expected = {one: [1, 2, 3, 4, 5], two: [6, 7, 8, 9], f"{one}_limited": [1, 2, 3, 4, 5], core: [10, 11]}
+
+    def read(name: str) -> list[int]:
+        return sorted(int(row.payload) for row in spark.table(name).select(col("payload").cast("string")).collect())
+
+    queries = [into_memory(frame, name) for name, frame in frames.items()]
+    try:
+        wait_for_subscriptions(nats_server, core)
+        for i in (10, 11):
+            nats_py.publish(core, b"%d" % i)
+        wait_until(lambda: {name: read(name) for name in frames} == expected, timeout=60)
+        assert [query.exception() for query in queries] == [None] * len(queries)
+    finally:
+        for query in queries:
+            query.stop()

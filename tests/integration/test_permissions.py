@@ -390,3 +390,24 @@ def test_a_bucket_is_made_and_written_through_tls_with_exactly_these_permissions
     with NatsPy(server.url, user="admin", password="pw", tls=ssl.create_default_context(cafile=str(ours.ca))) as client:
         kept = {message.subject: message.payload for message in client.read_stream("KV_CONFIG")}
     assert kept == {"$KV.CONFIG.w": b"1", "$KV.CONFIG.a": b"2", "$KV.CONFIG.t": b"3"}
+
+
+def test_lifetimes_conditions_counters_and_batches_go_through_tls_with_the_permissions_of_any_write(
+    server_factory: ServerFactory, tmp_path: Path
+) -> None:
+    ours = Certificates(tmp_path)
+    counters = ["$JS.API.STREAM.INFO.HITS", "hits.>"]
+    server = server_factory(ours.config() + users(user("writer", WRITE + counters)))
+    url, how = server.url.replace("nats:", "tls:"), {"tlsCaFile": str(ours.ca), **login("writer")}
+    with NatsPy(server.url, user="admin", password="pw", tls=ssl.create_default_context(cafile=str(ours.ca))) as client:
+        client.create_stream("ORDERS", ["orders.>"], allow_msg_ttl=True, allow_atomic=True)
+        client.create_stream("HITS", ["hits.>"], allow_msg_counter=True)
+        rows = pa.table({"subject": ["orders.a", "orders.b"], "payload": ["1", "2"], "ttl": ["1h", None]})
+        write(url, rows, stream="ORDERS", **how)
+        expecting = rows.append_column("expected_last_subject_sequence", pa.array([1, 2], pa.int64()))
+        write(url, expecting, stream="ORDERS", **how)
+        write(url, rows, stream="ORDERS", atomic=True, **how)
+        assert [message.payload for message in client.read_stream("ORDERS")] == [b"1", b"2"] * 3
+        for _ in range(2):
+            write(url, pa.table({"subject": ["hits.a"], "increment": pa.array([3], pa.int64())}), stream="HITS", **how)
+        assert [message.payload for message in client.read_stream("HITS")] == [b'{"val":"3"}', b'{"val":"6"}']

@@ -490,7 +490,13 @@ class Publisher:
         return info
 
     def _without_stored(self, js: JetStream, info: StreamInfo, lost: list[_Rows]) -> list[_Rows]:
-        """Leave out rows that the stream holds, since it does not know their message ids any more."""
+        """Leave out rows that the stream holds, since it does not know their message ids any more.
+
+        A bucket does not hold what was stored for long. There rows that expect nothing are put again, and the others
+        conflict with themselves, which is resolved.
+        """
+        if self._resolve is not None:
+            return lost
         if self._began is None:
             self._give_up(
                 f"the connection was lost for longer than stream {self._stream!r} knows message ids again (its "
@@ -718,7 +724,6 @@ class Publisher:
         for i, row, is_known in zip(conflicts, rows, self._known(js, rows).tolist(), strict=True):
             resolution = None
             if is_known:
-                self._duplicates += not row.again
                 resolution = Resolution(stored=True)
             elif self._resolve is not None:
                 conflict = Conflict(int(row.numbers[0]), str(row.subjects[0]), _header(row), judged[i].reason)
@@ -728,7 +733,10 @@ class Publisher:
                     raise self._failed(error) from None
             if resolution is None:
                 judged[i] = judged[i]._replace(reason=_conflict(row, judged[i].reason))
+            elif resolution.header == _header(row):  # nothing is settled by that: it has to wait
+                judged[i] = judged[i]._replace(verdict=Verdict.TOO_MANY)
             else:
+                self._duplicates += resolution.stored and not row.again
                 resolved[int(messages[i])] = resolution
                 judged[i] = judged[i]._replace(verdict=Verdict.RESOLVED)
         return resolved, judged
@@ -764,11 +772,11 @@ class Publisher:
             rows = [sent[number == refusal.reply] for refusal in refusals]
         else:
             rows = [np.array([message]) for message in sent[found].tolist()]
-        matcher = SubjectMatcher(info.subjects)
+        matcher, mapped = SubjectMatcher(info.subjects), f"{self._api_prefix}."  # as a domain maps the keys of buckets
         return [
             refusal._replace(verdict=Verdict.NO)
             if refusal.verdict is Verdict.AWAY
-            and not matcher.match(texts([self._row(m)[1] for m in messages.tolist()])).any()
+            and not matcher.match(texts([self._row(m)[1].removeprefix(mapped) for m in messages.tolist()])).any()
             else refusal
             for refusal, messages in zip(refusals, rows, strict=True)
         ]

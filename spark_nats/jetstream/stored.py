@@ -21,7 +21,7 @@ from spark_nats.jetstream.reading import RangeReader
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.bytecolumns import Mask, decimals, flags_of, repeated, strings, texts
 from spark_nats.protocol.headers import EXPECTED_MSG_ID, EXPECTED_STREAM, MSG_ID, header_values, wrap_lines
-from spark_nats.protocol.publish_acks import are_duplicates
+from spark_nats.protocol.publish_acks import are_duplicates, is_other_last_id
 
 logger = logging.getLogger(__name__)
 
@@ -113,9 +113,13 @@ def known_ids(connection: Connection, stream: str, subjects: pa.Array, ids: pa.A
             if messages is None:
                 raise NatsTimeoutError(f"{connection.server} has not said which message ids stream {stream!r} knows")
             number, valid = decimals(messages.buffer, messages.subject.start + len(inbox) + 1, messages.subject.end)
-            number = np.where(valid & (number < len(ids)), number, start)
-            answered[number] = True
-            known[number] |= are_duplicates(messages)
+            duplicates = are_duplicates(messages)
+            for i in np.flatnonzero(~duplicates).tolist():
+                if not is_other_last_id(messages.payload_at(i)):  # no leader at the moment, too many requests
+                    raise NatsTimeoutError(f"stream {stream!r} does not say at the moment which message ids it knows")
+            valid &= number < len(ids)
+            answered[number[valid]] = True
+            known[number[valid]] |= duplicates[valid]
     connection.unsubscribe(answers)
     return known
 

@@ -12,7 +12,8 @@ _POSITION = (
     "a query keeps its position in its checkpoint (checkpointLocation) and needs no {}; for core NATS, the option "
     "'queueGroup' shares messages"
 )
-_GROUP, _CONSUMER = _POSITION.format("consumer group"), _POSITION.format("durable consumer")
+_GROUP = _POSITION.format("consumer group")
+_CONSUMER = _POSITION.format("durable consumer") + "; to show its position, or to read work queues, use 'consume'"
 VIEW = "use CREATE TEMPORARY VIEW ... USING nats OPTIONS (...)"
 """What to do instead of making a table."""
 _TABLE = f"Spark sets it for tables, and does not hand on a table's options when it is read; {VIEW}"
@@ -37,7 +38,6 @@ _HINTS = {
     "kafka.group.id": _GROUP,
     "durable": _CONSUMER,
     "durablename": _CONSUMER,
-    "consumer": _CONSUMER,
     "startingoffsetsbytimestamp": "use the option 'startingTimestamp'",
     "endingoffsetsbytimestamp": "use the option 'endingTimestamp'",
     "includeheaders": "leave it out: the column 'headers' is always there",

@@ -134,6 +134,14 @@ def _verdict(error: ApiError) -> Verdict:
     return Verdict.AWAY if error.err_code in _AWAY else Verdict.NO
 
 
+def is_other_last_id(payload: bytes) -> bool:
+    """Tell whether an answer refuses its message because the stream's last one has another id than it expects."""
+    with contextlib.suppress(ValueError):
+        answer = parse_answer(payload)
+        return isinstance(answer, ApiError) and answer.err_code == ErrCode.WRONG_LAST_ID
+    return False
+
+
 def are_duplicates(answers: Messages) -> Mask:
     """Tell which acknowledgements say that the stream had the message already (``"duplicate": true``)."""
     start, end = answers.payload

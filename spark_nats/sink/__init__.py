@@ -1,9 +1,12 @@
 """Writing, as Spark sees it: rows checked and published.
 
 =====================  ======================================================================
+:mod:`.schema`         which columns a DataFrame may have
 :mod:`.columns`        the columns of a row, and the checks of a whole batch before it is sent
+:mod:`.keys`           rows for a KV bucket as the messages that they are
 :mod:`.message_ids`    message ids made of what rows say
 :mod:`.settling`       what a task has stored already when it is run again
+:mod:`.conflicts`      rows that expect another revision of their key than there is
 :mod:`.partitions`     writing one partition
 :mod:`.tasks`          what the driver and the tasks tell each other
 :mod:`.writers`        the batch and the streaming writer

@@ -254,7 +254,7 @@ class RowChecker:
         ids = columns.get("msg_id", pa.nulls(rows, pa.string())).cast(pa.string())
         self._refuse(first_row, "msg_id", find_value_violation(ids), lengths_of(ids))
         if self._options.bucket is not None:
-            lines = lines.where(~_is_among(lines.name, (OPERATION,)))
+            lines = lines.where(~_is_among(lines.name, (OPERATION, ROLLUP, TTL)))  # for which there are columns
         if not self._options.control_headers:
             lines = self._without_control_headers(lines)
         extra: list[tuple[str, pa.Array | str]] = []
@@ -275,7 +275,7 @@ class RowChecker:
             if name == INCREMENT and column in columns:
                 self._refuse(first_row, column, _first(~has_it, "is null, and a counter takes nothing else"))
             if name == EXPECTED_REVISION and has_it.any():
-                conditional = booleans(has_it)
+                conditional = booleans(has_it if conditional is None else has_it | flags_of(conditional))
             if values.null_count < rows:
                 controls.append((name, values))
         text = add_lines(join_lines(lines), controls)  # an id is made of them too

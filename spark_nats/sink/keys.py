@@ -34,7 +34,7 @@ def messages_of(columns: dict[str, pa.Array], prefix: str, rows: int, refuse: Re
     keys = columns["key"].cast(pa.string())
     refuse("key", _first(flags_of(keys.is_null()), "is null"))
     refuse("key", find_key_violation(keys))
-    operations = columns.get("operation", pa.nulls(rows, pa.string())).fill_null(_PUT)
+    operations = columns.get("operation", pa.nulls(rows, pa.string())).cast(pa.string()).fill_null(_PUT)
     known = flags_of(pc.is_in(operations, _OPERATIONS))
     refuse("operation", _first(~known, f"is none of {PUT}, {DELETE} and {PURGE}, nor null, which is {PUT}"))
     is_put = flags_of(pc.equal(operations, _PUT))

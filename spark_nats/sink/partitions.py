@@ -98,7 +98,8 @@ def write_partition(options: WriteOptions, task: Task, batches: Iterator[pa.Reco
         _report_settled(task, settled, count)
     elif publisher.duplicates:
         _warn_of_duplicates(options, publisher.duplicates, count)
-    return Written(count, publisher.duplicates, task.query if settled is not None else None)
+    skipped = publisher.skipped if isinstance(publisher, Publisher) else 0
+    return Written(count - skipped, publisher.duplicates, task.query if settled is not None else None)
 
 
 def _write_rows(

@@ -76,9 +76,9 @@ class NatsStreamWriter(DataSourceStreamArrowWriter):
             if self._options.deduplicate in (EXACT, WINDOW):
                 raise NatsError(
                     "Spark does not say which query and micro-batch this is, so rows cannot get message ids that a "
-                    "replay repeats; set the option 'deduplicate' to false, or add the column 'msg_id'"
+                    "replay repeats; set the option 'deduplicate' to false"
                 )
-            return _write(self._options, Task(query or "", batch, 0), iterator)
+            return _write(self._options, Task("", batch, 0), iterator)
         partition, attempt = context.partitionId(), context.attemptNumber()
         return _write(self._options, Task(query, batch, partition, attempt, own_ids=self._own_ids), iterator)
 

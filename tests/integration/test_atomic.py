@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import re
 from collections import Counter
@@ -366,8 +367,17 @@ def test_a_batch_is_stored_whole_or_not_at_all_however_often_the_connection_is_l
                     raise
                 if "may be stored" in str(error):
                     doubtful.add(number)
-        found = Counter(rows[0] // 1000 for rows in whole_batches(client.read_stream("S")).values())
         going_on.result()
+
+        def is_whole() -> bool:  # once the server has stored all of a batch of which we have not heard
+            with contextlib.suppress(AssertionError):
+                found.clear()
+                found.update(rows[0] // 1000 for rows in whole_batches(client.read_stream("S")).values())
+                return True
+            return False
+
+        found: Counter[int] = Counter()
+        wait_until(is_whole)
     proxy.close()
     assert set(found.values()) == {1}
     assert stored <= found.keys() <= stored | doubtful

@@ -65,8 +65,10 @@ class Kv:
     def delete(self, key: str) -> bool:
         return self._client.run(self.kv.delete(key))
 
-    def history(self, key: str) -> list[tuple[bytes | None, Any]]:
-        return [(entry.value, entry.operation) for entry in self._client.run(self.kv.history(key))]
+    def history(self, key: str) -> list[tuple[bytes | None, list[str] | None]]:
+        subject = f"$KV.{self.name}.{key}"
+        kept = [message for message in self._client.read_stream(f"KV_{self.name}") if message.subject == subject]
+        return [(message.payload, message.headers.get("KV-Operation")) for message in kept]
 
     def contents(self) -> dict[str, bytes]:
         """Every key with its value, by a watcher."""

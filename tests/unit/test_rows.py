@@ -12,7 +12,13 @@ from spark_nats.errors import InvalidRowError
 from spark_nats.options import parse_write
 from spark_nats.protocol.control import MAX_CONTROL_LINE
 from spark_nats.protocol.encoder import encode_messages
-from spark_nats.protocol.headers import CONTROL_PREFIX, EXPECTED_STREAM, HEADERS_TYPE, MSG_ID, parse_block
+from spark_nats.protocol.headers import (
+    CONTROL_PREFIX,
+    EXPECTED_STREAM,
+    HEADERS_TYPE,
+    MSG_ID,
+    parse_block,
+)
 from spark_nats.sink.columns import RowChecker
 from spark_nats.sink.message_ids import MessageIds
 
@@ -132,3 +138,17 @@ def test_a_publish_to_a_stream_has_a_reply_that_counts() -> None:
     found.check(batch([{"subject": "s" * longest}]), 0)
     with pytest.raises(InvalidRowError, match="its length is 4097 bytes"):
         found.check(batch([{"subject": "s" * (longest + 1)}]), 0)
+
+
+def test_rows_that_expect_a_message_are_known_by_their_column_and_by_their_header() -> None:
+    rows = batch(
+        [
+            {"subject": "a"},
+            {"subject": "a"},
+            {"subject": "b", "headers": {"Nats-Expected-Last-Subject-Sequence": ["7"]}},
+        ]
+    ).append_column("expected_last_subject_sequence", pa.array([5, 6, None], pa.int64()))
+    found = checker(stream="S", controlHeaders="true").check(rows, 0)
+    assert found.conditional is not None
+    assert found.conditional.to_pylist() == [True, True, True]
+    assert [part.subjects.to_pylist() for part in found.in_turn()] == [["a"], ["a", "b"]]

@@ -40,6 +40,9 @@ logger = logging.getLogger(__name__)
 
 OWNER = "spark-nats-owner"
 """Name in the metadata of a durable under which the run is noted that owns it."""
+NEW = "spark-nats-new"
+"""Name in the metadata of a durable that was made and of which it was not yet said what its absence means: a run that
+ends with that, or before, leaves it to the next one."""
 LOOK_INTERVAL = 5.0
 """Seconds between two looks at a durable from which nothing is released."""
 STEP = 100_000
@@ -76,6 +79,7 @@ class Hold:
         self._filters = tuple(filters)
         self._owner = secrets.token_hex(8)
         self._created: str | None = None  # when the stream was made in which it is held
+        self._config: dict[str, Any] = {}  # of the durable, as the server has it
         self._known = False  # this run has held it before
         self._missing = False  # it had to be made, and what that means was not yet said
         self._released = 0  # all before this sequence is known to be released
@@ -107,21 +111,31 @@ class Hold:
         found = self._find(js)
         if found is None:
             found = self._make(js, info)
-            self._missing = True
         else:
             self._check_ours(found)
-            found = self._mark(js, found)
+            found = self._mark(js, found["config"], {**found["config"]["metadata"], OWNER: self._owner})
+        self._config = found["config"]
+        self._missing = NEW in (self._config.get("metadata") or {})
         self._created = info.created
         self._released = 0 if self.retention == WORK_QUEUE else _floor(found)
         self._looked = time.monotonic()
 
-    def begins(self) -> None:
-        """Note that the reader begins: that there was no durable is no matter."""
+    def begins(self, js: JetStream) -> None:
+        """Note that the reader begins, or goes on although there was no durable: that is no matter any more.
+
+        Raises:
+            NatsError: a request failed.
+        """
+        if self._missing:
+            metadata = {name: value for name, value in self._config["metadata"].items() if name != NEW}
+            self._mark(js, self._config, metadata)
         self._missing = False
         self._known = True
 
     def resumes(self, js: JetStream, start: int) -> str | None:
         """Say what may be lost, because the durable of a reader that goes on at ``start`` was not there.
+
+        If something may be, the reader has not begun: :meth:`begins` says that it goes on all the same.
 
         Raises:
             ConsumerConflictError: what a work queue has before ``start`` was perhaps never read, and would go.
@@ -137,8 +151,8 @@ class Hold:
                     "deleted, or are the subjects other ones now? Begin with a new checkpoint to read them, or purge "
                     "them if they are processed"
                 )
-        self.begins()
         if not missing or self.retention != INTEREST:
+            self.begins(js)
             return None
         return (
             f"{self._what}, which keeps messages until they are read, was deleted; those that were published meanwhile "
@@ -167,7 +181,7 @@ class Hold:
             "name": self.name,
             "durable_name": self.name,
             **{name: value for name, value in _NEVER_PULLED.items() if value is not None},
-            "metadata": {OWNER: self._owner},
+            "metadata": {OWNER: self._owner, NEW: "true"},
         }
         if self._filters:
             config["filter_subjects"] = list(self._filters)
@@ -178,11 +192,10 @@ class Hold:
         logger.info("stream %s: made the durable consumer %s", self._stream, self.name)
         return made
 
-    def _mark(self, js: JetStream, found: dict[str, Any]) -> dict[str, Any]:
-        """Put our mark on a durable that is there."""
-        config = found["config"]
+    def _mark(self, js: JetStream, config: dict[str, Any], metadata: dict[str, Any]) -> dict[str, Any]:
+        """Give a durable that is there other metadata."""
         try:
-            return self._configure(js, {**config, "metadata": {**config["metadata"], OWNER: self._owner}}, "update")
+            return self._configure(js, {**config, "metadata": metadata}, "update")
         except JetStreamError as error:
             if error.err_code == ErrCode.CONSUMER_DOES_NOT_EXIST:  # somebody has deleted it this moment
                 raise JetStreamError(f"{self._what} has just been deleted", NO_RESPONDERS) from None
@@ -321,7 +334,7 @@ class Hold:
             start: int | None = first
             if target - first > STEP:  # those of other subjects may lie in between
                 start = next_sequence(js, self._stream, first, (subject,))
-            for end in _steps(start or target, target):
+            for end in self._steps(js, start or target, target):
                 js.request(Api.STREAM_PURGE, self._stream, body={"seq": end, "filter": subject})
 
     def _move_floor(self, js: JetStream, first: int, floor: int, target: int) -> None:
@@ -329,18 +342,23 @@ class Hold:
         if target <= floor:
             return
         try:
-            for end in _steps(first, target) if self.retention == INTEREST else (target,):
+            for end in self._steps(js, first, target) if self.retention == INTEREST else (target,):
                 js.request(Api.CONSUMER_RESET, self._stream, self.name, body={"seq": end}, level=_RESET_LEVEL)
         except JetStreamError as error:
             if error.err_code == ErrCode.REQUIRED_API_LEVEL:
                 raise _too_old(js, "2.14", f"releasing from a stream with {self.retention} retention") from None
             raise
 
+    def _steps(self, js: JetStream, start: int, target: int) -> Iterator[int]:
+        """Return ends up to which to remove one after the other, so that each request is answered in time.
 
-def _steps(start: int, target: int) -> Iterator[int]:
-    """Return ends up to which to remove one after the other, so that each request is answered in time."""
-    yield from range(start + STEP, target, STEP)
-    yield target
+        Before each but the first it is looked whether the durable is still there and ours.
+        """
+        for end in range(start + STEP, target, STEP):
+            yield end
+            if self._look(js) is None:
+                return
+        yield target
 
 
 def _floor(found: dict[str, Any]) -> int:

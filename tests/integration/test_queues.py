@@ -622,10 +622,13 @@ def test_a_checkpoint_of_other_subjects_removes_nothing_that_was_not_read(
     query = consuming(nats_server, unique, subject=f"{unique}.a")
     fill(nats_py, unique, 5)
     assert len(query.rows(5)) == 5
-    changed = consuming(nats_server, unique, checkpoint=query.offset, subject=f"{unique}.b")
-    with pytest.raises(ConsumerConflictError, match="has messages before sequence 16, where the checkpoint goes on"):
-        changed.micro_batch()
-    assert held(nats_py, unique) == 10
+    for _ in range(2):  # the second time the durable that the first one has made is there
+        changed = consuming(nats_server, unique, checkpoint=query.offset, subject=f"{unique}.b")
+        with pytest.raises(
+            ConsumerConflictError, match="has messages before sequence 16, where the checkpoint goes on"
+        ):
+            changed.micro_batch()
+        assert held(nats_py, unique) == 10
     assert payloads(consuming(nats_server, unique, subject=f"{unique}.b").rows(10)) == list(range(10))
 
 

@@ -216,7 +216,7 @@ class OffsetReader:
         """
         position = self._resolve(self._options.starting)
         for name, hold in self._holds.items():
-            hold.begins()
+            hold.begins(self._js)
             first = self._info(name).first_sequence
             if hold.retention == WORK_QUEUE and position[name].next > first:
                 raise OptionError(
@@ -289,9 +289,10 @@ class OffsetReader:
     def _resume(self, hold: Hold, info: StreamInfo, begin: StreamOffset | None) -> None:
         """Let a query go on at ``begin``, if that is in the stream that there is."""
         if begin is None or begin.created != info.created:
-            hold.begins()
+            hold.begins(self._js)
         elif what := hold.resumes(self._js, begin.next):
             self._lost(what)
+            hold.begins(self._js)
 
     def hold(self, start: QueryOffset) -> None:
         """See to it that the durable consumers of a query are there that goes on at ``start``."""

@@ -95,10 +95,6 @@ class BucketReader(DeliveryReader):
     def _wanted(self, requested: int) -> int:
         return max(1, int(delivering.PULL_BYTES / self._size)) if self._listed else delivering.PULL_MESSAGES
 
-    def _go_back(self, position: int) -> None:
-        super()._go_back(position)
-        self._done = False
-
     def _open(self, js: JetStream) -> Opened | None:
         info, made = self._place(js)
         consumer = self._use(js, made)

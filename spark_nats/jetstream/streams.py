@@ -16,6 +16,7 @@ from spark_nats.protocol.statuses import NO_RESPONDERS
 
 LIMITS, INTEREST, WORK_QUEUE = "limits", "interest", "workqueue"
 """What a stream's retention can be: when messages go."""
+_LISTINGS = 10  # attempts to list subjects that come and go
 _SURE = 0.8  # of a stream's duplicate_window
 _MOST_LISTED = 100_000  # streams
 
@@ -205,21 +206,32 @@ def delete_stream(js: JetStream, name: str) -> None:
 def subjects_of(js: JetStream, stream: str, pattern: str) -> list[str]:
     """Return the subjects that match a filter of which a stream holds messages, as its leader knows them.
 
+    The leader names them by pages, in order. Each page but the first begins with the last subject of the one before: if
+    it does not, subjects have gone meanwhile, and it begins again.
+
     Raises:
+        JetStreamError: that went on and on.
         NatsError: a request failed.
     """
-    found: list[str] = []
-    while True:
-        answer = js.request(Api.STREAM_INFO, stream, body={"subjects_filter": pattern, "offset": len(found)})
-        _check_leader(answer, stream)
-        with interpreting(Api.STREAM_INFO, stream):
-            state = answer.get("state")
-            page = (state.get("subjects") or {}) if isinstance(state, dict) else {}
-            if not isinstance(page, dict):
-                raise ValueError("its 'state.subjects' is no object")
-            found += page
-            if not page or len(found) >= integer_at(answer, "total"):
+    for _ in range(_LISTINGS):
+        found: list[str] = []
+        while True:
+            offset = max(0, len(found) - 1)
+            answer = js.request(Api.STREAM_INFO, stream, body={"subjects_filter": pattern, "offset": offset})
+            _check_leader(answer, stream)
+            with interpreting(Api.STREAM_INFO, stream):
+                state = answer.get("state")
+                page = (state.get("subjects") or {}) if isinstance(state, dict) else {}
+                if not isinstance(page, dict):
+                    raise ValueError("its 'state.subjects' is no object")
+                total = integer_at(answer, "total") if page else 0
+            names = sorted(page)
+            if found and names[:1] != found[-1:]:
+                break
+            found += names[1:] if found else names
+            if len(found) >= total or len(names) < 2:
                 return found
+    raise JetStreamError(f"the subjects of stream {stream!r} change faster than they can be listed", NO_RESPONDERS)
 
 
 def streams_of_subject(js: JetStream, subject: str) -> list[str]:

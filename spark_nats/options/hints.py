@@ -56,5 +56,5 @@ def hint(name: str) -> str:
         return _HINTS[lower]
     if lower.startswith(("kafka.", "kafkaconsumer.")):
         return _OF_CLIENT
-    near = difflib.get_close_matches(lower, BY_NAME, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(lower, BY_NAME, n=1, cutoff=0.6)
     return f"did you mean '{BY_NAME[near[0]].name}'?" if near else "see the table of options in the README"

@@ -248,7 +248,7 @@ def test_what_is_no_checkpoint_is_said_in_a_sentence(
 def test_a_missing_pyspark_is_said_in_a_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(sys.modules, "spark_nats.source.stream.readers", None)
+    monkeypatch.setitem(sys.modules, "spark_nats.sparkapi", None)
     assert main(["lag", "--checkpoint", "/nowhere"]) == 1
     assert 'pip install "spark-nats[spark]"' in capsys.readouterr().err
 

@@ -100,7 +100,7 @@ READS: dict[str, tuple[dict[str, Any], str]] = {
     "a time without its unit": ({"requestTimeout": 5000}, "with its unit, such as 500ms, 5s or 2m"),
     "an offset of Kafka": ({"startingOffsets": '{"MISTAKES": {"0": 7}}'}, 'of each stream, such as {"ORDERS": 1200}'),
     "nothing new in a batch": ({"startingOffsets": "latest"}, "a batch read has nothing to read; use earliest"),
-    "subjects that overlap": ({"subject": "MISTAKES.*,MISTAKES.x"}, "which overlap; name each subject once"),
+    "subjects that overlap": ({"subject": "MISTAKES.*,MISTAKES.x"}, "which overlap; name everything once"),
     "a password in a URL": (
         {"servers": "nats://ann:pw@localhost"},
         "use the options 'user' and 'password', or 'token'",

@@ -26,10 +26,10 @@ from spark_nats.commands.permissions import (
     needs_of_core,
     needs_of_stream,
 )
-from spark_nats.errors import NatsConnectionError, NatsError, PermissionsError
+from spark_nats.errors import NatsConnectionError, NatsError, PermissionsError, UnsupportedStreamError
 from spark_nats.jetstream.account import AccountInfo, Quota, account_info
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.direct import allows_direct_gets
+from spark_nats.jetstream.holding import check_direct, check_releasable
 from spark_nats.jetstream.streams import LIMITS, WORK_QUEUE, StreamInfo, list_streams, stream_info
 from spark_nats.options.remedies import naming_options
 from spark_nats.options.settings import Settings, value_of
@@ -308,7 +308,7 @@ class _Check:
             needs = needs_of_stream(
                 self._js.prefix, self._inbox, name, retention, subjects, self._bucket, bucket_exists
             )
-            abilities = tuple(rights.ability(to, each, _obstacle(to, known)) for to, each in needs.items())
+            abilities = tuple(rights.ability(to, each, _obstacle(self._js, to, known)) for to, each in needs.items())
         if known is None:
             return StreamChecked(name, problem=str(info), abilities=abilities)
         return StreamChecked(
@@ -326,21 +326,22 @@ class _Check:
         )
 
 
-def _obstacle(activity: str, stream: StreamInfo | None) -> str:
+def _obstacle(js: JetStream, activity: str, stream: StreamInfo | None) -> str:
     """Say what keeps everybody from doing something with a stream; empty when nothing does."""
     if stream is None:
         return ""
-    said, config = "", stream.config
+    try:
+        if activity == CONSUME:
+            check_releasable(js, stream)
+        elif activity == PEEK and stream.retention == WORK_QUEUE:
+            check_direct(js, stream)
+    except UnsupportedStreamError as error:
+        return str(error)
     if activity == READ and stream.retention != LIMITS:
-        said = f"{stream.retention} retention: to be consumed, or peeked at"
-    elif activity in (CONSUME, PEEK) and stream.retention == WORK_QUEUE:
-        if not allows_direct_gets(config):
-            said = "the stream lacks allow_direct"
-        elif activity == CONSUME and (config.get("deny_purge") or config.get("sealed")):
-            said = "the stream does not let messages be purged"
-    elif activity in (WRITE, EXACT) and config.get("no_ack"):
-        said = "the stream does not acknowledge what it stores (no_ack)"
-    return said
+        return f"{stream.retention} retention: to be consumed, or peeked at"
+    if activity in (WRITE, EXACT) and stream.config.get("no_ack"):
+        return "the stream does not acknowledge what it stores (no_ack)"
+    return ""
 
 
 def _time(nanoseconds: int) -> datetime | None:

@@ -142,15 +142,21 @@ def _shown(milliseconds: int) -> str:
     return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds")
 
 
+def _object_in(text: str) -> dict[str, Any] | None:
+    """Return a JSON object; None when the text is none."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
 def read_offsets(text: str) -> Offsets:
     """Read ``earliest``, ``latest`` or JSON with an offset for each stream."""
     if text.lower() in (EARLIEST, LATEST):
         return text.lower()
-    try:
-        parsed = json.loads(text)
-    except (ValueError, RecursionError):
-        parsed = None
-    if not isinstance(parsed, dict) or not all(_is_offset(value) for value in parsed.values()):
+    parsed = _object_in(text)
+    if parsed is None or not all(_is_offset(value) for value in parsed.values()):
         raise ValueError(
             f"is {text!r}; it must be earliest, latest, or JSON with the next sequence of each stream, such as "
             '{"ORDERS": 1200}'
@@ -313,11 +319,8 @@ def read_create_stream(text: str) -> bool | dict[str, Any]:
     """Read ``true``, ``false`` or a stream's configuration in JSON."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
-    try:
-        config = json.loads(text)
-    except (ValueError, RecursionError):
-        config = None
-    if not isinstance(config, dict):
+    config = _object_in(text)
+    if config is None:
         raise ValueError(
             "must be true, false or a stream configuration in JSON, such as "
             '{"subjects": ["orders.>"], "max_age": 86400000000000}'
@@ -346,11 +349,8 @@ def read_create_bucket(text: str) -> dict[str, Any] | None:
     """
     if text.lower() in ("true", "false"):
         return {} if text.lower() == "true" else None
-    try:
-        config = json.loads(text)
-    except (ValueError, RecursionError):
-        config = None
-    if not isinstance(config, dict):
+    config = _object_in(text)
+    if config is None:
         raise ValueError(
             'must be true, false or a bucket\'s configuration in JSON, such as {"history": 5, "max_age": "24h"}'
         )

@@ -96,6 +96,18 @@ def test_a_query_begins_with_what_is_new_unless_told_otherwise(
     assert texts(query.rows(1)) == ["new"]
 
 
+def test_what_was_stored_before_is_among_all_that_is_available(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    stream = nats(spark.readStream, nats_server, stream=unique, startingOffsets="earliest").load()
+    with collecting(stream, unique) as (query, payloads):
+        for i in range(10):
+            publish(nats_py, f"{unique}.a", [str(i)])
+            query.processAllAvailable()
+            assert payloads() == numbers(0, i)
+
+
 def test_a_query_can_begin_at_a_sequence_or_a_time(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique)
     publish(nats_py, f"{unique}.x", numbers(1, 5))

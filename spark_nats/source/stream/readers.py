@@ -40,7 +40,9 @@ from spark_nats.sparkapi import ReadAllAvailable, ReadLimit, ReadMaxRows, Suppor
 logger = logging.getLogger(__name__)
 
 LOOK_INTERVAL = 0.1
-"""Seconds between two looks at each stream for new messages. Spark asks up to a hundred times a second."""
+"""Seconds between two looks at each stream that has nothing new. Spark asks up to a hundred times a second."""
+LONGEST_WAIT = 1.0
+"""Seconds at most between two looks at many streams. Meanwhile the query takes no other word from Spark."""
 
 
 def read_partition(options: ReadOptions, schema: StructType, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -147,8 +149,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @naming_options()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return how far the next micro-batch goes."""
-        if self._looked_already(start):
-            return start
+        self._leave_in_peace(start)
         begin = from_json(start)
         self._known = True  # also when an earlier process has asked
 
@@ -162,13 +163,17 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         return to_json(self._asking(ask))
 
-    def _looked_already(self, start: dict[str, Any]) -> bool:
-        """Tell whether there was nothing new a moment ago, so that an idle query leaves the server in peace."""
-        if self._seen is None:
-            return False
-        when, asked, found = self._seen
-        interval = LOOK_INTERVAL * len(self._options.streams)
-        return time.monotonic() - when < interval and asked == start and to_json(found) == start
+    def _leave_in_peace(self, start: dict[str, Any]) -> None:
+        """Wait a moment where there was nothing new a moment ago, for the server's sake.
+
+        To answer from that look instead would be quicker and wrong: ``processAllAvailable`` would return without what
+        was stored just before.
+        """
+        if self._seen is not None:
+            when, asked, found = self._seen
+            if asked == start and to_json(found) == start:
+                interval = min(LOOK_INTERVAL * len(self._options.streams), LONGEST_WAIT)
+                time.sleep(max(0.0, when + interval - time.monotonic()))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return how far the streams reach, which the query's progress shows beside how far it has come."""

@@ -33,6 +33,11 @@ pyfiles:  ## Build dist/spark_nats.zip, for spark-submit --py-files
 	@scripts/setup demo
 	@scripts/pyfiles
 
+docs:  ## Build the documentation into build/site
+	@scripts/setup docs
+	@.venv/bin/python -m scripts.options_page
+	.venv/bin/mkdocs build --strict --quiet
+
 bench:  ## Run the benchmarks
 	@scripts/setup dev java
 	.venv/bin/python -m benchmarks $(ARGS)
@@ -50,4 +55,4 @@ clean:  ## Remove what tools and tests left behind; .venv and .tools stay
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -not -path './.*' -prune -exec rm -rf {} +
 
-.PHONY: help demo test smoke check format pyfiles bench fuzz chaos clean
+.PHONY: help demo test smoke check format pyfiles docs bench fuzz chaos clean

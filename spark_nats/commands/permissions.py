@@ -1,4 +1,4 @@
-"""What reading and writing need, as the README's table of permissions has it, and which of it a user may."""
+"""What reading and writing need, as the table in docs/login.md has it, and which of it a user may."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ _HINTS = {
     "provider": _TABLE,
     "owner": _TABLE,
 }
-_OF_CLIENT = "options of Kafka's client mean nothing here; see 'Options' and 'Log in' in the README"
+_OF_CLIENT = "options of Kafka's client mean nothing here; see Options, and Login, in the documentation"
 
 
 def hint(name: str) -> str:
@@ -57,4 +57,4 @@ def hint(name: str) -> str:
     if lower.startswith(("kafka.", "kafkaconsumer.")):
         return _OF_CLIENT
     near = difflib.get_close_matches(lower, BY_NAME, n=1, cutoff=0.6)
-    return f"did you mean '{BY_NAME[near[0]].name}'?" if near else "see the table of options in the README"
+    return f"did you mean '{BY_NAME[near[0]].name}'?" if near else "`spark-nats options` lists them"

@@ -25,10 +25,10 @@ _SENTENCES = {
     Remedy.CREATE_STREAM: "create it, or set the option 'createStream'",
     Remedy.CREATE_BUCKET: "create it, or set the option 'createBucket'",
     Remedy.MESSAGE_IDS: "set the option 'deduplicate'",
-    Remedy.STATE_BUCKET: "let the user make and use the bucket that the option 'stateBucket' names (see Permissions in "
-    "the README), or set the option 'deduplicate' to window, which needs none",
-    Remedy.READ_BACK: "let the user read the stream (see Permissions in the README), or set the option 'deduplicate' "
-    "to window, which never has to",
+    Remedy.STATE_BUCKET: "let the user make and use the bucket that the option 'stateBucket' names (see "
+    "Permissions in the documentation), or set the option 'deduplicate' to window, which needs none",
+    Remedy.READ_BACK: "let the user read the stream (see Permissions in the documentation), or set the option "
+    "'deduplicate' to window, which never has to",
     Remedy.ON_CONFLICT: "read the key again and decide anew, or set the option 'onConflict' to skip to leave such rows "
     "out",
     Remedy.CONSUMER: "give each query a durable consumer of its own with the option 'consumer'",

@@ -82,7 +82,7 @@ def parse(options: Mapping[str, str] | Settings) -> Settings:
 
 
 def connection_options(**options: str) -> ConnectionOptions:
-    """Return how to connect, of options by their names in the README's table, for whoever works without Spark.
+    """Return how to connect, of options by their names in docs/options.md, for whoever works without Spark.
 
     Raises:
         OptionError: one is unknown, has an invalid value, or contradicts another.

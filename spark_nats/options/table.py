@@ -1,7 +1,7 @@
 """The table of options: for each its name, where it applies, how its value is read, and its default.
 
 This is the one place where any of that stands. Names are case-insensitive and, where Spark's Kafka connector has the
-same thing, are its names. The README's table is compared with this one by a test.
+same thing, are its names. The table in docs/options.md is made of this one.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""KV buckets through Spark: tables, streams of changes, and what the README shows of them."""
+"""KV buckets through Spark: tables, histories and streams of changes."""
 
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +14,6 @@ from tests.nats_py import NatsPy, wait_until
 from tests.servers import Server
 
 pytestmark = pytest.mark.timeout(180)
-
-README = Path(__file__).parents[2] / "README.md"
-
-
-def example(heading: str, number: int, server: Server, **names: str) -> str:
-    """A Python block of a section of the README, for a server and with these names instead of those in it."""
-    section = README.read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
-    code = re.findall(r"```python\n(.*?)```", section, re.DOTALL)[number]
-    code = code.replace('.format("nats")', f'.format("nats").option("servers", "{server.url}")')
-    code = code.replace("OPTIONS (", f"OPTIONS (servers '{server.url}', ")
-    for name, instead in names.items():
-        assert name in code
-        code = code.replace(name, instead)
-    return code
 
 
 def put(client: NatsPy, bucket: str, entries: dict[str, bytes]) -> None:
@@ -58,53 +43,28 @@ def test_a_hundred_thousand_keys_of_nats_py_are_a_table(
         assert tuple(facts.first() or ()) == (99_999, 99_999, 89_999, 10_000)
 
 
-def test_the_example_in_the_readme_joins_a_stream_with_a_bucket_by_key(
-    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
-) -> None:
-    create_bucket(nats_py, f"{unique}C")
-    nats_py.create_stream(unique, [f"{unique}.>"])
-    put(nats_py, f"{unique}C", {"c1": b"Ann", "c2": b"Bob"})
-    found: dict[str, Any] = {"spark": spark}
-    exec(
-        example("KV buckets", 1, nats_server, CUSTOMERS=f"{unique}C", ORDERS=unique, customers=f"view_{unique}"), found
-    )
-    rows: list[tuple[str, str]] = []
-
-    def keep(batch: DataFrame, _: int) -> None:
-        rows.extend((row["item"], row["customer"]) for row in batch.collect())
-
-    query = found["named"].writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path)).start()
-    with running(query):
-        wait_until(lambda: query.lastProgress is not None, timeout=60)
-        nats_py.publish_acked([(f"{unique}.c1", b"tea"), (f"{unique}.c3", b"for nobody"), (f"{unique}.c2", b"jam")])
-        wait_until(lambda: len(rows) == 2, timeout=60)
-        put(nats_py, f"{unique}C", {"c2": b"Robert", "c3": b"Cid"})
-        nats_py.publish_acked([(f"{unique}.c2", b"pie"), (f"{unique}.c3", b"egg")])
-        wait_until(lambda: len(rows) == 4, timeout=60)
-    assert sorted(rows) == [("egg", "Cid"), ("jam", "Bob"), ("pie", "Robert"), ("tea", "Ann")]
-
-
-def test_the_example_in_the_readme_reads_a_table_a_history_and_the_changes(
+def test_a_bucket_is_read_as_a_table_a_history_and_its_changes(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
 ) -> None:
     create_bucket(nats_py, unique, max_msgs_per_subject=5, allow_msg_ttl=True, subject_delete_marker_ttl=10**9)
     put(nats_py, unique, {"eu.limit": b"1", "eu.rate": b"2", "us.limit": b"3"})
     put(nats_py, unique, {"eu.limit": b"4"})
-    found: dict[str, Any] = {"spark": spark}
-    exec(example("KV buckets", 0, nats_server, CONFIG=unique), found)
-    assert {row["key"]: row["value"] for row in found["config"].collect()} == {
+    config = nats(spark.read, nats_server, bucket=unique).load()
+    history = nats(spark.read, nats_server, bucket=unique, keys="eu.>", history="true").load()
+    changes = nats(spark.readStream, nats_server, bucket=unique, startingOffsets="earliest").load()
+    assert {row["key"]: row["value"] for row in config.collect()} == {
         "eu.limit": b"4",
         "eu.rate": b"2",
         "us.limit": b"3",
     }
-    assert [row["value"] for row in found["history"].collect()] == [b"1", b"2", b"4"]
+    assert [row["value"] for row in history.collect()] == [b"1", b"2", b"4"]
     rows: list[tuple[str, str, str]] = []
 
     def keep(batch: DataFrame, _: int) -> None:
         rows.extend((row["key"], row["operation"], row["value"].decode()) for row in batch.collect())
 
     def query() -> Any:
-        return found["changes"].writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path)).start()
+        return changes.writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path)).start()
 
     with running(query()):
         wait_until(lambda: len(rows) == 4, timeout=60)

@@ -5,25 +5,21 @@ from __future__ import annotations
 import logging
 import pickle
 import random
-import re
 import string
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from nats.js.errors import APIError, KeyWrongLastSequenceError, NoStreamResponseError
 from nats.js.kv import KeyValue
-from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_nats.errors import InvalidRowError, PublishError
-from tests.integration.support import nats, running, sentence_of, source, write
+from tests.integration.support import sentence_of, source, write
 from tests.nats_py import NatsPy, wait_until
-from tests.servers import Cluster, Server, ServerFactory
+from tests.servers import Cluster, Server
 
-README = Path(__file__).parents[2] / "README.md"
 LEGAL = "-/_=" + string.ascii_letters + string.digits
 
 
@@ -380,43 +376,3 @@ def test_a_bucket_whose_keys_cannot_expire_is_told_at_once(nats_server: Server, 
     told = sentence_of(lambda: write(nats_server, rows, bucket=unique, createBucket="true"))
     assert f"bucket '{unique}' does not let keys have lifetimes" in told
     assert Kv(nats_py, unique).contents() == {}
-
-
-# What the README shows
-
-
-def test_the_examples_of_the_readme_do_what_it_says(
-    spark: SparkSession, server_factory: ServerFactory, tmp_path: Path
-) -> None:
-    server = server_factory()
-    section = README.read_text().split("### Write KV buckets")[1].split("\n## ")[0]
-    blocks = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
-    with NatsPy(server.url) as client:
-        client.create_stream("ORDERS", ["orders.>"])
-        client.publish_acked([(f"orders.{i % 3}", b"") for i in range(30)])
-        orders = nats(spark.readStream, server, stream="ORDERS", startingOffsets="earliest").load()
-        names: dict[str, Any] = {"spark": spark, "orders": orders, "path": str(tmp_path / "complete")}
-
-        def execute(block: str) -> None:
-            given = f'.format("nats").option("servers", "{server.url}")'
-            exec(block.replace('.format("nats")', given), names)
-
-        putting, complete, changes = blocks
-        execute(putting)
-        assert Kv(client, "PRICES").contents() == {"price.apple": b"1.20", "price.pear": b"0.80"}
-        execute(complete)
-        with running(names["query"]) as query:
-            query.processAllAvailable()
-            counts = Kv(client, "COUNTS")
-            assert counts.contents() == {f"orders.{i}": b"10" for i in range(3)}
-            client.publish_acked([("orders.1", b"")])
-            wait_until(lambda: counts.contents() == {"orders.0": b"10", "orders.1": b"11", "orders.2": b"10"}, 30)
-            wait_until(lambda: counts.revision("orders.0") > 3)  # put again with the whole result
-        names["path"] = str(tmp_path / "changes")
-        execute(changes)
-        with running(names["query"]) as query:
-            query.processAllAvailable()
-            before = counts.revision("orders.0")
-            client.publish_acked([("orders.2", b"")])
-            wait_until(lambda: counts.contents() == {"orders.0": b"10", "orders.1": b"11", "orders.2": b"11"}, 30)
-            assert counts.revision("orders.0") == before

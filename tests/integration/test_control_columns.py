@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import json
 import random
-import re
 from base64 import b64decode
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from nats.js.errors import APIError
-from pyspark.sql import SparkSession, functions
 
 from spark_nats.errors import PublishError
 from spark_nats.options import parse_write
 from spark_nats.sink.partitions import prepare, write_partition
 from spark_nats.sink.tasks import Task, Written
-from tests.integration.support import created, running, sentence_of, write
+from tests.integration.support import created, sentence_of, write
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import OLDER_BINARY, Cluster, Server, ServerFactory
 
-README = Path(__file__).parents[2] / "README.md"
 EXPECTED = "expected_last_subject_sequence"
 EXPECTED_HEADER, TTL, MSG_ID = "Nats-Expected-Last-Subject-Sequence", "Nats-TTL", "Nats-Msg-Id"
 TYPES = {
@@ -391,40 +387,3 @@ def test_what_another_stream_than_the_counters_takes_is_an_error(
     nats_py.create_stream(f"{unique}_OTHER", allow_msg_counter=True)
     rows = table(subject=[f"{unique}.a", f"{unique}_OTHER.a"], increment=[1, 1])
     assert "refused row 1 (subject" in sentence_of(lambda: write(nats_server, rows, stream=unique))
-
-
-# What the README shows
-
-
-def test_the_examples_of_the_readme_do_what_it_says(
-    spark: SparkSession, server_factory: ServerFactory, tmp_path: Path
-) -> None:
-    server = server_factory()
-    section = README.read_text().split("### Counters, schedules, rollups")[1].split("\n## ")[0]
-    blocks = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
-    names: dict[str, Any] = {"spark": spark, "F": functions}
-    with NatsPy(server.url) as client:
-
-        def execute(block: str) -> None:
-            given = f'.format("nats").option("servers", "{server.url}")'
-            exec(block.replace('.format("nats")', given), names)
-
-        counting, reading, scheduling, rolling_up = blocks
-        execute(counting)
-        execute(reading)
-        with running(names["query"]) as query:
-            query.processAllAvailable()
-            assert {row.subject: int(row.total) for row in spark.table("totals").collect()} == {
-                "hits.home": 2,
-                "hits.docs": 1,
-            }
-        execute(scheduling)
-        assert [m.subject for m in client.read_stream("MAILS")] in (["later.17"], ["mails.unpaid"])
-        (mail,) = wait_until(lambda: [m for m in client.read_stream("MAILS") if m.subject == "mails.unpaid"])
-        assert mail.payload == b"Order 17 is not paid yet"
-        assert MSG_ID not in mail.headers
-        client.create_stream("ACCOUNTS", ["accounts.>"], allow_rollup_hdrs=True)
-        client.publish_acked([(f"accounts.{i % 2 + 6}", b"") for i in range(10)])
-        execute(rolling_up)
-        kept = [(m.subject, m.payload) for m in client.read_stream("ACCOUNTS")]
-        assert kept == [("accounts.6", b"")] * 5 + [("accounts.7", b"250")]

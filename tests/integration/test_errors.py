@@ -56,7 +56,7 @@ def texts(count: int) -> pa.Table:
 BAD_READS = {
     "misspelt": ({"strem": "S"}, "unknown option 'strem'; did you mean 'stream'?"),
     "Kafka's": ({"subscribe": "topic"}, "unknown option 'subscribe'"),
-    "unknown": ({"frobnicate": "1"}, "unknown option 'frobnicate'; see the table of options"),
+    "unknown": ({"frobnicate": "1"}, "unknown option 'frobnicate'; `spark-nats options` lists them"),
     "for writing": ({"maxInFlight": "9"}, "option 'maxInFlight' is only for writing"),
     "no stream": ({"stream": ""}, "option 'stream' is ''; '' is empty"),
     "bad stream": ({"stream": "A.B"}, "option 'stream' is 'A.B'; 'A.B' contains white space, a control character or"),

@@ -1,4 +1,4 @@
-"""What a user must be allowed to do: the permissions that the README lists, all of them and no more."""
+"""What a user must be allowed to do: the permissions that docs/login.md lists, all of them and no more."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.servers import ServerFactory
 
 pytestmark = pytest.mark.timeout(150)
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs" / "login.md"
 INBOX = "_INBOX_spark.>"
 READ = [
     "$JS.API.STREAM.INFO.ORDERS",
@@ -86,8 +86,8 @@ def login(name: str) -> dict[str, str]:
     return {"user": name, "password": "pw", "inboxPrefix": "_INBOX_spark"}
 
 
-def test_the_readme_lists_these_permissions() -> None:
-    section = README.read_text().split("## Permissions")[1].split("\n## ")[0]
+def test_the_documentation_lists_these_permissions() -> None:
+    section = PAGE.read_text().split("## Permissions")[1].split("\n## ")[0]
     listed = [cell for line in section.splitlines() if line.startswith("| ") for cell in line.split("`")[1::2]]
     reading = [*READ, *CONSUME, *CONSUME_QUEUE, *PEEK]
     assert [subject for subject in listed if "ORDERS" in subject] == [*reading, WRITE[0], *READ_BACK, *CREATE]

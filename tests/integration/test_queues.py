@@ -686,7 +686,7 @@ def test_mirrors_and_sourcing_streams_are_consumed_too(nats_server: Server, nats
 
 
 def test_a_stream_with_limits_that_sources_a_queue_drains_it(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
-    """The way without consuming, which the README shows."""
+    """The way without consuming, which docs/queues.md shows."""
     nats_py.create_stream(unique, **WORK_QUEUE)
     fill(nats_py, unique, 10)
     nats_py.create_stream(f"{unique}_LOG", [], sources=[{"name": unique}])

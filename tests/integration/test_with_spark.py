@@ -14,7 +14,7 @@ from tests.integration.support import finish, nats, running, wait_for_subscripti
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Server, ServerFactory
 
-RECIPE = (ROOT / "README.md").read_text().split("<!-- executed: foreachBatch -->")[1].split("```python\n")[1]
+RECIPE = (ROOT / "docs" / "with-spark.md").read_text().split("```python\n")[1]
 
 
 def publish(client: NatsPy, subject: str, first: int, last: int) -> None:
@@ -35,7 +35,7 @@ def test_the_recipe_for_several_places_stores_nothing_twice_when_a_micro_batch_i
 
     def run(messages: int) -> None:
         names: dict[str, Any] = {"stream": stream, "path": str(tmp_path)}
-        exec(compile(code, "README.md", "exec"), names)
+        exec(compile(code, "with-spark.md", "exec"), names)
         with running(names["query"]):
             wait_until(lambda: client.stream_info("RESULTS")["state"]["messages"] >= messages, timeout=60)
             names["query"].processAllAvailable()

@@ -1,8 +1,7 @@
-"""Examples of the README, as they stand there."""
+"""What the pages of the documentation say of bad input: requests that are garbage, rows that cannot be sent."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -11,27 +10,24 @@ from pyspark.sql import SparkSession
 
 from tests.integration.support import running, save, wait_for_subscriptions
 from tests.nats_py import NatsPy, send_raw
+from tests.pages import ROOT, blocks_of
 from tests.servers import Server
 
 pytestmark = pytest.mark.timeout(150)
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
 
-
-def execute(behind: str, **names: Any) -> dict[str, Any]:
-    """Run the first Python block behind some words, and return its variables."""
-    found = re.search(r"```python\n(.*?)```", README.split(behind, 1)[1], re.DOTALL)
-    assert found, f"no Python stands behind {behind!r}"
-    exec(compile(found[1], "README.md", "exec"), names)
+def execute(page: str, words: str, server: Server, **names: Any) -> dict[str, Any]:
+    """Run the block of a page in which these words are, and return its variables."""
+    (code,) = [block.code for block in blocks_of(ROOT / "docs" / page) if words in block.code]
+    code = code.replace('.format("nats")', f'.format("nats").option("servers", "{server.url}")')
+    exec(compile(code, page, "exec"), names)
     return names
 
 
 def test_the_service_that_answers_requests_survives_those_that_are_bad(
-    spark: SparkSession, nats_server: Server, nats_py: NatsPy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, tmp_path: Path
 ) -> None:
-    in_example = f'.format("nats").option("servers", "{nats_server.url}")'
-    monkeypatch.setitem(globals(), "README", README.replace('.format("nats")', in_example))
-    execute("### Answer requests", spark=spark, path=str(tmp_path))
+    execute("core.md", "answers = (", nats_server, spark=spark, path=str(tmp_path))
     (query,) = spark.streams.active
     hint = b"send whole numbers, as [1, 2]"
     with running(query):
@@ -59,7 +55,7 @@ def test_rows_that_can_be_sent_are_told_from_those_that_cannot(
     subjects = [None, "", "a b", "a\tb", "a..b", ".a", "a.", "a.*", "a.>", "a\x01b", "a\n"]
     bad = [(f"{unique}.a", None), (f"{unique}.a", bytes(1_000_000)), *((subject, b"1") for subject in subjects)]
     df = spark.createDataFrame(good + bad, "subject STRING, payload BINARY")
-    found = execute("**Rows that cannot be sent**", df=df)
+    found = execute("writing.md", "sendable =", nats_server, df=df)
     nats_py.create_stream(unique, [unique, f"{unique}.>"])
     save(found["good"], nats_server, stream=unique)
     assert nats_py.stream_info(unique)["state"]["messages"] == len(good)

@@ -1,10 +1,10 @@
 """Every block of the README and of the pages in docs/, executed in its order, against a server for each page.
 
-Python goes on from block to block and finds `spark`, `path` (an empty directory), `servers` (the URL) and, for what is
-hidden, `client` (nats-py) and `wait_until`. SQL goes to Spark, a statement at a time. Of a console the lines that begin
-with `$ ` are run by a shell, and must succeed; what stands below them is not compared. Configurations are tested by the
-server, JSON and YAML are parsed. The URL of the examples is replaced by the server's, and `/data/` by a
-directory of the test's.
+Python goes on from block to block and finds `spark`, `path` (an empty directory), `servers` (the URL, which hidden
+blocks may set anew) and, for what is hidden, `server`, `client` (nats-py) and `wait_until`. SQL goes to Spark, a
+statement at a time. Of a console the lines that begin with `$ ` are run by a shell, and must succeed; what stands
+below them is not compared. Configurations are tested by the server, JSON and YAML are parsed. The address of the
+examples is replaced by the server's, and `/data/` by a directory of the test's.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.servers import Server, ServerFactory
 
 pytestmark = pytest.mark.timeout(300)
 
-URL = "nats://localhost:4222"
+ADDRESS = "//localhost:4222"
 COMMAND_TIMEOUT = 120
 NOT_CODE = {"text", "dockerfile", "mermaid"}
 NATS_CLI = ROOT / ".tools" / "natscli"
@@ -41,7 +41,6 @@ class Page:
 
     def __init__(self, page: Path, spark: SparkSession, server: Server, folder: Path, client: NatsPy) -> None:
         self._page = page.relative_to(ROOT)
-        self._url = server.url
         self._spark = spark
         self._folder = folder
         path = folder / "path"
@@ -56,8 +55,12 @@ class Page:
             "wait_until": wait_until,
         }
 
+    @property
+    def _url(self) -> str:
+        return str(self._names["servers"])
+
     def execute(self, block: Block) -> None:
-        code = block.code.replace(URL, self._url).replace("/data/", f"{self._folder}/data/")
+        code = block.code.replace(ADDRESS, "//" + self._url.split("//")[1]).replace("/data/", f"{self._folder}/data/")
         try:
             getattr(self, f"_execute_{block.language}")(code, block.line)
         except Exception as error:

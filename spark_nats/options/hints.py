@@ -47,6 +47,9 @@ _HINTS = {
     "owner": _TABLE,
 }
 _OF_CLIENT = "options of Kafka's client mean nothing here; see Options, and Login, in the documentation"
+_OF_CONNECTOR = (
+    "that is one of nats-spark-connector's; the documentation has what to set here, in Coming from nats-spark-connector"
+)
 
 
 def hint(name: str) -> str:
@@ -56,5 +59,7 @@ def hint(name: str) -> str:
         return _HINTS[lower]
     if lower.startswith(("kafka.", "kafkaconsumer.")):
         return _OF_CLIENT
+    if lower.startswith("nats."):
+        return _OF_CONNECTOR
     near = difflib.get_close_matches(lower, BY_NAME, n=1, cutoff=0.6)
     return f"did you mean '{BY_NAME[near[0]].name}'?" if near else "`spark-nats options` lists them"

@@ -111,10 +111,12 @@ class NatsDataSource(DataSource):
         """Return the writer of a streaming query. Output mode ``complete`` publishes the whole result each time."""
         parsed = parse_write(self._settings, streaming=True)
         check_sink_schema(schema, parsed)
-        # Spark asks for a writer for each micro-batch, in a process of its own.
-        columns = schema.fieldNames()
-        prepared = f"{parent_process()}: prepared {astuple(parsed)} {columns}"
-        once_a_while(prepared, partial(_prepare, parsed, columns), PREPARATION_COUNTS)
+        # Spark asks for a writer for each micro-batch, in a process of its own, and for another one when the tasks are
+        # done. What fails there, because a server is away, would take the place of what has failed in a task.
+        if not sparkapi.ends_a_micro_batch():
+            columns = schema.fieldNames()
+            prepared = f"{parent_process()}: prepared {astuple(parsed)} {columns}"
+            once_a_while(prepared, partial(_prepare, parsed, columns), PREPARATION_COUNTS)
         from spark_nats.sink.writers import NatsStreamWriter
 
         return NatsStreamWriter(parsed, may_have_ids(schema, parsed))

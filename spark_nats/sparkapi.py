@@ -13,6 +13,7 @@ since  what is new
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -72,10 +73,16 @@ __all__ = [
     "RememberingReader",
     "SupportsTriggerAvailableNow",
     "arrow_schema",
+    "ends_a_micro_batch",
     "stream_reader",
 ]
 
 logger = logging.getLogger(__name__)
+
+
+def ends_a_micro_batch() -> bool:
+    """Tell whether Spark has begun this process to commit or to abort what tasks have written already."""
+    return "pyspark.sql.worker.python_streaming_sink_runner" in sys.modules
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

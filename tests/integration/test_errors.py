@@ -666,3 +666,20 @@ def test_a_server_that_stays_away_for_too_long_ends_a_streaming_query(
         assert "tried for 1 s; check the option 'servers'" in error
     finally:
         query.stop()
+
+
+def test_a_streaming_write_says_what_ended_it_though_nothing_more_can_be_stored(
+    spark: SparkSession, server_factory: ServerFactory, tmp_path: Path
+) -> None:
+    """What Spark asks for when the tasks have failed must not fail as well: it would show that alone."""
+    server = server_factory("jetstream { max_file_store: 4MB }")
+    with NatsPy(server.url) as client:
+        client.create_stream("IN")
+        client.create_stream("OUT")
+        client.publish_acked([("IN.x", b"")] * 300)
+    rows = nats(spark.readStream, server, stream="IN", startingOffsets="earliest").load()
+    large = rows.selectExpr("'OUT.x' AS subject", "repeat('x', 20000) AS payload")
+    sink = nats(large.writeStream, server, stream="OUT", checkpointLocation=str(tmp_path))
+    error = error_of(lambda: finish(sink.trigger(availableNow=True).start()))
+    assert error.startswith("PublishError: stream 'OUT' refused row "), error
+    assert "insufficient resources" in error

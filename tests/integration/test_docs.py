@@ -28,7 +28,7 @@ from tests.nats_py import NatsPy, wait_until
 from tests.pages import PAGES, ROOT, Block, blocks_of
 from tests.servers import Server, ServerFactory
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 ADDRESS = "//localhost:4222"
 COMMAND_TIMEOUT = 120

@@ -63,7 +63,7 @@ def _client(settings: Settings, server: Server, stream: str) -> Facts:
     return facts
 
 
-def _cost_of(path: Callable[..., object], *arguments: Any) -> tuple[float, float, float]:
+def cost_of(path: Callable[..., object], *arguments: Any) -> tuple[float, float, float]:
     """Return the CPU seconds, and the memory before and at the most, in MB, of running a path in this process."""
     Path("/proc/self/clear_refs").write_text("5")  # the peak so far, of imports and of making messages, is forgotten
     memory = _memory_of_this_process("VmRSS")
@@ -81,19 +81,19 @@ def _memory_of_this_process(field: str) -> float:
 
 
 def _cost_of_reading(url: str, stream: str, count: int) -> tuple[float, float, float]:
-    return _cost_of(paths.read_stream, url, stream, 1, count + 1)
+    return cost_of(paths.read_stream, url, stream, 1, count + 1)
 
 
 def _cost_of_subscribing(url: str, subject: str, count: int) -> tuple[float, float, float]:
-    return _cost_of(paths.subscribe, url, subject, count, raw.PART_MESSAGES)
+    return cost_of(paths.subscribe, url, subject, count, raw.PART_MESSAGES)
 
 
 def _cost_of_publishing(url: str, count: int) -> tuple[float, float, float]:
-    return _cost_of(paths.publish, url, *data.columns(count, _SIZE, "drop."), _BATCH)
+    return cost_of(paths.publish, url, *data.columns(count, _SIZE, "drop."), _BATCH)
 
 
 def _cost_of_storing(url: str, stream: str, count: int, with_ids: bool) -> tuple[float, float, float]:
-    return _cost_of(paths.publish_stream, url, stream, *data.columns(count, _SIZE, "kept."), _BATCH, with_ids)
+    return cost_of(paths.publish_stream, url, stream, *data.columns(count, _SIZE, "kept."), _BATCH, with_ids)
 
 
 # With Spark
@@ -127,12 +127,12 @@ def _spark(settings: Settings, server: Server, stream: str, session: Session) ->
         java, python = (statistics.median(values) for values in zip(*runs, strict=True))
         facts.add(f"{name}: {_CPU}, Python workers", python, "s")
         facts.add(f"{name}: {_CPU}, JVM", java, "s")
-    facts.add("memory of the largest Python worker", max(_worker_megabytes(), default=0.0), "MB")
+    facts.add("memory of the largest Python worker", max(worker_megabytes(), default=0.0), "MB")
     facts.remarks.append("two partitions; the JVM's share is Spark's own, with the making of the rows to be written")
     return facts
 
 
-def _worker_megabytes() -> list[float]:
+def worker_megabytes() -> list[float]:
     found = []
     for process in spark_processes():
         try:

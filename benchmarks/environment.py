@@ -118,10 +118,23 @@ class Server:
 
     def memory(self) -> float | None:
         """Return the server's resident memory in MB, None where it has no monitoring that we know of."""
+        return None if self._monitoring_url is None else float(self.monitoring("varz")["mem"]) / 1e6
+
+    def connections_made(self) -> int:
+        """Return how many connections the server has had so far."""
+        return int(self.monitoring("varz")["total_connections"])
+
+    def monitoring(self, page: str) -> dict[str, Any]:
+        """Return a page of the server's monitoring, such as ``varz``.
+
+        Raises:
+            ValueError: the server is not ours, and where its monitoring is we do not know.
+        """
         if self._monitoring_url is None:
-            return None
-        with urllib.request.urlopen(f"{self._monitoring_url}/varz", timeout=10) as answer:
-            return float(json.load(answer)["mem"]) / 1e6
+            raise ValueError("nothing is known of the monitoring of a server that is given")
+        with urllib.request.urlopen(f"{self._monitoring_url}/{page}", timeout=10) as answer:
+            found: dict[str, Any] = json.load(answer)
+        return found
 
     @contextmanager
     def stream(self, subjects: str, **config: Any) -> Iterator[str]:

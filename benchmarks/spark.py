@@ -56,7 +56,7 @@ def _halves(count: int) -> list[tuple[int, int]]:
     return [(1, count // 2 + 1), (count // 2 + 1, count + 1)]
 
 
-def _noop(frame: Any) -> None:
+def noop(frame: Any) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
@@ -72,7 +72,7 @@ def _read(settings: Settings, server: Server, session: Session, pool: Any) -> Co
                 "minPartitions": partitions,
                 "maxRecordsPerPartition": count // partitions,
             }
-            _noop(spark.read.format("nats").options(**options).load())
+            noop(spark.read.format("nats").options(**options).load())
 
         def drained(ranges: list[tuple[int, int]]) -> Sample:
             arguments = [(server.url, stream, *r) for r in ranges]
@@ -80,7 +80,7 @@ def _read(settings: Settings, server: Server, session: Session, pool: Any) -> Co
 
         def ready(partitions: int) -> None:
             options = {"rows": count // partitions, "partitions": partitions}
-            _noop(spark.read.format("bench_rows").options(**options).load())
+            noop(spark.read.format("bench_rows").options(**options).load())
 
         found = spark.read.format("nats").options(**server.options).option("stream", stream).load().count()
         if found != count:
@@ -97,7 +97,7 @@ def _read(settings: Settings, server: Server, session: Session, pool: Any) -> Co
             ),
             Contender(
                 "spark.range, 2 partitions",
-                lambda: sample(server, count, lambda: _noop(message_frame(session, count, "any.", 2))),
+                lambda: sample(server, count, lambda: noop(message_frame(session, count, "any.", 2))),
                 "subject and payload made by Spark itself",
             ),
         ]
@@ -110,6 +110,28 @@ def message_frame(session: Session, count: int, prefix: str, partitions: int) ->
         f"concat('{prefix}orders.eu.', lpad(id * 7919 % {data.SUBJECTS}, 5, '0'), '.created') AS subject",
         f"cast(rpad(concat('{{\"id\":', id, '}}'), {_SIZE}, 'x') AS BINARY) AS payload",
     )
+
+
+def finish(frame: Any, target: str, checkpoint: str, options: dict[str, str]) -> list[Any]:
+    """Run a query to its end, and return the progress of its last micro-batches that had rows."""
+    writer = frame.writeStream.format(target).options(checkpointLocation=checkpoint, **options)
+    query = writer.trigger(availableNow=True).start()
+    if not query.awaitTermination(300):
+        query.stop()
+        raise TimeoutError("the query did not end")
+    return [p for p in query.recentProgress if p.numInputRows]
+
+
+def seconds_of(*arguments: Any) -> float:
+    """Return the seconds that a query takes, as :func:`finish` runs it."""
+    with timed() as seconds:
+        finish(*arguments)
+    return seconds()
+
+
+def named(number: int, what: str) -> str:
+    """Write a number of things."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _write(settings: Settings, server: Server, session: Session, pool: Any) -> Comparison:
@@ -241,7 +263,7 @@ def _latency(settings: Settings, server: Server, session: Session) -> Facts:
 
 def _trigger(settings: Settings, server: Server, session: Session) -> Facts:
     facts = Facts(targets.SPARK_TRIGGER)
-    warm, triggers = (3, 10) if settings.quick else (10, 50)
+    warm, wanted = (3, 10) if settings.quick else (10, 50)
     with server.stream("one.>") as stream, connect(server.url) as connection:
         publisher = publisher_to(connection, stream)
 
@@ -256,26 +278,20 @@ def _trigger(settings: Settings, server: Server, session: Session) -> Facts:
             .option("startingOffsets", "earliest")
             .load()
         )
-        nats = _triggers(facts.title, frame, f"{session.directory}/trigger-nats", warm + triggers, one_more)[warm:]
+        nats = triggers(facts.title, frame, f"{session.directory}/trigger-nats", warm + wanted, one_more)[warm:]
     ticks = session.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
-    rate = _triggers(facts.title, ticks, f"{session.directory}/trigger-rate", warm + triggers)[warm:]
+    rate = triggers(facts.title, ticks, f"{session.directory}/trigger-rate", warm + wanted)[warm:]
 
+    ours = spent_by_us(session, nats)
     probes = sources.read_probes(session.probes)
-
-    def inside(what: str, trigger: Any) -> float:
-        """Milliseconds that a function of ours took within a trigger."""
-        start = datetime.fromisoformat(trigger.timestamp).timestamp()
-        end = start + trigger.durationMs["triggerExecution"] / 1000
-        return sum(float(p["ms"]) for p in probes if p["what"] == what and start <= p["at"] <= end)
-
-    partitions = [inside("partitions", t) for t in nats]
-    read = [inside("read", t) for t in nats]
-    spent = [t.durationMs["latestOffset"] + t.durationMs.get("getBatch", 0) for t in nats]
-    ours = [sum(parts) for parts in zip(spent, partitions, read, strict=True)]
+    partitions = [_inside(probes, "partitions", t) for t in nats]
+    read = [_inside(probes, "read", t) for t in nats]
+    looked = [_inside(probes, "latestOffset", t) for t in nats]
+    spent = [_looking(t) for t in nats]
     facts.add("ours, p50", percentile(ours, 0.5), "ms")
     facts.add("ours, p99", percentile(ours, 0.99), "ms")
     facts.add("of that latestOffset as Spark sees it, p50", statistics.median(spent), "ms")
-    facts.add("of that latestOffset() inside, p50", statistics.median(inside("latestOffset", t) for t in nats), "ms")
+    facts.add("of that latestOffset() inside, p50", statistics.median(looked), "ms")
     facts.add("of that partitions() inside, p50", statistics.median(partitions), "ms")
     facts.add("of that read() inside, p50", statistics.median(read), "ms")
     for name, found in (("spark-nats", nats), ("Spark's rate source", rate)):
@@ -288,11 +304,35 @@ def _trigger(settings: Settings, server: Server, session: Session) -> Facts:
     return facts
 
 
-def _triggers(
-    title: str, frame: Any, checkpoint: str, count: int, before_each: Callable[[], None] | None = None
+def spent_by_us(session: Session, found: list[Any]) -> list[float]:
+    """Return the milliseconds that our part of each trigger took, in a query of the format with probes."""
+    probes = sources.read_probes(session.probes)
+    return [_looking(t) + _inside(probes, "partitions", t) + _inside(probes, "read", t) for t in found]
+
+
+def _looking(trigger: Any) -> float:
+    """Milliseconds for the offset, Spark's way to Python and back included."""
+    return float(trigger.durationMs["latestOffset"] + trigger.durationMs.get("getBatch", 0))
+
+
+def _inside(probes: list[dict[str, Any]], what: str, trigger: Any) -> float:
+    """Milliseconds that a function of ours took within a trigger."""
+    start = datetime.fromisoformat(trigger.timestamp).timestamp()
+    end = start + trigger.durationMs["triggerExecution"] / 1000
+    return sum(float(p["ms"]) for p in probes if p["what"] == what and start <= p["at"] <= end)
+
+
+def triggers(
+    title: str,
+    frame: Any,
+    checkpoint: str,
+    count: int,
+    before_each: Callable[[], None] | None = None,
+    interval: str = "0 seconds",
 ) -> list[Any]:
     """Run a query until it has had ``count`` triggers with one row, and return their progress."""
-    query = frame.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
+    writer = frame.writeStream.format("noop").option("checkpointLocation", checkpoint)
+    query = writer.trigger(processingTime=interval).start()
     found: dict[int, Any] = {}
     deadline = time.monotonic() + 120
     try:

@@ -45,7 +45,10 @@ def test_an_unknown_suite_is_refused():
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
 
     assert done.returncode == 2
-    assert "kodek: choose from codec, client, filters, spark, queues, startup, cost, kafka" in done.stderr
+    assert (
+        "kodek: choose from codec, client, filters, spark, queues, startup, cost, reads, writes, sizing, kafka"
+        in done.stderr
+    )
 
 
 def test_kafka_is_left_out_where_there_is_no_maven(

@@ -1,10 +1,13 @@
+import base64
 import contextlib
+import io
 import json
 import os
 import sys
 from pathlib import Path
 from typing import Any
 
+import matplotlib.image
 import nbformat
 import psutil
 import pytest
@@ -13,6 +16,7 @@ from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
+PLOTS = {"01_quickstart": 1, "02_telemetry": 2, "03_backfill": 2, "04_service": 2}
 
 
 def execute(notebook: nbformat.NotebookNode, directory: Path) -> None:
@@ -44,10 +48,15 @@ def outputs(notebook: nbformat.NotebookNode) -> list[Any]:
     return [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
 
 
+def plots(notebook: nbformat.NotebookNode) -> list[Any]:
+    pictures = [output.data["image/png"] for output in outputs(notebook) if "image/png" in output.get("data", {})]
+    return [matplotlib.image.imread(io.BytesIO(base64.b64decode(picture))) for picture in pictures]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_the_notebook_runs_as_it_stands(
+def test_the_notebook_runs_as_it_stands_and_shows_its_plots(
     spark_environment: dict[str, str], path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
@@ -63,6 +72,13 @@ def test_the_notebook_runs_as_it_stands(
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert all(cell.execution_count for cell in code)
     assert "assert" in code[-1].source
+    printed = "".join(output.text for output in outputs(notebook) if output.output_type == "stream")
+    assert "Traceback" not in printed
+    shown = plots(notebook)
+    assert len(shown) == PLOTS[path.stem]
+    for plot in shown:
+        colours = plot[..., :3]
+        assert colours.max() - colours.min() > 0.5, "the plot is blank"
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -71,5 +87,5 @@ def test_the_notebook_is_stored_without_outputs(path: Path) -> None:
     assert outputs(notebook) == []
 
 
-def test_there_are_notebooks() -> None:
-    assert NOTEBOOKS
+def test_all_notebooks_are_there() -> None:
+    assert [path.stem for path in NOTEBOOKS] == list(PLOTS)

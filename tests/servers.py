@@ -27,7 +27,7 @@ import pytest
 from spark_nats.embedded import EmbeddedServerError, NatsServer, find_binary
 
 IN_DOCKER = os.environ.get("NATS_TEST_SERVER", "embedded") == "docker"
-IMAGE = os.environ.get("NATS_TEST_IMAGE", "nats:2.15")
+IMAGE = os.environ.get("NATS_TEST_IMAGE", "nats:2.15-alpine")
 
 
 class Server(Protocol):

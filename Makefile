@@ -33,6 +33,10 @@ pyfiles:  ## Build dist/spark_nats.zip, for spark-submit --py-files
 	@scripts/setup demo
 	@scripts/pyfiles
 
+dist:  ## Build the wheel and the source distribution into dist, and check them
+	@scripts/setup demo
+	@scripts/dist
+
 docs:  ## Build the documentation into build/site
 	@scripts/setup docs
 	@.venv/bin/python -m scripts.options_page
@@ -55,4 +59,4 @@ clean:  ## Remove what tools and tests left behind; .venv and .tools stay
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -not -path './.*' -prune -exec rm -rf {} +
 
-.PHONY: help demo test smoke check format pyfiles docs bench fuzz chaos clean
+.PHONY: help demo test smoke check format pyfiles dist docs bench fuzz chaos clean

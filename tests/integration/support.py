@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import re
+import signal
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -19,6 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import ArrayType, BinaryType, LongType, MapType, StringType, StructType, TimestampType
 
 from spark_nats import NatsDataSource
+from spark_nats.embedded import NatsServer
 from spark_nats.errors import NatsError
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Server
@@ -79,6 +82,14 @@ def monitoring(server: Server, page: str) -> dict[str, Any]:
     with urllib.request.urlopen(f"{server.monitoring_url}/{page}", timeout=5) as answer:
         decoded: dict[str, Any] = json.load(answer)
     return decoded
+
+
+def reload(server: NatsServer, config: str) -> None:
+    """Have a server take another configuration while it runs."""
+    (server.log_path.parent / "server.conf").write_text(config)
+    assert server.pid
+    os.kill(server.pid, signal.SIGHUP)
+    wait_until(lambda: "Reloaded server configuration" in server.log_path.read_text())
 
 
 def wait_for_subscriptions(server: Server, *subjects: str, count: int = 1) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +14,7 @@ from spark_nats.embedded import NatsServer
 from spark_nats.errors import AuthorizationError, NatsConnectionError
 from tests.certificates import Certificates
 from tests.connections import options_for
-from tests.integration.support import PAYLOAD, Query, monitoring, read_payloads, source, stream_reader
+from tests.integration.support import PAYLOAD, Query, monitoring, read_payloads, reload, source, stream_reader
 from tests.nats_py import NatsPy, wait_until
 from tests.operator_mode import Key, OperatorMode
 from tests.servers import Cluster, ServerFactory, free_ports, paused
@@ -171,14 +169,6 @@ def test_a_query_whose_user_is_revoked_ends_with_the_servers_reason(
     with NatsPy(server.url, user_credentials=str(mode.system_creds(tmp_path / "system.creds"))) as system:
         system.publish(f"$SYS.ACCOUNT.{mode.account}.CLAIMS.UPDATE", mode.account_jwt(revoked=user).encode())
     assert "refused the credentials: Authorization Violation; check the option" in refusal_of(query.micro_batch)
-
-
-def reload(server: NatsServer, config: str) -> None:
-    """Have a server take another configuration while it runs."""
-    (server.log_path.parent / "server.conf").write_text(config)
-    assert server.pid
-    os.kill(server.pid, signal.SIGHUP)
-    wait_until(lambda: "Reloaded server configuration" in server.log_path.read_text())
 
 
 def refusal_of(ask: Callable[[], object]) -> str:

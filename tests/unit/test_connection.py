@@ -1,6 +1,7 @@
 """The connection against servers that a real one cannot be made to be."""
 
 import json
+import signal
 import socket
 import ssl
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 import trustme
 
 from spark_nats.client import Credentials, TlsOptions, borrow, connect, parse_servers
+from spark_nats.client.pool import lend
 from spark_nats.client.retrying import may_pass
 from spark_nats.errors import (
     AuthorizationError,
@@ -23,7 +25,7 @@ from spark_nats.errors import (
     Remedy,
     ServerError,
 )
-from tests.connections import options_for
+from tests.connections import options_for, retries_for
 from tests.nats_py import wait_until
 from tests.scripted_server import INFO, scripted_server
 
@@ -403,11 +405,15 @@ def test_a_server_that_says_why_it_closes_is_heard_through_tls(encrypt, properly
         connection.next(connection.subscribe("a"), 5.0)
 
 
-def test_a_server_that_closes_is_noticed_through_tls(encrypt):
+@pytest.mark.parametrize("properly", [True, False], ids=["with TLS's goodbye", "without"])
+def test_a_server_that_closes_is_noticed_through_tls(encrypt, properly):
     def script(peer):
-        with encrypt(peer):
+        with encrypt(peer) as below:
             peer.expect(b"SUB a 1\r\n")
-            peer.connection.unwrap()  # the goodbye of TLS; the connection below stays open until the client leaves
+            if properly:
+                peer.connection.unwrap()  # the connection below stays open until the client leaves
+            else:
+                below.shutdown(socket.SHUT_RDWR)
 
     with (
         scripted_server(script) as url,
@@ -415,6 +421,34 @@ def test_a_server_that_closes_is_noticed_through_tls(encrypt):
         pytest.raises(NatsConnectionError, match="closed the connection"),
     ):
         connection.next(connection.subscribe("a"), 2.0)
+
+
+def test_a_server_that_closes_after_tls_first_is_not_asked_for_tls_first_again(encrypt):
+    def script(peer):
+        encrypt.context.wrap_socket(peer.connection, server_side=True).unwrap()
+
+    first = TlsOptions(ca=encrypt.options.ca, handshake_first=True)
+    with scripted_server(script) as url, pytest.raises(NatsConnectionError, match="closed the connection") as raised:
+        connect(options(url, tls=first))
+    assert Remedy.TLS_FIRST not in raised.value.remedies
+
+
+def test_a_client_whose_certificate_is_refused_in_the_handshake_is_told_so(encrypt):
+    """As in TLS 1.2; in 1.3 the handshake is over when the client learns of it."""
+
+    def script(peer):
+        peer.send(INFO.replace(b'"proto"', b'"tls_required":true,"proto"'))
+        encrypt.context.wrap_socket(peer.connection, server_side=True)
+
+    encrypt.context.maximum_version = ssl.TLSVersion.TLSv1_2
+    encrypt.context.verify_mode = ssl.CERT_REQUIRED
+    stranger = trustme.CA().issue_cert("client").private_key_and_cert_chain_pem.bytes().decode()
+    with (
+        scripted_server(script) as url,
+        pytest.raises(AuthorizationError, match=r"refused the client's certificate: .*UNKNOWN_CA") as raised,
+    ):
+        connect(options(url, tls=TlsOptions(ca=encrypt.options.ca, certificate=stranger)))
+    assert raised.value.remedies == (Remedy.CLIENT_CERTIFICATE,)
 
 
 def test_one_tls_url_asks_for_tls_at_every_server():
@@ -765,6 +799,67 @@ def test_a_server_that_takes_nothing_is_given_up():
         with pytest.raises(NatsTimeoutError, match=r"took no data for 0\.2 s; \d+ bytes were not sent"):
             connection.send(b"x" * (64 << 20))
         release.set()
+
+
+def test_a_connection_is_closed_when_sending_is_interrupted():
+    """It is not known how much of a line was sent."""
+
+    class Interrupted(BaseException):
+        pass
+
+    def interrupt(*_):
+        raise Interrupted
+
+    def script(peer):
+        peer.let_in()
+        over.wait(10)
+
+    over = threading.Event()
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with scripted_server(script) as url, connect(options(url, request_timeout=10.0)) as connection:
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            with pytest.raises(Interrupted):
+                connection.publish("a", b"x" * (64 << 20))
+            assert connection.closed
+            over.set()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_a_subscription_can_be_ended_again_and_after_its_connection():
+    with scripted_server(welcome) as url, connect(options(url)) as connection:
+        one, other = connection.subscribe("a"), connection.subscribe("b")
+        connection.unsubscribe(one)
+        connection.unsubscribe(one)
+        connection.close()
+        connection.unsubscribe(other)
+
+
+def test_a_connection_shows_its_server_and_no_secret():
+    with scripted_server(welcome) as url, connect(options(url.replace("//", "//ann:s3cret@"))) as connection:
+        assert repr(connection) == f"<Connection to {url}>"
+        connection.close()
+        assert repr(connection) == f"<Connection to {url} (closed)>"
+
+
+def test_a_task_does_not_begin_at_a_server_that_is_about_to_shut_down():
+    def script(peer):
+        visits.append(peer)
+        peer.send(INFO.replace(b'"proto"', b'"ldm":true,"proto"'))
+        peer.expect(b"PING\r\n")
+        peer.send(b"PONG\r\n")
+        peer.wait_for_close()
+
+    visits = []
+    with (
+        scripted_server(script) as url,
+        pytest.raises(NatsConnectionError, match=r"is shutting down \(lame duck mode\)"),
+        lend(options(url), retries_for(attempts=2, wait=0.01, jitter=0.0), "the test"),
+    ):
+        pytest.fail("a connection was lent")
+    assert len(visits) > 1
 
 
 def test_a_server_that_sends_while_it_is_sent_to_gets_through():

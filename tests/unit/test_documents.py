@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from spark_nats.protocol.documents import time_at
+from spark_nats.protocol.documents import bytes_at, parse_document, string_at, time_at
 from tests.unit.strategies import property_settings
 
 ZONES = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
@@ -59,3 +59,35 @@ def test_a_time_is_read_to_the_nanosecond(time: datetime, beyond: int, short: bo
 def test_what_is_no_time_is_refused(value: Any) -> None:
     with pytest.raises(ValueError, match="'created' is not a time"):
         time_at({"created": value}, "created")
+
+
+@pytest.mark.parametrize("value", [5, [], {}, "no base64", "YQ=", "YQ==\n", "Y Q=="])
+def test_what_is_not_base64_is_refused(value: Any) -> None:
+    with pytest.raises(ValueError, match="'message.data' is not base64"):
+        bytes_at({"message": {"data": value}}, "message", "data")
+
+
+def test_bytes_that_are_missing_are_none() -> None:
+    assert bytes_at({"message": {}}, "message", "data") == b""
+
+
+@pytest.mark.parametrize("value", [None, 5, ["text"]])
+def test_what_is_no_text_is_refused(value: Any) -> None:
+    with pytest.raises(ValueError, match="'name' is not a text"):
+        string_at({"name": value}, "name")
+
+
+@pytest.mark.parametrize(
+    ("document", "reason"),
+    [
+        (b'{"a":[' + b"0," * 200_000 + b"0]}", "more than 200000 parts"),
+        (b'{"a":' + b"[" * 150_000 + b"]" * 150_000 + b"}", "nested too deeply"),
+        (b"[1]", "a list instead of an object"),
+        (b'{"a":NaN}', "NaN is not JSON"),
+        (b'{"a":"\\ud800"}', "surrogates not allowed"),
+    ],
+    ids=["long", "deep", "a list", "no number", "half a character"],
+)
+def test_what_is_no_document_of_a_server_is_refused(document: bytes, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        parse_document(document)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from spark_nats.protocol.decoder import Decoder
 from spark_nats.protocol.messages import Messages
-from spark_nats.protocol.publish_acks import PublishAcks, Refusal, Verdict, count_duplicates
+from spark_nats.protocol.publish_acks import PublishAcks, Refusal, Verdict, count_duplicates, is_other_last_id
 from tests.unit.strategies import property_settings
 
 STATUS = b"HMSG i.1 1 %d %d\r\n%b\r\n"
@@ -102,3 +102,16 @@ def test_no_answer_is_an_error(payloads: list[bytes]) -> None:
     found = answers(b"", *(payload for payload in payloads if not payload.startswith(b"NATS/1.0")))
     acks = PublishAcks("S")
     assert len(acks.stored(found)) == len(acks.sequences(found)) == len(found)
+
+
+@pytest.mark.parametrize(
+    ("answer", "other"),
+    [
+        (b'{"error":{"code":400,"err_code":10070,"description":"wrong last msg ID: x"}}', True),
+        (b'{"error":{"code":400,"err_code":10071,"description":"wrong last sequence: 5"}}', False),
+        (b'{"stream":"S","seq":5}', False),
+        (b"no answer of a stream", False),
+    ],
+)
+def test_another_last_id_is_told_from_other_answers(answer: bytes, other: bool) -> None:
+    assert is_other_last_id(answer) is other

@@ -10,9 +10,17 @@ demo:  ## Run the demonstration: a NATS server and Spark, from nothing
 	@scripts/setup demo java
 	@.venv/bin/spark-nats demo $(ARGS)
 
+PYTEST = .venv/bin/pytest -n 2 --dist loadgroup --no-loadscope-reorder
+
 test:  ## Run the tests
 	@scripts/setup dev java
-	.venv/bin/pytest -n 2 --dist loadgroup --no-loadscope-reorder $(ARGS)
+	$(PYTEST) $(ARGS)
+
+coverage:  ## Run the quick tests, which must reach 95% of protocol and of client; ARGS="tests" for all tests
+	@scripts/setup dev java
+	$(PYTEST) --cov --cov-report= $(or $(ARGS),-m quick)
+	.venv/bin/coverage report --include='spark_nats/protocol/*' --fail-under=95
+	.venv/bin/coverage report --include='spark_nats/client/*' --fail-under=95
 
 smoke:  ## Run the most important tests with the oldest and with the newest PySpark; ARGS="4.1.0" for another
 	@scripts/setup dev java
@@ -56,7 +64,7 @@ chaos:  ## Hit a streaming query with faults; ARGS="--seed 7 --faults 20", --lis
 
 clean:  ## Remove what tools and tests left behind; .venv and .tools stay
 	rm -rf dist build artifacts spark-warehouse metastore_db derby.log
-	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
 	find . -name __pycache__ -not -path './.*' -prune -exec rm -rf {} +
 
-.PHONY: help demo test smoke check format pyfiles dist docs bench fuzz chaos clean
+.PHONY: help demo test coverage smoke check format pyfiles dist docs bench fuzz chaos clean

@@ -17,6 +17,7 @@ _CONSUMER = _POSITION.format("durable consumer") + "; to show its position, or t
 VIEW = "use CREATE TEMPORARY VIEW ... USING nats OPTIONS (...)"
 """What to do instead of making a table."""
 _TABLE = f"Spark sets it for tables, and does not hand on a table's options when it is read; {VIEW}"
+_SHOWN = "Spark's plans would show its value; use '{0}File', or '{0}Secret', which they hide"
 
 # By their names in lower case. Those of Spark's Kafka connector that mean the same here are options of the same name.
 _HINTS = {
@@ -41,8 +42,11 @@ _HINTS = {
     "startingoffsetsbytimestamp": "use the option 'startingTimestamp'",
     "endingoffsetsbytimestamp": "use the option 'endingTimestamp'",
     "includeheaders": "leave it out: the column 'headers' is always there",
-    "creds": "use the option 'credentialsFile'",
-    "nkeyseed": "Spark's plans would show its value; use 'nkeySeedFile', or 'nkeySeedSecret', which they hide",
+    "creds": "use the option 'credentialsFile', or 'credentialsSecret' for the text itself",
+    "nkeyseed": _SHOWN.format("nkeySeed"),
+    "tlskey": _SHOWN.format("tlsKey"),
+    "tlskeypem": _SHOWN.format("tlsKey"),
+    "credentials": _SHOWN.format("credentials"),
     "provider": _TABLE,
     "owner": _TABLE,
 }

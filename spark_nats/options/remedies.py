@@ -17,10 +17,10 @@ _SENTENCES = {
     Remedy.SERVERS: "check the option 'servers' and that a nats-server listens there",
     Remedy.TLS: "check the option 'servers' (tls://) and those that ask for TLS, such as 'tlsCaFile'",
     Remedy.TLS_FIRST: "check the option 'tlsHandshakeFirst', which must be what the server does",
-    Remedy.TRUST: "check the options 'tlsCaFile' and 'tlsServerName'",
-    Remedy.CLIENT_CERTIFICATE: "check the options 'tlsCertFile' and 'tlsKeyFile'",
-    Remedy.CREDENTIALS: "check the options 'user' and 'password', 'token', 'nkeySeedFile', 'credentialsFile' or "
-    "'context', or the client certificate",
+    Remedy.TRUST: "check the options 'tlsCaFile' (or 'tlsCaPem') and 'tlsServerName'",
+    Remedy.CLIENT_CERTIFICATE: "check the options 'tlsCertFile' and 'tlsKeyFile' (or 'tlsCertPem' and 'tlsKeySecret')",
+    Remedy.CREDENTIALS: "check the options 'user' and 'password', 'token', 'nkeySeedFile', 'credentialsFile' (or "
+    "'credentialsSecret') or 'context', or the client certificate",
     Remedy.API_PREFIX: "check the options 'domain' and 'apiPrefix'",
     Remedy.CREATE_STREAM: "create it, or set the option 'createStream'",
     Remedy.CREATE_BUCKET: "create it, or set the option 'createBucket'",

@@ -17,8 +17,11 @@ from spark_nats.errors import OptionError
 from spark_nats.options.hints import hint
 from spark_nats.options.table import (
     ANY,
+    AUTHORITIES,
     BY_NAME,
+    CERTIFICATES,
     CONTRADICTIONS,
+    KEYS,
     LOGINS,
     OPTIONS,
     REQUIREMENTS,
@@ -76,8 +79,9 @@ def parse(options: Mapping[str, str] | Settings) -> Settings:
         everything = {**given, **_of_context(given)}
         _contradict(everything)
     for name, needed in REQUIREMENTS:
-        if name in everything and needed not in everything:
-            raise OptionError(f"option '{name}' needs the option '{needed}'")
+        if name in everything and not any(other in everything for other in needed):
+            either = " or ".join(f"'{other}'" for other in needed)
+            raise OptionError(f"option '{name}' needs the option {either}")
     return Settings(given, _connection(everything), _api_prefix(everything))
 
 
@@ -196,10 +200,14 @@ def _api_prefix(everything: Mapping[str, Any]) -> str:
 
 def _tls(values: Mapping[str, Any]) -> TlsOptions | None:
     """Return what is asked of TLS; None when no option asks for it."""
+
+    def of(names: tuple[str, ...]) -> str | None:
+        return next((values[name] for name in names if values[name] is not None), None)
+
     tls = TlsOptions(
-        ca=values["tlsCaFile"],
-        certificate=values["tlsCertFile"],
-        key=values["tlsKeyFile"],
+        ca=of(AUTHORITIES),
+        certificate=of(CERTIFICATES),
+        key=of(KEYS),
         server_name=values["tlsServerName"],
         handshake_first=values["tlsHandshakeFirst"],
     )
@@ -210,5 +218,6 @@ def _tls(values: Mapping[str, Any]) -> TlsOptions | None:
     try:
         context_of(tls)
     except ValueError as error:
-        raise OptionError(f"options 'tlsCaFile', 'tlsCertFile' and 'tlsKeyFile' do not fit: {error}") from None
+        given = [f"'{name}'" for name in (*AUTHORITIES, *CERTIFICATES, *KEYS) if values[name] is not None]
+        raise OptionError(f"the options for TLS ({', '.join(given)}) cannot be used: {error}") from None
     return tls

@@ -21,11 +21,14 @@ from spark_nats.options.values import (
     read_boolean,
     read_bucket,
     read_certificates,
+    read_certificates_pem,
     read_create_bucket,
     read_create_stream,
+    read_credentials,
     read_credentials_file,
     read_deduplicate,
     read_duration,
+    read_key_pem,
     read_keys,
     read_location,
     read_name,
@@ -179,9 +182,20 @@ OPTIONS: tuple[Option, ...] = (
     Option("nkeySeedFile", ANY, read_seed_file, "file with the seed of an nkey (`SU…`) to log in with"),
     Option("nkeySeedSecret", ANY, read_seed, "the seed itself, under a name that Spark's plans hide"),
     Option("credentialsFile", ANY, read_credentials_file, "`.creds` file, with JWT and seed, to log in with"),
+    Option(
+        "credentialsSecret",
+        ANY,
+        read_credentials,
+        "the text of such a file itself, under a name that Spark's plans hide",
+    ),
     Option("tlsCaFile", ANY, read_certificates, "certificates (PEM) to trust instead of the system's; asks for TLS"),
+    Option("tlsCaPem", ANY, read_certificates_pem, "the text of `tlsCaFile` itself, instead of it"),
     Option("tlsCertFile", ANY, read_certificates, "the client's certificate (PEM) for mutual TLS; asks for TLS"),
+    Option(
+        "tlsCertPem", ANY, read_certificates_pem, "the text of `tlsCertFile` itself, instead of it, without the key"
+    ),
     Option("tlsKeyFile", ANY, read_certificates, "key of `tlsCertFile` (PEM, not encrypted), unless that holds it"),
+    Option("tlsKeySecret", ANY, read_key_pem, "the text of `tlsKeyFile` itself, under a name that Spark's plans hide"),
     Option(
         "tlsServerName",
         ANY,
@@ -464,11 +478,16 @@ SPARKS_OWN = frozenset(
     {"path", "paths", "checkpointlocation", "queryname", "outputmode", "mergeschema", "numrows", "truncate"}
 )
 
-LOGINS = ("user", "token", "nkeySeedFile", "nkeySeedSecret", "credentialsFile")
+LOGINS = ("user", "token", "nkeySeedFile", "nkeySeedSecret", "credentialsFile", "credentialsSecret")
 """Ways to log in, of which only one may be set."""
 
+AUTHORITIES = ("tlsCaFile", "tlsCaPem")
+CERTIFICATES = ("tlsCertFile", "tlsCertPem")
+KEYS = ("tlsKeyFile", "tlsKeySecret")
+"""Ways to give what TLS needs, of which only one may be set too."""
+
 CONTRADICTIONS = (
-    *combinations(LOGINS, 2),
+    *(pair for group in (LOGINS, AUTHORITIES, CERTIFICATES, KEYS) for pair in combinations(group, 2)),
     ("stream", "bucket"),
     ("domain", "apiPrefix"),
     ("startingOffsets", "startingTimestamp"),
@@ -476,8 +495,12 @@ CONTRADICTIONS = (
 )
 """Pairs that cannot both be set."""
 
-REQUIREMENTS = (("password", "user"), ("tlsKeyFile", "tlsCertFile"))
-"""Options that mean nothing without another one."""
+REQUIREMENTS = (
+    ("password", ("user",)),
+    *((key, CERTIFICATES) for key in KEYS),
+    ("tlsCertPem", KEYS),
+)
+"""Options that mean nothing without one of some others."""
 
-TOGETHER = ((*LOGINS, "password"), ("tlsCertFile", "tlsKeyFile"), ("domain", "apiPrefix"))
+TOGETHER = ((*LOGINS, "password"), AUTHORITIES, (*CERTIFICATES, *KEYS), ("domain", "apiPrefix"))
 """What is taken from a context together or not at all."""

@@ -6,6 +6,9 @@ sees. Secrets and contents of files are never part of it.
 
 from __future__ import annotations
 
+import base64
+import binascii
+import contextlib
 import json
 import re
 from collections.abc import Callable
@@ -200,7 +203,10 @@ _CONTENT = re.compile(r"\n|-----|\bS[A-Z2-7]{50,}|\beyJ")
 def _content_of_file(text: str) -> str:
     """Return what a file holds. Files are read here, on the driver, and nowhere else."""
     if _CONTENT.search(text):
-        raise ValueError("must be the name of a file, and looks like what such a file holds")
+        raise ValueError(
+            "must be the name of a file, and looks like what such a file holds; that goes into the option of this name "
+            "with Secret or Pem at its end"
+        )
     try:
         content = read_file(text).decode("utf-8", "replace")
     except ValueError as error:
@@ -218,9 +224,50 @@ def read_certificates(text: str) -> str:
     return content
 
 
+_PEM = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----[ \t\r]*\n.+?\n-----END \1-----", re.DOTALL)
+
+
+def _text_with_lines(text: str) -> str:
+    """Return a text with the ends of its lines, which a secret store or the environment may have as two letters."""
+    with contextlib.suppress(binascii.Error):
+        if "-----" not in text and b"-----BEGIN " in base64.b64decode(text.encode("ascii", "ignore")):
+            raise ValueError("is encoded in base64; decode it")
+    return text.replace("\\r", "").replace("\\n", "\n")
+
+
+def _pem(text: str) -> str:
+    pem = _text_with_lines(text)
+    if "-----BEGIN " not in pem:
+        raise ValueError("is not a text in PEM format; the name of a file goes into the option with File at its end")
+    if not _PEM.search(pem):
+        raise ValueError("has lost the ends of its lines, or its last line; an end may also be written as \\n")
+    return pem
+
+
+def read_certificates_pem(text: str) -> str:
+    """Read certificates in PEM format, without a key."""
+    pem = _pem(text)
+    if "PRIVATE KEY-----" in pem:
+        raise ValueError("holds a private key, which Spark's plans would show; give that in 'tlsKeySecret'")
+    return pem
+
+
+def read_key_pem(text: str) -> str:
+    """Read a private key in PEM format."""
+    pem = _pem(text)
+    if "PRIVATE KEY-----" not in pem:
+        raise ValueError("holds no private key")
+    return pem
+
+
 def read_seed(text: str) -> Credentials:
     """Read an nkey seed."""
-    return _usable(parse_seed(text))
+    return _usable(parse_seed(_text_with_lines(text)))
+
+
+def read_credentials(text: str) -> Credentials:
+    """Read what a ``.creds`` file holds."""
+    return _usable(parse_creds(_text_with_lines(text)))
 
 
 def read_seed_file(text: str) -> Credentials:

@@ -129,6 +129,14 @@ def assert_nothing_leaks(secrets: list[str], said: str, home: Path) -> None:
         assert not [name for name, content in left.items() if secret.encode() in content]
 
 
+TEXTS = {
+    "credentialsFile": "credentialsSecret",
+    "tlsCaFile": "tlsCaPem",
+    "tlsCertFile": "tlsCertPem",
+    "tlsKeyFile": "tlsKeySecret",
+}
+
+
 @dataclass
 class Locked:
     """A server that lets in who has a certificate and a JWT, and the options that name their files."""
@@ -142,10 +150,13 @@ class Locked:
         line = Path(self.login["tlsKeyFile"]).read_text().splitlines()[1]
         return [str(credentials.jwt), str(credentials.nkey_seed), line]
 
+    def texts(self) -> dict[str, str]:
+        """The options with what is in the files instead of their names."""
+        return {TEXTS.get(name, name): Path(v).read_text() if name in TEXTS else v for name, v in self.login.items()}
 
-@pytest.fixture
-def locked(server_factory: ServerFactory, tmp_path: Path) -> Locked:
-    files = tmp_path / "files"
+
+def lock(server_factory: ServerFactory, files: Path) -> Locked:
+    """Start a server, and write the files."""
     certificates, mode = Certificates(files), OperatorMode()
     server = server_factory(certificates.config("127.0.0.1", "verify: true") + mode.config)
     login = {
@@ -157,21 +168,30 @@ def locked(server_factory: ServerFactory, tmp_path: Path) -> Locked:
     return Locked(server, login)
 
 
+@pytest.fixture
+def locked(server_factory: ServerFactory, tmp_path: Path) -> Locked:
+    return lock(server_factory, tmp_path / "files")
+
+
 @pytest.mark.slow
 def test_files_are_read_on_the_driver_and_secrets_are_in_no_log_no_plan_no_event_and_no_checkpoint(
     spark_environment: dict[str, str], server_factory: ServerFactory, locked: Locked, tmp_path: Path
 ) -> None:
     files, kept, key = tmp_path / "files", tmp_path / "kept", Key()
     shutil.copytree(files, kept)
-    secrets = [*locked.secrets(), "t0ps3cretPassword", "t0ps3cretToken", key.seed]
+    other = lock(server_factory, tmp_path / "other")
+    secrets = [*locked.secrets(), *other.secrets(), "t0ps3cretPassword", "t0ps3cretToken", key.seed]
     kept_login = {name: value.replace(str(files), str(kept)) for name, value in locked.login.items()}
 
     def login(config: str, **options: str) -> tuple[dict[str, str], dict[str, str]]:
         one = {"servers": server_factory(f"authorization {{ {config} }}").url, **options}
         return one, one
 
+    texts = other.texts()
+    shutil.rmtree(tmp_path / "other")
     logins = [
         (locked.login, kept_login),
+        (texts, texts),
         login('user: ann, password: "t0ps3cretPassword"', user="ann", password="t0ps3cretPassword"),
         login('token: "t0ps3cretToken"', token="t0ps3cretToken"),
         login(f"users: [ {{nkey: {key.public}}} ]", nkeySeedSecret=key.seed),

@@ -170,6 +170,24 @@ def with_credentials_of_an_account(directory: Path) -> Way:
     )
 
 
+def with_texts_instead_of_files(directory: Path) -> Way:
+    ours, mode = Certificates(directory), OperatorMode()
+    client = ours.client("ann@example.com")
+    right, wrong = mode.creds(directory / "right.creds"), OperatorMode().creds(directory / "wrong.creds")
+    tls = {
+        "tlsCaPem": ours.ca.read_text(),
+        "tlsCertPem": Path(client["tlsCertFile"]).read_text(),
+        "tlsKeySecret": Path(client["tlsKeyFile"]).read_text().replace("\n", "\\n"),
+    }
+    return Way(
+        ours.config("127.0.0.1", "verify: true") + mode.config,
+        {**tls, "credentialsSecret": right.read_text()},
+        {**tls, "credentialsSecret": wrong.read_text()},
+        VIOLATION,
+        secrets=[*vars_of(right), *vars_of(wrong)],
+    )
+
+
 def with_a_context(directory: Path) -> Way:
     ours, mode = Certificates(directory), OperatorMode()
     fields = {"creds": str(mode.creds(directory / "right.creds")), "ca": str(ours.ca), "description": "ours"}
@@ -200,6 +218,7 @@ WAYS: list[Callable[[Path], Way]] = [
     with_an_nkey,
     with_an_nkey_file,
     with_credentials_of_an_account,
+    with_texts_instead_of_files,
     with_a_context,
 ]
 WRONG_WAYS = [
@@ -237,7 +256,7 @@ def test_right_credentials_read_and_write_in_batch_and_in_streaming(
     assert len(read(servers, **login, stream="COPY")) == 10
 
 
-@pytest.mark.parametrize("build", [with_mutual_tls, with_a_context], ids=lambda build: build.__name__)
+@pytest.mark.parametrize("build", [with_texts_instead_of_files, with_a_context], ids=lambda build: build.__name__)
 def test_right_credentials_read_and_write_through_spark(
     spark: SparkSession, server_factory: ServerFactory, build: Callable[[Path], Way], tmp_path: Path
 ) -> None:

@@ -1,12 +1,15 @@
 """Contexts of the nats command line, as they become options."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from spark_nats.client import Credentials
+from spark_nats.client.auth import parse_creds
 from spark_nats.errors import OptionError
 from spark_nats.options import Settings, parse, parse_read
+from tests.certificates import Certificates
 from tests.operator_mode import Key, OperatorMode
 
 
@@ -91,6 +94,18 @@ def test_options_stand_above_the_context(context):
     assert settings.api_prefix == "from.here"
     assert str(of_work(servers="nats://other").connection.servers[0]) == "nats://other:4222"
     assert of_work(inboxPrefix="_MINE").connection.inbox_prefix == "_MINE"
+
+
+def test_texts_stand_above_the_files_of_a_context(context, tmp_path):
+    ours = Certificates(tmp_path / "certificates")
+    client = ours.client("ann@example.com")
+    creds = OperatorMode().creds(tmp_path / "user.creds").read_text()
+    context(creds="/none", ca="/none", cert="/none", key="/none")
+    certificate, key = (Path(client[name]).read_text() for name in ("tlsCertFile", "tlsKeyFile"))
+    ca = ours.ca.read_text()
+    connection = of_work(credentialsSecret=creds, tlsCaPem=ca, tlsCertPem=certificate, tlsKeySecret=key).connection
+    assert connection.credentials == parse_creds(creds)
+    assert (connection.tls.ca, connection.tls.certificate, connection.tls.key) == (ca, certificate, key)
 
 
 def test_other_servers_keep_the_contexts_login_and_its_wish_for_tls(context):

@@ -1,9 +1,12 @@
 """Seeds, .creds files and certificates: what is taken, and that what is not is said without what it holds."""
 
+import base64
 import pickle
+import re
 import ssl
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import trustme
@@ -193,6 +196,115 @@ def test_certificates_travel_as_their_contents(pem, files):
 def test_certificates_that_cannot_be_used_are_said(pem, files, words):
     with pytest.raises(OptionError, match=words):
         parse({name: pem[file] for name, file in files.items()})
+
+
+def read_text(path):
+    return Path(path).read_text(encoding="utf-8")
+
+
+SPOILT = {
+    "as it is": lambda text: text,
+    "with Windows' ends of lines": lambda text: text.replace("\n", "\r\n"),
+    "with ends of lines in two letters": lambda text: text.replace("\n", "\\n"),
+    "with both": lambda text: text.replace("\n", "\\r\\n"),
+    "without the last end": str.strip,
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILT.values(), ids=SPOILT)
+def test_texts_of_a_secret_store_are_as_good_as_files(pem, tmp_path, spoil):
+    creds = OperatorMode().creds(tmp_path / "user.creds")
+    files = {"credentialsFile": str(creds), "tlsCaFile": pem["ca"], "tlsCertFile": pem["certificate"]}
+    texts = {name.replace("File", "Pem"): spoil(read_text(file)) for name, file in files.items()}
+    texts["credentialsSecret"] = texts.pop("credentialsPem")
+    of_files = parse({**files, "tlsKeyFile": pem["key"]}).connection
+    of_texts = parse({**texts, "tlsKeySecret": spoil(read_text(pem["key"]))}).connection
+    assert of_texts.credentials == of_files.credentials
+    for part in ("ca", "certificate", "key"):
+        text, file = (getattr(each.tls, part) for each in (of_texts, of_files))
+        assert text.replace("\r", "").strip() == file.strip()
+    context_of(pickle.loads(pickle.dumps(of_texts.tls)))
+
+
+def test_a_file_and_a_text_make_a_pair_too(pem):
+    certificate, key = read_text(pem["certificate"]), read_text(pem["key"])
+    for options in (
+        {"tlsCertFile": pem["certificate"], "tlsKeySecret": key},
+        {"tlsCertPem": certificate, "tlsKeyFile": pem["key"]},
+    ):
+        tls = parse(options).connection.tls
+        assert (tls.certificate, tls.key) == (certificate, key)
+
+
+def test_a_file_and_its_text_contradict_each_other(pem, tmp_path):
+    creds = OperatorMode().creds(tmp_path / "user.creds")
+    both = {
+        ("credentialsFile", "credentialsSecret"): str(creds),
+        ("tlsCaFile", "tlsCaPem"): pem["ca"],
+        ("tlsCertFile", "tlsCertPem"): pem["certificate"],
+        ("tlsKeyFile", "tlsKeySecret"): pem["key"],
+    }
+    for (one, other), file in both.items():
+        with pytest.raises(OptionError, match=f"options '{one}' and '{other}' contradict each other"):
+            parse({one: file, other: read_text(file)})
+    with pytest.raises(OptionError, match="options 'token' and 'credentialsSecret' contradict each other"):
+        parse({"token": "t", "credentialsSecret": creds.read_text()})
+
+
+def test_a_creds_text_may_have_lost_its_lines(tmp_path):
+    text = OperatorMode().creds(tmp_path / "user.creds").read_text()
+    assert parse({"credentialsSecret": " ".join(text.split())}).connection.credentials == parse_creds(text)
+
+
+def test_a_seed_may_be_a_text_of_several_lines():
+    key = Key()
+    assert parse({"nkeySeedSecret": f"# mine\\n{key.seed}\\n"}).connection.credentials.nkey_seed == key.seed
+
+
+def in_base64(text):
+    return base64.b64encode(text.encode()).decode()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"credentialsSecret": "key"}, "'credentialsSecret' holds no NATS USER JWT and USER NKEY SEED"),
+        ({"credentialsSecret": ""}, "'credentialsSecret' holds no NATS USER JWT and USER NKEY SEED"),
+        ({"credentialsSecret": "/etc/user.creds"}, "'credentialsSecret' holds no NATS USER JWT and USER NKEY SEED"),
+        ({"credentialsSecret": ("key", in_base64)}, "'credentialsSecret' is encoded in base64; decode it"),
+        ({"tlsCaPem": ""}, "'tlsCaPem' is not a text in PEM format; the name of a file goes into the option with File"),
+        ({"tlsCaPem": "/etc/ca.pem"}, "'tlsCaPem' is not a text in PEM format; the name of a file goes into"),
+        ({"tlsCaPem": ("ca", in_base64)}, "'tlsCaPem' is encoded in base64; decode it"),
+        ({"tlsCaPem": ("ca", lambda text: " ".join(text.split()))}, "'tlsCaPem' has lost the ends of its lines"),
+        ({"tlsCaPem": ("certificate", lambda text: text[:-30])}, "'tlsCaPem' has lost the ends of its lines, or its"),
+        ({"tlsCaPem": "empty"}, r"for TLS \('tlsCaPem'\) cannot be used: the certificates to trust are not in PEM"),
+        (
+            {"tlsCaPem": "both"},
+            "'tlsCaPem' holds a private key, which Spark's plans would show; give that in 'tlsKeySecret'",
+        ),
+        ({"tlsCertPem": "both"}, "'tlsCertPem' holds a private key, which Spark's plans would show"),
+        ({"tlsCertPem": "certificate"}, "'tlsCertPem' needs the option 'tlsKeyFile' or 'tlsKeySecret'"),
+        ({"tlsKeySecret": "key"}, "'tlsKeySecret' needs the option 'tlsCertFile' or 'tlsCertPem'"),
+        ({"tlsKeySecret": "certificate", "tlsCertPem": "certificate"}, "'tlsKeySecret' holds no private key"),
+        (
+            {"tlsKeySecret": "other", "tlsCertPem": "certificate"},
+            r"for TLS \('tlsCertPem', 'tlsKeySecret'\) cannot be used: the client's certificate and key are not a pair",
+        ),
+        ({"tlsKeySecret": "encrypted", "tlsCertPem": "certificate"}, "or the key is encrypted"),
+    ],
+)
+def test_a_text_that_cannot_be_used_is_said_without_being_shown(pem, options, words):
+    given = {}
+    for name, value in options.items():
+        file, spoil = value if isinstance(value, tuple) else (value, str)
+        given[name] = spoil(read_text(pem[file])) if file in pem else file
+    with pytest.raises(OptionError, match=words) as raised:
+        parse(given)
+    lines = {line.strip() for text in given.values() for line in re.split(r"[\n ]", text) if len(line) > 20}
+    error = raised.value
+    while error:
+        assert not [line for line in lines if line in f"{error} {vars(error)}"]
+        error = error.__context__
 
 
 def test_no_certificates_are_not_the_systems_certificates():

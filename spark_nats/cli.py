@@ -146,7 +146,9 @@ def _parser() -> argparse.ArgumentParser:
         "--checkpoint", required=True, metavar="DIR", help="the query's checkpointLocation, a path or a URI"
     )
     _add_options(lag, *CONNECTION)
-    _add_option(lag.add_argument_group("of the query"), BY_NAME["subject"], "its option 'subject', if it has one")
+    of_query = lag.add_argument_group("of the query")
+    _add_option(of_query, BY_NAME["subject"], "its option 'subject', if it has one")
+    _add_option(of_query, BY_NAME["keys"], "its option 'keys', if it reads a KV bucket and has one")
     _add_json(lag)
     lag.set_defaults(run=_lag)
 

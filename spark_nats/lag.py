@@ -22,6 +22,7 @@ from spark_nats.options.remedies import naming_options
 from spark_nats.options.settings import Settings, parse, value_of
 from spark_nats.options.values import read_filters
 from spark_nats.protocol.documents import moment
+from spark_nats.protocol.keyvalue import bucket_of, key_filter
 from spark_nats.source.stream.offsets import QueryOffset, StreamOffset, from_json
 
 if TYPE_CHECKING:
@@ -95,9 +96,9 @@ def progress(query: StreamingQuery | ConnectQuery, options: Mapping[str, str] | 
 
     Args:
         query: it runs or has run; in a classic session or in one of Spark Connect.
-        options: options with which the query reads, by their names: those to connect with, and ``subject`` if it has
-            one. With them the server is asked, from this process; without them the answer is that of the last
-            micro-batch.
+        options: options with which the query reads, by their names: those to connect with, and ``subject`` or ``keys``
+            if it has them. With them the server is asked, from this process; without them the answer is that of the
+            last micro-batch.
 
     Returns:
         What is known; None before the first micro-batch has ended.
@@ -250,7 +251,7 @@ def asked(
     """Return lags as they are now, and when that is, in seconds since 1970.
 
     Args:
-        options: where to ask, and ``subject``.
+        options: where to ask, and ``subject``; of KV buckets, ``keys``.
         positions: where the query is, in the order of their keys as ``streams`` is.
         streams: what is known.
 
@@ -259,10 +260,13 @@ def asked(
     """
     subject = options.given.get("subject")
     filters = value_of("subject", subject, read_filters) if subject else ()
+    of_keys = tuple(key_filter(key) for key in options.given.get("keys", ()))
     with naming_options(), borrow(options.connection) as connection:
         js = JetStream(connection, options.api_prefix)
-        keys = sorted(positions)
-        found = tuple(_now(js, lag, positions[key], filters) for key, lag in zip(keys, streams, strict=True))
+        found = tuple(
+            _now(js, lag, positions[key], of_keys if of_keys and bucket_of(lag.stream) else filters)
+            for key, lag in zip(sorted(positions), streams, strict=True)
+        )
     return found, datetime.now(UTC).timestamp()
 
 
@@ -278,7 +282,9 @@ def _now(js: JetStream, lag: StreamLag, position: StreamOffset, filters: tuple[s
         problem = f"the stream ends at sequence {info.last_sequence}, before where the query is to go on"
         return replace(until(lag, position.next, 0), problem=problem)
     problem = ""
-    if position.next < info.first_sequence and not position.earliest and info.retention == LIMITS:
+    # In a bucket, a later value takes the place of one that is gone.
+    keeps = info.retention == LIMITS and not bucket_of(lag.stream)
+    if position.next < info.first_sequence and not position.earliest and keeps:
         problem = f"the stream begins at sequence {info.first_sequence}: what lies before it cannot be read any more"
     first = max(position.next, info.first_sequence)
     last = info.last_sequence if not filters or first > info.last_sequence else last_sequence(js, info.name, filters)

@@ -27,7 +27,7 @@ def find(location: str, settings: Settings, look_again: float = LOOK_AGAIN) -> F
 
     Args:
         location: of the checkpoint, see :func:`~spark_nats.commands.checkpoints.read_checkpoint`.
-        settings: how to connect, and ``subject`` if the query has one.
+        settings: how to connect, and ``subject`` or ``keys`` if the query has them.
         look_again: seconds between two looks at the streams.
 
     Raises:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StringType, StructType
 
 import spark_nats
 from spark_nats.cli import main
@@ -19,6 +20,8 @@ from tests.integration.support import Query, created, nats, running, sentence_of
 from tests.integration.test_permissions import READ, login, user, users
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Cluster, Server, ServerFactory
+
+KEY = StructType().add("key", StringType())
 
 
 def write_checkpoint(
@@ -184,6 +187,54 @@ def test_what_a_work_queue_has_removed_is_no_loss(
     nats_py.delete_message(unique, 15)
     status, stream = lag(nats_server, checkpoint, capsys)
     assert (status, stream["problem"], stream["end"], stream["behind"]) == (0, "", 21, 9)
+
+
+def test_the_query_of_a_bucket_is_behind_by_the_revisions_that_are_kept(
+    nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nats_py.create_stream(f"KV_{unique}", [f"$KV.{unique}.>"], max_msgs_per_subject=1)
+    query = Query(stream_reader(nats_server, KEY, bucket=unique, startingOffsets="earliest"))
+
+    def put(*keys: str) -> None:
+        nats_py.publish_acked([(f"$KV.{unique}.{key}", b"x") for key in keys])
+
+    put("eu.a", "eu.b", "us.a")
+    assert len(query.rows(3)) == 3
+    put("eu.a", "eu.b", "us.a", "us.b", "eu.a", "eu.a")  # what the query has read is gone, and some that it has not
+    checkpoint = write_checkpoint(tmp_path / "c", query.offset)
+    status, stream = lag(nats_server, checkpoint, capsys)
+    assert (status, stream["problem"], stream["next"], stream["behind"]) == (0, "", 4, 4)
+    status, stream = lag(nats_server, checkpoint, capsys, "--keys", "eu.*")
+    assert (status, stream["behind"]) == (0, 2)
+    assert len(query.rows(4)) == 4
+    status, stream = lag(nats_server, write_checkpoint(tmp_path / "d", query.offset), capsys, "--keys", "eu.*")
+    assert (status, stream["behind"]) == (0, 0)
+    document = {
+        "id": "1",
+        "timestamp": "2026-11-22T05:00:00.000Z",
+        "batchId": 0,
+        "sources": [{"startOffset": None, "endOffset": query.offset, "latestOffset": query.offset}],
+    }
+    put("eu.c", "us.c", "us.d")
+    options = {"servers": nats_server.url, "bucket": unique, "keys": "us.>"}
+    found = lag_of_progress([document], options)
+    assert found is not None
+    assert found.behind == 2
+
+
+def test_keys_and_subjects_are_each_for_their_own(
+    nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nats_py.create_stream(unique)
+    nats_py.create_stream(f"KV_{unique}", [f"$KV.{unique}.>"], max_msgs_per_subject=1)
+    nats_py.publish_acked([(f"{unique}.{i % 4}", b"x") for i in range(20)])
+    nats_py.publish_acked([(f"$KV.{unique}.{i % 2}", b"x") for i in range(20)])
+    both = {**position(nats_py, unique, 1), **position(nats_py, f"KV_{unique}", 1)}
+    checkpoint = write_checkpoint(tmp_path / "c", both)
+    arguments = ["--checkpoint", str(checkpoint), "--servers", nats_server.url, "--json"]
+    assert main(["lag", *arguments, "--subject", f"{unique}.1", "--keys", "1"]) == 0
+    streams = json.loads(capsys.readouterr().out)["streams"]
+    assert {stream["stream"]: stream["behind"] for stream in streams} == {unique: 5, f"KV_{unique}": 1}
 
 
 def test_whoever_may_read_a_stream_may_ask_how_far_its_query_is_behind(

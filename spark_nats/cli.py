@@ -10,7 +10,7 @@ from dataclasses import asdict
 
 from spark_nats import __version__
 from spark_nats.client.servers import parse_servers
-from spark_nats.commands.permissions import ACTIVITIES
+from spark_nats.commands.permissions import ACTIVITIES, OF_BUCKETS, OF_STREAMS
 from spark_nats.errors import NatsError, OptionError
 from spark_nats.options.table import BY_NAME, CONNECTION, Option
 
@@ -66,8 +66,11 @@ def _check(parsed: argparse.Namespace) -> int:
 
     settings = parse(_options_in(parsed))
     required = {activity for text in parsed.require for activity in text}
-    if required and not {"stream", "subject"} & set(settings.given):
-        raise OptionError("--require says what must be possible; name with --stream, or --subject, with what")
+    if required and not {"stream", "bucket", "subject"} & set(settings.given):
+        raise OptionError("--require says what must be possible; name with --stream, --bucket or --subject, with what")
+    what, there_are = ("a KV bucket", OF_BUCKETS) if "bucket" in settings.given else ("a stream", OF_STREAMS)
+    for activity in required.difference(there_are):
+        raise OptionError(f"--require {activity} is not for {what}; there are {', '.join(there_are)}")
     report = check(settings)
     failures = report.failures(required)
     if parsed.json:
@@ -125,6 +128,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_option(what, BY_NAME["stream"], "streams to look at, comma-separated (default: all)")
     _add_option(what, BY_NAME["subject"], "subjects to publish to the stream; without --stream, those of core NATS")
     _add_option(what, BY_NAME["statebucket"])
+    _add_option(what, BY_NAME["bucket"], "KV bucket to look at, instead of streams")
+    _add_option(what, BY_NAME["keys"], "keys to write in it, wildcards allowed, comma-separated (default: all)")
     what.add_argument(
         "--require",
         type=_activities,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -15,6 +16,7 @@ from spark_nats.client.connection import Connection, connect
 from spark_nats.client.retrying import Result
 from spark_nats.commands.console import Console, bytes_shown, rate_shown, seconds_shown, time_shown
 from spark_nats.commands.permissions import (
+    COMPARE,
     CONSUME,
     EXACT,
     PEEK,
@@ -23,18 +25,21 @@ from spark_nats.commands.permissions import (
     Ability,
     Needs,
     Rights,
+    needs_of_bucket,
     needs_of_core,
     needs_of_stream,
 )
-from spark_nats.errors import NatsConnectionError, NatsError, PermissionsError, UnsupportedStreamError
+from spark_nats.errors import NatsConnectionError, NatsError, OptionError, PermissionsError, UnsupportedStreamError
 from spark_nats.jetstream.account import AccountInfo, Quota, account_info
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.holding import check_direct, check_releasable
+from spark_nats.jetstream.keyvalue import naming_bucket
 from spark_nats.jetstream.streams import LIMITS, WORK_QUEUE, StreamInfo, list_streams, stream_info
 from spark_nats.options.remedies import naming_options
 from spark_nats.options.settings import Settings, value_of
-from spark_nats.options.table import BY_NAME
+from spark_nats.options.table import BY_NAME, Use
 from spark_nats.options.values import read_subjects
+from spark_nats.protocol.api import API_PREFIX, prefix_of_domain
 from spark_nats.protocol.documents import moment
 from spark_nats.protocol.keyvalue import stream_of
 from spark_nats.protocol.users import USER_INFO, UserInfo, parse_user_info
@@ -73,10 +78,11 @@ class ServerReached:
 
 @dataclass(frozen=True, slots=True)
 class StreamChecked:
-    """A stream.
+    """A stream, or the one that a KV bucket is.
 
     Attributes:
         name: its name.
+        bucket: name of the bucket, if that was asked for; else empty.
         problem: why nothing more is known of it; empty when it is.
         retention: ``limits``, ``interest`` or ``workqueue``.
         subjects: what it listens on.
@@ -91,6 +97,7 @@ class StreamChecked:
     """
 
     name: str
+    bucket: str = ""
     problem: str = ""
     retention: str = ""
     subjects: tuple[str, ...] = ()
@@ -102,6 +109,16 @@ class StreamChecked:
     bytes: int = 0
     rate: float = 0.0
     abilities: tuple[Ability, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """What its user calls it."""
+        return "bucket" if self.bucket else "stream"
+
+    @property
+    def title(self) -> str:
+        """Its name to its user."""
+        return self.bucket or self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +132,7 @@ class Report:
         hears_answers: whether the user may subscribe to it; without that nothing of JetStream works.
         jetstream: what the account uses and may use; None when that cannot be known.
         problems: what could not be found out, and why.
-        streams: the streams that were asked for, or else all that the account has.
+        streams: the streams that were asked for, or the bucket, or else all streams that the account has.
         core: what the user may do with subjects of core NATS, when those were asked for.
     """
 
@@ -134,8 +151,8 @@ class Report:
         Args:
             required: what must be possible with each stream, or with the subjects of core NATS.
         """
-        found = [f"stream {stream.name}: {stream.problem}" for stream in self.streams if stream.problem]
-        abilities = [(f"stream {stream.name}", stream.abilities) for stream in self.streams]
+        found = [f"{stream.kind} {stream.title}: {stream.problem}" for stream in self.streams if stream.problem]
+        abilities = [(f"{stream.kind} {stream.title}", stream.abilities) for stream in self.streams]
         if self.core:
             abilities.append(("core NATS", self.core))
         for what, known in abilities:
@@ -153,12 +170,18 @@ def check(settings: Settings, look_again: float = LOOK_AGAIN) -> Report:
 
     Args:
         settings: how to connect; ``stream`` names the streams to look at, ``subject`` what is to be published to them
-            or, without ``stream``, what is read and written of core NATS; ``stateBucket`` is that of the sink.
+            or, without ``stream``, what is read and written of core NATS; ``stateBucket`` is that of the sink;
+            ``bucket`` names a KV bucket to look at instead, and ``keys`` what is to be written in it.
         look_again: seconds between two looks at the streams.
 
     Raises:
+        OptionError: one of these is not for a bucket, or only for one.
         NatsError: no server let us in, or the connection was lost.
     """
+    use = Use.READ_BUCKET_IN_STREAMING if "bucket" in settings.given else Use.READ_STREAM_IN_STREAMING
+    for name in ("subject", "keys"):
+        if name in settings.given and (misuse := BY_NAME[name].misuse(use)):
+            raise OptionError(misuse)
     with naming_options(), connect(settings.connection) as connection:
         return _Check(settings, connection).run(look_again)
 
@@ -169,16 +192,21 @@ class _Check:
     def __init__(self, settings: Settings, connection: Connection) -> None:
         self._connection = connection
         self._js = JetStream(connection, settings.api_prefix)
+        # A server maps the subjects of its own domain before it looks at permissions.
+        here = prefix_of_domain(connection.info.domain) == settings.api_prefix
+        self._prefix = API_PREFIX if here else settings.api_prefix
         self._inbox = f"{settings.connection.inbox_prefix}.>"
-        self._names: tuple[str, ...] = settings.given.get("stream", ())
+        self._bucket: str = settings.given.get("bucket", "")
+        self._keys: tuple[str, ...] = settings.given.get("keys", (">",))
+        self._names: tuple[str, ...] = (stream_of(self._bucket),) if self._bucket else settings.given.get("stream", ())
         subject = settings.given.get("subject")
         self._subjects = value_of("subject", subject, read_subjects) if subject else ()
-        self._bucket: str = settings.given.get("stateBucket") or str(BY_NAME["statebucket"].default)
+        self._state_bucket: str = settings.given.get("stateBucket") or str(BY_NAME["statebucket"].default)
         self._problems: list[str] = []
 
     def run(self, look_again: float) -> Report:
         server = self._server()
-        hears = Rights(self._connection, None, self._js.prefix).ability(READ, Needs(subscribe=(self._inbox,)))
+        hears = Rights(self._connection, None, self._prefix).ability(READ, Needs(subscribe=(self._inbox,)))
         user = account = None
         infos: dict[str, StreamInfo | NatsError] = {}
         rates: dict[str, float] = {}
@@ -193,11 +221,11 @@ class _Check:
                 f"the user may not subscribe to {self._inbox}, where answers are awaited, so nothing can be asked"
             )
             infos = dict.fromkeys(self._names, NatsError("cannot be asked for"))
-        rights = Rights(self._connection, user, self._js.prefix)
+        rights = Rights(self._connection, user, self._prefix)
         tried = self._names or list(infos)[:MOST_TRIED]
-        bucket_exists = self._bucket_exists() if hears.possible and tried else False
+        state_exists = self._state_exists() if hears.possible and tried and not self._bucket else False
         streams = tuple(
-            self._stream(name, info, rates.get(name, 0.0), rights if name in tried else None, bucket_exists)
+            self._stream(name, info, rates.get(name, 0.0), rights if name in tried else None, state_exists)
             for name, info in infos.items()
         )
         core = needs_of_core(self._subjects) if self._subjects and not self._names else {}
@@ -261,7 +289,8 @@ class _Check:
         found: dict[str, StreamInfo | NatsError] = {}
         for name in self._names:
             try:
-                found[name] = stream_info(self._js, name)
+                with naming_bucket(self._js, self._bucket) if self._bucket else nullcontext():
+                    found[name] = stream_info(self._js, name)
             except NatsConnectionError:
                 raise
             except NatsError as error:
@@ -287,10 +316,10 @@ class _Check:
                 rates[name] = max(0, now.last_sequence - info.last_sequence) / between
         return rates
 
-    def _bucket_exists(self) -> bool:
+    def _state_exists(self) -> bool:
         """Tell whether the bucket for ``deduplicate=exact`` is there, as far as the user may know it."""
         try:
-            stream_info(self._js, stream_of(self._bucket))
+            stream_info(self._js, stream_of(self._state_bucket))
         except NatsConnectionError:
             raise
         except NatsError:
@@ -298,21 +327,25 @@ class _Check:
         return True
 
     def _stream(
-        self, name: str, info: StreamInfo | NatsError, rate: float, rights: Rights | None, bucket_exists: bool
+        self, name: str, info: StreamInfo | NatsError, rate: float, rights: Rights | None, state_exists: bool
     ) -> StreamChecked:
         known = info if isinstance(info, StreamInfo) else None
         abilities: tuple[Ability, ...] = ()
         if rights is not None:
             subjects = self._subjects or (known.subjects if known else ())
             retention = known.retention if known else LIMITS
-            needs = needs_of_stream(
-                self._js.prefix, self._inbox, name, retention, subjects, self._bucket, bucket_exists
+            prefix, inbox = self._prefix, self._inbox
+            needs = (
+                needs_of_bucket(prefix, inbox, self._bucket, self._keys)
+                if self._bucket
+                else needs_of_stream(prefix, inbox, name, retention, subjects, self._state_bucket, state_exists)
             )
             abilities = tuple(rights.ability(to, each, _obstacle(self._js, to, known)) for to, each in needs.items())
         if known is None:
-            return StreamChecked(name, problem=str(info), abilities=abilities)
+            return StreamChecked(name, self._bucket, problem=str(info), abilities=abilities)
         return StreamChecked(
             name=name,
+            bucket=self._bucket,
             retention=known.retention,
             subjects=known.subjects,
             first_sequence=known.first_sequence,
@@ -339,7 +372,7 @@ def _obstacle(js: JetStream, activity: str, stream: StreamInfo | None) -> str:
         return str(error)
     if activity == READ and stream.retention != LIMITS:
         return f"{stream.retention} retention: to be consumed, or peeked at"
-    if activity in (WRITE, EXACT) and stream.config.get("no_ack"):
+    if activity in (WRITE, EXACT, COMPARE) and stream.config.get("no_ack"):
         return "the stream does not acknowledge what it stores (no_ack)"
     return ""
 
@@ -357,13 +390,14 @@ def show(report: Report, console: Console) -> None:
     for problem in report.problems:
         console.line(f"unknown: {problem}")
     known = [stream for stream in report.streams if not stream.problem]
+    kind = report.streams[0].kind if report.streams else "stream"
     if known:
         console.line()
         console.table(
-            ("stream", "messages", "sequences", "first stored", "last stored", "bytes", "rate"),
+            (kind, "messages", "sequences", "first stored", "last stored", "bytes", "rate"),
             [
                 (
-                    stream.name,
+                    stream.title,
                     f"{stream.messages:,}",
                     f"{stream.first_sequence:,} to {stream.last_sequence:,}" if stream.messages else "empty",
                     time_shown(stream.first_time) if stream.first_time else "",
@@ -375,11 +409,11 @@ def show(report: Report, console: Console) -> None:
             ],
             numbers=("messages", "bytes", "rate"),
         )
-    rows = [row for stream in report.streams for row in _rows(stream.name, stream.abilities)]
+    rows = [row for stream in report.streams for row in _rows(stream.title, stream.abilities)]
     rows += _rows("core NATS", report.core)
     if rows:
         console.line()
-        console.table(("stream", "activity", "allowed", "lacks"), rows)
+        console.table((kind, "activity", "allowed", "lacks"), rows)
         if any("?" in row for row in rows):
             console.line(f"maybe: only publishing would tell, or the server, if the user might publish to {USER_INFO}")
     if (left := len([stream for stream in known if not stream.abilities])) > 0:

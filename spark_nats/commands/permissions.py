@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from spark_nats.client.connection import Connection
 from spark_nats.errors import PermissionsError
@@ -13,10 +14,13 @@ from spark_nats.protocol.api import Api
 from spark_nats.protocol.keyvalue import key_subject, stream_of
 from spark_nats.protocol.users import UserInfo
 
-READ, CONSUME, PEEK, WRITE, EXACT, CREATE = "read", "consume", "peek", "write", "exact", "create"
-"""Rows of the table: reading a stream or core NATS, with the options ``consume`` and ``peek`` too; writing to it; a
-streaming write with ``deduplicate=exact``; and ``createStream``."""
-ACTIVITIES = (READ, CONSUME, PEEK, WRITE, EXACT, CREATE)
+READ, CONSUME, PEEK, WRITE, EXACT, COMPARE, CREATE = "read", "consume", "peek", "write", "exact", "compare", "create"
+"""Rows of the table: reading a stream, a KV bucket or core NATS, with the options ``consume`` and ``peek`` too; writing
+to it; a streaming write to a stream with ``deduplicate=exact``; one to a bucket with ``expected_revision``; and
+``createStream`` or ``createBucket``."""
+ACTIVITIES = (READ, CONSUME, PEEK, WRITE, EXACT, COMPARE, CREATE)
+OF_STREAMS = (READ, CONSUME, PEEK, WRITE, EXACT, CREATE)
+OF_BUCKETS = (READ, WRITE, COMPARE, CREATE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +70,9 @@ def needs_of_stream(
         bucket: name of the KV bucket for ``deduplicate=exact``.
         bucket_exists: whether it is there already, or else is to be made.
     """
-
-    def api(operation: Api, *names: str) -> str:
-        return f"{prefix}.{operation.about(*names)}"
-
+    api = partial(_api, prefix)
     kept = stream_of(bucket)
-    read_back = (
-        api(Api.CONSUMER_CREATE, stream, "*"),
-        api(Api.CONSUMER_NEXT, stream, "*"),
-        api(Api.CONSUMER_DELETE, stream, "*"),
-        api(Api.MESSAGE_GET, stream),
-    )
+    read_back = _read_back(prefix, stream)
     about = api(Api.STREAM_INFO, stream)
     state = [api(Api.STREAM_INFO, kept), api(Api.MESSAGE_GET, kept), key_subject(bucket, ">", prefix)]
     if not bucket_exists:
@@ -95,6 +91,41 @@ def needs_of_stream(
     publish[EXACT] = (about, *subjects, *state, *read_back)
     publish[CREATE] = (about, api(Api.STREAM_CREATE, stream))
     return {activity: Needs(wanted, (inbox,)) for activity, wanted in publish.items()}
+
+
+def needs_of_bucket(prefix: str, inbox: str, bucket: str, keys: Sequence[str]) -> dict[str, Needs]:
+    """Return what each of :data:`ACTIVITIES` needs that there are for a KV bucket.
+
+    Args:
+        prefix: first tokens of the API's subjects.
+        inbox: wildcard of the subjects on which answers are awaited.
+        bucket: which bucket.
+        keys: what is to be written in it, with wildcards.
+    """
+    stream = stream_of(bucket)
+    about = _api(prefix, Api.STREAM_INFO, stream)
+    subjects = tuple(key_subject(bucket, key, prefix) for key in keys)
+    publish = {
+        READ: (about, *_read_back(prefix, stream)),
+        WRITE: (about, *subjects),
+        COMPARE: (about, *subjects, _api(prefix, Api.MESSAGE_GET, stream)),
+        CREATE: (about, _api(prefix, Api.STREAM_CREATE, stream)),
+    }
+    return {activity: Needs(wanted, (inbox,)) for activity, wanted in publish.items()}
+
+
+def _api(prefix: str, operation: Api, *names: str) -> str:
+    return f"{prefix}.{operation.about(*names)}"
+
+
+def _read_back(prefix: str, stream: str) -> tuple[str, ...]:
+    """Return what reading messages needs, beside asking for the stream's state."""
+    return (
+        _api(prefix, Api.CONSUMER_CREATE, stream, "*"),
+        _api(prefix, Api.CONSUMER_NEXT, stream, "*"),
+        _api(prefix, Api.CONSUMER_DELETE, stream, "*"),
+        _api(prefix, Api.MESSAGE_GET, stream),
+    )
 
 
 def needs_of_core(subjects: Sequence[str]) -> dict[str, Needs]:

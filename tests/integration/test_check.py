@@ -13,24 +13,31 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from spark_nats.cli import main
-from spark_nats.commands.permissions import ACTIVITIES
+from spark_nats.commands.permissions import OF_STREAMS
 from spark_nats.options import OPTIONS
 from tests.certificates import Certificates
-from tests.integration.support import created
+from tests.integration.support import created, write
 from tests.integration.test_permissions import (
     ACCOUNTS,
+    COMPARE_AND_SET,
     CONSUME,
     CONSUME_QUEUE,
     CREATE,
+    CREATE_BUCKET,
     INBOX,
     PEEK,
     READ,
     READ_BACK,
+    READ_BUCKET,
     STATE,
     WRITE,
+    WRITE_BUCKET,
+    hub_and_leaf,
+    login,
     user,
     users,
 )
@@ -299,6 +306,141 @@ def test_a_bucket_that_is_there_need_not_be_made(check: Command, server_factory:
     assert check(server, *arguments).abilities("ORDERS")["exact"]["possible"] is True
 
 
+# KV buckets
+
+
+def make_config(url: str) -> None:
+    with NatsPy(url, user="admin", password="pw") as client:
+        client.create_stream("KV_CONFIG", ["$KV.CONFIG.>"], max_msgs_per_subject=1)
+        client.publish_acked([("$KV.CONFIG.a", b"1"), ("$KV.CONFIG.b", b"2")])
+
+
+def test_a_bucket_and_what_one_may_do_with_it_are_printed(check: Command, server_factory: ServerFactory) -> None:
+    server = server_factory(users(user("writer", [*WRITE_BUCKET, *COMPARE_AND_SET, ASK])))
+    make_config(server.url)
+    ran = check(server, "--user", "writer", *LOGIN, "--bucket", "CONFIG", "--require", "write,compare")
+    assert ran.status == 0
+    lines = [line.split() for line in ran.out.splitlines()]
+    assert ["bucket", "activity", "allowed", "lacks"] in lines
+    assert any(line[:5] == ["CONFIG", "2", "1", "to", "2"] for line in lines)
+    assert ["write,", "compare", "yes"] in lines
+    ran = check(server, "--user", "writer", *LOGIN, "--bucket", "CONFIG", "--require", "create")
+    assert ran.status == 1
+    assert ran.err == f"spark-nats: bucket CONFIG, create: may not publish to {CREATE_BUCKET[0]}\n"
+
+
+@pytest.mark.parametrize("asks", [[], [ASK]], ids=["who may not ask", "who may ask"])
+def test_what_the_permissions_lack_for_a_bucket_is_found(
+    check: Command, server_factory: ServerFactory, asks: list[str]
+) -> None:
+    needed = {
+        "read": READ_BUCKET,
+        "write": WRITE_BUCKET,
+        "compare": [*WRITE_BUCKET, *COMPARE_AND_SET],
+        "create": [WRITE_BUCKET[0], *CREATE_BUCKET],
+    }
+    everything = list(dict.fromkeys(subject for subjects in needed.values() for subject in subjects))
+    without = [[each for each in everything if each != one] for one in everything]
+    server = server_factory(
+        users(
+            user("all", [*everything, *asks]), *(user(f"u{i}", [*allowed, *asks]) for i, allowed in enumerate(without))
+        )
+    )
+    make_config(server.url)
+
+    def abilities(name: str) -> dict[str, Any]:
+        ran = check(server, "--user", name, *LOGIN, "--bucket", "CONFIG", "--json")
+        assert ran.report["streams"][0]["bucket"] == "CONFIG"
+        return ran.abilities("KV_CONFIG")
+
+    def lacks(ability: dict[str, Any]) -> list[str]:
+        return [each for each in ability["lacks"] + ability["unknown"] if asks or "$KV" not in each]
+
+    assert {to: lacks(ability) for to, ability in abilities("all").items()} == {to: [] for to in needed}
+    for i, missing in enumerate(everything):
+        found = {to: lacks(ability) for to, ability in abilities(f"u{i}").items()}
+        expected = [f"publish to {missing}"] if asks or "$KV" not in missing else []
+        assert found == {to: expected if missing in subjects else [] for to, subjects in needed.items()}
+
+
+def test_only_some_keys_of_a_bucket_may_be_written(check: Command, server_factory: ServerFactory) -> None:
+    server = server_factory(users(user("eu", [WRITE_BUCKET[0], "$KV.CONFIG.eu.>", ASK])))
+    make_config(server.url)
+    arguments = ["--user", "eu", *LOGIN, "--bucket", "CONFIG", "--require", "write"]
+    assert check(server, *arguments, "--keys", "eu.*,eu.x.y").status == 0
+    ran = check(server, *arguments, "--keys", "eu.x,us.x")
+    assert ran.status == 1
+    assert ran.err == "spark-nats: bucket CONFIG, write: may not publish to $KV.CONFIG.us.x\n"
+
+
+def in_the_hub(subjects: list[str]) -> list[str]:
+    return [each.replace("$JS.", "$JS.hub.").replace("$KV.", "$JS.hub.API.$KV.") for each in subjects]
+
+
+def test_in_a_domain_keys_are_checked_where_they_are_published(check: Command, server_factory: ServerFactory) -> None:
+    writing = [*WRITE_BUCKET, *COMPARE_AND_SET]
+    here, there = user("here", [*writing, ASK]), user("there", [*in_the_hub(writing), ASK])
+    hub, leaf = hub_and_leaf(server_factory, users(here, there))
+    make_config(hub.url)
+
+    def status(server: Server, name: str) -> int:
+        arguments = ["--user", name, *LOGIN, "--domain", "hub", "--bucket", "CONFIG", "--require", "write,compare"]
+        return check(server, *arguments).status
+
+    # What is of its own domain, a server looks at as it is without one.
+    assert (status(hub, "here"), status(hub, "there")) == (0, 1)
+    assert (status(leaf, "here"), status(leaf, "there")) == (1, 0)
+    rows = pa.table({"key": ["new", "a"], "value": ["1", "2"], "expected_revision": pa.array([None, 1], pa.int64())})
+    for server, name in ((hub, "here"), (leaf, "there")):
+        write(server, rows, bucket="CONFIG", domain="hub", onConflict="skip", **login(name))
+    with NatsPy(hub.url, user="admin", password="pw") as client:
+        stored = [(message.subject, message.payload) for message in client.read_stream("KV_CONFIG")]
+    assert stored == [("$KV.CONFIG.b", b"2"), ("$KV.CONFIG.a", b"2"), ("$KV.CONFIG.new", b"1")]
+
+
+def test_a_bucket_that_is_missing_is_a_failure_that_names_another(
+    check: Command, server_factory: ServerFactory
+) -> None:
+    server = server_factory()
+    with NatsPy(server.url) as client:
+        client.create_stream("KV_CONFIG", ["$KV.CONFIG.>"])
+    ran = check(server, "--bucket", "CONFIGS", "--require", "create")
+    assert ran.status == 1
+    assert ran.err == "spark-nats: bucket CONFIGS: the bucket 'CONFIGS' does not exist (there is 'CONFIG')\n"
+
+
+def test_a_check_changes_no_bucket(check: Command, server_factory: ServerFactory) -> None:
+    server = server_factory(users(user("all", ["$JS.API.>", "$KV.>"])))
+    make_config(server.url)
+    with NatsPy(server.url, user="admin", password="pw") as client, client.collect("$KV.>") as seen:
+        for bucket in ("CONFIG", "OTHER"):
+            check(server, "--user", "all", *LOGIN, "--bucket", bucket, "--keys", "a,new")
+        assert client.api("STREAM.NAMES")["streams"] == ["KV_CONFIG"]
+        assert client.stream_info("KV_CONFIG")["state"]["last_seq"] == 2
+        assert client.consumers("KV_CONFIG") == []
+        assert seen.messages == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--bucket", "A", "--subject", "a"], "option 'subject' is not for KV buckets, and contradicts the option"),
+        (["--bucket", "A", "--stream", "A"], "options 'stream' and 'bucket' contradict each other"),
+        (["--stream", "A", "--keys", "a"], "option 'keys' needs the option 'bucket'; it is for KV buckets"),
+        (
+            ["--bucket", "A", "--require", "read,exact"],
+            "--require exact is not for a KV bucket; there are read, write,",
+        ),
+        (["--stream", "A", "--require", "compare"], "--require compare is not for a stream; there are read, consume,"),
+        (["--bucket", "a.b"], "option 'bucket' is 'a.b'; a bucket's name has only"),
+    ],
+)
+def test_what_is_not_for_buckets_is_refused(check: Command, arguments: list[str], words: str) -> None:
+    ran = check("nats://127.0.0.1:1", *arguments)
+    assert ran.status == 2
+    assert words in ran.err
+
+
 def test_a_user_who_hears_no_answers_can_do_nothing_with_streams(check: Command, server_factory: ServerFactory) -> None:
     server = server_factory(users(user("deaf", READ, ("elsewhere",))))
     make_orders(server.url)
@@ -348,7 +490,7 @@ def test_a_stream_that_cannot_be_replayed_is_consumed_or_peeked_at(
 def test_an_imported_api_is_checked_with_its_prefix(check: Command, server_factory: ServerFactory) -> None:
     server = server_factory(ACCOUNTS)
     make_orders(server.url, "owner")
-    arguments = ["--user", "app", "--password", "pw", "--stream", "ORDERS", "--require", ",".join(ACTIVITIES)]
+    arguments = ["--user", "app", "--password", "pw", "--stream", "ORDERS", "--require", ",".join(OF_STREAMS)]
     assert check(server, *arguments, "--apiPrefix", "JS.owner.API").status == 0
     assert check(server, *arguments).status == 1
 
@@ -410,7 +552,7 @@ def test_a_wrong_option_is_a_sentence_and_the_status_2(
 def test_an_unknown_activity_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["check", "--stream", "S", "--require", "read,delete"])
-    assert "'delete' is none of read, consume, peek, write, exact, create" in capsys.readouterr().err
+    assert "'delete' is none of read, consume, peek, write, exact, compare, create" in capsys.readouterr().err
 
 
 def test_a_server_that_says_nothing_any_more_is_given_up(check: Command, server_factory: ServerFactory) -> None:

@@ -31,7 +31,7 @@ from tests.integration.support import (
     write,
 )
 from tests.nats_py import NatsPy, wait_until
-from tests.servers import ServerFactory
+from tests.servers import Server, ServerFactory
 
 pytestmark = pytest.mark.timeout(150)
 
@@ -346,15 +346,16 @@ def test_an_account_reads_and_writes_a_stream_of_another(
     assert "not enabled" in error
 
 
-def test_a_stream_of_the_hub_is_read_and_written_through_a_leaf(server_factory: ServerFactory) -> None:
+def hub_and_leaf(server_factory: ServerFactory, users: str = "") -> tuple[Server, Server]:
+    """Two servers, each a domain of its own; the second is a leaf of the first. `users` has an admin, or is empty."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    hub = server_factory(f'jetstream {{ domain: hub }}\nleafnodes {{ listen: "127.0.0.1:{port}" }}')
+    hub = server_factory(f'jetstream {{ domain: hub }}\nleafnodes {{ listen: "127.0.0.1:{port}" }}\n{users}')
+    up = f"nats://admin:pw@127.0.0.1:{port}" if users else f"nats://127.0.0.1:{port}"
     leaf = server_factory(
-        "server_name: leaf\njetstream { domain: leaf }\n"
-        f'leafnodes {{ remotes: [ {{url: "nats://127.0.0.1:{port}"}} ] }}'
+        f'server_name: leaf\njetstream {{ domain: leaf }}\nleafnodes {{ remotes: [ {{url: "{up}"}} ] }}\n{users}'
     )
-    with NatsPy(leaf.url) as client:
+    with NatsPy(leaf.url, **({"user": "admin", "password": "pw"} if users else {})) as client:
 
         def the_hub_answers() -> bool:
             try:
@@ -363,6 +364,11 @@ def test_a_stream_of_the_hub_is_read_and_written_through_a_leaf(server_factory: 
                 return False
 
         wait_until(the_hub_answers, timeout=20)
+    return hub, leaf
+
+
+def test_a_stream_of_the_hub_is_read_and_written_through_a_leaf(server_factory: ServerFactory) -> None:
+    hub, leaf = hub_and_leaf(server_factory)
     there = {"stream": "ORDERS", "domain": "hub"}
     subjects, payloads = [f"orders.{i % 7}" for i in range(1000)], [str(i) for i in range(1000)]
     write(leaf, pa.table({"subject": subjects, "payload": payloads}), createStream=LISTEN, **there)

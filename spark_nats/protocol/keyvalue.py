@@ -39,7 +39,8 @@ def bucket_of(stream: str) -> str:
 def key_subject(bucket: str, key: str, prefix: str = API_PREFIX) -> str:
     """Return the subject to which a key's value is published.
 
-    A domain maps the keys of its buckets as it maps its API; another account has to export them beside its API.
+    Where the API has a prefix of its own, keys have the same one (ADR-19): a domain maps both, and of another account
+    both are imported.
 
     Args:
         bucket: name of the KV bucket.
@@ -47,8 +48,7 @@ def key_subject(bucket: str, key: str, prefix: str = API_PREFIX) -> str:
         prefix: first tokens of the subjects of the API.
     """
     subject = f"{_SUBJECTS}.{bucket}.{key}"
-    of_domain = prefix != API_PREFIX and re.fullmatch(r"\$JS\.[^.]+\.API", prefix)
-    return f"{prefix}.{subject}" if of_domain else subject
+    return subject if prefix == API_PREFIX else f"{prefix}.{subject}"
 
 
 def key_filter(pattern: str) -> str:

@@ -34,7 +34,7 @@ class Conflicts:
         self._skips = options.on_conflict == SKIP
         self._bucket = bucket
         self._stream = stream_of(bucket)
-        # In a domain, a key is published elsewhere than it is stored.
+        # With a prefix, a key is published elsewhere than it is stored.
         self._published = key_subject(bucket, "", options.api_prefix)
 
     def resolve(self, js: JetStream, conflict: Conflict) -> Resolution:

@@ -314,7 +314,7 @@ ACCOUNTS = """
             imports: [
                 {service: {account: OWNER, subject: "$JS.API.>"}, to: "JS.owner.API.>"}
                 {service: {account: OWNER, subject: "orders.>"}}
-                {service: {account: OWNER, subject: "$KV.SPARK_NATS.>"}}
+                {service: {account: OWNER, subject: "$KV.SPARK_NATS.>"}, to: "JS.owner.API.$KV.SPARK_NATS.>"}
             ]
         }
     }

@@ -73,7 +73,8 @@ class Bucket:
                 when a leader has answered that others had replaced without its knowing.
 
         Raises:
-            JetStreamUnavailableError: nobody listens there: the bucket does not exist, or has no leader.
+            JetStreamUnavailableError: nobody listens there: the bucket does not exist, or has no leader, or is another
+                account's that does not share it.
             JetStreamError: the bucket refuses it, for want of room for example.
             NatsError: the request failed.
         """
@@ -83,7 +84,8 @@ class Bucket:
             reply = self._js.connection.request(subject, value, header=header)
         except NoRespondersError:
             raise JetStreamUnavailableError(
-                f"nobody listens on {subject}: the bucket {self._name!r} does not exist or has no leader"
+                f"nobody listens on {subject}: the bucket {self._name!r} does not exist, has no leader, or is not "
+                "shared with this account"
             ) from None
         with interpreting(Api.MESSAGE_GET, self._stream):
             answer = parse_answer(reply.payload)

@@ -634,7 +634,7 @@ class Publisher:
         away = any(refusal.verdict is Verdict.AWAY for refusal in refusals)
         if time.monotonic() - self._last_stored > self._ack_timeout:
             self._give_up(
-                self._absence_since("nobody answers, 503")
+                self._explain_absence(sent, found, refusals)
                 if away
                 else f"stream {self._stream!r} has refused every row for {self._ack_timeout:g} s: {refusals[0].reason}"
             )
@@ -691,7 +691,25 @@ class Publisher:
             return self._absence_since(str(error))
         except NatsTimeoutError as error:
             return f"{silence}: {error}"
-        return f"{silence}, though it is there: maybe it cannot store, as when a disk is full; see the server's log"
+        maybe = "it cannot store, as when a disk is full; see the server's log"
+        if self._api_prefix != API_PREFIX:
+            subject = str(self._flying[0][1].subjects[0])
+            maybe = f"{subject!r} does not lead to it, as when that is not imported from its account; or {maybe}"
+        return f"{silence}, though it is there: maybe {maybe}"
+
+    def _explain_absence(self, sent: Positions, found: Mask | None, refusals: list[_Refusal]) -> str:
+        """Say why nobody answers for rows, as far as the server says."""
+        absence = self._absence_since("nobody answers, 503")
+        try:
+            self._state(JetStream(self._connection, self._api_prefix))
+        except (JetStreamError, NatsTimeoutError):
+            return absence
+        away = [i for i, refusal in enumerate(refusals) if refusal.verdict is Verdict.AWAY]
+        subject = repr(self._row(int(sent[found][away[0]]))[1]) if found is not None else "subjects of this task"
+        return (
+            f"stream {self._stream!r} is there and has a leader, but for {self._ack_timeout:g} s nobody answers on "
+            f"{subject}, as when that is not imported from its account"
+        )
 
     def _absence_since(self, reason: str) -> str:
         return (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -131,3 +132,23 @@ def test_a_bucket_of_another_account_is_written_and_read_through_spark(
     found = nats(spark.read, there.server, **there.options, keys="k.1,k.2")
     assert sorted(bytes(row["value"]) for row in found.load().collect()) == [b"1", b"2"]
     assert len(there.stored()) == 100
+
+
+@pytest.mark.parametrize("kind", ["bucket", "stream"])
+def test_a_subject_that_an_account_does_not_share_is_said_to_be_the_reason(
+    server_factory: ServerFactory, kind: str
+) -> None:
+    server = server_factory(re.sub(r".*to: \"JS.owner.API.\$KV.*", "", ACCOUNTS))
+    with NatsPy(server.url, user="owner", password="pw") as client:
+        client.create_stream("KV_CONFIG", ["$KV.CONFIG.>"])
+        client.create_stream("ORDERS", ["orders.>"])
+    names = {"bucket": ("key", "value", "CONFIG", "a"), "stream": ("subject", "payload", "ORDERS", "orders.a")}
+    one, other, name, subject = names[kind]
+    rows = pa.table({one: [subject], other: ["1"]})
+    how = {"user": "app", "password": "pw", "apiPrefix": "JS.owner.API", "ackTimeout": "1s", kind: name}
+    error = sentence_of(lambda: write(server, rows, **how))
+    # What begins as the API does comes to the API of the other account, which has no answer.
+    published = f"JS.owner.API.$KV.CONFIG.{subject}" if kind == "bucket" else subject
+    assert f"'{published}'" in error
+    assert "as when that is not imported from its account" in error
+    assert "of this task's rows 0 were stored" in error

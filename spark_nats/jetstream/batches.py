@@ -38,7 +38,7 @@ from spark_nats.protocol.headers import (
     header_values,
     number_batch,
 )
-from spark_nats.protocol.publish_acks import PublishAcks, Refusal, Verdict
+from spark_nats.protocol.publish_acks import PublishAcks, Refusal, Verdict, expecting
 from spark_nats.protocol.subject_columns import SubjectMatcher
 
 MOST_ROWS = 1000
@@ -328,9 +328,8 @@ class BatchPublisher:
         for number, value in enumerate(header_values(batch.headers.fill_null(b""), EXPECTED_REVISION).to_pylist()):
             if value is not None:
                 last = last_sequence(js, self._began.name, [str(batch.subjects[number])])
-                if last != int(value):
-                    text = f"it expects the subject's last message at sequence {int(value)}, but: {reason}"
-                    return number, text
+                if (expected := value.decode("utf-8", "replace")) != str(last):
+                    return number, expecting(expected, reason)
         raise NatsError("there is none now")
 
     def _failed(self, error: NatsError) -> NatsError:

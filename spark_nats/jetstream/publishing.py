@@ -65,7 +65,7 @@ from spark_nats.protocol.api import API_PREFIX
 from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, decimals, integers, strings, texts
 from spark_nats.protocol.headers import EXPECTED_REVISION, parse_block
 from spark_nats.protocol.messages import Messages
-from spark_nats.protocol.publish_acks import PublishAcks, Verdict, count_duplicates
+from spark_nats.protocol.publish_acks import PublishAcks, Verdict, count_duplicates, expecting
 from spark_nats.protocol.subject_columns import SubjectMatcher
 
 logger = logging.getLogger(__name__)
@@ -887,9 +887,7 @@ def _header(row: _Rows) -> bytes:
 def _conflict(row: _Rows, reason: str) -> str:
     """Say what a row expected of its subject's last message, where it did."""
     expected = parse_block(_header(row)).get(EXPECTED_REVISION)
-    if expected is None:
-        return reason
-    return f"it expects the subject's last message at sequence {expected[0]}, but: {reason}"
+    return reason if expected is None else expecting(expected[0], reason)
 
 
 def _exchanged(headers: pa.Array | None, messages: Positions, resolved: dict[int, Resolution]) -> pa.Array | None:

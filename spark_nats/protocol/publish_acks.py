@@ -134,6 +134,11 @@ def _verdict(error: ApiError) -> Verdict:
     return Verdict.AWAY if error.err_code in _AWAY else Verdict.NO
 
 
+def expecting(sequence: str, reason: str) -> str:
+    """Say of a message why it was not stored (:attr:`Verdict.CONFLICT`), with what its header expects."""
+    return f"it expects the subject's last message at sequence {sequence}, but: {reason}"
+
+
 def is_other_last_id(payload: bytes) -> bool:
     """Tell whether an answer refuses its message because the stream's last one has another id than it expects."""
     with contextlib.suppress(ValueError):

@@ -199,6 +199,9 @@ def test_one_row_that_the_stream_refuses_keeps_all_of_them_out(
         f"PublishError: stream '{unique}' refused row 1 (subject '{unique}.1'): it expects the subject's last message "
         f"at sequence 0, but: wrong last sequence: 1 (400, 10071){none}"
     )
+    junk = [{}, {"Nats-Expected-Last-Subject-Sequence": "many"}, {}, {}, {}]
+    assert "refused row 1 (subject" in (said := error_for(table(unique, 5, headers=junk), controlHeaders=True))
+    assert "expects the subject's last message at sequence many, but: " in said
     large = error_for(table(unique, 5, payload=[b"", b"", b"", b"x" * 2000, b""]))
     assert "refused row 3 (subject" in large
     assert f"message size exceeds maximum allowed (400, 10054){none}" in large

@@ -874,9 +874,11 @@ class Publisher:
     def _account(self) -> str:
         """Say what became of the rows that were sent."""
         account = f"of this task's rows {self._confirmed} were stored"
+        if self._skipped:
+            account += f", {self._skipped} were skipped for their conflicts"
         if self._unanswered:
             account += f" and {self._unanswered} were sent and not answered (they may be stored)"
-        return account + ", any other was not sent"
+        return account + ", no other one was stored"
 
 
 def _header(row: _Rows) -> bytes:

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class Conflicts:
-    """Decides what becomes of such rows.
+    """Decides what becomes of such rows of one task.
 
     Args:
         options: of the write.
@@ -34,6 +34,7 @@ class Conflicts:
         self._skips = options.on_conflict == SKIP
         self._bucket = bucket
         self._stream = stream_of(bucket)
+        self._again: set[int] = set()  # rows that are to create a key that was deleted: they name what says so
         # With a prefix, a key is published elsewhere than it is stored.
         self._published = key_subject(bucket, "", options.api_prefix)
 
@@ -45,25 +46,28 @@ class Conflicts:
             NatsError: the bucket could not be asked.
         """
         headers = parse_block(conflict.header)
-        expected, ids = headers.get(EXPECTED_REVISION, [""])[0], headers.get(MSG_ID)
-        if not re.fullmatch("[0-9]{1,19}", expected):
+        named, ids = headers.get(EXPECTED_REVISION, [""])[0], headers.get(MSG_ID)
+        if not re.fullmatch("[0-9]{1,19}", named):
             raise PublishError(f"row {conflict.row} was refused: {conflict.reason}")
         key = conflict.subject.removeprefix(self._published)
         subject = key_subject(self._bucket, key)
-        if ids and self._is_stored(js, subject, int(expected), ids[0]):
+        if ids and self._is_stored(js, subject, int(named), ids[0]):
             return Resolution(stored=True)
         last = last_message(js, self._stream, subject)
         actual = last.sequence if last else 0
-        if actual == int(expected):  # since then it is so
+        expected = 0 if conflict.row in self._again else int(named)
+        if actual == int(named):  # since then it is so
             return Resolution(header=conflict.header)
-        if expected == "0" and last and is_marker(last.header):
-            # The key was deleted. To create it again, the revision that says so has to be named (ADR-8).
-            return Resolution(header=_expecting(conflict.header, actual))
+        if expected == 0 and (last is None or is_marker(last.header)):
+            # The key was deleted. To create it again, the revision that says so has to be named (ADR-8), and none when
+            # that has expired.
+            self._again.add(conflict.row)
+            return Resolution(header=_expecting(conflict.header, named, actual))
         if self._skips:
             logger.debug("row %d (key %r) is skipped: %s", conflict.row, key, conflict.reason)
             return Resolution()
         has = f"has the revision {actual}" if actual else "does not exist"
-        wants = f"its expected_revision is {expected}" + (", by which it is to be created" if expected == "0" else "")
+        wants = f"its expected_revision is {expected}" + ("" if expected else ", by which it is to be created")
         raise PublishError(
             f"row {conflict.row} conflicts: the key {key!r} of the bucket {self._bucket!r} {has}, and {wants}",
             remedies=[Remedy.ON_CONFLICT],
@@ -82,7 +86,7 @@ class Conflicts:
         return False
 
 
-def _expecting(header: bytes, revision: int) -> bytes:
-    """Return a header block that expects a revision instead of none."""
-    name = EXPECTED_REVISION.encode()
-    return header.replace(b"\r\n%b: 0\r\n" % name, b"\r\n%b: %d\r\n" % (name, revision))
+def _expecting(header: bytes, named: str, revision: int) -> bytes:
+    """Return a header block that expects a revision instead of the one that it names."""
+    before, after = (f"\r\n{EXPECTED_REVISION}: {expected}\r\n".encode() for expected in (named, revision))
+    return header.replace(before, after)

@@ -6,6 +6,7 @@ import logging
 import pickle
 import random
 import string
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -16,6 +17,7 @@ from nats.js.kv import KeyValue
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_nats.errors import InvalidRowError, PublishError
+from spark_nats.sink.conflicts import Conflicts
 from tests.integration.support import sentence_of, source, write
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Cluster, Server
@@ -265,6 +267,49 @@ def test_a_key_that_was_deleted_is_created_again(
     write(nats_server, entries(key=["a"], operation=[operation]), bucket=bucket.name)
     write(nats_server, entries(key=["a"], value=[b"2"], expected_revision=[0]), bucket=bucket.name)
     assert bucket.contents() == {"a": b"2"}
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, *others: Callable[[], object]) -> None:
+    """Have somebody act after each decision on a conflict, before the row is sent again."""
+    coming = iter(others)
+    decide = Conflicts.resolve
+
+    def resolve(self: Conflicts, js: Any, conflict: Any) -> Any:
+        resolution = decide(self, js, conflict)
+        if (act := next(coming, None)) is not None:
+            act()
+        return resolution
+
+    monkeypatch.setattr(Conflicts, "resolve", resolve)
+
+
+def test_a_key_that_somebody_else_creates_again_conflicts_with_what_the_row_says(
+    nats_server: Server, bucket: Kv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket.put("a", b"1")
+    bucket.delete("a")
+    meanwhile(monkeypatch, lambda: bucket.put("a", b"theirs"))
+    rows = entries(key=["a"], value=[b"ours"], expected_revision=[0])
+    told = sentence_of(lambda: write(nats_server, rows, bucket=bucket.name))
+    assert "has the revision 3, and its expected_revision is 0, by which it is to be created" in told
+    assert bucket.contents() == {"a": b"theirs"}
+
+
+def test_a_key_that_comes_and_goes_meanwhile_is_created_again(
+    nats_server: Server, nats_py: NatsPy, bucket: Kv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def again() -> None:
+        bucket.put("a", b"theirs")
+        bucket.delete("a")
+
+    def purge() -> None:  # as when the marker of a deletion expires
+        nats_py.purge_stream(f"KV_{bucket.name}", filter=f"$KV.{bucket.name}.a")
+
+    bucket.put("a", b"1")
+    bucket.delete("a")
+    meanwhile(monkeypatch, again, purge)
+    write(nats_server, entries(key=["a"], value=[b"ours"], expected_revision=[0]), bucket=bucket.name)
+    assert bucket.contents() == {"a": b"ours"}
 
 
 @pytest.mark.parametrize("replicas", [1, 3])

@@ -8,8 +8,9 @@ it had then or a later one.
 * A consumer delivers in the order of sequences. What it delivers up to the stream's last sequence of the beginning are
   keys that nothing was known of; only those behind it may have been handed on before.
 * When so many keys were delivered as there were when the consumer was made, none was moved. Otherwise the stream's
-  leader names the keys that it has. Those that were not handed on are read by a consumer of their own, until there are
-  none: to read on behind the others would not do, since a key may be moved again before the consumer comes to it.
+  leader names the keys that it has. Those that were not handed on are looked for until there are none. Many of them are
+  found by reading on, behind what the bucket held when the read began. But keys may be moved again before a consumer
+  comes to them; so when that finds less than half, and when few are left, they are read by consumers of their own.
 * A consumer has one replica, whose server may lag behind the stream's leader and have old values. So consumers are made
   until one lives where the stream is led.
 * ``last_per_subject`` makes a list of sequences (seen on nats-server 2.11 and 2.15). A consumer that comes to one of
@@ -81,6 +82,7 @@ class BucketReader(DeliveryReader):
         self._sought: frozenset[str] | None = None  # subjects of keys that were moved, once there were any
         self._rest: list[str] = []  # of those, what comes after the present consumer
         self._left = 0  # how many were missing when a consumer had come to its end
+        self._reads_on = False  # whether they are looked for among all that the bucket has got since
         self._done = False
         # Of the present consumer:
         self._behind = 0  # the stream's next sequence before it was made
@@ -120,7 +122,8 @@ class BucketReader(DeliveryReader):
         info = self._state(js)
         for _ in range(MOST_PLACES):
             # Where one revision is kept, that is what the stream has, and can be read from a position on.
-            self._listed = not self._history and info.config.get("max_msgs_per_subject") != 1
+            one = info.config.get("max_msgs_per_subject") == 1
+            self._listed = not (one or self._history or self._reads_on)
             start = None if self._listed else self.position
             made = create_consumer(js, self._stream, start, self._filters, headers_only=self._headers_only)
             before, info = info, self._state(js)
@@ -206,12 +209,18 @@ class BucketReader(DeliveryReader):
         """Tell whether the consumer has brought all that it could, and see what was moved meanwhile."""
         if self.position < self._behind and not self._is_through(js):
             return False
-        missing = self._rest if self._found >= self._expected else self._missing(js)
+        first = self._sought is None
+        missing = self._rest if self._found >= self._expected and not self._reads_on else self._missing(js)
         if missing and len(missing) == self._left:  # written faster than they can be read
             self._retries.failed(JetStreamError(f"{len(missing)} keys of {self._stream!r} move on", NO_RESPONDERS))
+        found_half = first or (self._reads_on and 2 * len(missing) < self._left)
+        self._reads_on = len(missing) > MOST_FILTERS and found_half
         self._left = len(missing)
         self._done = not missing
-        if missing:
+        if self._reads_on:
+            self._filters, self._rest = self._all, []
+            self.position = self._moved = self._moved if self._listed else self.position
+        elif missing:
             self._filters, self._rest = tuple(missing[:MOST_FILTERS]), missing[MOST_FILTERS:]
             self.position = self._moved = 1  # all of it may have been handed on by the time
         return True

@@ -339,6 +339,33 @@ def test_a_read_goes_on_behind_revisions_that_are_gone_when_it_comes_to_them(
     assert {found[f"k{i}"] for i in range(500, 530)} == {b"2"}
 
 
+@pytest.mark.parametrize("history", [1, 3])
+@pytest.mark.parametrize("everything", [False, True], ids=["values", "revisions"])
+def test_thousands_of_keys_that_move_during_the_read_take_few_consumers(
+    server_factory: ServerFactory, monkeypatch: pytest.MonkeyPatch, history: int, everything: bool
+) -> None:
+    monkeypatch.setattr(delivering, "PULL_BYTES", 2_000)
+    monkeypatch.setattr(delivering, "PULL_MESSAGES", 20)
+    server = server_factory()
+    keys = [f"k{i}" for i in range(5_000)]
+    with NatsPy(server.url) as client, client.collect("$JS.API.CONSUMER.CREATE.KV_B.>") as made:
+        bucket(client, "B", history=history)
+        put(client, "B", dict.fromkeys(keys, b"0" * 100))
+        reader = batch_reader(server, ENTRY, bucket="B", history=everything)
+        batches = reader.read(*reader.partitions())
+        rows = next(batches).to_pylist()
+        monkeypatch.undo()
+        for _ in range(history):
+            put(client, "B", dict.fromkeys(keys, b"1" * 100))
+        put(client, "B", {"k7": b"2"})
+        rows += [row for batch in batches for row in batch.to_pylist()]
+    revisions = [row["revision"] for row in rows]
+    assert revisions == sorted(set(revisions))
+    assert {row["key"] for row in rows} == set(keys)
+    assert everything or len(rows) == len(keys)
+    assert len(made.messages) < 10
+
+
 def test_a_key_that_alone_moves_is_not_taken_for_the_last_message_that_comes_twice(
     server_factory: ServerFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

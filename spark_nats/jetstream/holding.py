@@ -87,6 +87,11 @@ class Hold:
         self._doubts = Doubts(patience)
 
     @property
+    def begun(self) -> bool:
+        """Whether the reader has begun or gone on: what may be lost because the durable was not there is said."""
+        return self._known and not self._missing
+
+    @property
     def _what(self) -> str:
         return f"the durable consumer {self.name!r} of stream {self._stream!r}"
 

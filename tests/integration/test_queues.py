@@ -599,6 +599,46 @@ def test_a_durable_that_was_deleted_may_have_cost_an_interest_stream_messages(
         assert held(nats_py, unique) == 0
 
 
+@pytest.mark.parametrize("available_now", [False, True])
+def test_what_an_interest_stream_may_have_lost_is_said_before_a_micro_batch_is_run_again(
+    nats_server: Server, nats_py: NatsPy, unique: str, available_now: bool
+) -> None:
+    nats_py.create_stream(unique, **INTEREST)
+    only = {"subject": f"{unique}.a"}  # or the stream's first sequence would tell
+    before = reader_of(nats_server, unique, **only)
+    start = before.initialOffset()
+    fill(nats_py, unique, 10)
+    end = before.latestOffset(start, before.getDefaultReadLimit())
+    remove_durable(nats_py, unique)
+
+    after = reader_of(nats_server, unique, **only)
+    if available_now:
+        after.prepareForTriggerAvailableNow()
+    assert after.partitions(end, end) == []  # which Spark asks for first
+    with pytest.raises(DataLossError, match="which keeps messages until they are read, was deleted"):
+        after.partitions(start, end)
+
+
+@pytest.mark.parametrize("available_now", [False, True])
+def test_a_micro_batch_of_a_work_queue_is_run_again_though_its_durable_was_deleted(
+    nats_server: Server, nats_py: NatsPy, unique: str, available_now: bool
+) -> None:
+    nats_py.create_stream(unique, **WORK_QUEUE)
+    fill(nats_py, unique, 10)
+    before = reader_of(nats_server, unique)
+    start = before.initialOffset()
+    end = before.latestOffset(start, before.getDefaultReadLimit())
+    remove_durable(nats_py, unique)
+
+    after = reader_of(nats_server, unique)
+    if available_now:
+        after.prepareForTriggerAvailableNow()
+    assert after.partitions(end, end) == []  # which Spark asks for first
+    assert payloads(read_partitions(pickle.dumps(after), after.partitions(start, end))) == list(range(10))
+    assert after.latestOffset(end, after.getDefaultReadLimit()) == end
+    assert held(nats_py, unique) == 0
+
+
 def test_a_work_queue_is_claimed_again_when_its_durable_was_deleted(
     nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

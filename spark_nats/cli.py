@@ -154,6 +154,7 @@ def _parser() -> argparse.ArgumentParser:
     of_query = lag.add_argument_group("of the query")
     _add_option(of_query, BY_NAME["subject"], "its option 'subject', if it has one")
     _add_option(of_query, BY_NAME["keys"], "its option 'keys', if it reads a KV bucket and has one")
+    _add_option(of_query, BY_NAME["minoffsetspertrigger"], "its option 'minOffsetsPerTrigger', if it has one")
     _add_json(lag)
     lag.set_defaults(run=_lag)
 

@@ -50,9 +50,12 @@ class StreamLag:
             other subjects included; the server, if it was asked, messages.
         rate: sequences that the query gets through in a second, over the last micro-batches; None when none is known.
         arriving: sequences that the stream grows by in a second; None when that is not known.
-        catch_up: seconds until the query has caught up if both go on so; None when it does not, or is not known to.
+        catch_up: seconds until the query has caught up if both go on so; None when it does not, or is not known to, as
+            when it waits for more.
         oldest: when the oldest message that waits was stored; None when none waits, or when the server was not asked.
         problem: what keeps the query from going on; empty when nothing does.
+        waits_for: how many new sequences the query waits for before it goes on; None when for none, or when that is not
+            known.
     """
 
     stream: str
@@ -64,6 +67,7 @@ class StreamLag:
     catch_up: float | None = None
     oldest: datetime | None = None
     problem: str = ""
+    waits_for: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +101,8 @@ def progress(query: StreamingQuery | ConnectQuery, options: Mapping[str, str] | 
     Args:
         query: it runs or has run; in a classic session or in one of Spark Connect.
         options: options with which the query reads, by their names: those to connect with, and ``subject`` or ``keys``
-            if it has them. With them the server is asked, from this process; without them the answer is that of the
-            last micro-batch.
+            and ``minOffsetsPerTrigger`` if it has them. With them the server is asked, from this process; without them
+            the answer is that of the last micro-batch.
 
     Returns:
         What is known; None before the first micro-batch has ended.
@@ -121,10 +125,11 @@ def lag_of_progress(
         raise NatsError(
             f"the query {last.get('name') or last['id']} reads no stream of NATS, so it cannot be behind one"
         )
-    streams = lags(looks)
+    settings = None if options is None else parse(options)
+    streams = lags(looks, settings)
     at = looks[-1].ended
-    if options is not None:
-        streams, at = asked(parse(options), looks[-1].positions, streams)
+    if settings is not None:
+        streams, at = asked(settings, looks[-1].positions, streams)
     return QueryLag(str(last.get("name") or last["id"]), int(last["batchId"]), datetime.fromtimestamp(at, UTC), streams)
 
 
@@ -140,6 +145,7 @@ class Look(NamedTuple):
         starts: the sequence with which it began, of each stream.
         positions: where the query then was.
         ends: behind the last message that each stream had when the micro-batch began, as far as that is known.
+        waits_for: how many new sequences the query waits for, as far as that is known.
     """
 
     began: float
@@ -147,6 +153,7 @@ class Look(NamedTuple):
     starts: Mapping[Key, int]
     positions: Mapping[Key, StreamOffset]
     ends: Mapping[Key, int]
+    waits_for: Mapping[Key, int] = {}
 
 
 def look_of(document: Mapping[str, Any]) -> Look:
@@ -156,6 +163,7 @@ def look_of(document: Mapping[str, Any]) -> Look:
     starts: dict[Key, int] = {}
     positions: dict[Key, StreamOffset] = {}
     ends: dict[Key, int] = {}
+    waits_for: dict[Key, int] = {}
     for i, source in enumerate(document["sources"]):
         before, latest = offset_of(source.get("startOffset")), offset_of(source.get("latestOffset"))
         for name, position in (offset_of(source.get("endOffset")) or {}).items():
@@ -163,7 +171,9 @@ def look_of(document: Mapping[str, Any]) -> Look:
             starts[i, name] = start_of(position, (before or {}).get(name))
             if latest and name in latest:
                 ends[i, name] = max(latest[name].next, position.next)
-    return Look(began, began + duration / 1000, starts, positions, ends)
+                if (least := latest[name].waits_for) is not None:
+                    waits_for[i, name] = least
+    return Look(began, began + duration / 1000, starts, positions, ends, waits_for)
 
 
 def offset_of(document: Any) -> QueryOffset | None:
@@ -188,23 +198,31 @@ def start_of(position: StreamOffset, before: StreamOffset | None) -> int:
     return position.next if position.since is None else position.since
 
 
-def lags(looks: Sequence[Look]) -> tuple[StreamLag, ...]:
-    """Return how far a query is behind each of its streams, after one or more looks, the last of which counts."""
-    last = looks[-1]
-    return tuple(_lag(key, looks) for key in sorted(last.positions))
+def lags(looks: Sequence[Look], options: Settings | None = None) -> tuple[StreamLag, ...]:
+    """Return how far a query is behind each of its streams.
+
+    Args:
+        looks: one or more, the last of which counts.
+        options: the query's, as far as they are known, see :func:`progress`.
+    """
+    least = options.given.get("minOffsetsPerTrigger") if options else None
+    return tuple(_lag(key, looks, looks[-1].waits_for.get(key, least)) for key in sorted(looks[-1].positions))
 
 
-def _lag(key: Key, looks: Sequence[Look]) -> StreamLag:
+def _lag(key: Key, looks: Sequence[Look], waits_for: int | None) -> StreamLag:
     last = looks[-1]
     position = last.positions[key]
     busy = _busy(key, looks)
     first = busy[0]
     seconds = last.ended - first.began
+    if waits_for is not None:  # the time in which it does so is not that of a slow query
+        seconds = sum(look.ended - look.began for look in busy if look.positions[key].next > look.starts[key])
     rate = (position.next - first.starts[key]) / seconds if seconds > 0 else None
     end, arriving = last.ends.get(key), None
     if end is not None and key in first.ends and last.began > first.began:
         arriving = max(0.0, (end - first.ends[key]) / (last.began - first.began))
-    found = StreamLag(key[1], position.next, position.next if end is None else end, 0, rate, arriving)
+    end_known = position.next if end is None else end
+    found = StreamLag(key[1], position.next, end_known, 0, rate, arriving, waits_for=waits_for)
     return until(found, found.end, found.end - found.next)
 
 
@@ -227,6 +245,8 @@ def until(lag: StreamLag, end: int, behind: int) -> StreamLag:
     catch_up: float | None = None
     if behind <= 0:
         catch_up = 0.0
+    elif lag.waits_for is not None and end - lag.next < lag.waits_for:
+        catch_up = None
     elif lag.rate is not None and (gain := lag.rate - (lag.arriving or 0.0)) > 0:
         # What is to be read is in sequences, as the rates are, however few of them are messages.
         catch_up = (end - lag.next) / gain
@@ -323,6 +343,8 @@ def _sentence(lag: StreamLag) -> str:
         said += f", read at {lag.rate:,.1f}/s"
     if lag.arriving is not None:
         said += f", growing by {lag.arriving:,.1f}/s"
+    if lag.waits_for is not None and 0 < lag.end - lag.next < lag.waits_for:
+        said += f", waiting for {lag.waits_for:,}"
     if lag.behind and lag.catch_up is not None:
         said += f", caught up in {lag.catch_up:,.0f} s"
     return f"{said}, {lag.problem}" if lag.problem else said

@@ -27,7 +27,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 try:
-    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxRows,
+        ReadMinRows,
+        SupportsTriggerAvailableNow,
+    )
 
     HAS_READ_LIMITS = True
 except ImportError:
@@ -44,6 +50,12 @@ except ImportError:
         """At most so many rows."""
 
         max_rows: int
+
+    @dataclass
+    class ReadMinRows(ReadLimit):  # type: ignore[no-redef]
+        """At least so many rows."""
+
+        min_rows: int
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
         """What Spark does not look for."""
@@ -70,6 +82,7 @@ __all__ = [
     "ReadAllAvailable",
     "ReadLimit",
     "ReadMaxRows",
+    "ReadMinRows",
     "RememberingReader",
     "SupportsTriggerAvailableNow",
     "arrow_schema",

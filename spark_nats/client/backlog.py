@@ -73,6 +73,11 @@ class Backlog:
         """How many messages were received and not dropped, since the beginning."""
         return self._end
 
+    @property
+    def is_half_full(self) -> bool:
+        """Whether half of the bytes wait that may, so that it is time to take them."""
+        return 2 * self._waiting >= self._max_bytes
+
     def add(self, piece: Piece) -> None:
         """Append messages, as many as there is room for."""
         with self._lock:

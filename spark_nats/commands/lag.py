@@ -27,7 +27,7 @@ def find(location: str, settings: Settings, look_again: float = LOOK_AGAIN) -> F
 
     Args:
         location: of the checkpoint, see :func:`~spark_nats.commands.checkpoints.read_checkpoint`.
-        settings: how to connect, and ``subject`` or ``keys`` if the query has them.
+        settings: how to connect, and the query's options that :func:`~spark_nats.lag.progress` wants to know.
         look_again: seconds between two looks at the streams.
 
     Raises:
@@ -35,7 +35,7 @@ def find(location: str, settings: Settings, look_again: float = LOOK_AGAIN) -> F
     """
     checkpoint = read_checkpoint(location)
     positions = checkpoint.looks[-1].positions
-    known = lags(checkpoint.looks)
+    known = lags(checkpoint.looks, settings)
     first, began = asked(settings, positions, known)
     time.sleep(look_again)
     second, ended = asked(settings, positions, known)

@@ -18,6 +18,18 @@ from spark_nats.protocol.keyvalue import bucket_config, key_filter, stream_of
 
 
 @dataclass(frozen=True, slots=True)
+class TriggerLimits:
+    """How much a micro-batch has. See :data:`~spark_nats.options.table.OPTIONS` for the meaning of each.
+
+    ``max_delay`` is None in a batch.
+    """
+
+    max_offsets: int | None
+    min_offsets: int | None
+    max_delay: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class ReadOptions:
     """What to read of streams and how. See :data:`~spark_nats.options.table.OPTIONS` for the meaning of each.
 
@@ -31,7 +43,7 @@ class ReadOptions:
     filters: tuple[str, ...]
     starting: Offsets | datetime
     ending: Offsets | datetime | None
-    max_offsets_per_trigger: int | None
+    limits: TriggerLimits
     min_partitions: int
     max_records_per_partition: int
     fail_on_data_loss: bool
@@ -72,7 +84,7 @@ class CoreReadOptions:
     min_partitions: int
     read_timeout: float
     max_messages: int | None
-    max_offsets_per_trigger: int | None
+    limits: TriggerLimits
     max_buffered_bytes: int
     receivers: int
     spool_location: str | None
@@ -132,7 +144,7 @@ def parse_read(
         filters=filters,
         starting=starting,
         ending=ending,
-        max_offsets_per_trigger=values["maxOffsetsPerTrigger"],
+        limits=_limits(values),
         min_partitions=values["minPartitions"],
         max_records_per_partition=values["maxRecordsPerPartition"],
         fail_on_data_loss=values["failOnDataLoss"],
@@ -169,7 +181,7 @@ def _bucket(settings: Settings, streaming: bool) -> ReadOptions | BucketReadOpti
         filters=tuple(key_filter(key) for key in keys),
         starting={stream: starting[bucket]} if isinstance(starting, dict) else starting,
         ending=None,
-        max_offsets_per_trigger=values["maxOffsetsPerTrigger"],
+        limits=_limits(values),
         min_partitions=values["minPartitions"],
         max_records_per_partition=values["maxRecordsPerPartition"],
         fail_on_data_loss=values["failOnDataLoss"],
@@ -192,13 +204,23 @@ def _core(settings: Settings, values: Mapping[str, Any]) -> CoreReadOptions:
         min_partitions=values["minPartitions"],
         read_timeout=values["readTimeout"],
         max_messages=values["maxMessages"],
-        max_offsets_per_trigger=values["maxOffsetsPerTrigger"],
+        limits=_limits(values),
         max_buffered_bytes=values["maxBufferedBytes"],
         receivers=values["receivers"],
         spool_location=values["spoolLocation"],
         fail_on_data_loss=values["failOnDataLoss"],
         retries=retry_options(values, settings.connection),
     )
+
+
+def _limits(values: Mapping[str, Any]) -> TriggerLimits:
+    most, least = values["maxOffsetsPerTrigger"], values["minOffsetsPerTrigger"]
+    if most and least and least > most:
+        raise OptionError(
+            f"option 'minOffsetsPerTrigger' is {least}, which is more than 'maxOffsetsPerTrigger', {most}; no "
+            "micro-batch can be both, so exchange or correct them"
+        )
+    return TriggerLimits(max_offsets=most, min_offsets=least, max_delay=values["maxTriggerDelay"])
 
 
 def _mentions(offsets: Offsets | datetime | None, word: str) -> bool:

@@ -355,6 +355,20 @@ OPTIONS: tuple[Option, ...] = (
         "most sequences, or messages of core NATS, in one micro-batch",
     ),
     Option(
+        "minOffsetsPerTrigger",
+        READ & STREAMING,
+        read_whole_number,
+        "fewest new sequences, or messages of core NATS, for which there is a micro-batch; the first one after a start "
+        "waits for nothing, and with `Trigger.AvailableNow` none does",
+    ),
+    Option(
+        "maxTriggerDelay",
+        READ & STREAMING,
+        read_duration,
+        "with `minOffsetsPerTrigger`: time since the last micro-batch was planned after which fewer are enough",
+        default="15m",
+    ),
+    Option(
         "minPartitions",
         READ & (STREAM | CORE | STREAMING),
         read_whole_number,
@@ -499,6 +513,7 @@ REQUIREMENTS = (
     ("password", ("user",)),
     *((key, CERTIFICATES) for key in KEYS),
     ("tlsCertPem", KEYS),
+    ("maxTriggerDelay", ("minOffsetsPerTrigger",)),
 )
 """Options that mean nothing without one of some others."""
 

@@ -21,6 +21,7 @@ from spark_nats.errors import DataLossError, JetStreamError, NatsError, OptionEr
 from spark_nats.jetstream import JetStream, consumers, delivering, direct, read_range, searching
 from spark_nats.jetstream.reading import RangeReader
 from spark_nats.jetstream.streams import stream_info
+from spark_nats.source.stream import readers
 from tests.connections import options_for, patience, publisher_for, retries_for
 from tests.integration.forwarding import ForwardedApi
 from tests.integration.support import batch_reader, created, stream_reader
@@ -547,8 +548,9 @@ def test_holes_make_no_empty_micro_batches(
 
 
 def test_a_micro_batch_is_planned_from_its_offsets_and_nothing_else(
-    nats_server: Server, nats_py: NatsPy, unique: str
+    nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(readers, "LOOK_INTERVAL", 0.0)
     nats_py.create_stream(unique)
     options = {"startingOffsets": "earliest", "subject": f"{unique}.rare", "minPartitions": 2}
     first = stream_reader(nats_server, stream=unique, **options)
@@ -556,10 +558,8 @@ def test_a_micro_batch_is_planned_from_its_offsets_and_nothing_else(
     start = first.initialOffset()
     begun = first.latestOffset(start, first.getDefaultReadLimit())
     publish(nats_py, unique, 500, subject="other")
-    first._seen = None  # as if a moment had passed
     assert first.latestOffset(begun, first.getDefaultReadLimit()) == begun  # searched in vain
     publish(nats_py, unique, 500, subject="rare")
-    first._seen = None
     end = first.latestOffset(begun, first.getDefaultReadLimit())
     plan = first.partitions(begun, end)
     nats_py.purge_stream(unique, seq=400)

@@ -154,6 +154,20 @@ def test_messages_and_not_sequences_are_counted_where_some_are_gone(
     assert nats_py.consumers(unique) == []
 
 
+def test_a_query_that_waits_for_more_is_not_said_to_catch_up(
+    nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nats_py.create_stream(unique)
+    nats_py.publish_acked([(f"{unique}.x", b"x")] * 20)
+    checkpoint = write_checkpoint(tmp_path / "c", position(nats_py, unique, 6, **{"since": 1, "from": 1}))
+    _, stream = lag(nats_server, checkpoint, capsys)
+    assert (stream["behind"], stream["waits_for"]) == (15, None)
+    assert stream["catch_up"] is not None
+    for least, catches_up in ((15, True), (16, False)):
+        _, stream = lag(nats_server, checkpoint, capsys, "--minOffsetsPerTrigger", str(least))
+        assert (stream["behind"], stream["waits_for"], stream["catch_up"] is not None) == (15, least, catches_up)
+
+
 def test_a_query_that_cannot_go_on_without_a_loss_ends_with_the_status_1(
     nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

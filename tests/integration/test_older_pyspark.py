@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from spark_nats.cli import main
+from spark_nats.source.stream import readers
 from spark_nats.sparkapi import HAS_READ_LIMITS, RememberingReader
 from tests.integration.support import MESSAGE, read_partitions, sentence_of, stream_reader, wait_for_subscriptions
 from tests.nats_py import NatsPy, wait_until
@@ -158,6 +159,20 @@ def test_core_nats_is_read_in_micro_batches_too(nats_server: Server, nats_py: Na
             lost.reader.stop()
     finally:
         query.reader.stop()
+
+
+def test_micro_batches_but_the_first_one_wait_until_they_are_large_enough(
+    nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "LOOK_INTERVAL", 0.0)
+    nats_py.create_stream(unique)
+    publish(nats_py, unique, "a")
+    query = OlderQuery(nats_server, stream=unique, startingOffsets="earliest", minOffsetsPerTrigger=3)
+    assert query.micro_batches(1) == [["a"]]
+    publish(nats_py, unique, "bc")
+    assert [query.micro_batch() for _ in range(3)] == [[], [], []]
+    publish(nats_py, unique, "d")
+    assert query.micro_batches(1) == [["b", "c", "d"]]
 
 
 def publish_core(client: NatsPy, stream: str, texts: str) -> None:

@@ -95,6 +95,29 @@ def test_a_long_pause_is_no_part_of_the_rate() -> None:
     assert only(lag).rate == 50.0
 
 
+def waiting(sequence: int) -> dict[str, Any]:
+    """How far a stream reaches, of a query that waits for a hundred new sequences."""
+    return {"S": {**offset(S=sequence)["S"], "waits_for": 100}}
+
+
+def test_a_query_that_waits_for_more_between_its_micro_batches_is_not_slow() -> None:
+    lag = lag_of(
+        micro_batch(0, 0, offset(S=1), offset(S=121), waiting(131)),
+        micro_batch(1, 50, offset(S=121), offset(S=241), waiting(281)),
+        micro_batch(2, 100, offset(S=241), offset(S=361), waiting(391)),
+        micro_batch(3, 110, offset(S=361), offset(S=361), waiting(391)),  # which Spark reports of a query that is idle
+    )
+    assert only(lag).rate == 120.0
+    assert (lag.behind, only(lag).waits_for, only(lag).catch_up) == (30, 100, None)
+    assert str(lag).endswith("S is 30 messages behind, read at 120.0/s, growing by 2.4/s, waiting for 100")
+
+
+def test_a_query_that_has_no_need_to_wait_catches_up() -> None:
+    lag = lag_of(micro_batch(0, 0, offset(S=1), offset(S=121), waiting(361)))
+    assert (only(lag).rate, only(lag).catch_up) == (120.0, 2.0)
+    assert "waiting" not in str(lag)
+
+
 def test_a_stream_that_was_made_again_begins_anew() -> None:
     other = {"S": {"created": "2026-11-02T00:00:01Z", "next": 11, "since": 1, "from": 1}}
     lag = lag_of(

@@ -222,6 +222,7 @@ READ_MISTAKES = [
     ({"subject": "a.>,a.b"}, "option 'subject' names 'a.>' and 'a.b', which overlap"),
     ({"user": "u", "token": "t"}, "options 'user' and 'token' contradict"),
     ({"password": "s3cret"}, "option 'password' needs the option 'user'"),
+    ({"maxTriggerDelay": "1m"}, "option 'maxTriggerDelay' needs the option 'minOffsetsPerTrigger'"),
     ({"domain": "d", "apiPrefix": "p"}, "options 'domain' and 'apiPrefix' contradict"),
     ({"inboxPrefix": "a.*"}, "option 'inboxPrefix' is 'a.*'"),
     ({"createStream": "maybe"}, "option 'createStream' must be true, false or a stream configuration in JSON"),
@@ -230,6 +231,7 @@ READ_MISTAKES = [
     ({"createStream": "true", "stream": "A,B", "subject": "a"}, "makes one stream"),
     ({"maxInFlight": "5"}, "option 'maxInFlight' is only for writing"),
     ({"maxOffsetsPerTrigger": "5"}, "is for streaming"),
+    ({"minOffsetsPerTrigger": "5"}, "is for streaming"),
     ({"connectionName": "a\r\nPUB x 0"}, "option 'connectionName'"),
 ]
 
@@ -444,6 +446,9 @@ def parsed(writing, kind, streaming, **options):
     return (parse_write if writing else parse_read)({**least(writing, kind), **options}, streaming)
 
 
+NEEDED = {"maxTriggerDelay": {"minOffsetsPerTrigger": "5"}}
+
+
 @pytest.mark.parametrize(("writing", "kind", "streaming"), USES)
 @pytest.mark.parametrize("option", [option for option in OPTIONS if option.default], ids=lambda option: option.name)
 def test_the_documented_default_is_the_one_that_is_used(option, writing, kind, streaming):
@@ -452,8 +457,9 @@ def test_the_documented_default_is_the_one_that_is_used(option, writing, kind, s
     if shown:
         documented = shown[3] if not streaming else shown[2] if kind == "bucket" and shown[2] else shown[1]
     if use_of(writing, kind, streaming) in option.applies:
-        explicit = parsed(writing, kind, streaming, **{option.name: documented})
-        assert explicit == parsed(writing, kind, streaming)
+        needed = NEEDED.get(option.name, {})
+        explicit = parsed(writing, kind, streaming, **needed, **{option.name: documented})
+        assert explicit == parsed(writing, kind, streaming, **needed)
     else:
         with pytest.raises(OptionError, match=f"option '{option.name}'"):
             parsed(writing, kind, streaming, **{option.name: documented})

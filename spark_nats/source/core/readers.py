@@ -32,7 +32,8 @@ from spark_nats.source.columns import RowBuilder
 from spark_nats.source.core.offsets import CoreOffset
 from spark_nats.source.core.slices import WireSlice, cut
 from spark_nats.source.core.spool import Spool, SpoolDamageError
-from spark_nats.sparkapi import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from spark_nats.source.pace import Pace
+from spark_nats.sparkapi import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
 logger = logging.getLogger(__name__)
 
@@ -136,6 +137,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._spool: Spool | None = None
         self._epoch = ""
         self._earlier: set[str] = set()  # epochs before this one that the checkpoint mentions
+        self._pace = Pace(options.limits)
         self._target: int | None = None  # of a query that ends when it has read what there was at its start
         self._seen: int | None = None
 
@@ -168,9 +170,8 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return CoreOffset(self._epoch, 0).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return the limit that the option ``maxOffsetsPerTrigger`` sets."""
-        limit = self._options.max_offsets_per_trigger
-        return ReadMaxRows(limit) if limit else ReadAllAvailable()
+        """Return the limit that the options set."""
+        return self._pace.read_limit
 
     @naming_options()
     def prepareForTriggerAvailableNow(self) -> None:
@@ -186,10 +187,14 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._seen = end = backlog.end
         if self._target is not None:
             end = min(end, self._target)
-        if isinstance(limit, ReadMaxRows):
-            end = min(end, begin + limit.max_rows)
+        if not isinstance(limit, ReadAllAvailable):
+            if self._target is None and not backlog.is_half_full and self._pace.waits(end - begin):
+                return start
+            if most := self._options.limits.max_offsets:
+                end = min(end, begin + most)
         if end <= begin:
             return start  # in the words of before, since Spark compares offsets as text
+        self._pace.planned()
         if self._spool:
             self._spool.write(self._epoch, end, backlog.take(begin, end))
         return CoreOffset(self._epoch, end).to_json()

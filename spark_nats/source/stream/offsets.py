@@ -52,6 +52,8 @@ class StreamOffset(NamedTuple):
         first: first sequence of that micro-batch.
         earliest: whether a query begins here with whatever there is, so that what is removed before it was read is no
             loss.
+        waits_for: where a query's progress shows how far a stream reaches: how many new sequences the query waits for
+            between two micro-batches; None where it waits for none.
     """
 
     created: str
@@ -59,6 +61,7 @@ class StreamOffset(NamedTuple):
     since: int | None = None
     first: int | None = None
     earliest: bool = False
+    waits_for: int | None = None
 
     @property
     def size(self) -> int:
@@ -70,6 +73,10 @@ class StreamOffset(NamedTuple):
         first = None if self.first is None else min(self.first, end)
         return self._replace(next=end, first=first)
 
+    def as_reported(self, waits_for: int | None) -> StreamOffset:
+        """Return it as a query's progress shows how far a stream reaches."""
+        return StreamOffset(self.created, self.next, waits_for=waits_for)
+
     def to_json(self) -> dict[str, Any]:
         """Return it as Spark keeps it."""
         entry: dict[str, Any] = {"created": self.created, "next": self.next}
@@ -77,6 +84,8 @@ class StreamOffset(NamedTuple):
             entry |= {"since": self.since, "from": self.first}
         if self.earliest:
             entry["earliest"] = True
+        if self.waits_for is not None:
+            entry["waits_for"] = self.waits_for
         return entry
 
     @classmethod
@@ -87,7 +96,8 @@ class StreamOffset(NamedTuple):
             KeyError, TypeError, ValueError: this source has not written it.
         """
         since, first = (int(entry["since"]), int(entry["from"])) if "since" in entry else (None, None)
-        return cls(str(entry["created"]), int(entry["next"]), since, first, entry.get("earliest") is True)
+        waits_for = int(entry["waits_for"]) if "waits_for" in entry else None
+        return cls(str(entry["created"]), int(entry["next"]), since, first, entry.get("earliest") is True, waits_for)
 
 
 QueryOffset = dict[str, StreamOffset]
@@ -111,6 +121,11 @@ def from_json(document: Mapping[str, Any]) -> QueryOffset:
         raise NatsError(
             f"the checkpoint's offset {dict(document)!r} is not one of this source; was the checkpoint another query's?"
         ) from None
+
+
+def new_in(start: QueryOffset, end: QueryOffset) -> int:
+    """Return how many sequences a micro-batch has."""
+    return sum(stop.size for name, stop in end.items() if stop != start.get(name))
 
 
 def planned(start: QueryOffset, end: QueryOffset, filters: tuple[str, ...]) -> list[StreamRange]:
@@ -152,6 +167,9 @@ class OffsetReader:
         options: what is read.
         doubts: what earlier calls were told to be gone.
         holds: by stream the durable consumers that hold messages for the query; none where it does not consume.
+
+    Attributes:
+        has_lost: whether it has said that something is gone.
     """
 
     def __init__(self, js: JetStream, options: ReadOptions, doubts: Doubts, holds: Mapping[str, Hold] = {}) -> None:
@@ -160,6 +178,7 @@ class OffsetReader:
         self._doubts = doubts
         self._holds = holds
         self._infos: dict[str, StreamInfo] = {}
+        self.has_lost = False
 
     def _info(self, name: str) -> StreamInfo:
         """Return the state of a stream.
@@ -415,6 +434,7 @@ class OffsetReader:
         if self._is_shared(info):
             return
         if may_go:
+            self.has_lost = True
             logger.warning("%s were removed before the query began to read; it begins behind them", what)
         elif start < end:
             self._lost(
@@ -434,4 +454,5 @@ class OffsetReader:
         )
 
     def _lost(self, what: str) -> None:
+        self.has_lost = True
         report_loss(what, self._options.fail_on_data_loss)

@@ -25,22 +25,24 @@ from spark_nats.options.losses import report_loss
 from spark_nats.options.read import ReadOptions
 from spark_nats.options.remedies import naming_options
 from spark_nats.source.columns import EntryBuilder, RowBuilder
+from spark_nats.source.pace import Pace
 from spark_nats.source.stream.offsets import (
     OffsetReader,
     QueryOffset,
-    StreamOffset,
     as_kept,
     from_json,
+    new_in,
     planned,
     to_json,
 )
 from spark_nats.source.stream.planning import StreamRange, cut
-from spark_nats.sparkapi import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from spark_nats.sparkapi import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
 logger = logging.getLogger(__name__)
 
 LOOK_INTERVAL = 0.1
-"""Seconds between two looks at each stream that has nothing new. Spark asks up to a hundred times a second."""
+"""Seconds between two looks at each stream that has nothing to do for the query, for each request that a look takes.
+Spark asks up to a hundred times a second."""
 LONGEST_WAIT = 1.0
 """Seconds at most between two looks at many streams. Meanwhile the query takes no other word from Spark."""
 
@@ -119,8 +121,10 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
+        self._pace = Pace(options.limits)
         self._target: QueryOffset | None = None  # of a query that ends when it has read what there was at its start
-        self._seen: tuple[float, dict[str, Any], QueryOffset] | None = None  # when looked, from where, how far
+        self._seen: QueryOffset | None = None  # how far the streams reached
+        self._idle: tuple[dict[str, Any], float] | None = None  # nothing to do from there, look again then
         self._searched: QueryOffset = {}
         self._known = False  # the server has answered this query before
         self._doubts = Doubts(options.retries.timeout)
@@ -137,9 +141,8 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._asking(lambda offsets: to_json(offsets.starting()))
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return the limit that the option ``maxOffsetsPerTrigger`` sets."""
-        limit = self._options.max_offsets_per_trigger
-        return ReadMaxRows(limit) if limit else ReadAllAvailable()
+        """Return the limit that the options set."""
+        return self._pace.read_limit
 
     @naming_options()
     def prepareForTriggerAvailableNow(self) -> None:
@@ -154,34 +157,46 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._known = True  # also when an earlier process has asked
 
         def ask(offsets: OffsetReader) -> QueryOffset:
-            latest = offsets.latest(begin, self._searched)
+            before = self._searched
+            latest = offsets.latest(begin, before)
             self._searched = offsets.searched(begin, latest)
             if self._target is not None:
                 latest = _at_most(latest, self._target, begin)
-            self._seen = (time.monotonic(), start, latest)
-            return offsets.limited(begin, latest, limit.max_rows) if isinstance(limit, ReadMaxRows) else latest
+            self._seen = latest
+            if isinstance(limit, ReadAllAvailable):
+                return latest
+            # What was lost is said once, and so goes on into a micro-batch at once.
+            if self._target is None and not offsets.has_lost and self._pace.waits(new_in(begin, latest)):
+                self._searched = {**before, **self._searched}
+                return begin
+            most = self._options.limits.max_offsets
+            return offsets.limited(begin, latest, most) if most else latest
 
-        return to_json(self._asking(ask))
+        found = to_json(self._asking(ask))
+        self._idle = None
+        if found == start:
+            waits = self._seen != begin
+            requests = len(self._options.streams) * (1 + len(self._options.filters) * waits)
+            self._idle = (start, time.monotonic() + min(LOOK_INTERVAL * requests, LONGEST_WAIT))
+        else:
+            self._pace.planned()
+        return found
 
     def _leave_in_peace(self, start: dict[str, Any]) -> None:
-        """Wait a moment where there was nothing new a moment ago, for the server's sake.
+        """Wait a moment where there was nothing to do a moment ago, for the server's sake.
 
         To answer from that look instead would be quicker and wrong: ``processAllAvailable`` would return without what
         was stored just before.
         """
-        if self._seen is not None:
-            when, asked, found = self._seen
-            if asked == start and to_json(found) == start:
-                interval = min(LOOK_INTERVAL * len(self._options.streams), LONGEST_WAIT)
-                time.sleep(max(0.0, when + interval - time.monotonic()))
+        if self._idle is not None and self._idle[0] == start:
+            time.sleep(max(0.0, self._idle[1] - time.monotonic()))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return how far the streams reach, which the query's progress shows beside how far it has come."""
-        return (
-            to_json({name: StreamOffset(o.created, o.next) for name, o in self._seen[2].items()})
-            if self._seen
-            else None
-        )
+        if self._seen is None:
+            return None
+        waits_for = self._options.limits.min_offsets
+        return to_json({name: end.as_reported(waits_for) for name, end in self._seen.items()})
 
     @naming_options()
     def commit(self, end: dict[str, Any]) -> None:

@@ -30,6 +30,7 @@ try:
     from pyspark.sql.streaming.datasource import (
         ReadAllAvailable,
         ReadLimit,
+        ReadMaxBytes,
         ReadMaxRows,
         ReadMinRows,
         SupportsTriggerAvailableNow,
@@ -50,6 +51,12 @@ except ImportError:
         """At most so many rows."""
 
         max_rows: int
+
+    @dataclass
+    class ReadMaxBytes(ReadLimit):  # type: ignore[no-redef]
+        """At most so many bytes."""
+
+        max_bytes: int
 
     @dataclass
     class ReadMinRows(ReadLimit):  # type: ignore[no-redef]
@@ -81,6 +88,7 @@ __all__ = [
     "DataSourceStreamArrowWriter",
     "ReadAllAvailable",
     "ReadLimit",
+    "ReadMaxBytes",
     "ReadMaxRows",
     "ReadMinRows",
     "RememberingReader",
@@ -138,13 +146,17 @@ class RememberingReader(DataSourceStreamReader):
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
         """Return how far the next micro-batch goes."""
         limit = self._reader.getDefaultReadLimit()
-        if isinstance(limit, ReadMaxRows) and not self._warned:
+        if isinstance(limit, ReadMaxRows | ReadMaxBytes) and not self._warned:
             self._warned = True
             logger.warning(
-                "the option 'maxOffsetsPerTrigger' is %d: with Trigger.AvailableNow the query ends after so many, as "
-                "PySpark %s then runs one micro-batch only; run it again for the rest, leave the option out, or use "
-                "PySpark 4.2 or newer",
-                limit.max_rows,
+                "the option '%s' is %d: with Trigger.AvailableNow the query ends after so many, as PySpark %s then "
+                "runs one micro-batch only; run it again for the rest, leave the option out, or use PySpark 4.2 or "
+                "newer",
+                *(
+                    ("maxOffsetsPerTrigger", limit.max_rows)
+                    if isinstance(limit, ReadMaxRows)
+                    else ("maxBytesPerTrigger", limit.max_bytes)
+                ),
                 VERSION,
             )
         start = self._planned if self._planned is not None else self.initialOffset()

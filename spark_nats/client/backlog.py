@@ -107,6 +107,19 @@ class Backlog:
                 self._taken = end
             return self._pieces[first:last]
 
+    def end_within(self, start: int, max_bytes: int) -> int:
+        """Return before which message there are so many bytes from message ``start`` on, at most, but one message."""
+        with self._lock:
+            self._split(start)
+            end = start
+            for piece in self._pieces[bisect_left(self._starts, start) :]:
+                if len(piece.wire) > max_bytes:
+                    end += int(np.searchsorted(frame_ends(piece.wire), max_bytes, "right"))
+                    break
+                end += piece.messages
+                max_bytes -= len(piece.wire)
+            return max(end, start + 1)
+
     def release(self, before: int) -> None:
         """Forget the messages before a number that :meth:`take` was given as an end."""
         with self._lock:

@@ -8,6 +8,7 @@
 :mod:`.delivering`     what consumers deliver, one consumer after another
 :mod:`.reading`        a range of sequences, as columns
 :mod:`.direct`         the same without a consumer, by direct gets
+:mod:`.measuring`      how many bytes messages have
 :mod:`.holding`        a durable consumer that holds messages until they are processed
 :mod:`.pulling`        pull requests as the server counts them: arithmetic only
 :mod:`.doubts`         losses that may be none

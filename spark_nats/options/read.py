@@ -25,6 +25,7 @@ class TriggerLimits:
     """
 
     max_offsets: int | None
+    max_bytes: int | None
     min_offsets: int | None
     max_delay: float | None
 
@@ -220,7 +221,12 @@ def _limits(values: Mapping[str, Any]) -> TriggerLimits:
             f"option 'minOffsetsPerTrigger' is {least}, which is more than 'maxOffsetsPerTrigger', {most}; no "
             "micro-batch can be both, so exchange or correct them"
         )
-    return TriggerLimits(max_offsets=most, min_offsets=least, max_delay=values["maxTriggerDelay"])
+    return TriggerLimits(
+        max_offsets=most,
+        max_bytes=values["maxBytesPerTrigger"],
+        min_offsets=least,
+        max_delay=values["maxTriggerDelay"],
+    )
 
 
 def _mentions(offsets: Offsets | datetime | None, word: str) -> bool:

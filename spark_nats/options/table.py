@@ -355,6 +355,13 @@ OPTIONS: tuple[Option, ...] = (
         "most sequences, or messages of core NATS, in one micro-batch",
     ),
     Option(
+        "maxBytesPerTrigger",
+        READ & STREAMING,
+        read_whole_number,
+        "most bytes of subjects, headers and payloads in one micro-batch, which has one message of each stream at "
+        "least; measured for the first 8,192 sequences of each, and estimated from them for more",
+    ),
+    Option(
         "minOffsetsPerTrigger",
         READ & STREAMING,
         read_whole_number,

@@ -38,6 +38,8 @@ from spark_nats.protocol.bytecolumns import (
 from spark_nats.protocol.subject_columns import Violation
 
 VERSION = b"NATS/1.0"
+EMPTY_BLOCK = VERSION + b"\r\n\r\n"
+"""A header block without headers."""
 CONTROL_PREFIX = "Nats-"
 """What the names of headers begin with on which the server acts."""
 MSG_ID = "Nats-Msg-Id"
@@ -52,6 +54,8 @@ TTL = "Nats-TTL"
 """Header that says for how long a message is kept (ADR-43)."""
 INCREMENT = "Nats-Incr"
 """Header that says what is added to a counter; the message has no payload then (ADR-49)."""
+PAYLOAD_SIZE = "Nats-Msg-Size"
+"""Header that names a payload's size in bytes where the server has left it out."""
 REQUIRED_API_LEVEL = "Nats-Required-Api-Level"
 """Header of a request that a server refuses which is too old for it."""
 _BATCH_ID, _BATCH_SEQUENCE, _BATCH_COMMIT = "Nats-Batch-Id", "Nats-Batch-Sequence", "Nats-Batch-Commit"

@@ -13,8 +13,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_nats.protocol.bytecolumns import Bytes, Mask, Positions, booleans, decimals, gather, packed, to_text
-from spark_nats.protocol.headers import HeaderColumn, no_headers, split_blocks
+from spark_nats.errors import ProtocolError
+from spark_nats.protocol.bytecolumns import (
+    Bytes,
+    Mask,
+    Positions,
+    booleans,
+    decimals,
+    gather,
+    packed,
+    to_text,
+    trailing_decimals,
+)
+from spark_nats.protocol.headers import EMPTY_BLOCK, PAYLOAD_SIZE, HeaderColumn, no_headers, split_blocks
 
 
 class Span(NamedTuple):
@@ -100,6 +111,22 @@ class Messages:
         if (self.header.start == self.header.end).all():
             return HeaderColumn(no_headers(len(self)), 0)
         return split_blocks(self.gather(self.header))
+
+    def sizes_with_payloads(self) -> Positions:
+        """Return how many bytes messages have whose payloads the server has left out: subject, headers and payload.
+
+        It names the size of each payload in a last line of the header block, which it makes where there is none.
+
+        Raises:
+            ProtocolError: it does not.
+        """
+        length, end = self.header.end - self.header.start, self.header.end - 2 * len(b"\r\n")
+        least = len(EMPTY_BLOCK) + len(PAYLOAD_SIZE)
+        payload, digits = trailing_decimals(self.buffer, np.maximum(end, 8))
+        if not ((length > least) & (digits > 0)).all():
+            raise ProtocolError("the server has left out payloads without saying how large they are")
+        headers = length - len(PAYLOAD_SIZE) - len(b": \r\n") - digits
+        return self.subject.end - self.subject.start + headers * (headers > len(EMPTY_BLOCK)) + payload
 
     def wire(self) -> bytes:
         """Return the frames of these messages as they were received, one behind another."""

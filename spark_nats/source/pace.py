@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from spark_nats.options.read import TriggerLimits
-from spark_nats.sparkapi import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
+from spark_nats.sparkapi import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
 
 class Pace:
@@ -26,10 +26,12 @@ class Pace:
     def read_limit(self) -> ReadLimit:
         """What Spark is told, and gives back unless everything is to be read, as with ``Trigger.Once``.
 
-        Spark's limits hold one number, and that of a minimum no time; so it is a sign that the options count.
+        Spark's limits hold one number each, and a minimum no time; so it is a sign that the options count.
         """
         if self._limits.max_offsets:
             return ReadMaxRows(self._limits.max_offsets)
+        if self._limits.max_bytes:
+            return ReadMaxBytes(self._limits.max_bytes)
         return ReadMinRows(self._limits.min_offsets) if self._limits.min_offsets else ReadAllAvailable()
 
     def waits(self, new: int) -> bool:

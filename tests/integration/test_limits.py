@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 import spark_nats
 from spark_nats.client.backlog import PIECE_OVERHEAD
+from spark_nats.jetstream import measuring
 from spark_nats.source.stream import readers
 from spark_nats.sparkapi import ReadAllAvailable
 from tests.integration.support import (
     MESSAGE,
     Query,
+    created,
+    finish,
     nats,
     running,
     sentence_of,
@@ -23,7 +28,7 @@ from tests.integration.support import (
     wait_for_subscriptions,
 )
 from tests.nats_py import NatsPy, wait_until
-from tests.servers import Server
+from tests.servers import Cluster, Server
 
 EARLIEST = {"startingOffsets": "earliest"}
 
@@ -251,3 +256,172 @@ def test_spark_waits_for_the_minimum_and_its_progress_says_so(
         publish(nats_py, f"{unique}.x", [12])
         wait_until(lambda: len(sizes) > 1, timeout=60)
     assert sizes == [3, 10]
+
+
+# Bytes
+
+
+def fill(client: NatsPy, subject: str, sizes: Iterable[int]) -> None:
+    client.publish_acked([(subject, b"x" * size) for size in sizes])
+
+
+def sequences(micro_batches: list[list[dict[str, Any]]]) -> list[list[int]]:
+    return [[row["sequence"] for row in rows] for rows in micro_batches]
+
+
+def bytes_in(rows: list[dict[str, Any]]) -> int:
+    """What the option counts; the headers here have one value each."""
+    headers = sum(
+        len("NATS/1.0\r\n\r\n") + sum(len(f"{name}: {values[0]}\r\n") for name, values in row["headers"])
+        for row in rows
+        if row["headers"]
+    )
+    return headers + sum(len(row["subject"]) + len(row["payload"]) for row in rows)
+
+
+def test_a_micro_batch_has_no_more_bytes_than_allowed(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique)
+    subject, headers = f"{unique}.x", {"Nats-Msg-Size": "7", "Other": "value"}
+    sizes = [0, 300, 700, 1, 999, 1000, 5, 5, 5, 5000, 3, 400, 400, 400]
+    nats_py.publish_acked((subject, b"x" * size, headers if i % 2 else None) for i, size in enumerate(sizes))
+    limit = 1100 + len(subject)
+    micro_batches = query_of(nats_server, unique, maxBytesPerTrigger=limit).available()
+    assert [row["sequence"] for rows in micro_batches for row in rows] == list(range(1, 15))
+    assert [len(rows) for rows in micro_batches if bytes_in(rows) > limit] == [1]  # the one of 5000 bytes
+    for rows, following in pairwise(micro_batches):
+        assert bytes_in([*rows, following[0]]) > limit
+    assert nats_py.consumers(unique) == []
+
+
+def test_bytes_behind_those_that_were_measured_are_estimated(
+    nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measuring, "MEASURED", 20)
+    nats_py.create_stream(unique)
+    each = 100 + len(f"{unique}.x")
+    fill(nats_py, f"{unique}.x", [100] * 200)
+    query = query_of(nats_server, unique, maxBytesPerTrigger=60 * each)
+    assert list(map(len, query.available())) == [60, 60, 60, 20]
+    fill(nats_py, f"{unique}.x", [100] * 20 + [300] * 100)
+    of_larger = 60 * each // (each + 200)
+    assert list(map(len, query.available())) == [60, of_larger, of_larger, 60 - 2 * of_larger]
+
+
+def test_the_smaller_of_both_limits_counts(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique)
+    each = 100 + len(f"{unique}.x")
+    fill(nats_py, f"{unique}.x", [100] * 12)
+    for offsets, size, expected in ((5, 9, [5, 5, 2]), (9, 5, [5, 5, 2]), (9, 100, [9, 3])):
+        query = query_of(nats_server, unique, maxOffsetsPerTrigger=offsets, maxBytesPerTrigger=size * each)
+        assert list(map(len, query.available())) == expected
+
+
+def test_only_the_bytes_of_the_querys_own_messages_count(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique)
+    for _ in range(6):
+        fill(nats_py, f"{unique}.other", [5000] * 3)
+        fill(nats_py, f"{unique}.x", [100])
+    nats_py.delete_message(unique, 8)
+    each = 100 + len(f"{unique}.x")
+    query = query_of(nats_server, unique, subject=f"{unique}.x", maxBytesPerTrigger=2 * each + 1)
+    assert sequences(query.available()) == [[4, 12], [16, 20], [24]]
+
+
+def test_streams_share_the_bytes_of_a_micro_batch(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    streams = {f"{unique}_L": [100] * 90, f"{unique}_S": [1000] * 2, f"{unique}_N": []}
+    for stream, sizes in streams.items():
+        nats_py.create_stream(stream)
+        fill(nats_py, f"{stream}.x", sizes)
+    limit = 5000
+    query = query_of(nats_server, ",".join(streams), maxBytesPerTrigger=limit)
+    micro_batches = query.available()
+    assert sum(map(len, micro_batches)) == 92
+    # One message of a stream there is always, also where it is more than the stream's share.
+    assert all(bytes_in(rows) <= limit + 1000 + len(f"{unique}_S.x") for rows in micro_batches)
+    assert len(micro_batches) <= 4
+    assert {row["stream"] for row in micro_batches[0]} == {f"{unique}_L", f"{unique}_S"}
+
+
+def test_what_is_less_than_the_limit_altogether_is_not_measured(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    fill(nats_py, f"{unique}.x", [10] * 50)
+    query = query_of(nats_server, unique, maxBytesPerTrigger=1_000_000)
+    with nats_py.collect("$JS.API.CONSUMER.CREATE.>") as made:
+        assert query.reader.latestOffset(query.offset, query.reader.getDefaultReadLimit())[unique]["next"] == 51
+        nats_py.consumers(unique)
+    assert made.messages == []
+
+
+@pytest.mark.parametrize("retention", ["workqueue", "interest"])
+def test_the_bytes_of_what_is_consumed_are_bounded_too(
+    nats_server: Server, nats_py: NatsPy, unique: str, retention: str
+) -> None:
+    nats_py.create_stream(unique, retention=retention, allow_direct=True)
+    query = query_of(nats_server, unique, consume=True, maxBytesPerTrigger=5000)
+    fill(nats_py, f"{unique}.x", [1000] * 20)
+    micro_batches = query.available()
+    assert [sequence for found in sequences(micro_batches) for sequence in found] == list(range(1, 21))
+    assert {len(rows) for rows in micro_batches} == {4}
+    assert nats_py.stream_info(unique)["state"]["messages"] == 0
+
+
+def test_the_bytes_of_changes_of_a_bucket_are_bounded_too(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    bucket = nats_py.run(nats_py.nats.jetstream().create_key_value(bucket=unique, history=5))
+    for i in range(12):
+        nats_py.run(bucket.put(f"key{i}", b"x" * 1000))
+    reader = stream_reader(nats_server, StructType().add("key", "string"), bucket=unique, maxBytesPerTrigger=5000)
+    query = Query(reader, {f"KV_{unique}": {"created": nats_py.stream_info(f"KV_{unique}")["created"], "next": 1}})
+    assert list(map(len, query.available())) == [4, 4, 4]
+
+
+def test_a_query_goes_on_while_a_follower_does_not_answer(cluster: Cluster, unique: str) -> None:
+    with NatsPy(cluster.servers[0].url) as client:
+        wait_until(lambda: created(client, unique, num_replicas=3), timeout=60)
+        fill(client, f"{unique}.x", [1000] * 20)
+        leader = cluster.of(client.stream_info(unique)["cluster"]["leader"])
+    follower = next(server for server in cluster.servers if server is not leader)
+    query = Query(
+        stream_reader(
+            cluster.urls,
+            MESSAGE,
+            stream=unique,
+            maxBytesPerTrigger=5000,
+            connectTimeout="1s",
+            requestTimeout="1s",
+            **EARLIEST,
+        )
+    )
+    with cluster.paused(follower):
+        micro_batches = query.available()
+    assert [sequence for found in sequences(micro_batches) for sequence in found] == list(range(1, 21))
+    assert {len(rows) for rows in micro_batches} == {4}
+
+
+def test_a_micro_batch_of_core_nats_has_no_more_bytes_than_allowed(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    each = len(f"MSG {unique} 1 100\r\n\r\n") + 100
+    query = Query(stream_reader(nats_server, MESSAGE, subject=unique, maxBytesPerTrigger=3 * each + 1))
+    try:
+        wait_for_subscriptions(nats_server, unique)
+        for size in (*[100] * 7, 5000, 100):
+            nats_py.publish(unique, b"x" * size)
+        wait_until(lambda: query.reader.latestOffset(query.offset, ReadAllAvailable())["messages"] == 9)
+        assert [len(query.micro_batch()) for _ in range(5)] == [3, 3, 1, 1, 1]
+        assert query.micro_batch() == []
+    finally:
+        query.reader.stop()
+
+
+def test_spark_reads_what_there_is_in_micro_batches_of_so_many_bytes(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    fill(nats_py, f"{unique}.x", [1000] * 10)
+    frame = nats(spark.readStream, nats_server, stream=unique, maxBytesPerTrigger=4500, **EARLIEST).load()
+    sizes: list[int] = []
+    writer = frame.writeStream.foreachBatch(lambda rows, _: sizes.append(rows.count()))
+    finish(writer.trigger(availableNow=True).start())
+    assert sizes == [4, 4, 2]

@@ -186,12 +186,14 @@ def test_what_a_limit_does_to_available_now_is_said_once(
     nats_py.create_stream(unique)
     OlderQuery(nats_server, stream=unique).micro_batch()
     assert caplog.messages == []
-    query = OlderQuery(nats_server, stream=unique, maxOffsetsPerTrigger=7)
-    query.micro_batch()
-    query.micro_batch()
-    (said,) = caplog.messages
-    assert said.startswith("the option 'maxOffsetsPerTrigger' is 7: with Trigger.AvailableNow the query ends after so")
-    assert said.endswith("use PySpark 4.2 or newer")
+    for option in ("maxOffsetsPerTrigger", "maxBytesPerTrigger"):
+        caplog.clear()
+        query = OlderQuery(nats_server, stream=unique, **{option: 7})
+        query.micro_batch()
+        query.micro_batch()
+        (said,) = caplog.messages
+        assert said.startswith(f"the option '{option}' is 7: with Trigger.AvailableNow the query ends after so many")
+        assert said.endswith("use PySpark 4.2 or newer")
 
 
 @pytest.mark.skipif(HAS_READ_LIMITS, reason="this PySpark has all that the demonstration needs")

@@ -128,7 +128,12 @@ def test_streams_are_made_written_and_read_with_exactly_these_permissions(
 
 def read_as(url: str, name: str) -> None:
     """Everything that a streaming read does, in this process."""
-    beginning = {"subject": "orders.x", "startingTimestamp": "0", "maxOffsetsPerTrigger": "1"}
+    beginning = {
+        "subject": "orders.x",
+        "startingTimestamp": "0",
+        "maxOffsetsPerTrigger": "1",
+        "maxBytesPerTrigger": "1",
+    }
     options = parse_read({"servers": url, "stream": "ORDERS", **login(name), **beginning}, streaming=True)
     reader = NatsStreamReader(options, StructType().add("payload", BinaryType()))
     start = reader.initialOffset()

@@ -73,6 +73,27 @@ def test_a_backlog_gives_any_range_again_until_it_is_released(parts: list[Piece]
 
 
 @property_settings(80)
+@given(pieces(), st.integers(1, 400), st.data())
+def test_a_backlog_says_how_many_messages_have_so_many_bytes(
+    parts: list[Piece], most: int, data: st.DataObject
+) -> None:
+    backlog = Backlog(1 << 20)
+    for part in parts:
+        backlog.add(part)
+
+    def size(start: int, end: int) -> int:
+        return sum(len(piece.wire) for piece in backlog.take(start, end))
+
+    start = 0
+    while start < backlog.end:
+        end = backlog.end_within(start, most)
+        assert start < end <= backlog.end
+        assert size(start, end) <= most or end == start + 1
+        assert end == backlog.end or size(start, end + 1) > most
+        start = data.draw(st.integers(start + 1, end))
+
+
+@property_settings(80)
 @given(pieces(), st.integers(1, 3000), st.data())
 def test_a_backlog_drops_the_newest_and_counts_them(parts: list[Piece], limit: int, data: st.DataObject) -> None:
     backlog = Backlog(limit)

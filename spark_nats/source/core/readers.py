@@ -192,6 +192,8 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return start
             if most := self._options.limits.max_offsets:
                 end = min(end, begin + most)
+            if (most := self._options.limits.max_bytes) and begin < end:
+                end = min(end, backlog.end_within(begin, most))
         if end <= begin:
             return start  # in the words of before, since Spark compares offsets as text
         self._pace.planned()

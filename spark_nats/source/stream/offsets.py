@@ -24,6 +24,7 @@ from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.doubts import Doubts
 from spark_nats.jetstream.holding import Hold, check_direct
 from spark_nats.jetstream.keyvalue import naming_bucket
+from spark_nats.jetstream.measuring import measure
 from spark_nats.jetstream.streams import (
     LIMITS,
     WORK_QUEUE,
@@ -390,6 +391,23 @@ class OffsetReader:
             shares = share({name: end.size for name, end in wanted.items()}, limit)
             wanted = {name: end._replace(next=end.next - end.size + shares[name]) for name, end in wanted.items()}
         return {**latest, **wanted}
+
+    def within(self, start: QueryOffset, latest: QueryOffset, limit: int) -> QueryOffset:
+        """Return an offset between ``start`` and ``latest`` with ``limit`` bytes more than ``start``, or about so many.
+
+        Of each stream that has something new it has one message at least.
+        """
+        wanted = {name: end for name, end in latest.items() if end != start.get(name) and end.size}
+        if sum(self._info(name).bytes for name in wanted) <= limit:
+            return latest  # all that the streams hold is less
+        wanted = {name: self._without_hole(name, end, start.get(name)) for name, end in wanted.items()}
+        sizes = {
+            name: measure(self._js, self._info(name), end.next - end.size, end.next, self._options.filters)
+            for name, end in wanted.items()
+        }
+        shares = share({name: sizes[name].before(end.next) for name, end in wanted.items()}, limit)
+        ends = {name: end.up_to(sizes[name].end_within(shares[name], end.next)) for name, end in wanted.items()}
+        return {**latest, **ends}
 
     def _without_hole(self, name: str, end: StreamOffset, begin: StreamOffset | None) -> StreamOffset:
         """Let a micro-batch begin with the first message that there is."""

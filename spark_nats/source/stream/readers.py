@@ -169,8 +169,11 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._target is None and not offsets.has_lost and self._pace.waits(new_in(begin, latest)):
                 self._searched = {**before, **self._searched}
                 return begin
-            most = self._options.limits.max_offsets
-            return offsets.limited(begin, latest, most) if most else latest
+            if most := self._options.limits.max_offsets:
+                latest = offsets.limited(begin, latest, most)
+            if most := self._options.limits.max_bytes:
+                latest = offsets.within(begin, latest, most)
+            return latest
 
         found = to_json(self._asking(ask))
         self._idle = None

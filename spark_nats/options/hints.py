@@ -14,6 +14,7 @@ _POSITION = (
 )
 _GROUP = _POSITION.format("consumer group")
 _CONSUMER = _POSITION.format("durable consumer") + "; to show its position, or to read work queues, use 'consume'"
+_RETRIES = "use the option 'retryTimeout', which says for how long servers that are away are waited for"
 VIEW = "use CREATE TEMPORARY VIEW ... USING nats OPTIONS (...)"
 """What to do instead of making a table."""
 _TABLE = f"Spark sets it for tables, and does not hand on a table's options when it is read; {VIEW}"
@@ -39,8 +40,10 @@ _HINTS = {
     "kafka.group.id": _GROUP,
     "durable": _CONSUMER,
     "durablename": _CONSUMER,
-    "startingoffsetsbytimestamp": "use the option 'startingTimestamp'",
-    "endingoffsetsbytimestamp": "use the option 'endingTimestamp'",
+    "startingoffsetsbytimestamp": "use the option 'startingTimestamp', one time for all streams",
+    "endingoffsetsbytimestamp": "use the option 'endingTimestamp', one time for all streams",
+    "fetchoffset.numretries": _RETRIES,
+    "fetchoffset.retryintervalms": _RETRIES,
     "includeheaders": "leave it out: the column 'headers' is always there",
     "creds": "use the option 'credentialsFile', or 'credentialsSecret' for the text itself",
     "nkeyseed": _SHOWN.format("nkeySeed"),

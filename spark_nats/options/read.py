@@ -13,7 +13,7 @@ from spark_nats.options.hints import VIEW
 from spark_nats.options.settings import Settings, parse, retry_options, value_of
 from spark_nats.options.streams import stream_to_create
 from spark_nats.options.table import BATCH, BUCKET, CORE, READ, STREAM, STREAMING
-from spark_nats.options.values import EARLIEST, LATEST, Offsets, read_filters, read_subjects
+from spark_nats.options.values import EARLIEST, ERROR, LATEST, Offsets, read_filters, read_subjects
 from spark_nats.protocol.keyvalue import bucket_config, key_filter, stream_of
 
 
@@ -43,6 +43,7 @@ class ReadOptions:
     streams: tuple[str, ...]
     filters: tuple[str, ...]
     starting: Offsets | datetime
+    starting_must_exist: bool
     ending: Offsets | datetime | None
     limits: TriggerLimits
     min_partitions: int
@@ -144,6 +145,7 @@ def parse_read(
         streams=streams,
         filters=filters,
         starting=starting,
+        starting_must_exist=values["startingOffsetsByTimestampStrategy"] == ERROR,
         ending=ending,
         limits=_limits(values),
         min_partitions=values["minPartitions"],
@@ -181,6 +183,7 @@ def _bucket(settings: Settings, streaming: bool) -> ReadOptions | BucketReadOpti
         streams=(stream,),
         filters=tuple(key_filter(key) for key in keys),
         starting={stream: starting[bucket]} if isinstance(starting, dict) else starting,
+        starting_must_exist=values["startingOffsetsByTimestampStrategy"] == ERROR,
         ending=None,
         limits=_limits(values),
         min_partitions=values["minPartitions"],

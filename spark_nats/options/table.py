@@ -16,6 +16,7 @@ from spark_nats.options.context import read_context
 from spark_nats.options.values import (
     EXACT,
     FAIL,
+    LATEST,
     NEVER,
     WINDOW,
     read_boolean,
@@ -41,6 +42,7 @@ from spark_nats.options.values import (
     read_seed,
     read_seed_file,
     read_servers,
+    read_strategy,
     read_text,
     read_timestamp,
     read_tokens,
@@ -322,6 +324,14 @@ OPTIONS: tuple[Option, ...] = (
         "begin with the first message stored at or after this time; in streaming, if there is none, with the next one",
     ),
     Option(
+        "startingOffsetsByTimestampStrategy",
+        READ & STREAM | READ & BUCKET & STREAMING,
+        read_strategy,
+        "with `startingTimestamp`: `error` to fail, before anything is read, where a stream has nothing for the query "
+        "since then",
+        default=LATEST,
+    ),
+    Option(
         "endingTimestamp",
         READ & STREAM & BATCH,
         read_timestamp,
@@ -520,6 +530,7 @@ REQUIREMENTS = (
     ("password", ("user",)),
     *((key, CERTIFICATES) for key in KEYS),
     ("tlsCertPem", KEYS),
+    ("startingOffsetsByTimestampStrategy", ("startingTimestamp",)),
     ("maxTriggerDelay", ("minOffsetsPerTrigger",)),
 )
 """Options that mean nothing without one of some others."""

@@ -31,6 +31,7 @@ from spark_nats.protocol.subjects import (
 
 EARLIEST = "earliest"
 LATEST = "latest"
+ERROR = "error"
 Offsets = str | dict[str, int | str]
 """``earliest``, ``latest``, or one of these or a sequence for each stream."""
 
@@ -86,6 +87,13 @@ def read_on_conflict(text: str) -> str:
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _LONGEST = 500 * 3600.0  # seconds; the system counts a wait in milliseconds of 31 bits
+
+
+def read_strategy(text: str) -> str:
+    """Read ``error`` or ``latest``."""
+    if text.lower() not in (ERROR, LATEST):
+        raise ValueError(f"is {text!r}; it must be error or latest")
+    return text.lower()
 
 
 def read_duration(text: str) -> float:

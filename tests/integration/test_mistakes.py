@@ -88,6 +88,7 @@ READS: dict[str, tuple[dict[str, Any], str]] = {
     "Kafka's group": ({"kafka.group.id": "g"}, "keeps its position in its checkpoint (checkpointLocation)"),
     "Kafka's client": ({"kafka.security.protocol": "SSL"}, "options of Kafka's client mean nothing here"),
     "nats-spark-connector's host": ({"nats.host": "localhost"}, "that is one of nats-spark-connector's"),
+    "Kafka's retries": ({"fetchOffset.numRetries": 5}, "use the option 'retryTimeout'"),
     "Kafka's times": ({"startingOffsetsByTimestamp": "{}"}, "use the option 'startingTimestamp'"),
     "a durable": ({"durable": "spark"}, "needs no durable consumer; for core NATS, the option 'queueGroup' shares"),
     "a typing error": ({"startingOffset": "earliest"}, "did you mean 'startingOffsets'?"),

@@ -24,6 +24,7 @@ from spark_nats.options import ReadOptions, parse_read
 from spark_nats.source.stream.pushdown import NatsPushdownReader
 from spark_nats.source.stream.readers import NatsReader, NatsStreamReader
 from tests.connections import options_for
+from tests.integration.support import Query, read_sequences, sentence_of, stream_reader
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Server
 
@@ -198,3 +199,49 @@ def test_a_query_from_a_time_to_come_on_begins_with_the_next_message(
     end = wait_until(lambda: (now := reader.latestOffset(start, reader.getDefaultReadLimit())) != start and now)
     batches = [batch for partition in reader.partitions(start, end) for batch in reader.read(partition)]
     assert [sequence for batch in batches for sequence in batch.column("sequence").to_pylist()] == [6, 7]
+
+
+ERROR = {"startingOffsetsByTimestampStrategy": "error"}
+
+
+def test_a_query_can_demand_that_there_is_something_since_its_time(nats_server: Server, nats_py: NatsPy) -> None:
+    one, other, bucket = "SINCE_ONE", "SINCE_OTHER", "SINCE_BUCKET"
+    for stream in (one, other):
+        nats_py.create_stream(stream)
+        nats_py.publish_acked([(f"{stream}.early", b"x")])
+    store = nats_py.run(nats_py.nats.jetstream().create_key_value(bucket=bucket))
+    nats_py.run(store.put("early", b"x"))
+    time = datetime.now(UTC).isoformat()
+    nats_py.publish_acked([(f"{one}.late", b"x")])
+    since = {"startingTimestamp": time, **ERROR}
+    try:
+        assert read_sequences(nats_server, stream=one, **since) == [2]
+        assert Query(stream_reader(nats_server, stream=one, subject=f"{one}.*", **since)).rows(1) == [{"sequence": 2}]
+        refused: dict[str, dict[str, str]] = {
+            f"stream '{other}'": {"stream": f"{one},{other}"},
+            f"stream '{one}'": {"stream": one, "subject": f"{one}.early"},
+            f"bucket '{bucket}'": {"bucket": bucket},
+        }
+        for what, given in refused.items():
+            schema = StructType().add("key", "string") if "bucket" in given else SEQUENCE
+            sentence = sentence_of(stream_reader(nats_server, schema, **given, **since).initialOffset)
+            assert sentence.startswith(f"OptionError: {what} has nothing for the query that was stored at ")
+            assert stream_reader(nats_server, schema, **given, startingTimestamp=time).initialOffset()
+        assert "has nothing for the query" in sentence_of(lambda: read_sequences(nats_server, stream=other, **since))
+        assert read_sequences(nats_server, stream=other, startingTimestamp=time) == []
+    finally:
+        for stream in (one, other, f"KV_{bucket}"):
+            nats_py.delete_stream(stream)
+
+
+def test_a_query_that_goes_on_needs_nothing_since_its_time(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique)
+    nats_py.publish_acked([(f"{unique}.x", b"x")])
+    given = {"stream": unique, "startingTimestamp": "2026-01-01", **ERROR}
+    query = Query(stream_reader(nats_server, **given))
+    assert query.rows(1) == [{"sequence": 1}]
+    nats_py.delete_message(unique, 1)
+    again = Query(stream_reader(nats_server, **given), query.offset)
+    assert again.micro_batch() == []
+    nats_py.publish_acked([(f"{unique}.x", b"x")])
+    assert again.rows(1) == [{"sequence": 2}]

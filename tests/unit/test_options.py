@@ -223,6 +223,11 @@ READ_MISTAKES = [
     ({"user": "u", "token": "t"}, "options 'user' and 'token' contradict"),
     ({"password": "s3cret"}, "option 'password' needs the option 'user'"),
     ({"maxTriggerDelay": "1m"}, "option 'maxTriggerDelay' needs the option 'minOffsetsPerTrigger'"),
+    ({"startingOffsetsByTimestampStrategy": "error"}, "needs the option 'startingTimestamp'"),
+    (
+        {"startingTimestamp": "0", "startingOffsetsByTimestampStrategy": "earliest"},
+        "option 'startingOffsetsByTimestampStrategy' is 'earliest'; it must be error or latest",
+    ),
     ({"domain": "d", "apiPrefix": "p"}, "options 'domain' and 'apiPrefix' contradict"),
     ({"inboxPrefix": "a.*"}, "option 'inboxPrefix' is 'a.*'"),
     ({"createStream": "maybe"}, "option 'createStream' must be true, false or a stream configuration in JSON"),
@@ -446,7 +451,10 @@ def parsed(writing, kind, streaming, **options):
     return (parse_write if writing else parse_read)({**least(writing, kind), **options}, streaming)
 
 
-NEEDED = {"maxTriggerDelay": {"minOffsetsPerTrigger": "5"}}
+NEEDED = {
+    "maxTriggerDelay": {"minOffsetsPerTrigger": "5"},
+    "startingOffsetsByTimestampStrategy": {"startingTimestamp": "0"},
+}
 
 
 @pytest.mark.parametrize(("writing", "kind", "streaming"), USES)

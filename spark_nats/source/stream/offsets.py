@@ -232,9 +232,12 @@ class OffsetReader:
         """Return where a new query begins.
 
         Raises:
-            OptionError: a work queue is to be consumed from elsewhere than its beginning.
+            OptionError: a work queue is to be consumed from elsewhere than its beginning; or a stream has nothing since
+                the time at which the query is to begin, and that is an error.
         """
         position = self._resolve(self._options.starting)
+        if self._options.starting_must_exist:
+            self._check_exists(position)
         for name, hold in self._holds.items():
             hold.begins(self._js)
             first = self._info(name).first_sequence
@@ -245,6 +248,16 @@ class OffsetReader:
                     "'startingTimestamp' out"
                 )
         return position
+
+    def _check_exists(self, position: QueryOffset) -> None:
+        for name, offset in position.items():
+            if next_sequence(self._js, name, offset.next, self._options.filters or (">",)) is None:
+                what = f"bucket {self._options.bucket!r}" if self._options.bucket else f"stream {name!r}"
+                raise OptionError(
+                    f"{what} has nothing for the query that was stored at {self._options.starting} or later, and the "
+                    "option 'startingOffsetsByTimestampStrategy' is error; set it to latest to begin with what comes, "
+                    "or 'startingTimestamp' to an earlier time"
+                )
 
     def ending(self) -> QueryOffset:
         """Return where a batch ends: behind the last message that there is now, or earlier."""

@@ -19,7 +19,7 @@ from spark_nats.errors import (
     StreamNotFoundError,
 )
 from spark_nats.jetstream.api import JetStream, interpreting
-from spark_nats.jetstream.streams import create_stream, last_message, streams_of_subject, subjects_of
+from spark_nats.jetstream.streams import create_stream, last_message, stream_names, subjects_of
 from spark_nats.protocol.api import Api, ApiError, parse_answer
 from spark_nats.protocol.documents import integer_at
 from spark_nats.protocol.headers import EXPECTED_REVISION, encode_block
@@ -142,6 +142,6 @@ def naming_bucket(js: JetStream, name: str) -> Iterator[None]:
 def _buckets(js: JetStream) -> list[str]:
     """Return the names of buckets, as far as one may know them."""
     try:
-        return [bucket for name in streams_of_subject(js, key_subject("*", ">")) if (bucket := bucket_of(name))]
+        return [bucket for name in stream_names(js, key_subject("*", ">")) if (bucket := bucket_of(name))]
     except NatsError:
         return []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from spark_nats.protocol.statuses import NO_RESPONDERS
 
 LIMITS, INTEREST, WORK_QUEUE = "limits", "interest", "workqueue"
 """What a stream's retention can be: when messages go."""
-_LISTINGS = 10  # attempts to list subjects that come and go
+_LISTINGS = 10  # attempts to list what comes and goes
 _SURE = 0.8  # of a stream's duplicate_window
 _MOST_LISTED = 100_000  # streams
 
@@ -206,46 +206,78 @@ def delete_stream(js: JetStream, name: str) -> None:
 def subjects_of(js: JetStream, stream: str, pattern: str) -> list[str]:
     """Return the subjects that match a filter of which a stream holds messages, as its leader knows them.
 
-    The leader names them by pages, in order. Each page but the first begins with the last subject of the one before: if
-    it does not, subjects have gone meanwhile, and it begins again.
+    Raises:
+        JetStreamError: they come and go too fast.
+        NatsError: a request failed.
+    """
+
+    def page(offset: int) -> tuple[list[str], int]:
+        answer = js.request(Api.STREAM_INFO, stream, body={"subjects_filter": pattern, "offset": offset})
+        _check_leader(answer, stream)
+        with interpreting(Api.STREAM_INFO, stream):
+            state = answer.get("state")
+            subjects = (state.get("subjects") or {}) if isinstance(state, dict) else {}
+            if not isinstance(subjects, dict):
+                raise ValueError("its 'state.subjects' is no object")
+            return sorted(subjects), integer_at(answer, "total") if subjects else 0
+
+    return _all_pages(page, f"the subjects of stream {stream!r}")
+
+
+def stream_names(js: JetStream, subject: str | None = None) -> list[str]:
+    """Return the names of the account's streams, in order.
+
+    Args:
+        js: where.
+        subject: only those that listen on this subject or filter.
+
+    Raises:
+        JetStreamError: streams come and go too fast.
+        NatsError: a request failed.
+    """
+    wanted = {} if subject is None else {"subject": subject}
+
+    def page(offset: int) -> tuple[list[str], int]:
+        answer = js.request(Api.STREAM_NAMES, body={**wanted, "offset": offset})
+        with interpreting(Api.STREAM_NAMES):
+            names = list(strings_at(answer, "streams"))
+            if len(set(names)) < len(names):
+                raise ValueError("its 'streams' names one twice")
+            return names, integer_at(answer, "total")
+
+    return _all_pages(page, "the streams of the account")
+
+
+def _all_pages(page: Callable[[int], tuple[list[str], int]], what: str) -> list[str]:
+    """Return what a server lists by pages, in order.
+
+    Each page but the first begins with the last name of the one before: if it does not, names have gone or come
+    meanwhile, and it begins again.
+
+    Args:
+        page: returns the names from an offset on, as many as a page has, and how many there are in all.
+        what: is listed.
 
     Raises:
         JetStreamError: that went on and on.
-        NatsError: a request failed.
     """
     for _ in range(_LISTINGS):
         found: list[str] = []
         while True:
-            offset = max(0, len(found) - 1)
-            answer = js.request(Api.STREAM_INFO, stream, body={"subjects_filter": pattern, "offset": offset})
-            _check_leader(answer, stream)
-            with interpreting(Api.STREAM_INFO, stream):
-                state = answer.get("state")
-                page = (state.get("subjects") or {}) if isinstance(state, dict) else {}
-                if not isinstance(page, dict):
-                    raise ValueError("its 'state.subjects' is no object")
-                total = integer_at(answer, "total") if page else 0
-            names = sorted(page)
+            names, total = page(max(0, len(found) - 1))
             if found and names[:1] != found[-1:]:
                 break
             found += names[1:] if found else names
             if len(found) >= total or len(names) < 2:
                 return found
-    raise JetStreamError(f"the subjects of stream {stream!r} change faster than they can be listed", NO_RESPONDERS)
-
-
-def streams_of_subject(js: JetStream, subject: str) -> list[str]:
-    """Return the names of the streams that listen on a subject or filter."""
-    answer = js.request(Api.STREAM_NAMES, body={"subject": subject})
-    with interpreting(Api.STREAM_NAMES):
-        return list(strings_at(answer, "streams"))
+    raise JetStreamError(f"{what} change faster than they can be listed", NO_RESPONDERS)
 
 
 @contextlib.contextmanager
 def naming_the_nearest(js: JetStream, names: Sequence[str]) -> Iterator[None]:
     """Have an error that a stream does not exist name the one that was probably meant.
 
-    That takes a request, whose answer names a thousand streams or so. Whoever may not send it is told less.
+    That takes a request for each thousand streams or so. Whoever may not send it is told less.
 
     Args:
         js: where.
@@ -265,9 +297,7 @@ def naming_the_nearest(js: JetStream, names: Sequence[str]) -> Iterator[None]:
 def _nearest(js: JetStream, names: Sequence[str]) -> str | None:
     from difflib import get_close_matches  # only here, where time does not matter
 
-    answer = js.request(Api.STREAM_NAMES)
-    with interpreting(Api.STREAM_NAMES):
-        known = {name.lower(): name for name in strings_at(answer, "streams")}
+    known = {name.lower(): name for name in stream_names(js)}
     missing = next((name.lower() for name in names if name not in known.values()), "")
     near = get_close_matches(missing, known, n=1, cutoff=0.8)
     return known[near[0]] if near else None

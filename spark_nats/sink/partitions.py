@@ -25,7 +25,7 @@ from spark_nats.jetstream.streams import (
     create_stream,
     naming_the_nearest,
     stream_info,
-    streams_of_subject,
+    stream_names,
 )
 from spark_nats.options.values import NEVER
 from spark_nats.options.write import WriteOptions
@@ -318,7 +318,7 @@ def _warn_of_streams(options: WriteOptions, batch: pa.RecordBatch) -> None:
     with contextlib.suppress(NatsError), borrow(options.connection) as connection:
         js = JetStream(connection, options.api_prefix)
         for subject in subjects:
-            if subject and not subject_violation(subject) and (streams := streams_of_subject(js, subject)):
+            if subject and not subject_violation(subject) and (streams := stream_names(js, subject)):
                 logger.warning(
                     "the subject %r belongs to the stream %s, but is written without the option 'stream': nothing is "
                     "acknowledged, and the stream may drop messages without an error; set the option 'stream' to %r",

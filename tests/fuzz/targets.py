@@ -32,7 +32,7 @@ from spark_nats.jetstream.streams import (
     list_streams,
     next_sequence,
     stream_info,
-    streams_of_subject,
+    stream_names,
 )
 from spark_nats.protocol.control import ConnectOptions, ServerInfo, parse_info
 from spark_nats.protocol.decoder import Decoder
@@ -154,7 +154,7 @@ def answers(data: bytes) -> None:
     with suppress(NatsError):
         assert 1 <= first_sequence_since(js, "S", 0, 1, 100) <= 100
     with suppress(NatsError):
-        assert all(name.encode() is not None for name in streams_of_subject(js, "a"))
+        assert all(name.encode() is not None for name in stream_names(js, "a"))
     for retention in (WORK_QUEUE, INTEREST):
         with suppress(NatsError):
             state = replace(_STREAM, retention=retention)

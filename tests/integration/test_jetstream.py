@@ -26,7 +26,7 @@ from spark_nats.jetstream.streams import (
     last_sequence,
     next_sequence,
     stream_info,
-    streams_of_subject,
+    stream_names,
 )
 from spark_nats.protocol.api import prefix_of_domain
 from spark_nats.protocol.headers import encode_blocks, flatten
@@ -220,12 +220,23 @@ def test_sequences_are_found_by_subject_and_time(js, nats_py, unique):
     assert next_sequence(js, unique, 5, [f"{unique}.1"]) == 7
     assert next_sequence(js, unique, 8, [f"{unique}.1"]) is None
     assert next_sequence(js, unique, 2, [f"{unique}.0", f"{unique}.1"]) == 3
-    assert streams_of_subject(js, f"{unique}.x") == [unique]
+    assert stream_names(js, f"{unique}.x") == [unique]
     times = [message.timestamp for message in nats_py.read_stream(unique)]
     assert first_sequence_at(js, unique, times[0] - timedelta(days=1)) == 1
     assert first_sequence_at(js, unique, times[8] + timedelta(milliseconds=1)) == 10
     assert first_sequence_at(js, unique, datetime.now(UTC) + timedelta(days=1)) == 10
     assert nats_py.consumers(unique) == []
+
+
+def test_streams_are_listed_beyond_a_page(server_factory):
+    with connect(options_for(server_factory().url)) as connection:
+        js = JetStream(connection)
+        names = [f"S{i:04}" for i in range(1100)]  # a page has 1,024
+        for name in reversed(names):
+            create_stream(js, {"name": name, "subjects": [f"{name}.>"], "storage": "memory"})
+        assert stream_names(js) == names
+        assert stream_names(js, "S1090.>") == ["S1090"]
+        assert stream_names(js, "*.x") == names
 
 
 # Reading ranges

@@ -4,6 +4,7 @@
 :mod:`.api`            requests to the JSON API, and its errors
 :mod:`.account`        what an account uses of JetStream, and may
 :mod:`.streams`        streams: their state, creating them, finding sequences
+:mod:`.matching`       streams whose names match a pattern
 :mod:`.consumers`      ephemeral consumers within the limits of streams and accounts
 :mod:`.delivering`     what consumers deliver, one consumer after another
 :mod:`.reading`        a range of sequences, as columns

@@ -25,8 +25,8 @@ _HINTS = {
     "subscribe": _STREAMS,
     "topic": _STREAMS,
     "topics": _STREAMS,
-    "subscribepattern": "list the streams in the option 'stream', comma-separated; subjects in 'subject' may have "
-    "wildcards",
+    "subscribepattern": "use the option 'streamPattern', a regular expression for names of streams; for subjects, "
+    "wildcards in 'subject'",
     "assign": "name a stream in the option 'stream'; tasks share its sequences by themselves (see 'minPartitions')",
     "bootstrap.servers": _SERVERS,
     "kafka.bootstrap.servers": _SERVERS,

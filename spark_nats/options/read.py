@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -35,7 +36,8 @@ class ReadOptions:
     """What to read of streams and how. See :data:`~spark_nats.options.table.OPTIONS` for the meaning of each.
 
     ``ending`` is None in streaming, which has no end; ``consume`` and ``consumer`` are None in a batch, ``peek`` in
-    streaming. The changes of a KV bucket are read as those of its stream, and ``bucket`` names it then.
+    streaming. The changes of a KV bucket are read as those of its stream, and ``bucket`` names it then. With a
+    ``pattern``, which says what is read, ``streams`` is empty.
     """
 
     connection: ConnectionOptions
@@ -57,6 +59,7 @@ class ReadOptions:
     retries: RetryOptions
     bucket: str | None = None
     ignore_deletes: bool = False
+    pattern: re.Pattern[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,16 +115,18 @@ def parse_read(
     mode = STREAMING if streaming else BATCH
     if "bucket" in settings.given:
         return _bucket(settings, streaming)
-    if "stream" not in settings.given:
+    if not {"stream", "streamPattern"} & set(settings.given):
         if "subject" not in settings.given:
             raise OptionError(
-                "nothing to read is named: set the option 'stream' or 'bucket', or 'subject' alone to read core NATS "
-                "as it is published"
+                "nothing to read is named: set the option 'stream', 'streamPattern' or 'bucket', or 'subject' alone to "
+                "read core NATS as it is published"
                 + ("" if settings.given else f"; if this is a table, Spark has not handed on its options: {VIEW}")
             )
         return _core(settings, settings.values(READ & CORE & mode))
     values = settings.values(READ & STREAM & mode)
-    streams = values["stream"]
+    streams, pattern = values["stream"] or (), values["streamPattern"]
+    if pattern is not None:
+        _check_pattern(values)
     if values["consumer"] and not values["consume"]:
         raise OptionError("option 'consumer' needs the option 'consume' to be true; without it there is no consumer")
     if values["consume"] and "startingOffsets" not in settings.given:
@@ -135,8 +140,9 @@ def parse_read(
             )
         if _mentions(ending, EARLIEST):
             raise OptionError("option 'endingOffsets' is earliest, where a batch read has nothing to read; use latest")
-    _check_streams("startingOffsets", starting, streams)
-    _check_streams("endingOffsets", ending, streams)
+    if pattern is None:  # or it is known later which streams there are
+        _check_streams("startingOffsets", starting, streams)
+        _check_streams("endingOffsets", ending, streams)
     _check_order(starting, ending)
     filters = value_of("subject", values["subject"], read_filters) if values["subject"] else ()
     return ReadOptions(
@@ -157,7 +163,22 @@ def parse_read(
         consumer=values["consumer"],
         peek=values["peek"],
         retries=retry_options(values, settings.connection),
+        pattern=pattern,
     )
+
+
+def _check_pattern(values: Mapping[str, Any]) -> None:
+    """Check that nothing is asked for that has to know the streams before they are there."""
+    if values["consume"]:
+        raise OptionError(
+            "options 'streamPattern' and 'consume' contradict each other: what a stream is given before it is found "
+            "would be held by no durable consumer of the query; name the streams in the option 'stream'"
+        )
+    if values["createStream"]:
+        raise OptionError(
+            "options 'streamPattern' and 'createStream' contradict each other: a pattern does not say what to make; "
+            "name the stream in the option 'stream'"
+        )
 
 
 def _bucket(settings: Settings, streaming: bool) -> ReadOptions | BucketReadOptions:
@@ -252,7 +273,7 @@ def _check_order(starting: Offsets | datetime | None, ending: Offsets | datetime
         )
     if isinstance(starting, dict) and isinstance(ending, dict):
         for name, end in ending.items():
-            start = starting[name]
+            start = starting.get(name)
             if isinstance(start, int) and isinstance(end, int) and end < start:
                 raise OptionError(
                     f"option 'endingOffsets' has {end} for the stream {name!r}, which is below its {start} in "

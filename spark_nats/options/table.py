@@ -37,6 +37,7 @@ from spark_nats.options.values import (
     read_offsets,
     read_on_conflict,
     read_patience,
+    read_pattern,
     read_queue_group,
     read_secret,
     read_seed,
@@ -251,6 +252,13 @@ OPTIONS: tuple[Option, ...] = (
         read_names,
         "stream to read (several: comma-separated) or to write to; without it and `bucket`, core NATS is read or "
         "written",
+    ),
+    Option(
+        "streamPattern",
+        READ & STREAM,
+        read_pattern,
+        "regular expression: all streams whose whole names match are read, those included that are made while a query "
+        "runs",
     ),
     Option("bucket", ANY, read_bucket, "KV bucket to read or to write to"),
     Option(
@@ -519,7 +527,7 @@ KEYS = ("tlsKeyFile", "tlsKeySecret")
 
 CONTRADICTIONS = (
     *(pair for group in (LOGINS, AUTHORITIES, CERTIFICATES, KEYS) for pair in combinations(group, 2)),
-    ("stream", "bucket"),
+    *combinations(("stream", "streamPattern", "bucket"), 2),
     ("domain", "apiPrefix"),
     ("startingOffsets", "startingTimestamp"),
     ("endingOffsets", "endingTimestamp"),

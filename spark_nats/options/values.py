@@ -320,6 +320,17 @@ def read_names(text: str) -> tuple[str, ...]:
     return _each(text, name_violation)
 
 
+def read_pattern(text: str) -> re.Pattern[str]:
+    """Read a regular expression over names of streams."""
+    try:
+        return re.compile(read_text(text))
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(
+            f"is {text!r}, which is not a regular expression of Python's: {error}; .* stands for any letters, as in "
+            "ORDERS_.*"
+        ) from None
+
+
 def read_filters(text: str) -> tuple[str, ...]:
     """Read subjects of a stream, comma-separated, which may have wildcards and must not overlap."""
     return _disjoint(text, filter_violation)

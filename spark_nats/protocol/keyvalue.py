@@ -18,6 +18,8 @@ _NOT_KEY = re.compile(r"[^-/_=.a-zA-Z0-9]")
 _NOT_KEY_FILTER = re.compile(r"[^-/_=.a-zA-Z0-9*>]")
 KEY_VALUE_SUBJECTS = f"{_SUBJECTS}."
 """What the subjects of keys begin with, before the name of their bucket."""
+RESERVED_STREAMS = (_STREAM, "OBJ_", "$MQTT_")
+"""What names of streams begin with that are something else: KV buckets, object stores (ADR-20), and MQTT's state."""
 RESERVED = "_kv"
 """What a key does not begin with: such keys are for the use of clients themselves."""
 LONGEST_HISTORY = 64

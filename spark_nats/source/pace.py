@@ -11,8 +11,8 @@ from spark_nats.sparkapi import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadM
 class Pace:
     """When the micro-batches of one run of a query come.
 
-    The first one waits for nothing, as in Spark's Kafka source. That is also the only one of ``Trigger.AvailableNow`` in
-    PySpark before 4.2, which does not say that this is the trigger.
+    The first one waits for nothing, as in Spark's Kafka source. That is also the only one of ``Trigger.AvailableNow``
+    in PySpark before 4.2, which does not say that this is the trigger.
 
     Args:
         limits: what the options say.

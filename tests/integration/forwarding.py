@@ -49,7 +49,7 @@ class ForwardedApi:
         changes: dict[str, Callable[[dict[str, Any]], dict[str, Any]]], operation: str, document: bytes
     ) -> bytes:
         for name, change in changes.items():
-            if operation.startswith(f"{name}."):
+            if f"{operation}.".startswith(f"{name}."):
                 return json.dumps(change(json.loads(document))).encode()
         return document
 

@@ -190,9 +190,9 @@ class Query:
         wait_until(enough, timeout=30)
         return found
 
-    def look(self, client: NatsPy) -> None:
+    def look(self, client: NatsPy, what: str = "STREAM.INFO.>") -> None:
         """Ask the server for something new, which is not there."""
-        with client.collect("$JS.API.STREAM.INFO.>") as asked:
+        with client.collect(f"$JS.API.{what}") as asked:
 
             def has_asked() -> bool:
                 assert self.micro_batch() == []

@@ -81,7 +81,7 @@ def stream(nats_server: Server) -> Iterator[str]:
 READS: dict[str, tuple[dict[str, Any], str]] = {
     "Kafka's subscribe": ({"subscribe": "orders"}, "name a stream in the option 'stream', and subjects in 'subject'"),
     "Kafka's topic": ({"topic": "orders"}, "name a stream in the option 'stream', and subjects in 'subject'"),
-    "Kafka's pattern": ({"subscribePattern": "ord.*"}, "list the streams in the option 'stream', comma-separated"),
+    "Kafka's pattern": ({"subscribePattern": "ord.*"}, "use the option 'streamPattern', a regular expression"),
     "Kafka's assign": ({"assign": '{"a": [0]}'}, "tasks share its sequences by themselves (see 'minPartitions')"),
     "Kafka's servers": ({"kafka.bootstrap.servers": "h:9092"}, "name the servers in the option 'servers'"),
     "a url": ({"url": "nats://localhost"}, "name the servers in the option 'servers', such as nats://localhost:4222"),

@@ -44,6 +44,7 @@ READ = [
     "$JS.API.CONSUMER.DELETE.ORDERS.*",
     "$JS.API.STREAM.MSG.GET.ORDERS",
 ]
+MATCH = ["$JS.API.STREAM.NAMES"]
 CONSUME = ["$JS.API.CONSUMER.INFO.ORDERS.*", "$JS.API.CONSUMER.RESET.ORDERS.*"]
 CONSUME_QUEUE = [
     "$JS.API.STREAM.INFO.ORDERS",
@@ -126,7 +127,7 @@ def test_streams_are_made_written_and_read_with_exactly_these_permissions(
     assert spark.read.format("nats").options(**options("reader")).load().count() == 30
 
 
-def read_as(url: str, name: str) -> None:
+def read_as(url: str, name: str, which: tuple[str, str] = ("stream", "ORDERS")) -> None:
     """Everything that a streaming read does, in this process."""
     beginning = {
         "subject": "orders.x",
@@ -134,12 +135,17 @@ def read_as(url: str, name: str) -> None:
         "maxOffsetsPerTrigger": "1",
         "maxBytesPerTrigger": "1",
     }
-    options = parse_read({"servers": url, "stream": "ORDERS", **login(name), **beginning}, streaming=True)
+    options = parse_read({"servers": url, **dict([which]), **login(name), **beginning}, streaming=True)
     reader = NatsStreamReader(options, StructType().add("payload", BinaryType()))
     start = reader.initialOffset()
     end = reader.latestOffset(start, reader.getDefaultReadLimit())
     rows = [batch for partition in reader.partitions(start, end) for batch in reader.read(partition)]
     assert sum(batch.num_rows for batch in rows) == 1
+
+
+def read_matches_as(url: str, name: str) -> None:
+    """Everything that a streaming read of all streams with such names does."""
+    read_as(url, name, ("streamPattern", "ORD.*"))
 
 
 def consume_as(url: str, name: str) -> None:
@@ -186,6 +192,7 @@ WORK_QUEUE = {"retention": "workqueue", "allow_direct": True}
     ("needed", "act", "config"),
     [
         (READ, read_as, {}),
+        (READ + MATCH, read_matches_as, {}),
         (READ + CONSUME, consume_as, {}),
         (READ + CONSUME, consume_as, {"retention": "interest"}),
         (CONSUME_QUEUE, consume_as, WORK_QUEUE),
@@ -196,6 +203,7 @@ WORK_QUEUE = {"retention": "workqueue", "allow_direct": True}
     ],
     ids=[
         "reading",
+        "reading what matches",
         "following",
         "consuming",
         "consuming a work queue",

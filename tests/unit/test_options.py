@@ -249,6 +249,48 @@ def test_a_mistake_in_reading_is_named(options, words):
     assert "s3cret" not in str(raised.value)
 
 
+PATTERN_MISTAKES = [
+    (
+        True,
+        {"streamPattern": "*"},
+        "option 'streamPattern' is '*', which is not a regular expression of Python's: nothing",
+    ),
+    (True, {"streamPattern": "a{99999999999}"}, "which is not a regular expression of Python's: the repetition number"),
+    (True, {"streamPattern": ""}, "option 'streamPattern' is empty or contains a control character"),
+    (True, {"streamPattern": "A.*", "stream": "A"}, "options 'stream' and 'streamPattern' contradict each other"),
+    (True, {"streamPattern": "A.*", "bucket": "A"}, "options 'streamPattern' and 'bucket' contradict each other"),
+    (True, {"streamPattern": "A.*", "consume": "true"}, "'streamPattern' and 'consume' contradict each other: what a"),
+    (
+        False,
+        {"streamPattern": "A.*", "createStream": "true"},
+        "'streamPattern' and 'createStream' contradict each other",
+    ),
+    (True, {"streamPattern": "A.*", "queueGroup": "g"}, "option 'queueGroup' is for reading core NATS"),
+    (
+        False,
+        {"streamPattern": "A.*", "startingOffsets": '{"A": 7}', "endingOffsets": '{"B": 9, "A": 6}'},
+        "option 'endingOffsets' has 6 for the stream 'A', which is below its 7 in 'startingOffsets';",
+    ),
+]
+
+
+@pytest.mark.parametrize(("streaming", "options", "words"), PATTERN_MISTAKES)
+def test_a_mistake_in_a_pattern_is_named(streaming, options, words):
+    with pytest.raises(OptionError) as raised:
+        parse_read(options, streaming)
+    assert words in str(raised.value)
+
+
+def test_a_pattern_is_only_for_reading():
+    with pytest.raises(OptionError, match="option 'streamPattern' is only for reading"):
+        parse_write({"streamPattern": "A.*", "subject": "a"}, streaming=True)
+
+
+def test_a_pattern_reads_as_a_stream_does():
+    parsed = parse_read({"streamPattern": "A_[0-9]+", "consume": "false", "subject": "a.>"}, streaming=True)
+    assert (parsed.streams, parsed.pattern.pattern, parsed.filters) == ((), "A_[0-9]+", ("a.>",))
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -271,7 +313,7 @@ def test_batch_options_are_refused_in_streaming(name):
 
 
 def test_reading_needs_a_stream_or_a_subject():
-    with pytest.raises(OptionError, match="set the option 'stream' or 'bucket', or 'subject' alone"):
+    with pytest.raises(OptionError, match="set the option 'stream', 'streamPattern' or 'bucket', or 'subject' alone"):
         parse_read({}, streaming=False)
 
 

@@ -13,17 +13,27 @@ partitions.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
-from spark_nats.errors import NatsError, OptionError, StreamNotFoundError, UnsupportedStreamError
+from spark_nats.client.retrying import may_pass
+from spark_nats.errors import (
+    JetStreamError,
+    NatsError,
+    NatsTimeoutError,
+    OptionError,
+    StreamNotFoundError,
+    UnsupportedStreamError,
+)
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.doubts import Doubts
 from spark_nats.jetstream.holding import Hold, check_direct
 from spark_nats.jetstream.keyvalue import naming_bucket
+from spark_nats.jetstream.matching import Selection, matches
 from spark_nats.jetstream.measuring import measure
 from spark_nats.jetstream.streams import (
     LIMITS,
@@ -137,7 +147,7 @@ def planned(start: QueryOffset, end: QueryOffset, filters: tuple[str, ...]) -> l
         if begin == stop:
             continue
         first = stop.next if stop.first is None else stop.first
-        head_may_go = begin is not None and begin.earliest
+        head_may_go = begin is None or begin.earliest
         # A start beyond ``since`` is that of a new query, which Spark looks up again when the first micro-batch is run
         # again; one before it is that of a query whose offsets were not all kept.
         if begin is not None and begin.created == stop.created and (stop.since is None or begin.next < stop.since):
@@ -168,17 +178,30 @@ class OffsetReader:
         options: what is read.
         doubts: what earlier calls were told to be gone.
         holds: by stream the durable consumers that hold messages for the query; none where it does not consume.
+        selection: which streams are read, as far as earlier calls have found out.
 
     Attributes:
         has_lost: whether it has said that something is gone.
+
+    Raises:
+        NatsError: it could not be asked which streams match.
     """
 
-    def __init__(self, js: JetStream, options: ReadOptions, doubts: Doubts, holds: Mapping[str, Hold] = {}) -> None:
+    def __init__(
+        self,
+        js: JetStream,
+        options: ReadOptions,
+        doubts: Doubts,
+        holds: Mapping[str, Hold] = {},
+        selection: Selection | None = None,
+    ) -> None:
         self._js = js
         self._options = options
         self._doubts = doubts
         self._holds = holds
         self._infos: dict[str, StreamInfo] = {}
+        self._selection = selection or Selection(options.streams, options.pattern)
+        self._selection.look(js)
         self.has_lost = False
 
     def _info(self, name: str) -> StreamInfo:
@@ -203,6 +226,8 @@ class OffsetReader:
     def _check_may_be_read(self, info: StreamInfo) -> None:
         """Check that a stream whose messages go when they are acknowledged may be read without doing so."""
         if not self._options.peek:
+            if self._options.pattern is not None:
+                self._refuse_matches(info)
             way = (
                 "set the option 'consume' to true, and what the query has processed is removed"
                 if self._options.ending is None
@@ -215,10 +240,39 @@ class OffsetReader:
         if info.retention == WORK_QUEUE:
             check_direct(self._js, info)
 
+    def _refuse_matches(self, info: StreamInfo) -> NoReturn:
+        """Name all streams at once that match and cannot be read."""
+        refused = {info.name}
+        for name in self._selection.names:
+            with suppress(NatsError):
+                if stream_info(self._js, name).retention != LIMITS:
+                    refused.add(name)
+        names = sorted(refused)
+        way = "" if self._options.ending is None else "; set the option 'peek' to true to read what they hold"
+        raise UnsupportedStreamError(
+            f"the option 'streamPattern' matches {', '.join(names)}, whose messages are removed when they are "
+            f"acknowledged (workqueue or interest retention); begin it with (?!({'|'.join(map(re.escape, names))})$) "
+            f"to leave them out{way}"
+        )
+
+    def _info_if_there(self, name: str) -> StreamInfo | None:
+        """Return the state of a stream; None when it has gone since it was found to match.
+
+        Raises:
+            StreamNotFoundError: it was named, and does not exist.
+        """
+        try:
+            return self._info(name)
+        except StreamNotFoundError:
+            if self._options.pattern is None:
+                raise
+            self._selection.leave_out(name)
+            return None
+
     def _info_unless_deleted(self, name: str, begin: StreamOffset | None) -> StreamInfo | None:
         """Return the state of a stream that the query reads already; None when it is gone and may be."""
         try:
-            return self._info(name)
+            return self._info(name) if begin is not None else self._info_if_there(name)
         except StreamNotFoundError:
             if begin is None and self._options.fail_on_data_loss:
                 raise
@@ -235,7 +289,7 @@ class OffsetReader:
             OptionError: a work queue is to be consumed from elsewhere than its beginning; or a stream has nothing since
                 the time at which the query is to begin, and that is an error.
         """
-        position = self._resolve(self._options.starting)
+        position = self._resolve(self._options.starting, EARLIEST)
         if self._options.starting_must_exist:
             self._check_exists(position)
         for name, hold in self._holds.items():
@@ -263,19 +317,26 @@ class OffsetReader:
         """Return where a batch ends: behind the last message that there is now, or earlier."""
         if self._options.ending is None:
             return self.now()
-        wanted = self._resolve(self._options.ending)
+        wanted = self._resolve(self._options.ending, LATEST)
         return {name: min(wanted[name], offset, key=lambda o: o.next) for name, offset in self.now().items()}
 
     def now(self) -> QueryOffset:
         """Return where every stream ends now. A missing stream is left out if that may be."""
-        found = {name: self._info_unless_deleted(name, None) for name in self._options.streams}
+        found = {name: self._info_unless_deleted(name, None) for name in self._selection.names}
         return {name: StreamOffset(info.created, info.last_sequence + 1) for name, info in found.items() if info}
 
-    def _resolve(self, what: Offsets | datetime) -> QueryOffset:
+    def _resolve(self, what: Offsets | datetime, otherwise: str) -> QueryOffset:
+        """Return places in the streams, ``otherwise`` in those that match a pattern and that ``what`` does not name."""
         position = {}
-        for name in self._options.streams:
-            info = self._info(name)
-            place = what[name] if isinstance(what, dict) else what
+        infos = [info for name in self._selection.names if (info := self._info_if_there(name))]
+        if isinstance(what, dict) and (missing := sorted(set(what) - set(self._selection.names))):
+            raise OptionError(
+                f"the starting or ending offsets name {', '.join(missing)}, but no such stream matches the option "
+                "'streamPattern'"
+            )
+        for info in infos:
+            name = info.name
+            place = what.get(name, otherwise) if isinstance(what, dict) else what
             earliest = place == EARLIEST
             if isinstance(place, datetime):
                 sequence = first_sequence_at(self._js, info, place)
@@ -306,18 +367,52 @@ class OffsetReader:
         Raises:
             DataLossError: some of what comes next is gone, and ``failOnDataLoss`` is set.
         """
-        position = {name: start[name] for name in self._options.streams if name in start}
-        for name in self._options.streams:
+        if self._options.pattern is None:
+            names = self._selection.names
+            position = {name: start[name] for name in names if name in start}
+        else:
+            names = self._matching(self._options.pattern, start)
+            position = {}  # a stream that was deleted is not waited for
+        for name in names:
             begin = start.get(name)
-            if info := self._info_unless_deleted(name, begin):
+            if info := self._info_when_ready(name, begin):
                 if hold := self._holds.get(name):
                     self._resume(hold, info, begin)
                     if begin is not None and begin.created == info.created:
                         # Spark asks how to go on when all before is in its checkpoint.
                         hold.release(self._js, info, begin.next)
                         hold.look(self._js)
-                position[name] = self._latest_after(begin, info, searched.get(name))
+                end = self._latest_after(begin, info, searched.get(name))
+                if begin is not None or end.size or self._options.pattern is None:
+                    position[name] = end  # one that is found begins when it has something to read
         return position
+
+    def _matching(self, pattern: re.Pattern[str], start: QueryOffset) -> tuple[str, ...]:
+        """Return the streams that match the query's pattern, and those where it is already."""
+        found = set(self._selection.names)
+        for name, begin in start.items():
+            if matches(pattern, name):
+                found.add(name)  # that it was not listed may be the word of a server which is not up to date
+            else:
+                self._lost(
+                    f"the query has read the stream {name!r} up to sequence {begin.next - 1}, and the option "
+                    "'streamPattern' does not match it any more: what it holds behind that is not read"
+                )
+        return tuple(sorted(found))
+
+    def _info_when_ready(self, name: str, begin: StreamOffset | None) -> StreamInfo | None:
+        """Return the state of a stream; None when it is gone and may be, or is not ready to be begun with.
+
+        A stream that has just been made may have no leader yet, and keeps a query from no other one.
+        """
+        try:
+            return self._info_unless_deleted(name, begin)
+        except (JetStreamError, NatsTimeoutError) as error:
+            if self._options.pattern is None or begin is not None or not may_pass(error, known=True):
+                raise
+            logger.warning("the stream %r matches, and cannot be read yet: %s", name, error)
+            self._selection.leave_out(name)
+            return None
 
     def _resume(self, hold: Hold, info: StreamInfo, begin: StreamOffset | None) -> None:
         """Let a query go on at ``begin``, if that is in the stream that there is."""
@@ -354,6 +449,8 @@ class OffsetReader:
                     f"created at {info.created}; what the old one held behind that is gone"
                 )
             first = info.first_sequence
+            if begin is None and searched is not None and searched.created == info.created:
+                first = max(first, searched.next)
             return StreamOffset(info.created, max(first, self._last(info, first) + 1), first, first)
         if begin.next > info.last_sequence + 1:
             what = f"stream {info.name!r} ends at sequence {info.last_sequence}, before {begin.next - 1}"
@@ -429,8 +526,8 @@ class OffsetReader:
         if first > wanted:
             info = stream_info(self._js, name)
             if info.created == end.created and info.first_sequence > wanted:  # the limits have made that hole just now
-                earliest = begin is not None and begin.earliest
-                self._lost_the_beginning(info, wanted, min(first, info.first_sequence), earliest)
+                may_go = begin is None or begin.earliest
+                self._lost_the_beginning(info, wanted, min(first, info.first_sequence), may_go)
         return end._replace(first=first)
 
     # Batch

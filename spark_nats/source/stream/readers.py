@@ -19,6 +19,7 @@ from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.direct import DirectReader
 from spark_nats.jetstream.doubts import Doubts
 from spark_nats.jetstream.holding import Hold, default_name
+from spark_nats.jetstream.matching import Selection
 from spark_nats.jetstream.reading import RangeReader
 from spark_nats.jetstream.streams import naming_the_nearest
 from spark_nats.options.losses import report_loss
@@ -128,6 +129,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._searched: QueryOffset = {}
         self._known = False  # the server has answered this query before
         self._doubts = Doubts(options.retries.timeout)
+        self._selection = Selection(options.streams, options.pattern)
         self._holds = {
             name: Hold(
                 name, options.consumer or default_name(name, options.filters), options.filters, options.retries.timeout
@@ -179,7 +181,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._idle = None
         if found == start:
             waits = self._seen != begin
-            requests = len(self._options.streams) * (1 + len(self._options.filters) * waits)
+            requests = max(1, len(self._selection.names)) * (1 + len(self._options.filters) * waits)
             self._idle = (start, time.monotonic() + min(LOOK_INTERVAL * requests, LONGEST_WAIT))
         else:
             self._pace.planned()
@@ -235,17 +237,17 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             with borrow(self._options.connection) as connection:
                 js = JetStream(connection, self._options.api_prefix)
                 with naming_the_nearest(js, self._options.streams):
-                    return ask(OffsetReader(js, self._options, self._doubts, self._holds))
+                    return ask(OffsetReader(js, self._options, self._doubts, self._holds, self._selection))
 
-        what = f"reading {', '.join(self._options.streams)}"
-        found = retrying(once, self._options.retries, what, known=self._known)
+        found = retrying(once, self._options.retries, f"reading {self._selection}", known=self._known)
         self._known = True
         return found
 
 
 def _at_most(position: QueryOffset, target: QueryOffset, begin: QueryOffset) -> QueryOffset:
     """Return ``position``, but no stream beyond ``target``. A stream that ``target`` lacks stays where it is."""
-    found = dict(position)
+    found = {name: offset for name, offset in position.items() if name in target}
+    found |= {name: begin[name] for name in position if name not in target and name in begin}
     for name, offset in position.items():
         end = target.get(name)
         if end is not None and end.created == offset.created and offset.next > end.next:

@@ -1,0 +1,85 @@
+"""Streams that are chosen by a pattern which their names match, those included that are made later."""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+import time
+from collections.abc import Sequence
+
+from spark_nats.errors import UnsupportedStreamError
+from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.streams import stream_names
+from spark_nats.protocol.keyvalue import RESERVED_STREAMS
+from spark_nats.protocol.subjects import name_violation
+
+logger = logging.getLogger(__name__)
+
+LIST_INTERVAL = 10.0
+"""Seconds for which a list of streams holds, and so the longest time until a query begins to look at a new one."""
+
+
+def matches(pattern: re.Pattern[str], name: str) -> bool:
+    """Tell whether a pattern matches the whole name of a stream.
+
+    What begins like the streams of KV buckets, object stores and MQTT is meant only if the pattern itself has these
+    letters in it: who asks for all streams does not ask for those.
+    """
+    reserved = next((each for each in RESERVED_STREAMS if name.startswith(each)), "")
+    return reserved.removeprefix("$") in pattern.pattern and pattern.fullmatch(name) is not None
+
+
+def matching_names(js: JetStream, pattern: re.Pattern[str]) -> tuple[str, ...]:
+    """Return the names of all streams that match a pattern, in order.
+
+    Raises:
+        UnsupportedStreamError: one has a name that servers allow, and that cannot be part of a subject here.
+        NatsError: a request failed.
+    """
+    names = tuple(name for name in stream_names(js) if matches(pattern, name))
+    for name in names:
+        if violation := name_violation(name):
+            raise UnsupportedStreamError(
+                f"the stream {name!r} cannot be read: its name {violation}; have the pattern leave it out"
+            )
+    return names
+
+
+class Selection:
+    """The streams that a query reads: those that are named, or those whose names match a pattern.
+
+    Args:
+        named: names of streams, where there is no pattern.
+        pattern: which streams, otherwise.
+    """
+
+    def __init__(self, named: Sequence[str], pattern: re.Pattern[str] | None = None) -> None:
+        self.names = tuple(named)
+        self.pattern = pattern
+        self._listed = -math.inf
+        self._warned = False
+
+    def __str__(self) -> str:
+        return f"the streams that match {self.pattern.pattern!r}" if self.pattern else ", ".join(self.names)
+
+    def look(self, js: JetStream) -> None:
+        """Ask for the names that match, unless they were asked for a moment ago.
+
+        Raises:
+            NatsError: see :func:`matching_names`.
+        """
+        if self.pattern is None or time.monotonic() - self._listed < LIST_INTERVAL:
+            return
+        self.names = matching_names(js, self.pattern)
+        self._listed = time.monotonic()
+        if not self.names and not self._warned:
+            self._warned = True
+            logger.warning(
+                "no stream has a name that matches the regular expression %r, so there is nothing to read yet",
+                self.pattern.pattern,
+            )
+
+    def leave_out(self, name: str) -> None:
+        """Take one for not there until the names are asked for again."""
+        self.names = tuple(each for each in self.names if each != name)

@@ -66,8 +66,10 @@ def _check(parsed: argparse.Namespace) -> int:
 
     settings = parse(_options_in(parsed))
     required = {activity for text in parsed.require for activity in text}
-    if required and not {"stream", "bucket", "subject"} & set(settings.given):
-        raise OptionError("--require says what must be possible; name with --stream, --bucket or --subject, with what")
+    if required and not {"stream", "streamPattern", "bucket", "subject"} & set(settings.given):
+        raise OptionError(
+            "--require says what must be possible; with --stream, --streamPattern, --bucket or --subject say with what"
+        )
     what, there_are = ("a KV bucket", OF_BUCKETS) if "bucket" in settings.given else ("a stream", OF_STREAMS)
     for activity in required.difference(there_are):
         raise OptionError(f"--require {activity} is not for {what}; there are {', '.join(there_are)}")
@@ -126,6 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_options(check, *CONNECTION)
     what = check.add_argument_group("what to look at")
     _add_option(what, BY_NAME["stream"], "streams to look at, comma-separated (default: all)")
+    _add_option(what, BY_NAME["streampattern"], "streams to look at, whose whole names this regular expression matches")
     _add_option(what, BY_NAME["subject"], "subjects to publish to the stream; without --stream, those of core NATS")
     _add_option(what, BY_NAME["statebucket"])
     _add_option(what, BY_NAME["bucket"], "KV bucket to look at, instead of streams")

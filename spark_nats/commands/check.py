@@ -5,6 +5,7 @@ Nothing is changed, and every request has its limit (``requestTimeout``).
 
 from __future__ import annotations
 
+import re
 import statistics
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -34,6 +35,7 @@ from spark_nats.jetstream.account import AccountInfo, Quota, account_info
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.holding import check_direct, check_releasable
 from spark_nats.jetstream.keyvalue import naming_bucket
+from spark_nats.jetstream.matching import matching_names
 from spark_nats.jetstream.streams import LIMITS, WORK_QUEUE, StreamInfo, list_streams, stream_info
 from spark_nats.options.remedies import naming_options
 from spark_nats.options.settings import Settings, value_of
@@ -169,9 +171,9 @@ def check(settings: Settings, look_again: float = LOOK_AGAIN) -> Report:
     """Connect once, and find out.
 
     Args:
-        settings: how to connect; ``stream`` names the streams to look at, ``subject`` what is to be published to them
-            or, without ``stream``, what is read and written of core NATS; ``stateBucket`` is that of the sink;
-            ``bucket`` names a KV bucket to look at instead, and ``keys`` what is to be written in it.
+        settings: how to connect; ``stream`` or ``streamPattern`` name the streams to look at, ``subject`` what is to be
+            published to them or, without these, what is read and written of core NATS; ``stateBucket`` is that of the
+            sink; ``bucket`` names a KV bucket to look at instead, and ``keys`` what is to be written in it.
         look_again: seconds between two looks at the streams.
 
     Raises:
@@ -199,6 +201,8 @@ class _Check:
         self._bucket: str = settings.given.get("bucket", "")
         self._keys: tuple[str, ...] = settings.given.get("keys", (">",))
         self._names: tuple[str, ...] = (stream_of(self._bucket),) if self._bucket else settings.given.get("stream", ())
+        self._pattern: re.Pattern[str] | None = settings.given.get("streamPattern")
+        self._chosen = bool(self._names or self._pattern)
         subject = settings.given.get("subject")
         self._subjects = value_of("subject", subject, read_subjects) if subject else ()
         self._state_bucket: str = settings.given.get("stateBucket") or str(BY_NAME["statebucket"].default)
@@ -213,22 +217,23 @@ class _Check:
         if hears.possible:
             user = self._user()
             account = self._asked(lambda: account_info(self._js), "what JetStream is used for")
-            if self._names or not self._subjects:
+            if self._chosen or not self._subjects:
                 infos = self._streams()
                 rates = self._rates(infos, look_again)
-        elif self._names or not self._subjects:
+        elif self._chosen or not self._subjects:
             self._problems.append(
                 f"the user may not subscribe to {self._inbox}, where answers are awaited, so nothing can be asked"
             )
-            infos = dict.fromkeys(self._names, NatsError("cannot be asked for"))
+            unknown = (self._pattern.pattern,) if self._pattern else self._names
+            infos = dict.fromkeys(unknown, NatsError("cannot be asked for"))
         rights = Rights(self._connection, user, self._prefix)
-        tried = self._names or list(infos)[:MOST_TRIED]
+        tried = self._names if self._chosen else list(infos)[:MOST_TRIED]
         state_exists = self._state_exists() if hears.possible and tried and not self._bucket else False
         streams = tuple(
             self._stream(name, info, rates.get(name, 0.0), rights if name in tried else None, state_exists)
             for name, info in infos.items()
         )
-        core = needs_of_core(self._subjects) if self._subjects and not self._names else {}
+        core = needs_of_core(self._subjects) if self._subjects and not self._chosen else {}
         return Report(
             server,
             user,
@@ -282,7 +287,16 @@ class _Check:
         return None
 
     def _streams(self) -> dict[str, StreamInfo | NatsError]:
-        """Return streams, those that were named or else all, each with its state or why that is unknown."""
+        """Return streams, those that were chosen or else all, each with its state or why that is unknown."""
+        if self._pattern and not self._names:
+            try:
+                self._names = matching_names(self._js, self._pattern)
+            except NatsConnectionError:
+                raise
+            except NatsError as error:
+                return {self._pattern.pattern: error}
+            if not self._names:
+                return {self._pattern.pattern: NatsError("matches the name of no stream")}
         if not self._names:
             listed = self._asked(lambda: list_streams(self._js), "which streams there are (name some with --stream)")
             return {info.name: info for info in listed or ()}
@@ -334,11 +348,13 @@ class _Check:
         if rights is not None:
             subjects = self._subjects or (known.subjects if known else ())
             retention = known.retention if known else LIMITS
-            prefix, inbox = self._prefix, self._inbox
+            prefix, inbox, by_pattern = self._prefix, self._inbox, self._pattern is not None
             needs = (
                 needs_of_bucket(prefix, inbox, self._bucket, self._keys)
                 if self._bucket
-                else needs_of_stream(prefix, inbox, name, retention, subjects, self._state_bucket, state_exists)
+                else needs_of_stream(
+                    prefix, inbox, name, retention, subjects, self._state_bucket, state_exists, by_pattern
+                )
             )
             abilities = tuple(rights.ability(to, each, _obstacle(self._js, to, known)) for to, each in needs.items())
         if known is None:

@@ -58,6 +58,7 @@ def needs_of_stream(
     subjects: Sequence[str],
     bucket: str,
     bucket_exists: bool,
+    by_pattern: bool,
 ) -> dict[str, Needs]:
     """Return what each of :data:`ACTIVITIES` needs that there are for a stream.
 
@@ -69,6 +70,7 @@ def needs_of_stream(
         subjects: what is to be published to it.
         bucket: name of the KV bucket for ``deduplicate=exact``.
         bucket_exists: whether it is there already, or else is to be made.
+        by_pattern: whether it is read because its name matches a pattern.
     """
     api = partial(_api, prefix)
     kept = stream_of(bucket)
@@ -90,6 +92,8 @@ def needs_of_stream(
     publish[WRITE] = (about, *subjects)
     publish[EXACT] = (about, *subjects, *state, *read_back)
     publish[CREATE] = (about, api(Api.STREAM_CREATE, stream))
+    if by_pattern:
+        publish |= {to: (api(Api.STREAM_NAMES), *publish[to]) for to in (READ, PEEK) if to in publish}
     return {activity: Needs(wanted, (inbox,)) for activity, wanted in publish.items()}
 
 
@@ -135,6 +139,7 @@ def needs_of_core(subjects: Sequence[str]) -> dict[str, Needs]:
 
 _HARMLESS = (
     Api.STREAM_INFO,
+    Api.STREAM_NAMES,
     Api.STREAM_CREATE,
     Api.MESSAGE_GET,
     Api.DIRECT_GET,
@@ -181,7 +186,8 @@ class Rights:
     def _may_publish(self, subject: str) -> bool | None:
         if self._user is not None:
             return self._user.publish.includes(subject)
-        if not subject.startswith(tuple(f"{self._prefix}.{operation.about('')}" for operation in _HARMLESS)):
+        harmless = tuple(f"{self._prefix}.{operation.about('')}" for operation in _HARMLESS)
+        if not f"{subject}.".startswith(harmless):
             return None
         return self._try("publish", subject.replace("*", f"spark-nats-{secrets.token_hex(6)}"), subject)
 

@@ -29,6 +29,7 @@ from tests.integration.test_permissions import (
     CREATE,
     CREATE_BUCKET,
     INBOX,
+    MATCH,
     PEEK,
     READ,
     READ_BACK,
@@ -233,6 +234,22 @@ def test_what_the_permissions_lack_is_known_of_users_who_may_ask(check: Command,
     assert abilities("settler")["exact"]["possible"] is True
     assert abilities("denied")["write"]["lacks"] == ["publish to orders.>"]
     assert abilities("denied")["read"]["possible"] is True
+
+
+def test_a_pattern_needs_to_be_told_the_names(check: Command, server_factory: ServerFactory) -> None:
+    server = server_factory(users(user("reader", READ), user("lister", READ + MATCH), user("asker", [*MATCH, ASK])))
+    make_orders(server.url)
+    asked = ["--streamPattern", "ORD.*", "--require", "read", "--json"]
+    ran = check(server, "--user", "lister", *LOGIN, *asked)
+    assert (ran.status, ran.abilities("ORDERS")["read"]["lacks"]) == (0, [])
+    ran = check(server, "--user", "reader", *LOGIN, *asked)
+    assert ran.status == 1
+    (failure,) = ran.report["failures"]
+    assert failure.startswith("stream ORD.*: ")
+    assert "$JS.API.STREAM.NAMES" in failure
+    ran = check(server, "--user", "asker", *LOGIN, *asked)
+    assert ran.status == 1
+    assert ran.abilities("ORDERS")["read"]["lacks"] == [f"publish to {subject}" for subject in READ]
 
 
 def test_what_consuming_needs_depends_on_the_retention(check: Command, server_factory: ServerFactory) -> None:

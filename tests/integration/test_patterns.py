@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from spark_nats.cli import main
 from spark_nats.client import retrying
 from spark_nats.jetstream import doubts, matching
 from tests.integration.forwarding import ForwardedApi
@@ -478,6 +479,28 @@ def test_a_stopped_follower_delays_nothing(cluster: Cluster, client: NatsPy, uni
         wait_until(lambda: created(client, f"{unique}_B", num_replicas=3), timeout=60)
         wait_until(lambda: published(client, f"{unique}_B"), timeout=60)
         assert found(reading.rows(1)) == [("T_B", 1)]
+
+
+# From the command line
+
+
+def checked(capsys: pytest.CaptureFixture[str], server: Server, *arguments: str) -> tuple[int, Any]:
+    status = main(["check", "--servers", server.url, "--json", *arguments])
+    return status, json.loads(capsys.readouterr().out)
+
+
+def test_check_looks_at_the_streams_that_match(
+    nats_server: Server, nats_py: NatsPy, unique: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make(nats_py, f"{unique}_A", f"{unique}_B", messages=1)
+    status, report = checked(capsys, nats_server, "--streamPattern", f"{unique}_.*", "--require", "read")
+    assert status == 0
+    assert [(stream["name"], stream["messages"]) for stream in report["streams"]] == [
+        (f"{unique}_A", 1),
+        (f"{unique}_B", 1),
+    ]
+    status, report = checked(capsys, nats_server, "--streamPattern", f"{unique}_Z.*")
+    assert (status, report["failures"]) == (1, [f"stream {unique}_Z.*: matches the name of no stream"])
 
 
 # Through Spark

@@ -92,7 +92,8 @@ class QueryLag:
         return sum(stream.behind for stream in self.streams)
 
     def __str__(self) -> str:
-        return f"query {self.query}, micro-batch {self.batch}: " + "; ".join(map(_sentence, self.streams))
+        streams = "; ".join(map(_sentence, self.streams)) or "there is no stream to read yet"
+        return f"query {self.query}, micro-batch {self.batch}: {streams}"
 
 
 def progress(query: StreamingQuery | ConnectQuery, options: Mapping[str, str] | None = None) -> QueryLag | None:
@@ -120,11 +121,11 @@ def lag_of_progress(
     if not documents:
         return None
     last = documents[-1]
-    looks = [look for document in documents if (look := look_of(document)).positions]
-    if not looks or not look_of(last).positions:
+    if all(offset_of(source.get("endOffset")) is None for source in last["sources"]):
         raise NatsError(
             f"the query {last.get('name') or last['id']} reads no stream of NATS, so it cannot be behind one"
         )
+    looks = [look for document in documents if (look := look_of(document)).positions or document is last]
     settings = None if options is None else parse(options)
     streams = lags(looks, settings)
     at = looks[-1].ended

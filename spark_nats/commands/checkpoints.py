@@ -25,10 +25,12 @@ class Planned(NamedTuple):
     Attributes:
         began: when, in seconds since 1970.
         positions: where it ends.
+        reads: whether the query reads streams of NATS, of which there may be none yet.
     """
 
     began: float
     positions: dict[Key, StreamOffset]
+    reads: bool
 
 
 class Checkpoint(NamedTuple):
@@ -71,7 +73,8 @@ def read_checkpoint(location: str) -> Checkpoint:
         looks = [Look(under_way.began, under_way.began, start, positions, {})]
     if not looks or (ended and batch not in known):
         raise NatsError(f"{location!r} has no offsets of its last micro-batch, {batch}; files of it are missing")
-    if not looks[-1].positions:
+    last = known.get(batch, under_way)
+    if last is None or not last.reads:
         raise NatsError(f"the query of {location!r} reads no stream of NATS, so it cannot be behind one")
     since = datetime.fromtimestamp(under_way.began, UTC) if under_way else None
     return Checkpoint(files.query(), tuple(looks[-MOST_LOOKS:]), batch, since)
@@ -120,12 +123,9 @@ class _Files:
             raise NatsError(
                 f"'offsets/{number}' of the checkpoint {self._location!r} is not as Spark writes it"
             ) from None
-        positions = {
-            (i, name): position
-            for i, line in enumerate(lines[2:])
-            for name, position in (offset_of(line) or {}).items()
-        }
-        return Planned(began, positions)
+        offsets = [offset_of(line) for line in lines[2:]]
+        positions = {(i, name): at for i, offset in enumerate(offsets) for name, at in (offset or {}).items()}
+        return Planned(began, positions, any(offset is not None for offset in offsets))
 
     def ended(self, number: int) -> float:
         """Return when a micro-batch ended, in seconds since 1970."""

@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+import spark_nats
 from spark_nats.cli import main
 from spark_nats.client import retrying
 from spark_nats.jetstream import doubts, matching
+from spark_nats.lag import lag_of_progress
 from tests.integration.forwarding import ForwardedApi
 from tests.integration.support import (
     MESSAGE,
@@ -30,6 +32,7 @@ from tests.integration.support import (
     sentence_of,
     stream_reader,
 )
+from tests.integration.test_lag import write_checkpoint
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Cluster, Server, ServerFactory, paused
 
@@ -481,7 +484,7 @@ def test_a_stopped_follower_delays_nothing(cluster: Cluster, client: NatsPy, uni
         assert found(reading.rows(1)) == [("T_B", 1)]
 
 
-# From the command line
+# From the command line, and how far a query is behind
 
 
 def checked(capsys: pytest.CaptureFixture[str], server: Server, *arguments: str) -> tuple[int, Any]:
@@ -501,6 +504,44 @@ def test_check_looks_at_the_streams_that_match(
     ]
     status, report = checked(capsys, nats_server, "--streamPattern", f"{unique}_Z.*")
     assert (status, report["failures"]) == (1, [f"stream {unique}_Z.*: matches the name of no stream"])
+
+
+def test_the_lag_counts_streams_that_are_found_later(
+    nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def document(batch: int, start: Any, reading: Query) -> dict[str, Any]:
+        latest = reading.reader.reportLatestOffset()
+        sources = [{"startOffset": start, "endOffset": reading.offset, "latestOffset": latest}]
+        return {"id": "1", "timestamp": f"2026-11-22T05:00:0{batch}.000Z", "batchId": batch, "sources": sources}
+
+    reading = query(nats_server, f"{unique}_.*", startingOffsets="earliest", maxOffsetsPerTrigger=4)
+    assert reading.micro_batch() == []
+    documents = [document(0, None, reading)]
+    none_yet = lag_of_progress(documents, {"servers": nats_server.url})
+    assert none_yet is not None
+    assert (none_yet.behind, none_yet.streams) == (0, ())
+    assert str(none_yet).endswith("there is no stream to read yet")
+    offsets = [reading.offset]
+    for i, name in enumerate("AB", start=1):
+        make(nats_py, f"{unique}_{name}", messages=6)
+        before = reading.offset
+        assert len(reading.micro_batch()) == 4
+        offsets.append(reading.offset)
+        documents.append(document(i, before, reading))
+    known = lag_of_progress(documents)
+    assert known is not None
+    assert sum(stream.next for stream in known.streams) + known.behind == 14
+    asked = lag_of_progress(documents, {"servers": nats_server.url, "streamPattern": f"{unique}_.*"})
+    assert asked is not None
+    assert asked.behind == known.behind == 4
+    checkpoint = write_checkpoint(tmp_path / "c", *offsets)
+    assert main(["lag", "--checkpoint", str(checkpoint), "--servers", nats_server.url, "--json"]) == 0
+    streams = json.loads(capsys.readouterr().out)["streams"]
+    assert [stream["stream"] for stream in streams] == [f"{unique}_A", f"{unique}_B"]
+    assert sum(stream["behind"] for stream in streams) == 4
+    waiting = write_checkpoint(tmp_path / "waiting", {})
+    assert main(["lag", "--checkpoint", str(waiting), "--servers", nats_server.url, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["streams"] == []
 
 
 # Through Spark
@@ -530,12 +571,14 @@ def test_a_query_finds_streams_while_it_runs_and_goes_on_from_its_checkpoint(
         wait_until(lambda: stored() == sorted(expected), timeout=120)
 
     with running(start(processingTime="100 milliseconds")) as streaming:
-        wait_until(lambda: streaming.lastProgress, timeout=120)  # nothing matches yet
+        waiting = wait_until(lambda: spark_nats.progress(streaming), timeout=120)
+        assert (waiting.batch, waiting.streams) == (0, ())  # nothing matches yet
         for name in "AB":
             make(nats_py, f"{unique}_{name}", messages=3)
             stores(*each(f"T_{name}", 1, 3))
         publish(nats_py, f"{unique}_A", 2)
         stores(*each("T_A", 4, 5))
+        assert [stream.stream for stream in spark_nats.progress(streaming).streams] == [f"{unique}_A", f"{unique}_B"]
     make(nats_py, f"{unique}_C", messages=4)
     publish(nats_py, f"{unique}_B", 1)
     expected += [*each("T_C", 1, 4), ("T_B", 4)]

@@ -114,7 +114,8 @@ class Backlog:
             end = start
             for piece in self._pieces[bisect_left(self._starts, start) :]:
                 if len(piece.wire) > max_bytes:
-                    end += int(np.searchsorted(frame_ends(piece.wire), max_bytes, "right"))
+                    # Without the last one, which has the control lines behind it too.
+                    end += int(np.searchsorted(frame_ends(piece.wire)[:-1], max_bytes, "right"))
                     break
                 end += piece.messages
                 max_bytes -= len(piece.wire)

@@ -25,6 +25,7 @@ ELSEWHERE = {"demo", "protocol", "embedded.py", "requirements.py", "cli.py", "__
 INNER = {
     "there is none now",
     "cannot be asked for",
+    "matches the name of no stream",
     "was deleted and made again at …",
     "the file … of the spool …",
     "option '…' …",

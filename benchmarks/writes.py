@@ -124,10 +124,10 @@ def _deduplicate(settings: Settings, server: Server, session: Session) -> Compar
 
 def _tasks(settings: Settings, server: Server, session: Session) -> Facts:
     facts = Facts("writes: a micro-batch of 1,000 rows, by the number of its tasks")
-    warm, wanted, rows = 1, (3 if settings.quick else 10), 1000
+    warm, wanted, rows = 1, (5 if settings.quick else 10), 1000
     with server.stream("from.>") as source:
         server.fill(source, "from.", rows * (warm + wanted), _SIZE)
-        for tasks in (1, 20):
+        for tasks in (1, 4, 20):
             for how in ("exact", "false"):
                 progress(f"{facts.title}: {tasks}, {how}")
                 options = {

@@ -16,10 +16,11 @@ from tests.servers import Server
 pytestmark = pytest.mark.timeout(150)
 
 
-def execute(page: str, words: str, server: Server, **names: Any) -> dict[str, Any]:
+def execute(page: str, words: str, server: Server, folder: Path, **names: Any) -> dict[str, Any]:
     """Run the block of a page in which these words are, and return its variables."""
     (code,) = [block.code for block in blocks_of(ROOT / "docs" / page) if words in block.code]
     code = code.replace('.format("nats")', f'.format("nats").option("servers", "{server.url}")')
+    code = code.replace("/data/", f"{folder}/")
     exec(compile(code, page, "exec"), names)
     return names
 
@@ -27,7 +28,7 @@ def execute(page: str, words: str, server: Server, **names: Any) -> dict[str, An
 def test_the_service_that_answers_requests_survives_those_that_are_bad(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, tmp_path: Path
 ) -> None:
-    execute("core.md", "answers = (", nats_server, spark=spark, path=str(tmp_path))
+    execute("core.md", "answers = (", nats_server, tmp_path, spark=spark)
     (query,) = spark.streams.active
     hint = b"send whole numbers, as [1, 2]"
     with running(query):
@@ -49,13 +50,13 @@ def test_the_service_that_answers_requests_survives_those_that_are_bad(
 
 
 def test_rows_that_can_be_sent_are_told_from_those_that_cannot(
-    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
 ) -> None:
     good = [(f"{unique}.a", b"1"), (unique, b""), (f"{unique}.ä-b.$c", bytes(999_999))]
     subjects = [None, "", "a b", "a\tb", "a..b", ".a", "a.", "a.*", "a.>", "a\x01b", "a\n"]
     bad = [(f"{unique}.a", None), (f"{unique}.a", bytes(1_000_000)), *((subject, b"1") for subject in subjects)]
     df = spark.createDataFrame(good + bad, "subject STRING, payload BINARY")
-    found = execute("writing.md", "sendable =", nats_server, df=df)
+    found = execute("writing.md", "sendable =", nats_server, tmp_path, df=df)
     nats_py.create_stream(unique, [unique, f"{unique}.>"])
     save(found["good"], nats_server, stream=unique)
     assert nats_py.stream_info(unique)["state"]["messages"] == len(good)

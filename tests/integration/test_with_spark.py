@@ -31,10 +31,11 @@ def test_the_recipe_for_several_places_stores_nothing_twice_when_a_micro_batch_i
     server = server_factory()
     stream = nats(spark.readStream, server, stream="ORDERS", startingOffsets="earliest").load()
     code = RECIPE.split("```")[0].replace('.format("nats")', f'.format("nats").option("servers", "{server.url}")')
+    code = code.replace("/data/", f"{tmp_path}/")
     archive = tmp_path / "archive"
 
     def run(messages: int) -> None:
-        names: dict[str, Any] = {"stream": stream, "path": str(tmp_path)}
+        names: dict[str, Any] = {"stream": stream}
         exec(compile(code, "with-spark.md", "exec"), names)
         with running(names["query"]):
             wait_until(lambda: client.stream_info("RESULTS")["state"]["messages"] >= messages, timeout=60)
@@ -47,7 +48,7 @@ def test_the_recipe_for_several_places_stores_nothing_twice_when_a_micro_batch_i
         run(10)
         # As after a crash between the last row and the end of the micro-batch.
         for name in ("0", ".0.crc"):
-            (tmp_path / "commits" / name).unlink()
+            (tmp_path / "checkpoints" / "both" / "commits" / name).unlink()
         publish(client, "orders.eu", 11, 15)
         run(15)
         stored = [int(message.payload) for message in client.read_stream("RESULTS")]

@@ -243,10 +243,13 @@ def _text_with_lines(text: str) -> str:
     return text.replace("\\r", "").replace("\\n", "\n")
 
 
+_FOR_NAMES = "the name of a file goes into the option with File at its end"
+
+
 def _pem(text: str) -> str:
     pem = _text_with_lines(text)
     if "-----BEGIN " not in pem:
-        raise ValueError("is not a text in PEM format; the name of a file goes into the option with File at its end")
+        raise ValueError(f"is not a text in PEM format; {_FOR_NAMES}")
     if not _PEM.search(pem):
         raise ValueError("has lost the ends of its lines, or its last line; an end may also be written as \\n")
     return pem
@@ -270,12 +273,12 @@ def read_key_pem(text: str) -> str:
 
 def read_seed(text: str) -> Credentials:
     """Read an nkey seed."""
-    return _usable(parse_seed(_text_with_lines(text)))
+    return _from_text(text, parse_seed)
 
 
 def read_credentials(text: str) -> Credentials:
     """Read what a ``.creds`` file holds."""
-    return _usable(parse_creds(_text_with_lines(text)))
+    return _from_text(text, parse_creds)
 
 
 def read_seed_file(text: str) -> Credentials:
@@ -286,6 +289,17 @@ def read_seed_file(text: str) -> Credentials:
 def read_credentials_file(text: str) -> Credentials:
     """Read a ``.creds`` file."""
     return _from_file(text, parse_creds)
+
+
+def _from_text(text: str, parse: Callable[[str], Credentials]) -> Credentials:
+    content = _text_with_lines(text)
+    try:
+        credentials = parse(content)
+    except ValueError as error:
+        if _CONTENT.search(content):
+            raise
+        raise ValueError(f"{error}; {_FOR_NAMES}") from None
+    return _usable(credentials)
 
 
 def _from_file(text: str, parse: Callable[[str], Credentials]) -> Credentials:
@@ -317,7 +331,14 @@ def read_location(text: str) -> str:
 
 def read_names(text: str) -> tuple[str, ...]:
     """Read names of streams, comma-separated."""
-    return _each(text, name_violation)
+    return _each(text, _stream_violation)
+
+
+def _stream_violation(name: str) -> str | None:
+    violation = name_violation(name)
+    if violation and re.search(r"[.*>]", name):  # what a subject or a pattern has
+        violation += "; subjects go into the option 'subject', a pattern of streams to read into 'streamPattern'"
+    return violation
 
 
 def read_pattern(text: str) -> re.Pattern[str]:

@@ -95,6 +95,12 @@ READS: dict[str, tuple[dict[str, Any], str]] = {
     "a stream in small letters": ({"stream": "mistakes"}, "'mistakes' does not exist, but 'MISTAKES' does; create it"),
     "a misspelt stream": ({"stream": "MISTAKE"}, "'MISTAKE' does not exist, but 'MISTAKES' does; create it"),
     "a stream that nobody has made": ({"stream": "ZZZ"}, "'ZZZ' does not exist; create it, or set the option"),
+    "a subject for a stream": ({"stream": "orders.>"}, "subjects go into the option 'subject', a pattern of streams"),
+    "a pattern for a stream": ({"stream": "MIS*"}, "a pattern of streams to read into 'streamPattern'"),
+    "a file's name for its text": (
+        {"credentialsSecret": "/etc/user.creds"},
+        "the name of a file goes into the option with File at its end",
+    ),
     "seconds": (
         {"startingTimestamp": 1793491200},
         "which is 1970-01-21T18:11:31+00:00; write 1793491200000 if that is in seconds (2026-11-01T00:00:00+00:00), or",

@@ -270,7 +270,14 @@ def in_base64(text):
     [
         ({"credentialsSecret": "key"}, "'credentialsSecret' holds no NATS USER JWT and USER NKEY SEED"),
         ({"credentialsSecret": ""}, "'credentialsSecret' holds no NATS USER JWT and USER NKEY SEED"),
-        ({"credentialsSecret": "/etc/user.creds"}, "'credentialsSecret' holds no NATS USER JWT and USER NKEY SEED"),
+        (
+            {"credentialsSecret": "/etc/user.creds"},
+            "holds no NATS USER JWT and USER NKEY SEED, as a .creds file does; the name of a file goes into the option",
+        ),
+        (
+            {"nkeySeedSecret": "/etc/user.nk"},
+            "is not an nkey seed of a user, which begins with SU; the name of a file goes into the option with File at",
+        ),
         ({"credentialsSecret": ("key", in_base64)}, "'credentialsSecret' is encoded in base64; decode it"),
         ({"tlsCaPem": ""}, "'tlsCaPem' is not a text in PEM format; the name of a file goes into the option with File"),
         ({"tlsCaPem": "/etc/ca.pem"}, "'tlsCaPem' is not a text in PEM format; the name of a file goes into"),

@@ -76,7 +76,8 @@ class Selection:
         if not self.names and not self._warned:
             self._warned = True
             logger.warning(
-                "no stream has a name that matches the regular expression %r, so there is nothing to read yet",
+                "no stream has a name that matches the regular expression %r, so there is nothing to read yet "
+                "(.* stands for any letters, * alone does not)",
                 self.pattern.pattern,
             )
 

@@ -180,6 +180,9 @@ def test_where_nothing_matches_a_batch_is_empty_and_a_query_waits(
         assert caplog.text.count(said) == 1
     reading = query(nats_server, f"{unique}_.*", {})
     make(nats_py, f"{unique}_A", messages=2)
+    with caplog.at_level(logging.WARNING):
+        assert read(nats_server, streamPattern=f"{unique}_*") == []
+    assert f"'{unique}_*', so there is nothing to read yet (.* stands for any letters, * alone does not)" in caplog.text
     assert found(reading.rows(2)) == each("T_A", 1, 2)
 
 

@@ -14,7 +14,12 @@ PAGE = (ROOT / "docs" / "operating.md").read_text()
 LOG, ERRORS = (PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0] for heading in ("The log", "Each error"))
 SHORTEST = 5  # what is shorter is found anywhere
 # Spark's and Python's own words.
-OTHERS = {"DATA_SOURCE_NOT_FOUND", "UNSUPPORTED_DATA_SOURCE_SAVE_MODE", "No module named 'spark_nats'"}
+OTHERS = {
+    "DATA_SOURCE_NOT_FOUND",
+    "UNSUPPORTED_DATA_SOURCE_SAVE_MODE",
+    "No module named 'spark_nats'",
+    "nats does not support Update mode",
+}
 
 RAISING = re.compile(
     r"(?!Value|Type|Key|Timeout|Permission|Protocol|Attribute|Spark)\w+Error|_lost|_give_up|with_context"

@@ -182,6 +182,22 @@ def test_what_is_lost_while_the_query_waits_is_said_once(
     assert len([text for text in caplog.messages if what.split(":")[0] in text]) == 1
 
 
+def test_what_a_query_does_not_read_may_go_while_it_waits(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique, max_msgs=10)
+    publish(nats_py, f"{unique}.x", [0])
+    options = {"subject": f"{unique}.x", "minOffsetsPerTrigger": 3, "maxTriggerDelay": "1h"}
+    query = query_of(nats_server, unique, **options)
+    assert numbers(query.micro_batch()) == [0]
+    for _ in range(5):
+        publish(nats_py, f"{unique}.other", range(6))
+        assert nothing_comes(query)
+    assert nothing_comes(query_of(nats_server, unique, checkpoint=query.offset, **options))  # nor is it one later
+    publish(nats_py, f"{unique}.x", [1, 2])
+    assert nothing_comes(query)
+    publish(nats_py, f"{unique}.x", [3])
+    assert numbers(query.micro_batch()) == [1, 2, 3]
+
+
 def test_a_query_that_waits_for_more_leaves_the_server_in_peace(
     nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -159,22 +159,24 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._known = True  # also when an earlier process has asked
 
         def ask(offsets: OffsetReader) -> QueryOffset:
-            before = self._searched
-            latest = offsets.latest(begin, before)
-            self._searched = offsets.searched(begin, latest)
+            latest = offsets.latest(begin, self._searched)
+            searched = offsets.searched(begin, latest)
             if self._target is not None:
                 latest = _at_most(latest, self._target, begin)
             self._seen = latest
-            if isinstance(limit, ReadAllAvailable):
-                return latest
-            # What was lost is said once, and so goes on into a micro-batch at once.
-            if self._target is None and not offsets.has_lost and self._pace.waits(new_in(begin, latest)):
-                self._searched = {**before, **self._searched}
-                return begin
-            if most := self._options.limits.max_offsets:
-                latest = offsets.limited(begin, latest, most)
-            if most := self._options.limits.max_bytes:
-                latest = offsets.within(begin, latest, most)
+            if not isinstance(limit, ReadAllAvailable):
+                # What was lost is said once, and so goes on into a micro-batch at once.
+                if self._target is None and not offsets.has_lost and self._pace.waits(new_in(begin, latest)):
+                    self._searched |= searched
+                    # An offset that only follows its stream waits for nothing.
+                    return begin | {name: end for name, end in latest.items() if not end.size}
+                if most := self._options.limits.max_offsets:
+                    latest = offsets.limited(begin, latest, most)
+                if most := self._options.limits.max_bytes:
+                    latest = offsets.within(begin, latest, most)
+            self._searched = searched
+            if new_in(begin, latest):
+                self._pace.planned()
             return latest
 
         found = to_json(self._asking(ask))
@@ -183,8 +185,6 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             waits = self._seen != begin
             requests = max(1, len(self._selection.names)) * (1 + len(self._options.filters) * waits)
             self._idle = (start, time.monotonic() + min(LOOK_INTERVAL * requests, LONGEST_WAIT))
-        else:
-            self._pace.planned()
         return found
 
     def _leave_in_peace(self, start: dict[str, Any]) -> None:

@@ -31,6 +31,7 @@ class Doubts:
     def __init__(self, patience: float) -> None:
         self._patience = patience
         self._since: dict[str, float] = {}
+        self._said: set[str] = set()
 
     def confirm(self, js: JetStream, stream: str, what: str) -> None:
         """Return when a loss has been said for long enough.
@@ -47,9 +48,16 @@ class Doubts:
         if js.connection.info.cluster and time.monotonic() - since < min(self._patience, CONFIRMATION):
             raise JetStreamError(f"{what}, says a server that may not be up to date", NO_RESPONDERS)
 
+    def is_news(self, stream: str) -> bool:
+        """Tell whether this is the first time that it is asked about a stream since all of it was there."""
+        news = stream not in self._said
+        self._said.add(stream)
+        return news
+
     def settle(self, stream: str) -> None:
         """Note that all is there."""
         self._since.pop(stream, None)
+        self._said.discard(stream)
 
 
 def state_beyond_doubt(js: JetStream, said: StreamInfo) -> StreamInfo:

@@ -198,6 +198,29 @@ def test_what_a_query_does_not_read_may_go_while_it_waits(nats_server: Server, n
     assert numbers(query.micro_batch()) == [1, 2, 3]
 
 
+def test_a_stream_that_is_gone_is_said_once_and_the_others_wait_for_more(
+    nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    streams = [f"{unique}_{i}" for i in range(2)]
+    for stream in streams:
+        nats_py.create_stream(stream)
+        publish(nats_py, f"{stream}.x", [0])
+    query = query_of(nats_server, ",".join(streams), minOffsetsPerTrigger=3, failOnDataLoss=False)
+    assert numbers(query.micro_batch()) == [0, 0]
+    for count in (1, 2):  # also when it was there again
+        nats_py.delete_stream(streams[1])
+        assert nothing_comes(query)
+        publish(nats_py, f"{streams[0]}.x", [1, 2])
+        assert nothing_comes(query)
+        publish(nats_py, f"{streams[0]}.x", [3])
+        assert numbers(query.micro_batch()) == [1, 2, 3]
+        assert caplog.text.count("does not exist any more") == count
+        nats_py.create_stream(streams[1])
+        publish(nats_py, f"{streams[1]}.x", [4])
+        assert numbers(query.micro_batch()) == [4]
+        assert nothing_comes(query)
+
+
 def test_a_query_that_waits_for_more_leaves_the_server_in_peace(
     nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -278,8 +278,10 @@ class OffsetReader:
                 raise
         if begin is not None:
             self._doubts.confirm(self._js, name, f"the stream {name!r} does not exist any more")
-        where = f" from sequence {begin.next} on" if begin else ""
-        self._lost(f"the stream {name!r} does not exist any more: whatever it held{where} is gone")
+        # A stream that is named is looked for again and again; one that was found leaves the query.
+        if self._options.fail_on_data_loss or self._options.pattern is not None or self._doubts.is_news(name):
+            where = f" from sequence {begin.next} on" if begin else ""
+            self._lost(f"the stream {name!r} does not exist any more: whatever it held{where} is gone")
         return None
 
     def starting(self) -> QueryOffset:

@@ -335,6 +335,23 @@ def test_a_stream_that_goes_before_it_was_read_is_none_of_the_querys(
     assert [partition.stream for partition in batch.partitions()] == [f"{unique}_A"]
 
 
+@pytest.mark.parametrize(
+    "options", [{"maxOffsetsPerTrigger": 2}, {"maxBytesPerTrigger": 2}, {"subject": "*.x"}], ids=lambda it: min(it)
+)
+def test_a_stream_that_goes_while_a_micro_batch_is_planned_does_not_end_the_query(
+    nats_server: Server, nats_py: NatsPy, unique: str, options: dict[str, Any]
+) -> None:
+    make(nats_py, f"{unique}_A", f"{unique}_B", messages=3)
+    options = {"startingOffsets": "earliest", "failOnDataLoss": False, **options}
+    with ForwardedApi(nats_py).serving() as api:
+        reading = query(nats_server, f"{unique}_.*", apiPrefix=ForwardedApi.PREFIX, **options)
+        answers = [nats_py.stream_info(f"{unique}_B")]
+        nats_py.delete_stream(f"{unique}_B")
+        api.answers[f"STREAM.INFO.{unique}_B"] = lambda answer: answers.pop() if answers else answer
+        assert found(reading.rows(3)) == each("T_A", 1, 3)
+        assert not answers
+
+
 def test_a_stream_that_another_pattern_leaves_behind_is_said(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     make(nats_py, f"{unique}_A", f"{unique}_B", messages=2)
     before = query(nats_server, f"{unique}_.*", startingOffsets="earliest")

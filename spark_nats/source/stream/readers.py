@@ -14,7 +14,13 @@ from pyspark.sql.types import StructType
 
 from spark_nats.client.pool import borrow, lend
 from spark_nats.client.retrying import Result, retrying
-from spark_nats.errors import JetStreamUnavailableError, NatsConnectionError, NatsTimeoutError, ServerError
+from spark_nats.errors import (
+    JetStreamUnavailableError,
+    NatsConnectionError,
+    NatsTimeoutError,
+    ServerError,
+    StreamNotFoundError,
+)
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.direct import DirectReader
 from spark_nats.jetstream.doubts import Doubts
@@ -236,8 +242,15 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         def once() -> Result:
             with borrow(self._options.connection) as connection:
                 js = JetStream(connection, self._options.api_prefix)
-                with naming_the_nearest(js, self._options.streams):
+
+                def look() -> Result:
                     return ask(OffsetReader(js, self._options, self._doubts, self._holds, self._selection))
+
+                with naming_the_nearest(js, self._options.streams):
+                    try:
+                        return look()
+                    except StreamNotFoundError:
+                        return look()  # one that goes meanwhile has to be missing from the beginning
 
         found = retrying(once, self._options.retries, f"reading {self._selection}", known=self._known)
         self._known = True

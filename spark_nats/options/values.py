@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import contextlib
 import json
 import re
 from collections.abc import Callable
@@ -210,7 +209,7 @@ _CONTENT = re.compile(r"\n|-----|\bS[A-Z2-7]{50,}|\beyJ")
 
 def _content_of_file(text: str) -> str:
     """Return what a file holds. Files are read here, on the driver, and nowhere else."""
-    if _CONTENT.search(text):
+    if _CONTENT.search(text) or _is_encoded(text):
         raise ValueError(
             "must be the name of a file, and looks like what such a file holds; that goes into the option of this name "
             "with Secret or Pem at its end"
@@ -235,11 +234,19 @@ def read_certificates(text: str) -> str:
 _PEM = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----[ \t\r]*\n.+?\n-----END \1-----", re.DOTALL)
 
 
+def _is_encoded(text: str) -> bool:
+    """Tell whether a text is a certificate, a key or a login in base64, as Kubernetes shows what it keeps."""
+    try:
+        decoded = base64.b64decode(text.encode("ascii", "ignore") + b"==")  # what pads it may be lost
+    except binascii.Error:
+        return False
+    return "-----" not in text and re.search(rb"-----BEGIN |\bS[A-Z2-7]{50,}", decoded) is not None
+
+
 def _text_with_lines(text: str) -> str:
     """Return a text with the ends of its lines, which a secret store or the environment may have as two letters."""
-    with contextlib.suppress(binascii.Error):
-        if "-----" not in text and b"-----BEGIN " in base64.b64decode(text.encode("ascii", "ignore")):
-            raise ValueError("is encoded in base64; decode it")
+    if _is_encoded(text):
+        raise ValueError("is encoded in base64; decode it")
     return text.replace("\\r", "").replace("\\n", "\n")
 
 

@@ -314,6 +314,20 @@ def test_a_text_that_cannot_be_used_is_said_without_being_shown(pem, options, wo
         error = error.__context__
 
 
+@pytest.mark.parametrize("end", ["", "="])
+def test_a_text_in_base64_is_not_shown_for_the_name_of_a_file(pem, tmp_path, end):
+    seed = Key().seed
+    creds = OperatorMode().creds(tmp_path / "user.creds").read_text()
+    texts = {"credentialsFile": creds, "nkeySeedFile": seed, "tlsKeyFile": read_text(pem["key"])}
+    for name, text in texts.items():
+        encoded = in_base64(text).rstrip("=") + end
+        with pytest.raises(OptionError, match=f"'{name}' must be the name of a file, and looks like") as raised:
+            parse({name: encoded})
+        assert encoded not in str(raised.value)
+    with pytest.raises(OptionError, match="'nkeySeedSecret' is encoded in base64; decode it"):
+        parse({"nkeySeedSecret": in_base64(seed)})
+
+
 def test_no_certificates_are_not_the_systems_certificates():
     with pytest.raises(ValueError, match="the certificates to trust are empty"):
         context_of(TlsOptions(ca=""))

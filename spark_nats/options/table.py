@@ -370,7 +370,8 @@ OPTIONS: tuple[Option, ...] = (
         "maxOffsetsPerTrigger",
         READ & STREAMING,
         read_whole_number,
-        "most sequences, or messages of core NATS, in one micro-batch",
+        "most sequences, or messages of core NATS, in one micro-batch, which has one of each stream with something new "
+        "at least",
     ),
     Option(
         "maxBytesPerTrigger",

@@ -3,6 +3,8 @@
 The rhythm is that of ADR-40: at once when a connection was lost, then after a wait that doubles, with jitter, so that
 the tasks of a query do not come back in step. A server that has too much of us is given time before the first attempt
 too. A stream without a leader is asked again sooner, since an election takes a moment and costs nobody a connection.
+Each kind of failure doubles its own waits: servers that are back, and still elect a leader, are not given the long
+waits of their absence.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import logging
 import math
 import random
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -90,8 +93,7 @@ class Retries:
         self._resumed = -math.inf  # when it last went on after failures
         self._at_once = False  # whether the next attempt to connect need not wait
         self._attempts = 0  # to connect, in a row
-        self._waits = 0  # for a connection
-        self._leaderless_waits = 0
+        self._waits: Counter[type[NatsError]] = Counter()  # by what kind of failure
         self._refusals: set[str] = set()
 
     @property
@@ -117,7 +119,7 @@ class Retries:
             self._began = now
             self._attempts = 0
             self._at_once = now - self._resumed > self._options.wait  # else coming back at once has gained nothing
-            self._waits = self._leaderless_waits = 0
+            self._waits.clear()
             limit = f" for up to {self._options.timeout:g} s" if self._options.timeout < math.inf else ""
             logger.warning("%s: %s; trying again%s", self._what, error, limit)
         left = self._began + self._options.timeout - now
@@ -139,17 +141,21 @@ class Retries:
 
     def _wait_after(self, error: NatsError) -> float:
         if isinstance(error, JetStreamError):
-            wait = min(_LEADERLESS_WAIT * 2.0**self._leaderless_waits, LONGEST_WAIT)
-            self._leaderless_waits = min(self._leaderless_waits + 1, _MOST_DOUBLINGS)
+            wait = min(_LEADERLESS_WAIT * self._doubled(JetStreamError), LONGEST_WAIT)
             return wait * random.uniform(0.75, 1.0)  # noqa: S311 - so that tasks do not ask in step
         self._attempts += 1
         at_once, self._at_once = self._at_once, False
         if at_once and was_connected(error):
             return 0.0
-        times = 2.0**self._waits
-        self._waits = min(self._waits + 1, _MOST_DOUBLINGS)
+        times = self._doubled(NatsTimeoutError if isinstance(error, NatsTimeoutError) else NatsConnectionError)
         wait = min(self._options.wait * times, max(LONGEST_WAIT, self._options.wait))
         return wait + random.uniform(0.0, min(self._options.jitter * times, wait))  # noqa: S311
+
+    def _doubled(self, kind: type[NatsError]) -> float:
+        """How many times the first wait the next one after such a failure is."""
+        doublings = min(self._waits[kind], _MOST_DOUBLINGS)
+        self._waits[kind] += 1
+        return 2.0**doublings
 
 
 def was_connected(error: NatsError) -> bool:

@@ -29,6 +29,7 @@ from spark_nats.errors import (
 
 LOST = NatsConnectionError("the connection broke")
 UNREACHABLE = NatsConnectionError("no NATS server could be reached", failures=[ConnectionRefusedError()])
+SILENT = NatsTimeoutError("no answer from nats://one:4222 in 5 s")
 CROWDED = ServerError("maximum connections exceeded", "maximum connections exceeded")
 LEADERLESS = JetStreamError("JetStream system temporarily unavailable", 503, 10008)
 REFUSED = AuthorizationError("nats://one:4222 refused the credentials")
@@ -217,6 +218,13 @@ def test_a_lost_connection_is_made_again_at_once_and_then_after_waits_that_doubl
         waits[1:], [2, 4, 8, 10, 10, 10, 10], [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4], strict=True
     ):
         assert least <= wait <= least + jitter
+
+
+def test_servers_that_are_back_and_do_not_answer_yet_are_not_given_the_long_waits_of_their_absence() -> None:
+    retries, waits = waiting(jitter=0.0)
+    for error in [*[UNREACHABLE] * 5, SILENT, SILENT, UNREACHABLE, SILENT]:
+        retries.failed(error)
+    assert waits == [2, 4, 8, 10, 10, 2, 4, 10, 8]
 
 
 @pytest.mark.parametrize("error", [UNREACHABLE, CROWDED, REFUSED], ids=str)

@@ -406,7 +406,8 @@ def test_in_a_domain_keys_are_checked_where_they_are_published(check: Command, s
 
     # What is of its own domain, a server looks at as it is without one.
     assert (status(hub, "here"), status(hub, "there")) == (0, 1)
-    assert (status(leaf, "here"), status(leaf, "there")) == (1, 0)
+    wait_until(lambda: status(leaf, "there") == 0, timeout=60)  # it has heard of the hub
+    assert status(leaf, "here") == 1
     rows = pa.table({"key": ["new", "a"], "value": ["1", "2"], "expected_revision": pa.array([None, 1], pa.int64())})
     for server, name in ((hub, "here"), (leaf, "there")):
         write(server, rows, bucket="CONFIG", domain="hub", onConflict="skip", **login(name))

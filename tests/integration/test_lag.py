@@ -151,7 +151,7 @@ def test_messages_and_not_sequences_are_counted_where_some_are_gone(
     assert (stream["end"], stream["behind"]) == (21, 12)
     _, stream = lag(nats_server, checkpoint, capsys, "--subject", f"{unique}.0,{unique}.1")
     assert (stream["end"], stream["behind"]) == (19, 5)  # 6, 13, 14, 17 and 18
-    assert nats_py.consumers(unique) == []
+    wait_until(lambda: not nats_py.consumers(unique))
 
 
 def test_a_query_that_waits_for_more_is_not_said_to_catch_up(

@@ -225,7 +225,7 @@ def test_sequences_are_found_by_subject_and_time(js, nats_py, unique):
     assert first_sequence_at(js, unique, times[0] - timedelta(days=1)) == 1
     assert first_sequence_at(js, unique, times[8] + timedelta(milliseconds=1)) == 10
     assert first_sequence_at(js, unique, datetime.now(UTC) + timedelta(days=1)) == 10
-    assert nats_py.consumers(unique) == []
+    wait_until(lambda: not nats_py.consumers(unique))
 
 
 def test_streams_are_listed_beyond_a_page(server_factory):

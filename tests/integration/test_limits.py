@@ -329,7 +329,7 @@ def test_a_micro_batch_has_no_more_bytes_than_allowed(nats_server: Server, nats_
     assert [len(rows) for rows in micro_batches if bytes_in(rows) > limit] == [1]  # the one of 5000 bytes
     for rows, following in pairwise(micro_batches):
         assert bytes_in([*rows, following[0]]) > limit
-    assert nats_py.consumers(unique) == []
+    wait_until(lambda: not nats_py.consumers(unique))
 
 
 def test_bytes_behind_those_that_were_measured_are_estimated(

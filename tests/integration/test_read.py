@@ -351,7 +351,7 @@ def test_the_end_of_a_stream_may_be_deleted(nats_server: Server, nats_py: NatsPy
     for sequence in (9, 10):
         nats_py.delete_message(unique, sequence)
     assert texts(nats_server, stream=unique) == [str(i) for i in range(1, 9)]
-    assert nats_py.consumers(unique) == []
+    wait_until(lambda: not nats_py.consumers(unique))
 
 
 def test_an_empty_stream_has_no_rows(spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str) -> None:

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from benchmarks import data, environment
+from spark_nats.client import Connection
+from spark_nats.client.backlog import Backlog
 from spark_nats.client.servers import parse_servers
 from spark_nats.client.transport import CHUNK
 from spark_nats.jetstream import JetStream
@@ -28,6 +30,7 @@ PART_MESSAGES = 16_384
 PARTS_IN_FLIGHT = 8
 """Parts that are sent and not acknowledged: with 128-byte payloads half of what the server keeps for one client."""
 _SECONDS = 60.0
+_LONGEST_FEED = 300.0  # seconds
 _NANOSECONDS = 1_000_000_000
 _PENDING = b"Nats-Pending-Messages: "
 _SILENCE = 0.1  # seconds
@@ -230,6 +233,25 @@ class Feeder:
     def waited(self) -> float:
         """Seconds that the feeder waited for credits in its last run: where it is not the limit."""
         return float(self._waited.value)
+
+
+def fill(connection: Connection, backlog: Backlog, count: int) -> None:
+    """Have the :class:`Feeder` send so many messages, and wait until the backlog has them.
+
+    Raises:
+        TimeoutError: they have not arrived for a long time.
+    """
+    connection.publish(GO, str(count).encode())
+    credited = 0
+    deadline = time.monotonic() + _LONGEST_FEED
+    while (end := backlog.end) < count:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{end} of {count} messages arrived")
+        while end - credited >= PART_MESSAGES:
+            credited += PART_MESSAGES
+            connection.publish(CREDIT, b"")
+        connection.flush()
+        time.sleep(0.002)
 
 
 def encoded(prefix: str, size: int) -> bytes:

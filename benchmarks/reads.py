@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -22,7 +21,6 @@ from spark_nats.options import connection_options, options_of_urls
 
 _SIZE = 128
 _BATCH = 10_000  # Spark's maxRecordsPerBatch
-_WAIT = 300  # seconds
 
 
 def run(settings: Settings) -> Iterator[Table]:
@@ -171,17 +169,7 @@ def _receivers(settings: Settings, server: Server) -> Comparison:
         group = "bench" if receivers > 1 else None
         listening = [Receiver(options, retries, [feeder.subject], group, backlog) for _ in range(receivers)]
         with connect(server.url) as connection, timed() as seconds:
-            connection.publish(raw.GO, str(count).encode())
-            credited = 0
-            deadline = time.monotonic() + _WAIT
-            while (end := backlog.end) < count:
-                if time.monotonic() > deadline:
-                    raise TimeoutError(f"{end} of {count} messages arrived")
-                while end - credited >= raw.PART_MESSAGES:
-                    credited += raw.PART_MESSAGES
-                    connection.publish(raw.CREDIT, b"")
-                connection.flush()
-                time.sleep(0.002)
+            raw.fill(connection, backlog, count)
         for receiver in listening:
             receiver.close()
         return seconds()

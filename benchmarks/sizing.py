@@ -32,7 +32,6 @@ from spark_nats.protocol.keyvalue import stream_of
 _SIZES = (128, 1024, 16 << 10, 256 << 10)  # bytes of payload
 _BATCH = 10_000  # Spark's maxRecordsPerBatch
 _SUBJECT = "size.orders.eu.00000.created"
-_WAIT = 300  # seconds
 
 
 def run(settings: Settings) -> Iterator[Facts]:
@@ -135,17 +134,7 @@ def _receive(url: str, count: int) -> None:
     options = connection_options(**options_of_urls(url))
     receiver = Receiver(options, RetryOptions(0.0, 0.0, 0.0, None), [raw.Feeder.subject], None, backlog)
     with connect(url) as connection:
-        connection.publish(raw.GO, str(count).encode())
-        credited = 0
-        deadline = time.monotonic() + _WAIT
-        while (end := backlog.end) < count:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{end} of {count} messages arrived")
-            while end - credited >= raw.PART_MESSAGES:
-                credited += raw.PART_MESSAGES
-                connection.publish(raw.CREDIT, b"")
-            connection.flush()
-            time.sleep(0.002)
+        raw.fill(connection, backlog, count)
     receiver.close()
 
 

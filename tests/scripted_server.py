@@ -30,6 +30,16 @@ class Peer:
         before, _, self.received = self.received.partition(what)
         return before + what
 
+    def take(self, size: int) -> bytes:
+        """Receive so many bytes."""
+        while len(self.received) < size:
+            data = self.connection.recv(65536)
+            if not data:
+                raise ConnectionError(f"closed before {size} bytes had come")
+            self.received += data
+        taken, self.received = self.received[:size], self.received[size:]
+        return taken
+
     def let_in(self) -> bytes:
         """The handshake as a server does it; returns the CONNECT line."""
         self.send(INFO)

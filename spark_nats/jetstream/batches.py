@@ -128,8 +128,11 @@ class BatchPublisher:
         except NatsError as error:
             self._lost(batch, error, began)
             return False
-        if time.monotonic() - began > self._ack_timeout:
-            self._give_up(f"has not taken the batch for {self._ack_timeout:g} s: {refused.refusal.reason}")
+        # A message id that got lost with a leader may be in process until the stream forgets it.
+        in_process = refused.refusal.verdict is Verdict.IN_PROCESS
+        patience = self._ack_timeout + (self._began.duplicate_window if in_process else 0.0)
+        if time.monotonic() - began > patience:
+            self._give_up(f"has not taken the batch for {patience:g} s: {refused.refusal.reason}")
         return False
 
     def _was_refused_for_itself(self, batch: _Batch, refused: _Refused) -> bool:

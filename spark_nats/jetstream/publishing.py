@@ -2,11 +2,14 @@
 
 The server answers every message on its reply subject, and it does so much faster when it meets the same few subjects
 again and again: it remembers where the last ones led. So there are only :data:`~.refusals.REPLIES` of them, which take
-turns, and a window of rows is unanswered at any time. Answers are decoded as columns and counted for each subject; only
-those that are not a plain success are looked at one by one.
+turns, and a window of rows is unanswered at any time. Answers are decoded as columns; only those that are not a plain
+success are looked at one by one.
 
-A subject stands for several rows in flight, and a refusal may overtake or lag behind the successes around it. So when a
-row was refused, everything is awaited, and then it is told which rows were (:mod:`.refusals`).
+A stream answers in the order in which it stores, so while every answer is the one that is due, it is known which rows
+are stored. A subject stands for several rows in flight: once an answer is not the one that is due, it cannot be told
+which row it is for. Then nothing more is sent until all answers have come. If they come, the order was another one, or
+rows were refused, and it is told which (:mod:`.refusals`). If they do not, a leader has gone with what it had taken,
+whatever the next one has stored behind that; and no row counts as stored from the first answer on that was not due.
 
 A stream that is given more than it can take refuses rows with *too many requests* (429). That is back-pressure and no
 error: as in TCP the window is halved and grows again slowly, and what was refused is sent again. So are rows for which
@@ -15,9 +18,9 @@ cannot be told which rows were refused, they are sent again only if their messag
 twice.
 
 Answers can be lost, with a connection or with the leader that owed them. Then it is not known which rows were stored,
-and those without an answer are sent again if they have message ids: as they are while the stream knows the ids again
-(its ``duplicate_window``), and without those that the stream turns out to hold when it was longer than that. Rows
-without ids cannot be settled, and the error says how many they are.
+and all from the first answer on that is missing are sent again if they have message ids: as they are while the stream
+knows the ids again (its ``duplicate_window``), and without those that the stream turns out to hold when it was longer
+than that. Rows without ids cannot be settled, and the error says how many they are.
 
 A row may name the last message that its subject must have (:data:`~spark_nats.protocol.headers.EXPECTED_REVISION`).
 Such rows are sent so few at a time that each has a reply subject of its own, and are all awaited: then it is known
@@ -58,7 +61,7 @@ from spark_nats.errors import (
 )
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.doubts import Doubts, state_beyond_doubt
-from spark_nats.jetstream.refusals import REPLIES, next_unanswered, reply_of, tell_apart
+from spark_nats.jetstream.refusals import CERTAIN, REPLIES, in_turn, reply_of, tell_apart
 from spark_nats.jetstream.stored import is_among, known_ids, stored_ids
 from spark_nats.jetstream.streams import StreamInfo, stream_info
 from spark_nats.protocol.api import API_PREFIX
@@ -81,8 +84,9 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.5  # seconds after too many requests
 _FIRST_ABSENCE, _LONGEST_ABSENCE = 0.25, 2.0  # seconds after nobody has answered
 LOST_AFTER = 5.0
 """Seconds without any answer after which those that are owed are taken for lost, if rows can be sent again."""
+LOST_ASTRAY = 1.0
+"""The same once an answer was not due: then what was sent before its row is decided, or lost."""
 _SHORTEST_PATIENCE = 0.1  # seconds in which rows that were just sent again may be answered
-_LOST_AFTER_REFUSAL = 1.0  # the same once a row was refused: then the others are decided too
 
 
 _FINAL = (Verdict.NO, Verdict.CONFLICT)
@@ -126,10 +130,11 @@ class _Rows(NamedTuple):
 
 
 class _Answers(NamedTuple):
-    """Answers as they arrived, and the number of the reply subject that each came on."""
+    """Answers as they arrived, the number of the reply subject that each came on, and whether its row is stored."""
 
     messages: Messages
     reply: Positions
+    stored: Mask
 
 
 class _Refusal(NamedTuple):
@@ -210,6 +215,7 @@ class Publisher:
         self._pause = _FIRST_PAUSE
         self._absence = _FIRST_ABSENCE
         self._last_stored = time.monotonic()  # or since when there is something to be stored
+        self._waits_for_ids = False  # that was said
 
         self._given = 0  # rows
         self._queue: deque[_Rows] = deque()  # to be sent
@@ -226,16 +232,14 @@ class Publisher:
         self._replies = texts([f"{inbox}.{i}" for i in range(REPLIES)])
         self._connection = connection
         self._sent = 0  # messages: a row that is sent again is another one
-        self._flying: deque[tuple[int, _Rows]] = deque()  # not answered yet, with how many messages were sent before
-        self._flying_bytes = 0
-        self._asked = np.zeros(REPLIES, np.int64)  # messages that were sent with each reply subject
-        self._answered = np.zeros(REPLIES, np.int64)  # and answers to them
         self._refused = 0  # messages of which it was not told which they are
-        # What a refused row is found by: answers of the last two windows or more, and the subjects of their rows.
+        self._settled = 0  # messages from the first on that are stored for certain
+        self._astray = False  # an answer has come that was not due, so that no more of them are told
+        # What is behind those: rows, with how many messages were sent before them, and answers.
+        self._flying: deque[tuple[int, _Rows]] = deque()
+        self._flying_bytes = 0
         self._recent: deque[_Answers] = deque()
         self._recent_size = 0
-        self._forgotten = np.zeros(REPLIES, np.int64)  # answers on each reply subject before the recent ones
-        self._subjects: deque[tuple[int, Positions, pa.Array]] = deque()
 
     @property
     def confirmed(self) -> int:
@@ -336,12 +340,12 @@ class Publisher:
         return part
 
     def _has_room_for(self, part: _Rows) -> bool:
-        if self._refused or not self._unanswered:
-            return not self._refused
+        if self._astray or not self._unanswered:
+            return not self._astray
         if part.conditional or self._flying[-1][1].conditional:
             return False
         return (
-            self._sent + len(part.numbers) - self._oldest_unanswered() <= self._window
+            self._unanswered + len(part.numbers) <= self._window
             and self._flying_bytes + part.payloads.nbytes <= MOST_BYTES
             and part.again == self._again
         )
@@ -349,17 +353,12 @@ class Publisher:
     def _send(self, part: _Rows) -> None:
         if not part.since:
             part = part._replace(since=time.monotonic())
-        if part.conditional:
-            self._forget_recent()
         self._again = part.again
         sent = np.arange(self._sent, self._sent + len(part.numbers))
         self._flying.append((self._sent, part))
         self._flying_bytes += part.payloads.nbytes
-        self._subjects.append((self._sent, part.numbers, part.subjects))
         self._sent += len(part.numbers)
-        reply = reply_of(sent)
-        self._asked += np.bincount(reply, minlength=REPLIES)
-        replies = self._replies.take(integers(reply))
+        replies = self._replies.take(integers(reply_of(sent)))
         self._connection.publish_columns(part.subjects, part.payloads, part.headers, replies)
 
     # When a connection or an answer is lost
@@ -404,13 +403,16 @@ class Publisher:
                 error = another
 
     def _send_again(self) -> None:
-        """Take answers that are owed for lost, and send their rows again over the same connection."""
-        lost = self._unsettled()
+        """Send rows of which it is not known whether they are stored again, over the same connection."""
+        lost, since = self._unsettled(), self._last_stored
         logger.info(
-            "stream %s: %d rows were not answered and are sent again", self._stream, sum(len(r.numbers) for r in lost)
+            "stream %s: it is not known which of %d rows are stored, and they are sent again",
+            self._stream,
+            sum(len(rows.numbers) for rows in lost),
         )
         self._connection.unsubscribe(self._answers)
         self._go_aboard(self._connection, lost, self._ack_timeout)
+        self._last_stored = since  # nothing was
 
     def _move(self, loan: Loan) -> None:
         """Go on over another connection, because the server of this one shuts down."""
@@ -433,15 +435,9 @@ class Publisher:
 
     def _unsettled(self) -> list[_Rows]:
         """Return the rows that were sent and are not known to be stored, in their order."""
-        if self._refused:  # which they are was not told yet
-            return [rows for _, rows in self._flying]
-        found = []
-        for before, rows in self._flying:
-            message = np.arange(before, before + len(rows.numbers))
-            open_ = message // REPLIES >= self._answered[reply_of(message)]
-            if open_.any():
-                found.append(rows if open_.all() else rows.take(open_))
-        return found
+        first = self._settled + (0 if self._astray else max(0, self._recent_size - CERTAIN))
+        rest = [rows.take(slice(max(0, first - before), None)) for before, rows in self._flying]
+        return [rows for rows in rest if len(rows.numbers)]
 
     def _await_stream(self, js: JetStream, patience: float) -> StreamInfo:
         """Return the stream's state, once its leader says it.
@@ -513,11 +509,7 @@ class Publisher:
     @property
     def _unanswered(self) -> int:
         """How many messages were sent and not answered."""
-        return self._sent - int(self._answered.sum())
-
-    def _oldest_unanswered(self) -> int:
-        """Return how many messages were sent before the oldest one that is not answered."""
-        return int(next_unanswered(self._answered).min())
+        return self._sent - self._settled - self._recent_size
 
     def _go_on(self) -> None:
         """Take what answers there are; when rows were refused, all of them."""
@@ -546,34 +538,38 @@ class Publisher:
         if time.monotonic() - self._last_stored >= self._ack_timeout:
             self._give_up(self._explain_silence())
         if self._loan is not None and all(rows.ids is not None for rows in self._unsettled()):
-            since = self._last_stored
             self._send_again()
-            self._last_stored = since  # nothing was
 
     def _patience(self) -> float:
         """Return how many seconds to wait for answers."""
         left = self._last_stored + self._ack_timeout - time.monotonic()
         if self._loan is None or any(rows.ids is None for _, rows in self._flying):
             return max(_SHORTEST_PATIENCE, left)
-        return max(_SHORTEST_PATIENCE, min(left, _LOST_AFTER_REFUSAL if self._refused else LOST_AFTER))
+        return max(_SHORTEST_PATIENCE, min(left, LOST_ASTRAY if self._astray else LOST_AFTER))
 
     def _note(self, messages: Messages) -> None:
         """Take note of answers."""
         prefix = len(self._answers.subject) - 1
         reply, valid = decimals(messages.buffer, messages.subject.start + prefix, messages.subject.end)
         valid &= reply < REPLIES
-        if valid.all():
-            self._answered += np.bincount(reply, minlength=REPLIES)
-        if not valid.all() or (self._answered > self._asked).any():
-            self._give_up("an acknowledgement came that belongs to no row that was sent")
-        self._count(messages)
-        self._recent.append(_Answers(messages, reply))
+        stored = self._acks.stored(messages)
+        due = self._settled + self._recent_size
+        self._recent.append(_Answers(messages, reply, stored))
         self._recent_size += len(reply)
+        self._astray |= self._unanswered < 0 or not stored.all() or not in_turn(due, reply)
+        if self._astray and not (valid.all() and self._are_owed()):
+            self._give_up("an acknowledgement came that belongs to no row that was sent")
+        self._count(messages, int(np.count_nonzero(stored)))
         if not self._refused:
             self._forget()
 
-    def _count(self, messages: Messages) -> None:
-        stored = int(np.count_nonzero(self._acks.stored(messages)))
+    def _are_owed(self) -> bool:
+        """Tell whether each answer came on the reply subject of a message that has no other one."""
+        owed = np.bincount(reply_of(np.arange(self._settled, self._sent)), minlength=REPLIES)
+        came = np.bincount(np.concatenate([answers.reply for answers in self._recent]), minlength=REPLIES)
+        return bool((came <= owed).all())
+
+    def _count(self, messages: Messages, stored: int) -> None:
         self._refused += len(messages) - stored
         self._confirmed += stored
         if not self._again:
@@ -588,22 +584,26 @@ class Publisher:
         self._window = min(self._window + growth, float(self._max_in_flight))
 
     def _forget(self) -> None:
-        """Let go of rows that were answered, and of answers that are of no more use."""
-        oldest, keep = self._oldest_unanswered(), 2 * int(self._window)
-        while self._flying and self._flying[0][0] + len(self._flying[0][1].numbers) <= oldest:
-            self._flying_bytes -= self._flying.popleft()[1].payloads.nbytes
-        while self._recent_size - len(self._recent[0].reply) >= keep:
-            reply = self._recent.popleft().reply
-            self._recent_size -= len(reply)
-            self._forgotten += np.bincount(reply, minlength=REPLIES)
-        while self._subjects and self._subjects[0][0] + len(self._subjects[0][1]) <= oldest - keep:
-            self._subjects.popleft()
+        """Let go of rows that are stored for certain, and of answers that say so."""
+        if not self._unanswered:  # then the order in which they came is of no concern any more
+            self._forget_all()
+        elif not self._astray:
+            while self._recent_size - len(self._recent[0].reply) >= CERTAIN:
+                size = len(self._recent.popleft().reply)
+                self._recent_size -= size
+                self._settled += size
+            while self._flying[0][0] + len(self._flying[0][1].numbers) <= self._settled:
+                self._flying_bytes -= self._flying.popleft()[1].payloads.nbytes
 
-    def _forget_recent(self) -> None:
-        """Let go of all answers, because no row that they are for is of concern any more."""
+    def _forget_all(self) -> None:
+        """Let go of all rows that were sent and of all answers."""
+        self._refused = 0
+        self._settled = self._sent
+        self._astray = False
+        self._flying.clear()
+        self._flying_bytes = 0
         self._recent.clear()
         self._recent_size = 0
-        self._forgotten = self._answered.copy()
 
     # Refusals
 
@@ -614,15 +614,15 @@ class Publisher:
             PublishError: a row was refused for good, or the server stopped answering.
             NatsError: the connection was lost.
         """
-        in_flight = self._sent - self._oldest_unanswered()
+        in_flight = self._unanswered + self._refused
         while self._unanswered and not any(refusal.verdict is Verdict.NO for refusal in self._refusals()):
             self._take_answers()
             if not self._refused:
                 return  # all of them are to be sent again
         with contextlib.suppress(NatsError):  # a row that is refused for good is to be named, if that is possible
-            while self._unanswered and (messages := self._connection.next(self._answers, _LOST_AFTER_REFUSAL)):
+            while self._unanswered and (messages := self._connection.next(self._answers, LOST_ASTRAY)):
                 self._note(messages)
-        sent = self._recent_messages()
+        sent = np.arange(self._settled, self._sent)
         found, refusals = self._find(sent, self._refusals())
         refusals = self._judge_absence(sent, found, refusals)
         resolved: dict[int, Resolution] = {}
@@ -632,12 +632,14 @@ class Publisher:
         if any(refusal.verdict in _FINAL for refusal in refusals):
             self._report(sent, refusals, found)
         away = any(refusal.verdict is Verdict.AWAY for refusal in refusals)
-        if time.monotonic() - self._last_stored > self._ack_timeout:
-            self._give_up(
-                self._explain_absence(sent, found, refusals)
-                if away
-                else f"stream {self._stream!r} has refused every row for {self._ack_timeout:g} s: {refusals[0].reason}"
-            )
+        in_process = any(refusal.verdict is Verdict.IN_PROCESS for refusal in refusals)
+        waited = time.monotonic() - self._last_stored
+        if waited > self._ack_timeout:
+            patience = self._ack_timeout + (self._time_to_forget() if in_process else 0.0)
+            if away:
+                self._give_up(self._explain_absence(sent, found, refusals))
+            if waited > patience:
+                self._give_up(f"stream {self._stream!r} has refused every row for {patience:g} s: {refusals[0].reason}")
         if found is None and any(rows.ids is None for _, rows in self._flying):
             self._give_up(
                 f"stream {self._stream!r} refused {len(refusals)} rows ({refusals[0].reason}), and which they are "
@@ -645,29 +647,14 @@ class Publisher:
                 "once",
                 [Remedy.MESSAGE_IDS],
             )
-        # Without knowing better, every row that shares a reply subject with a refused one is sent again.
-        again = np.isin(reply_of(sent), [refusal.reply for refusal in refusals]) if found is None else found
-        again &= ~np.isin(sent, [message for message, each in resolved.items() if each.header is None])
-        self._confirmed += len(refusals)  # which were not counted
-        for before, rows in reversed(self._flying):
-            numbers = np.arange(before, before + len(rows.numbers))
-            chosen = np.isin(numbers, sent[again])
-            if chosen.any():
-                repeated = rows.take(chosen)._replace(again=rows.again or found is None)
-                headers = _exchanged(repeated.headers, numbers[chosen], resolved)
-                self._queue.appendleft(repeated._replace(headers=headers))
-                self._confirmed -= len(repeated.numbers)
-        skipped = sum(each.header is None and not each.stored for each in resolved.values())
-        self._confirmed -= skipped
-        self._skipped += skipped
-        self._refused = 0
-        self._flying.clear()
-        self._flying_bytes = 0
-        self._forget_recent()
+        if found is None:
+            self._send_again()
+        else:
+            self._send_refused(sent[found], resolved)
 
-        if away:
+        if away or in_process:
             if self._absence == _FIRST_ABSENCE:
-                logger.info("stream %s: nobody answers for it at the moment (503)", self._stream)
+                logger.info("stream %s does not take rows at the moment: %s", self._stream, refusals[0].reason)
             self._window = float(min(_SMALLEST_WINDOW, self._max_in_flight))
             pause, self._absence = self._absence, min(2 * self._absence, _LONGEST_ABSENCE)
         elif len(resolved) == len(refusals):
@@ -679,6 +666,35 @@ class Publisher:
             pause, self._pause = random.uniform(0, self._pause), min(2 * self._pause, _LONGEST_PAUSE)  # noqa: S311
         if self._connection.next(self._answers, pause) is not None:
             self._give_up("an acknowledgement came that belongs to no row that was sent")
+
+    def _send_refused(self, messages: Positions, resolved: dict[int, Resolution]) -> None:
+        """Have rows sent again that were refused, unless it was decided otherwise; all others are stored."""
+        again = messages[~np.isin(messages, [message for message, each in resolved.items() if each.header is None])]
+        for before, rows in reversed(self._flying):
+            numbers = np.arange(before, before + len(rows.numbers))
+            chosen = np.isin(numbers, again)
+            if chosen.any():
+                repeated = rows.take(chosen)
+                headers = _exchanged(repeated.headers, numbers[chosen], resolved)
+                self._queue.appendleft(repeated._replace(headers=headers))
+        skipped = sum(each.header is None and not each.stored for each in resolved.values())
+        self._confirmed += len(messages) - len(again) - skipped  # none of them was counted
+        self._skipped += skipped
+        self._forget_all()
+
+    def _time_to_forget(self) -> float:
+        """Return after how many seconds the stream forgets a message id, whatever became of the message."""
+        window = self._began.duplicate_window if self._began is not None else 0.0
+        if not self._waits_for_ids:
+            self._waits_for_ids = True
+            logger.warning(
+                "stream %s says that message ids of rows are in process, which it has not stored for %g s; waiting "
+                "until it forgets them, after its duplicate_window of %g s",
+                self._stream,
+                self._ack_timeout,
+                window,
+            )
+        return window
 
     def _explain_silence(self) -> str:
         """Say why no acknowledgement has come, as far as the server says."""
@@ -737,7 +753,8 @@ class Publisher:
             return {}, refusals
         js = JetStream(self._connection, self._api_prefix)
         conflicts = [i for i, refusal in enumerate(refusals) if refusal.verdict is Verdict.CONFLICT]
-        rows = [self._flying_row(int(messages[i])) for i in conflicts]
+        places = [self._flying_row(int(messages[i])) for i in conflicts]
+        rows = [sent.take(slice(i, i + 1)) for sent, i in places]
         resolved, judged = {}, list(refusals)
         for i, row, is_known in zip(conflicts, rows, self._known(js, rows).tolist(), strict=True):
             resolution = None
@@ -766,10 +783,10 @@ class Publisher:
         subjects = pa.concat_arrays([row.subjects for row in rows])
         return known_ids(self._connection, self._stream, subjects, pa.concat_arrays([row.ids for row in rows]))
 
-    def _flying_row(self, message: int) -> _Rows:
-        """Return the row that a message was for, which was not acknowledged."""
+    def _flying_row(self, message: int) -> tuple[_Rows, int]:
+        """Return which row of those that were sent together a message was for; it is not known to be stored."""
         before, rows = next(each for each in self._flying if each[0] <= message < each[0] + len(each[1].numbers))
-        return rows.take(slice(message - before, message - before + 1))
+        return rows, message - before
 
     def _judge_absence(self, sent: Positions, found: Mask | None, refusals: list[_Refusal]) -> list[_Refusal]:
         """Return the refusals; where nobody answered because no stream listens there, with that verdict."""
@@ -799,17 +816,11 @@ class Publisher:
             for refusal, messages in zip(refusals, rows, strict=True)
         ]
 
-    def _recent_messages(self) -> Positions:
-        """Return which messages, by how many were sent before each, the recent answers are for."""
-        sent = np.arange(int(next_unanswered(self._forgotten).min()), self._sent)
-        recent: Positions = sent[sent // REPLIES >= self._forgotten[reply_of(sent)]]
-        return recent
-
     def _refusals(self) -> list[_Refusal]:
         """Return the recent refusals, in the order in which they came."""
         return [
             _Refusal(int(reply[i]), *refusal)
-            for messages, reply in self._recent
+            for messages, reply, _ in self._recent
             for i in np.flatnonzero(~self._acks.plain(messages)).tolist()
             if (refusal := self._acks.refusal(messages, i)) is not None
         ]
@@ -827,8 +838,7 @@ class Publisher:
             return found, sorted(refusals, key=lambda refusal: place[refusal.reply])
         replies, orders = [], []
         duplicates = 0
-        for messages, reply in self._recent:
-            stored = self._acks.stored(messages)
+        for messages, reply, stored in self._recent:
             duplicates += count_duplicates(messages)
             replies.append(reply[stored])
             orders.append(self._acks.sequences(messages.take(stored)))
@@ -859,10 +869,8 @@ class Publisher:
 
     def _row(self, message: int) -> tuple[int, str]:
         """Return the number and the subject of the row that a message was for."""
-        for before, numbers, subjects in self._subjects:
-            if before <= message < before + len(numbers):
-                return int(numbers[message - before]), str(subjects[message - before])
-        return 0, "?"
+        rows, i = self._flying_row(message)
+        return int(rows.numbers[i]), str(rows.subjects[i])
 
     def _failed(self, error: NatsError) -> NatsError:
         """Return what has failed with what became of the rows."""

@@ -28,7 +28,11 @@ _TURNS = np.concatenate(
         for block in range(0, REPLIES, _BLOCK)
     ]
 )
-_PLACES = np.argsort(_TURNS.reshape(ROUNDS, REPLIES), axis=1)
+CERTAIN = 64
+"""After so many answers that are due it is certain that none is missing before them.
+
+Where answers are missing, those that follow come on other reply subjects than the ones that are due: at most four of
+them in a row do not, wherever they are missing, if less than 32,768 are."""
 
 
 def reply_of(sent: Positions) -> Positions:
@@ -37,14 +41,14 @@ def reply_of(sent: Positions) -> Positions:
     return turns
 
 
-def next_unanswered(answered: Positions) -> Positions:
-    """Return for each reply subject the number of its oldest message that is not answered.
+def in_turn(first: int, replies: Positions) -> bool:
+    """Tell whether answers came on the reply subjects of the messages from one on, in their order.
 
     Args:
-        answered: how many answers have come on each.
+        first: how many messages were sent before that.
+        replies: the numbers of the reply subjects that they came on.
     """
-    places: Positions = _PLACES[answered % ROUNDS, np.arange(REPLIES)]
-    return answered * REPLIES + places
+    return np.array_equal(reply_of(np.arange(first, first + len(replies))), replies)
 
 
 def tell_apart(sent: Sequence[int], stored: Sequence[int], refused: Sequence[int]) -> Mask | None:

@@ -19,7 +19,7 @@ from spark_nats.protocol.documents import integer_at, parse_document, string_at
 from spark_nats.protocol.messages import Messages
 from spark_nats.protocol.statuses import NO_RESPONDERS, TOO_MANY_REQUESTS, parse_status
 
-_AWAY = NOT_READY | NOT_ENABLED | {ErrCode.DUPLICATE_IN_PROCESS}
+_AWAY = NOT_READY | NOT_ENABLED
 # What passes when it is sent again: a batch that the server has dropped, as when its leader has gone.
 _LATER = frozenset({ErrCode.SUBJECT_IN_PROCESS, ErrCode.BATCH_INCOMPLETE})
 _DUPLICATE = '"duplicate": ?true'  # as the server writes it, and as a JSON library might
@@ -35,7 +35,10 @@ class Verdict(Enum):
     is still being stored in a cluster, so that it cannot be told yet whether the one is the last that it expects."""
     AWAY = auto()
     """It may be sent again later. Nobody answered for the stream: it has no leader at the moment, or JetStream is not
-    ready; or there is none. Or the same message, sent before, is still being stored."""
+    ready; or there is none."""
+    IN_PROCESS = auto()
+    """It may be sent again later. A message with its id is being stored in a cluster; or it was, and got lost with the
+    leadership, which nats-server 2.15 may notice only after the stream's ``duplicate_window``."""
     CONFLICT = auto()
     """The last message of its subject is not the one that it expects. A stream with one replica says so too, from
     nats-server 2.12 on, of a message that it has stored already and whose id it knows."""
@@ -125,6 +128,8 @@ class PublishAcks:
 
 
 def _verdict(error: ApiError) -> Verdict:
+    if error.err_code == ErrCode.DUPLICATE_IN_PROCESS:
+        return Verdict.IN_PROCESS
     if error.code == TOO_MANY_REQUESTS or error.err_code in _LATER:
         return Verdict.TOO_MANY
     if error.err_code == ErrCode.BATCH_REPEATED:

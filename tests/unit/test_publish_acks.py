@@ -74,7 +74,7 @@ def test_other_acknowledgements_are_read_one_by_one(answer: bytes, sequence: int
         ),
         (
             b'{"error":{"code":409,"err_code":10158,"description":"duplicate message id is in process"},"stream":"S"}',
-            Refusal("duplicate message id is in process (409, 10158)", Verdict.AWAY),
+            Refusal("duplicate message id is in process (409, 10158)", Verdict.IN_PROCESS),
         ),
         (
             b'{"error":{"code":500,"err_code":10118,"description":"stream is offline"},"stream":"S","seq":0}',

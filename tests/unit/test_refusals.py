@@ -1,10 +1,10 @@
 """Which rows were refused, told from the order of the answers alone."""
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from spark_nats.jetstream.refusals import REPLIES, ROUNDS, next_unanswered, reply_of, tell_apart
+from spark_nats.jetstream.refusals import CERTAIN, REPLIES, ROUNDS, in_turn, reply_of, tell_apart
 
 
 def shuffled(first: int, refused: np.ndarray) -> tuple[list[int], list[int], list[int]]:
@@ -46,11 +46,15 @@ def test_a_reply_subject_does_not_come_again_soon():
         assert np.diff(np.flatnonzero(replies == reply)).min() > 256
 
 
-@given(st.integers(0, 10**6), st.integers(0, 3000))
-def test_the_oldest_message_without_an_answer_is_known_by_counting(first, more):
-    """All before `first` are answered, and a few of those behind it that come first on their reply subjects."""
-    answered = np.bincount(reply_of(np.arange(first)), minlength=REPLIES)
-    assert next_unanswered(answered).min() == first
-    following = np.arange(first + 1, first + 1 + min(more, REPLIES // 2))
-    answered += np.bincount(reply_of(following), minlength=REPLIES)
-    assert next_unanswered(answered).min() == first
+@given(st.integers(0, 10**9), st.integers(1, 1000))
+def test_answers_are_in_turn_only_from_the_message_on_that_is_due(first, count):
+    replies = reply_of(np.arange(first, first + count))
+    assert in_turn(first, replies)
+    assert not in_turn(first, np.append(replies, replies[-1]))
+
+
+@given(st.integers(0, 10**9), st.integers(1, ROUNDS * REPLIES - 1))
+@example(5, 7615)
+def test_answers_behind_a_gap_are_not_in_turn_for_long(first, missing):
+    looks_due = reply_of(np.arange(first, first + CERTAIN)) == reply_of(np.arange(first, first + CERTAIN) + missing)
+    assert np.flatnonzero(~looks_due)[0] <= 4

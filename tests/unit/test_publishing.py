@@ -1,0 +1,170 @@
+"""Publishing to a stream that drops rows, or answers, while others pass over the same connection."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum, auto
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from spark_nats.client.pool import lend
+from spark_nats.errors import PublishError
+from spark_nats.jetstream import JetStream, Publisher
+from spark_nats.jetstream import publishing as module
+from spark_nats.jetstream.streams import stream_info
+from spark_nats.protocol.headers import MSG_ID, wrap_lines
+from tests.connections import options_for, publisher_for, retries_for
+from tests.scripted_server import Peer, scripted_server
+
+
+class Fate(Enum):
+    """What becomes of a message when it comes for the first time."""
+
+    STORED = auto()
+    UNHEARD = auto()
+    """It is stored, and its answer is lost."""
+    DROPPED = auto()
+    """It is not stored, and not answered: its leader steps down."""
+    AWAY = auto()
+    """It is not stored: nobody answers for the stream."""
+    STUCK = auto()
+    """The same, and its id is in process the next two times."""
+
+
+AWAY = b"NATS/1.0 503\r\n\r\n"
+IN_PROCESS = b'{"error":{"code":409,"err_code":10158,"description":"duplicate message id is in process"},"stream":"S"}'
+Fates = list[tuple[Fate, int]]
+
+
+class Stream:
+    """A stream as a client sees it, whose messages meet these fates, one after the other, and are stored then."""
+
+    def __init__(self, fates: Fates, stuck: int = 2, window: float = 120.0) -> None:
+        self._fates = iter([fate for fate, count in fates for _ in range(count)])
+        self._stuck: dict[str, int] = {}
+        self._repeats = stuck
+        self._window = window
+        self.stored: list[str] = []
+        self._sequences: dict[str, int] = {}
+        self.counts: Counter[Fate] = Counter()
+
+    def serve(self, peer: Peer) -> None:
+        peer.let_in()
+        sids: dict[bytes, bytes] = {}
+        while True:
+            verb, *words = peer.expect(b"\r\n").split()
+            if verb == b"SUB":
+                sids[words[0].rpartition(b".")[0]] = words[-1]
+            elif verb == b"PING":
+                peer.send(b"PONG\r\n")
+            elif verb in (b"PUB", b"HPUB"):
+                data = peer.take(int(words[-1]) + 2)[:-2]
+                body = data[int(words[-2]) :] if verb == b"HPUB" else data
+                subject, reply = words[0], words[1]
+                sid = sids[reply.rpartition(b".")[0]]
+                if subject.startswith(b"$JS.API.STREAM.INFO"):
+                    answer: tuple[bytes, bytes] | None = (b"", self._info())
+                else:
+                    answer = self._take(body.decode(), verb == b"HPUB")
+                if answer is not None:
+                    header, payload = answer
+                    sizes = b"%d " % len(header) if header else b""
+                    line = b"MSG %b %b %b%d\r\n" % (reply, sid, sizes, len(header) + len(payload))
+                    peer.send((b"H" if header else b"") + line + header + payload + b"\r\n")
+
+    def _info(self) -> bytes:
+        last = len(self.stored)
+        config = {"name": "S", "retention": "limits", "subjects": ["S.>"], "duplicate_window": int(self._window * 1e9)}
+        state = {"messages": last, "bytes": 0, "first_seq": 1, "last_seq": last}
+        return json.dumps({"created": "then", "config": config, "state": state}).encode()
+
+    def _take(self, row: str, has_id: bool) -> tuple[bytes, bytes] | None:
+        if has_id and row in self._sequences:
+            return b"", b'{"stream":"S","seq":%d,"duplicate": true}' % self._sequences[row]
+        if self._stuck.get(row):
+            self._stuck[row] -= 1
+            return b"", IN_PROCESS
+        fate = next(self._fates, Fate.STORED)
+        self.counts[fate] += 1
+        if fate is Fate.DROPPED:
+            return None
+        if fate in (Fate.AWAY, Fate.STUCK):
+            self._stuck[row] = self._repeats if fate is Fate.STUCK else 0
+            return AWAY, b""
+        self.stored.append(row)
+        self._sequences[row] = len(self.stored)
+        return None if fate is Fate.UNHEARD else (b"", b'{"stream":"S","seq":%d}' % len(self.stored))
+
+
+@contextmanager
+def publishing(stream: Stream, ack_timeout: float = 30.0) -> Iterator[Publisher]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "LOST_AFTER", 0.05)
+        patch.setattr(module, "LOST_ASTRAY", 0.05)
+        patch.setattr(module, "_FIRST_ABSENCE", 0.001)
+        patch.setattr(module, "_LONGEST_ABSENCE", 0.01)
+        with scripted_server(stream.serve) as url, lend(options_for(url), retries_for(), "the test") as loan:
+            began = loan.ask(lambda connection: stream_info(JetStream(connection), "S"))
+            yield publisher_for(loan.connection, "S", ack_timeout=ack_timeout, loan=loan, began=began)
+
+
+def give(publisher: Publisher, rows: int, with_ids: bool = True) -> None:
+    for first in range(0, rows, 500):
+        payloads = pa.array([str(i) for i in range(first, min(first + 500, rows))])
+        headers = wrap_lines(pa.array([""] * len(payloads)), [(MSG_ID, payloads)])
+        publisher.publish(pa.array(["S.a"] * len(payloads)), payloads, *((headers, None, payloads) if with_ids else ()))
+    publisher.drain()
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.lists(st.tuples(st.sampled_from(Fate), st.integers(1, 200)), max_size=4))
+@example([(Fate.STORED, 300), (Fate.DROPPED, 7615), (Fate.STORED, 4), (Fate.DROPPED, 1)])  # looks due for four rows
+@example([(Fate.STORED, 700), (Fate.DROPPED, 1), (Fate.STORED, 5000), (Fate.UNHEARD, 3)])
+@example([(Fate.DROPPED, 385), (Fate.STORED, 1), (Fate.AWAY, 600)])
+@example([(Fate.UNHEARD, 2000), (Fate.DROPPED, 2000)])
+@example([(Fate.STORED, 100), (Fate.DROPPED, 10), (Fate.STUCK, 20)])
+def test_every_row_is_stored_once_whatever_a_leader_drops(fates: Fates) -> None:
+    rows = 3000 + sum(count for _, count in fates)
+    stream = Stream(fates)
+    with publishing(stream) as publisher:
+        give(publisher, rows)
+        assert publisher.confirmed == rows
+        assert publisher.duplicates == 0
+    assert Counter(stream.stored) == Counter(map(str, range(rows)))
+
+
+@pytest.mark.parametrize("fate", [Fate.DROPPED, Fate.UNHEARD])
+def test_rows_without_ids_that_a_leader_drops_are_an_error_that_counts_them(fate: Fate) -> None:
+    stream = Stream([(Fate.STORED, 1000), (fate, 300)])
+    with publishing(stream, ack_timeout=0.3) as publisher, pytest.raises(PublishError) as raised:
+        give(publisher, 5000, with_ids=False)
+    said = str(raised.value)
+    assert f"{stream.counts[Fate.STORED]} were stored and 300 were sent and not answered (they may be stored)" in said
+
+
+def test_an_id_that_stays_in_process_is_waited_for_as_long_as_the_stream_remembers_ids(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING, logger="spark_nats")
+    stream = Stream([(Fate.STORED, 5), (Fate.STUCK, 3)], stuck=8)
+    with publishing(stream, ack_timeout=0.05) as publisher:
+        give(publisher, 1000)
+    assert Counter(stream.stored) == Counter(map(str, range(1000)))
+    assert [record.message for record in caplog.records] == [
+        "stream S says that message ids of rows are in process, which it has not stored for 0.05 s; waiting until it "
+        "forgets them, after its duplicate_window of 120 s"
+    ]
+
+
+def test_an_id_that_stays_in_process_longer_than_that_is_an_error() -> None:
+    stream = Stream([(Fate.STORED, 5), (Fate.STUCK, 3)], stuck=10**6, window=0.3)
+    with publishing(stream, ack_timeout=0.05) as publisher, pytest.raises(PublishError) as raised:
+        give(publisher, 1000)
+    assert "'S' has refused every row for 0.35 s: duplicate message id is in process (409, 10158)" in str(raised.value)

@@ -89,6 +89,7 @@ LOST_ASTRAY = 1.0
 _SHORTEST_PATIENCE = 0.1  # seconds in which rows that were just sent again may be answered
 
 
+_MOST_CONFUSIONS = 100  # after which somebody means harm
 _FINAL = (Verdict.NO, Verdict.CONFLICT)
 
 
@@ -130,11 +131,19 @@ class _Rows(NamedTuple):
 
 
 class _Answers(NamedTuple):
-    """Answers as they arrived, the number of the reply subject that each came on, and whether its row is stored."""
+    """Answers as they arrived.
+
+    Attributes:
+        messages: the answers.
+        reply: the number of the reply subject that each came on.
+        stored: whether the stream has its row.
+        duplicates: how many of these rows it had before they were first sent.
+    """
 
     messages: Messages
     reply: Positions
     stored: Mask
+    duplicates: int
 
 
 class _Refusal(NamedTuple):
@@ -216,6 +225,7 @@ class Publisher:
         self._absence = _FIRST_ABSENCE
         self._last_stored = time.monotonic()  # or since when there is something to be stored
         self._waits_for_ids = False  # that was said
+        self._confusions = 0  # how often there were more answers than messages
 
         self._given = 0  # rows
         self._queue: deque[_Rows] = deque()  # to be sent
@@ -235,6 +245,7 @@ class Publisher:
         self._refused = 0  # messages of which it was not told which they are
         self._settled = 0  # messages from the first on that are stored for certain
         self._astray = False  # an answer has come that was not due, so that no more of them are told
+        self._confused = False  # there are more answers than messages
         # What is behind those: rows, with how many messages were sent before them, and answers.
         self._flying: deque[tuple[int, _Rows]] = deque()
         self._flying_bytes = 0
@@ -324,7 +335,7 @@ class Publisher:
     def _send_rest(self) -> None:
         """Send what is to be sent, and wait for all answers."""
         self._send_queue()
-        while self._unanswered or self._refused:
+        while self._open:
             self._go_on()
             self._send_queue()
 
@@ -416,20 +427,21 @@ class Publisher:
 
     def _move(self, loan: Loan) -> None:
         """Go on over another connection, because the server of this one shuts down."""
-        while self._unanswered or self._refused:
+        while self._open:
             self._go_on()
         self._board(loan.move())
 
     def _go_aboard(self, connection: Connection, lost: list[_Rows], patience: float) -> None:
         """Begin to use a connection, first of all for rows that may be stored or not."""
+        before = sum(len(rows.numbers) for rows in lost)
         if lost:
             js = JetStream(connection, self._api_prefix)
             info = self._await_stream(js, patience)
             if not info.knows_again(time.monotonic() - min(rows.since for rows in lost)):
                 lost = self._without_stored(js, info, lost)
-        settled = self._unanswered + self._refused - sum(len(rows.numbers) for rows in lost)
+        self._confirmed += before - sum(len(rows.numbers) for rows in lost)
+        self._confirmed -= self._recent_size - self._refused if self._astray else min(self._recent_size, CERTAIN)
         self._board(connection)
-        self._confirmed += settled
         self._queue.extendleft(reversed([rows._replace(again=True) for rows in lost]))
         self._last_stored = time.monotonic()
 
@@ -509,14 +521,33 @@ class Publisher:
     @property
     def _unanswered(self) -> int:
         """How many messages were sent and not answered."""
-        return self._sent - self._settled - self._recent_size
+        return max(0, self._sent - self._settled - self._recent_size)
+
+    @property
+    def _open(self) -> bool:
+        """Whether it is not known of all messages yet what became of them."""
+        return bool(self._unanswered or self._refused or self._confused)
 
     def _go_on(self) -> None:
         """Take what answers there are; when rows were refused, all of them."""
-        if not self._refused:
+        if not self._refused and not self._confused:
             self._take_answers()
-        if self._refused:
+        if self._confused:
+            self._dispel()
+        elif self._refused:
             self._settle()
+
+    def _dispel(self) -> None:
+        """Have rows sent again whose answers cannot be told from others, which are not of their messages alone.
+
+        So it is where a leader was stopped for a while: it may take the same messages as the next one.
+        """
+        self._confusions += 1
+        if self._confusions > _MOST_CONFUSIONS or self._loan is None or any(r.ids is None for r in self._unsettled()):
+            self._confirmed -= self._recent_size - self._refused
+            self._recent_size = self._refused = 0
+            self._give_up("an acknowledgement came that belongs to no row that was sent")
+        self._send_again()
 
     def _take_what_has_come(self) -> None:
         """Receive without waiting."""
@@ -554,26 +585,37 @@ class Publisher:
         valid &= reply < REPLIES
         stored = self._acks.stored(messages)
         due = self._settled + self._recent_size
-        self._recent.append(_Answers(messages, reply, stored))
+        self._recent.append(_Answers(messages, reply, stored, 0 if self._again else count_duplicates(messages)))
         self._recent_size += len(reply)
-        self._astray |= self._unanswered < 0 or not stored.all() or not in_turn(due, reply)
-        if self._astray and not (valid.all() and self._are_owed()):
+        if not valid.all():
             self._give_up("an acknowledgement came that belongs to no row that was sent")
+        self._astray |= due + len(reply) > self._sent or not stored.all() or not in_turn(due, reply)
         self._count(messages, int(np.count_nonzero(stored)))
-        if not self._refused:
+        self._confused |= self._astray and not self._are_owed()
+        if not self._refused and not self._confused:
             self._forget()
 
     def _are_owed(self) -> bool:
-        """Tell whether each answer came on the reply subject of a message that has no other one."""
+        """Tell whether each answer came on the reply subject of a message that has no other one.
+
+        Of two answers to one message that is stored, both name the same sequence.
+        """
         owed = np.bincount(reply_of(np.arange(self._settled, self._sent)), minlength=REPLIES)
         came = np.bincount(np.concatenate([answers.reply for answers in self._recent]), minlength=REPLIES)
-        return bool((came <= owed).all())
+        return bool((came <= owed).all()) and (bool(self._unanswered) or self._are_of_different_rows())
+
+    def _are_of_different_rows(self) -> bool:
+        """Tell whether no two of the answers say of the same row that it is stored."""
+        found = np.concatenate([self._acks.sequences(each.messages.take(each.stored)) for each in self._recent])
+        twice = len(found) - len(np.unique(found))
+        if not twice:
+            return True
+        ids = [rows.ids for rows in self._unsettled() if rows.ids is not None]
+        return bool(ids) and twice <= sum(map(len, ids)) - len(pc.unique(pa.concat_arrays(ids)))
 
     def _count(self, messages: Messages, stored: int) -> None:
         self._refused += len(messages) - stored
         self._confirmed += stored
-        if not self._again:
-            self._duplicates += count_duplicates(messages)
         if stored:
             self._last_stored = time.monotonic()
             self._pause = _FIRST_PAUSE
@@ -589,17 +631,19 @@ class Publisher:
             self._forget_all()
         elif not self._astray:
             while self._recent_size - len(self._recent[0].reply) >= CERTAIN:
-                size = len(self._recent.popleft().reply)
-                self._recent_size -= size
-                self._settled += size
+                answers = self._recent.popleft()
+                self._recent_size -= len(answers.reply)
+                self._settled += len(answers.reply)
+                self._duplicates += answers.duplicates
             while self._flying[0][0] + len(self._flying[0][1].numbers) <= self._settled:
                 self._flying_bytes -= self._flying.popleft()[1].payloads.nbytes
 
     def _forget_all(self) -> None:
         """Let go of all rows that were sent and of all answers."""
+        self._duplicates += sum(answers.duplicates for answers in self._recent)
         self._refused = 0
         self._settled = self._sent
-        self._astray = False
+        self._astray = self._confused = False
         self._flying.clear()
         self._flying_bytes = 0
         self._recent.clear()
@@ -617,7 +661,7 @@ class Publisher:
         in_flight = self._unanswered + self._refused
         while self._unanswered and not any(refusal.verdict is Verdict.NO for refusal in self._refusals()):
             self._take_answers()
-            if not self._refused:
+            if not self._refused or self._confused:
                 return  # all of them are to be sent again
         with contextlib.suppress(NatsError):  # a row that is refused for good is to be named, if that is possible
             while self._unanswered and (messages := self._connection.next(self._answers, LOST_ASTRAY)):
@@ -664,8 +708,8 @@ class Publisher:
             self._window = max(float(_SMALLEST_WINDOW), min(self._window, in_flight) / 2)
             self._window = min(self._window, float(self._max_in_flight))
             pause, self._pause = random.uniform(0, self._pause), min(2 * self._pause, _LONGEST_PAUSE)  # noqa: S311
-        if self._connection.next(self._answers, pause) is not None:
-            self._give_up("an acknowledgement came that belongs to no row that was sent")
+        if (messages := self._connection.next(self._answers, pause)) is not None:
+            self._note(messages)
 
     def _send_refused(self, messages: Positions, resolved: dict[int, Resolution]) -> None:
         """Have rows sent again that were refused, unless it was decided otherwise; all others are stored."""
@@ -820,7 +864,7 @@ class Publisher:
         """Return the recent refusals, in the order in which they came."""
         return [
             _Refusal(int(reply[i]), *refusal)
-            for messages, reply, _ in self._recent
+            for messages, reply, *_ in self._recent
             for i in np.flatnonzero(~self._acks.plain(messages)).tolist()
             if (refusal := self._acks.refusal(messages, i)) is not None
         ]
@@ -838,7 +882,7 @@ class Publisher:
             return found, sorted(refusals, key=lambda refusal: place[refusal.reply])
         replies, orders = [], []
         duplicates = 0
-        for messages, reply, stored in self._recent:
+        for messages, reply, stored, _ in self._recent:
             duplicates += count_duplicates(messages)
             replies.append(reply[stored])
             orders.append(self._acks.sequences(messages.take(stored)))

@@ -28,6 +28,8 @@ class Fate(Enum):
     """What becomes of a message when it comes for the first time."""
 
     STORED = auto()
+    TWICE = auto()
+    """It is stored, and answered twice: two servers hold themselves for its leader."""
     UNHEARD = auto()
     """It is stored, and its answer is lost."""
     DROPPED = auto()
@@ -70,11 +72,10 @@ class Stream:
                 subject, reply = words[0], words[1]
                 sid = sids[reply.rpartition(b".")[0]]
                 if subject.startswith(b"$JS.API.STREAM.INFO"):
-                    answer: tuple[bytes, bytes] | None = (b"", self._info())
+                    answers = [(b"", self._info())]
                 else:
-                    answer = self._take(body.decode(), verb == b"HPUB")
-                if answer is not None:
-                    header, payload = answer
+                    answers = self._take(body.decode(), verb == b"HPUB")
+                for header, payload in answers:
                     sizes = b"%d " % len(header) if header else b""
                     line = b"MSG %b %b %b%d\r\n" % (reply, sid, sizes, len(header) + len(payload))
                     peer.send((b"H" if header else b"") + line + header + payload + b"\r\n")
@@ -85,22 +86,27 @@ class Stream:
         state = {"messages": last, "bytes": 0, "first_seq": 1, "last_seq": last}
         return json.dumps({"created": "then", "config": config, "state": state}).encode()
 
-    def _take(self, row: str, has_id: bool) -> tuple[bytes, bytes] | None:
+    def _take(self, row: str, has_id: bool) -> list[tuple[bytes, bytes]]:
+        """The answers to a message: headers and payloads."""
         if has_id and row in self._sequences:
-            return b"", b'{"stream":"S","seq":%d,"duplicate": true}' % self._sequences[row]
+            return [self._known(row)]
         if self._stuck.get(row):
             self._stuck[row] -= 1
-            return b"", IN_PROCESS
+            return [(b"", IN_PROCESS)]
         fate = next(self._fates, Fate.STORED)
         self.counts[fate] += 1
         if fate is Fate.DROPPED:
-            return None
+            return []
         if fate in (Fate.AWAY, Fate.STUCK):
             self._stuck[row] = self._repeats if fate is Fate.STUCK else 0
-            return AWAY, b""
+            return [(AWAY, b"")]
         self.stored.append(row)
         self._sequences[row] = len(self.stored)
-        return None if fate is Fate.UNHEARD else (b"", b'{"stream":"S","seq":%d}' % len(self.stored))
+        acknowledgement = (b"", b'{"stream":"S","seq":%d}' % len(self.stored))
+        return {Fate.UNHEARD: [], Fate.TWICE: [acknowledgement, self._known(row)]}.get(fate, [acknowledgement])
+
+    def _known(self, row: str) -> tuple[bytes, bytes]:
+        return b"", b'{"stream":"S","seq":%d,"duplicate": true}' % self._sequences[row]
 
 
 @contextmanager
@@ -130,6 +136,8 @@ def give(publisher: Publisher, rows: int, with_ids: bool = True) -> None:
 @example([(Fate.DROPPED, 385), (Fate.STORED, 1), (Fate.AWAY, 600)])
 @example([(Fate.UNHEARD, 2000), (Fate.DROPPED, 2000)])
 @example([(Fate.STORED, 100), (Fate.DROPPED, 10), (Fate.STUCK, 20)])
+@example([(Fate.TWICE, 1000)])
+@example([(Fate.STORED, 2000), (Fate.TWICE, 500), (Fate.DROPPED, 512), (Fate.TWICE, 12)])
 def test_every_row_is_stored_once_whatever_a_leader_drops(fates: Fates) -> None:
     rows = 3000 + sum(count for _, count in fates)
     stream = Stream(fates)
@@ -138,6 +146,26 @@ def test_every_row_is_stored_once_whatever_a_leader_drops(fates: Fates) -> None:
         assert publisher.confirmed == rows
         assert publisher.duplicates == 0
     assert Counter(stream.stored) == Counter(map(str, range(rows)))
+
+
+@given(st.integers(0, 1), st.integers(1, 2000))
+@settings(deadline=None, max_examples=10)
+def test_rows_that_are_given_twice_are_stored_once(again: int, rows: int) -> None:
+    stream = Stream([(Fate.DROPPED, again)])
+    with publishing(stream) as publisher:
+        payloads = pa.array([str(i // 2) for i in range(rows)])
+        headers = wrap_lines(pa.array([""] * rows), [(MSG_ID, payloads)])
+        publisher.publish(pa.array(["S.a"] * rows), payloads, headers, None, payloads)
+        publisher.drain()
+        assert publisher.confirmed == rows
+    assert sorted(map(int, stream.stored)) == list(range((rows + 1) // 2))
+
+
+def test_rows_without_ids_that_are_answered_twice_are_an_error_that_counts_them() -> None:
+    with publishing(Stream([(Fate.TWICE, 1)])) as publisher, pytest.raises(PublishError) as raised:
+        give(publisher, 1000, with_ids=False)
+    assert "an acknowledgement came that belongs to no row that was sent; of this task's rows" in str(raised.value)
+    assert "(they may be stored)" in str(raised.value)
 
 
 @pytest.mark.parametrize("fate", [Fate.DROPPED, Fate.UNHEARD])

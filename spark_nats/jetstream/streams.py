@@ -17,7 +17,7 @@ from spark_nats.protocol.statuses import NO_RESPONDERS
 LIMITS, INTEREST, WORK_QUEUE = "limits", "interest", "workqueue"
 """What a stream's retention can be: when messages go."""
 _LISTINGS = 10  # attempts to list what comes and goes
-_SURE = 0.8  # of a stream's duplicate_window
+_SURE = 0.5  # of a stream's duplicate_window; the rest is for messages on their way
 _MOST_LISTED = 100_000  # streams
 
 

@@ -206,12 +206,12 @@ def test_a_writer_whose_rows_come_slowly_is_not_cut_off_for_good(server_factory:
 # Streams without a leader
 
 
-def make(client: NatsPy, stream: str, replicas: int) -> None:
+def make(client: NatsPy, stream: str, replicas: int, **config: Any) -> None:
     """Make a stream as soon as the cluster has a leader."""
 
     def is_made() -> bool:
         try:
-            client.create_stream(stream, num_replicas=replicas, duplicate_window=FORGOTTEN_SOON)
+            client.create_stream(stream, num_replicas=replicas, **config)
         except (APIError, TimeoutError):
             return False
         return True
@@ -297,7 +297,7 @@ def stepped_down(client: NatsPy, stream: str) -> None:
 @pytest.mark.slow
 def test_every_row_is_stored_once_while_the_leader_steps_down_again_and_again(cluster: Cluster, unique: str) -> None:
     with NatsPy(cluster.urls.split(",")) as client:
-        make(client, unique, 3)
+        make(client, unique, 3, duplicate_window=FORGOTTEN_SOON)
         wait_until(lambda: is_whole(client, unique), timeout=60)
 
         def step_down() -> None:

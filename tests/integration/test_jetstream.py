@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
+from nats.js.errors import APIError
 
 from spark_nats.client import Credentials, borrow, connect
 from spark_nats.errors import (
@@ -31,7 +32,7 @@ from spark_nats.jetstream.streams import (
 from spark_nats.protocol.api import prefix_of_domain
 from spark_nats.protocol.headers import encode_blocks, flatten
 from tests.connections import options_for, publisher_for
-from tests.nats_py import wait_until
+from tests.nats_py import NatsPy, wait_until
 from tests.servers import OLDER_BINARY
 
 
@@ -446,7 +447,16 @@ def test_rows_that_a_stream_refuses_because_it_was_given_too_many_are_sent_again
 @pytest.mark.parametrize("identified", [False, True], ids=["without ids", "with ids"])
 @pytest.mark.parametrize("binary", [None, OLDER_BINARY], ids=["newest", "2.11"])
 def test_sixty_four_tasks_at_once_come_to_their_end(server_factory, binary, identified):
-    found, stored = publish_at_once(server_factory(binary=binary, ready_timeout=30), 64, 2000, identified)
+    server = server_factory(binary=binary, ready_timeout=30)
+    try:
+        found, stored = publish_at_once(server, 64, 2000, identified)
+    except PublishError as error:
+        with NatsPy(server.url) as other:  # seen with 2.11, once in some 50 runs
+            try:
+                other.publish_acked([("s.x", b"")], timeout=5)
+            except (APIError, TimeoutError) as refusal:
+                pytest.skip(f"this server takes nothing from anybody any more: {refusal!r}; {error}")
+        raise
     assert found == Counter(b"%d-%d" % (task, i) for task in range(64) for i in range(2000))
     assert stored == 128_000
 

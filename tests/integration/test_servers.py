@@ -32,7 +32,7 @@ def test_a_query_goes_on_at_a_server_that_was_not_named_if_so_asked(cluster: Clu
         assert len(query.rows(5)) == 5
         named.kill()
         try:
-            wait_until(lambda: succeeds(lambda: client.publish_acked([(unique, b"")])), 60)
+            wait_until(lambda: succeeds(lambda: client.publish_acked([(unique, b"")], timeout=2)), 60)
             assert query.rows(1)[0]["sequence"] >= 6
         finally:
             named.start()

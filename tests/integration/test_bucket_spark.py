@@ -66,7 +66,7 @@ def test_a_bucket_is_read_as_a_table_a_history_and_its_changes(
     def query() -> Any:
         return changes.writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path)).start()
 
-    with running(query()):
+    with running(query()) as started:
         wait_until(lambda: len(rows) == 4, timeout=60)
         nats_py.publish_acked(
             [
@@ -76,6 +76,7 @@ def test_a_bucket_is_read_as_a_table_a_history_and_its_changes(
             ]
         )
         wait_until(lambda: len(rows) == 8, timeout=60)
+        started.processAllAvailable()  # and until that micro-batch is done, or it is run again
     put(nats_py, unique, {"late": b"6"})
     with running(query()):
         wait_until(lambda: len(rows) == 9, timeout=60)

@@ -61,7 +61,7 @@ from spark_nats.errors import (
 )
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.doubts import Doubts, state_beyond_doubt
-from spark_nats.jetstream.refusals import CERTAIN, REPLIES, in_turn, reply_of, tell_apart
+from spark_nats.jetstream.refusals import CERTAIN, MOST_IN_FLIGHT, REPLIES, in_turn, reply_of, tell_apart
 from spark_nats.jetstream.stored import is_among, known_ids, stored_ids
 from spark_nats.jetstream.streams import StreamInfo, stream_info
 from spark_nats.protocol.api import API_PREFIX
@@ -188,7 +188,7 @@ class Publisher:
     Args:
         connection: carries the messages.
         stream: the stream's name; an answer that does not name it is not an acknowledgement.
-        max_in_flight: most rows that are sent and not acknowledged.
+        max_in_flight: most rows that are sent and not acknowledged; not more than 32,767 are.
         ack_timeout: seconds without any row being stored after which the server is given up.
         loan: gives other connections when this one, the loan's, is lost; None to take that for an error.
         api_prefix: first tokens of the subjects of JetStream's API.
@@ -210,7 +210,7 @@ class Publisher:
         resolve: Callable[[JetStream, Conflict], Resolution] | None = None,
     ) -> None:
         self._stream = stream
-        self._max_in_flight = max_in_flight
+        self._max_in_flight = min(max_in_flight, MOST_IN_FLIGHT)
         self._ack_timeout = ack_timeout
         self._loan = loan
         self._api_prefix = api_prefix
@@ -219,7 +219,7 @@ class Publisher:
         self._acks = PublishAcks(stream)
         self._doubts = Doubts(ack_timeout)
 
-        self._window = float(min(_FIRST_WINDOW, max_in_flight))
+        self._window = float(min(_FIRST_WINDOW, self._max_in_flight))
         self._congested = False  # there were too many requests before
         self._pause = _FIRST_PAUSE
         self._absence = _FIRST_ABSENCE

@@ -32,7 +32,9 @@ CERTAIN = 64
 """After so many answers that are due it is certain that none is missing before them.
 
 Where answers are missing, those that follow come on other reply subjects than the ones that are due: at most four of
-them in a row do not, wherever they are missing, if less than 32,768 are."""
+them in a row do not, wherever they are missing, if no more than :data:`MOST_IN_FLIGHT` are."""
+MOST_IN_FLIGHT = ROUNDS * REPLIES - 1
+"""Most messages without an answer: where one more was missing, all that follow would seem to be due."""
 
 
 def reply_of(sent: Positions) -> Positions:

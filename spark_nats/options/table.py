@@ -458,7 +458,7 @@ OPTIONS: tuple[Option, ...] = (
         "maxInFlight",
         WRITE & KEPT,
         read_whole_number,
-        "most rows sent and not yet acknowledged, per task; fewer while the stream is given too much",
+        "most rows sent and not yet acknowledged, per task, up to 32767; fewer while the stream is given too much",
         default="8192",
     ),
     Option(

@@ -18,6 +18,7 @@ from spark_nats.client.pool import lend
 from spark_nats.errors import PublishError
 from spark_nats.jetstream import JetStream, Publisher
 from spark_nats.jetstream import publishing as module
+from spark_nats.jetstream.refusals import REPLIES, ROUNDS
 from spark_nats.jetstream.streams import stream_info
 from spark_nats.protocol.headers import MSG_ID, wrap_lines
 from tests.connections import options_for, publisher_for, retries_for
@@ -110,7 +111,7 @@ class Stream:
 
 
 @contextmanager
-def publishing(stream: Stream, ack_timeout: float = 30.0) -> Iterator[Publisher]:
+def publishing(stream: Stream, ack_timeout: float = 30.0, max_in_flight: int | None = None) -> Iterator[Publisher]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "LOST_AFTER", 0.05)
         patch.setattr(module, "LOST_ASTRAY", 0.05)
@@ -118,7 +119,7 @@ def publishing(stream: Stream, ack_timeout: float = 30.0) -> Iterator[Publisher]
         patch.setattr(module, "_LONGEST_ABSENCE", 0.01)
         with scripted_server(stream.serve) as url, lend(options_for(url), retries_for(), "the test") as loan:
             began = loan.ask(lambda connection: stream_info(JetStream(connection), "S"))
-            yield publisher_for(loan.connection, "S", ack_timeout=ack_timeout, loan=loan, began=began)
+            yield publisher_for(loan.connection, "S", max_in_flight, ack_timeout, loan=loan, began=began)
 
 
 def give(publisher: Publisher, rows: int, with_ids: bool = True) -> None:
@@ -146,6 +147,14 @@ def test_every_row_is_stored_once_whatever_a_leader_drops(fates: Fates) -> None:
         assert publisher.confirmed == rows
         assert publisher.duplicates == 0
     assert Counter(stream.stored) == Counter(map(str, range(rows)))
+
+
+def test_as_many_rows_as_reply_subjects_take_to_begin_anew_are_not_dropped_unseen() -> None:
+    stream = Stream([(Fate.STORED, 45_000), (Fate.DROPPED, ROUNDS * REPLIES)])
+    with publishing(stream, max_in_flight=100_000) as publisher:
+        give(publisher, 100_000)
+        assert publisher.confirmed == 100_000
+    assert Counter(stream.stored) == Counter(map(str, range(100_000)))
 
 
 @given(st.integers(0, 1), st.integers(1, 2000))

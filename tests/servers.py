@@ -102,6 +102,32 @@ def server_factory() -> Iterator[ServerFactory]:
         server.stop()
 
 
+def copy_store(server: NatsServer, store: Path, copy: Path) -> None:
+    """Keep a copy of what a server has stored, as a snapshot of its volume would."""
+    end(server)
+    shutil.copytree(store, copy)
+    server.start()
+
+
+def put_back(server: NatsServer, store: Path, copy: Path) -> None:
+    """Have a server come back with an older copy of what it had stored."""
+    server.kill()
+    shutil.rmtree(store)
+    shutil.copytree(copy, store)
+    server.start()
+
+
+def end(server: NatsServer, how: signal.Signals = signal.SIGTERM, timeout: float = 30) -> None:
+    """Ask a server to end, and wait until it has: at once, or after its clients have left (SIGUSR2, lame duck)."""
+    assert server.pid
+    os.kill(server.pid, how)
+    deadline = time.monotonic() + timeout
+    while server.running:
+        assert time.monotonic() < deadline, "the server does not stop"
+        time.sleep(0.01)
+    server.kill()  # forgets the process
+
+
 OLDER_BINARY = Path(__file__).parents[1] / ".tools" / "nats-server-2.11" / "bin" / "nats-server"
 """A nats-server 2.11, which `scripts/setup dev` installs."""
 
@@ -154,14 +180,8 @@ class Cluster:
         server.start()
 
     def end(self, server: NatsServer, how: signal.Signals = signal.SIGTERM, timeout: float = 30) -> None:
-        """Ask a server to end, and wait until it has: at once, or after its clients have left (SIGUSR2, lame duck)."""
-        assert server.pid
-        os.kill(server.pid, how)
-        deadline = time.monotonic() + timeout
-        while server.running:
-            assert time.monotonic() < deadline, "the server does not stop"
-            time.sleep(0.01)
-        server.kill()  # forgets the process
+        """Ask a server to end, and wait until it has: see :func:`end`."""
+        end(server, how, timeout)
 
     def wipe(self, server: NatsServer) -> None:
         """Remove what a server that does not run has stored."""

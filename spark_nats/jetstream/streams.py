@@ -340,13 +340,22 @@ def next_sequence(js: JetStream, stream: str, start: int, filters: Sequence[str]
     return min((message.sequence for message in found if message is not None), default=None)
 
 
-def next_message(js: JetStream, stream: str, start: int, filters: Sequence[str]) -> StoredMessage | None:
+def next_message(
+    js: JetStream, stream: str, start: int, filters: Sequence[str], whole: bool = True
+) -> StoredMessage | None:
     """Return the first message from ``start`` on that matches one of ``filters``, None when there is none.
+
+    Args:
+        js: where.
+        stream: which stream.
+        start: sequence to begin with.
+        filters: subjects; one at least.
+        whole: whether its headers are wanted.
 
     Raises:
         NatsError: the request failed.
     """
-    found = (_find_next(js, stream, start, subject, whole=True) for subject in filters)
+    found = (_find_next(js, stream, start, subject, whole) for subject in filters)
     return min((message for message in found if message is not None), default=None)
 
 

@@ -12,7 +12,7 @@ import random
 import secrets
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Sequence
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -359,23 +359,45 @@ class Connection:
             NatsTimeoutError: no answer in time.
             NatsError: the connection failed, or the server reported an error.
         """
-        if violation := subject_violation(subject):
-            raise ValueError(f"subject {subject!r} {violation}")
+        (reply,) = self.request_all([(subject, payload, header)], timeout)
+        return reply
+
+    def request_all(
+        self, requests: Sequence[tuple[str, bytes, bytes | None]], timeout: float | None = None
+    ) -> list[Reply]:
+        """Send requests one behind the other, and return the first answer to each: one round trip for all of them.
+
+        Args:
+            requests: subject, payload and header block, if any, of each.
+            timeout: seconds to wait; the connection's ``request_timeout`` when None.
+
+        Raises:
+            ValueError, NatsError: as :meth:`request`.
+        """
+        for subject, *_ in requests:
+            if violation := subject_violation(subject):
+                raise ValueError(f"subject {subject!r} {violation}")
         if self._requests is None:
             self._requests = self.subscribe(f"{self.new_inbox()}.*")
-        self._request_count += 1
-        inbox = f"{self._requests.subject[:-1]}{self._request_count}"
-        self.publish(subject, payload, inbox, header)
+        open_ = {}  # subjects of the requests without an answer, by their inboxes
+        for subject, payload, header in requests:
+            self._request_count += 1
+            inbox = f"{self._requests.subject[:-1]}{self._request_count}"
+            open_[inbox] = subject
+            self.publish(subject, payload, inbox, header)
+        replies: dict[str, Reply | None] = dict.fromkeys(open_)
         limit = self.options.request_timeout if timeout is None else timeout
         deadline = time.monotonic() + limit
-        while True:
+        while open_:
             messages = self.next(self._requests, deadline - time.monotonic())
-            if messages is not None and (reply := _answer(messages, inbox)) is not None:
+            for inbox, reply in _answers(messages, open_) if messages is not None else ():
                 if not reply.payload and _is_no_responders(reply.header):
-                    raise NoRespondersError(f"nobody listens on {subject} at {self.server}")
-                return reply
-            if time.monotonic() >= deadline:  # whatever has come, it may go on coming
-                raise NatsTimeoutError(f"no answer from {self.server} to {subject} in {limit:g} s")
+                    raise NoRespondersError(f"nobody listens on {open_[inbox]} at {self.server}")
+                del open_[inbox]
+                replies[inbox] = reply
+            if open_ and time.monotonic() >= deadline:  # whatever has come, it may go on coming
+                raise NatsTimeoutError(f"no answer from {self.server} to {next(iter(open_.values()))} in {limit:g} s")
+        return [reply for reply in replies.values() if reply is not None]
 
     # Sending
 
@@ -599,12 +621,11 @@ def _is_no_responders(header: bytes) -> bool:
     return status is not None and status.code == NO_RESPONDERS
 
 
-def _answer(messages: Messages, inbox: str) -> Reply | None:
-    """Return the first message to an inbox; others are late answers to requests that were given up."""
+def _answers(messages: Messages, inboxes: Collection[str]) -> Iterator[tuple[str, Reply]]:
+    """Yield messages to inboxes that are still awaited; others are late answers to requests that were given up."""
     for i in range(len(messages)):
-        if messages.subject_at(i) == inbox:
-            return Reply(messages.payload_at(i), messages.header_at(i))
-    return None
+        if (inbox := messages.subject_at(i)) in inboxes:
+            yield inbox, Reply(messages.payload_at(i), messages.header_at(i))
 
 
 def _reason(error: Exception) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from spark_nats.client.connection import Connection
 from spark_nats.errors import (
@@ -19,6 +19,20 @@ from spark_nats.errors import (
 )
 from spark_nats.protocol.api import API_PREFIX, NOT_ENABLED, Api, ApiError, ErrCode, parse_answer
 from spark_nats.protocol.headers import REQUIRED_API_LEVEL, encode_block
+
+
+class Request(NamedTuple):
+    """A request to the API; see :meth:`JetStream.request`."""
+
+    operation: Api
+    names: tuple[str, ...]
+    body: dict[str, Any] | None = None
+    level: int | None = None
+
+    def encoded(self) -> tuple[bytes, bytes | None]:
+        """Return its payload and its header block, if any."""
+        header = None if self.level is None else encode_block({REQUIRED_API_LEVEL: str(self.level)})
+        return b"" if self.body is None else json.dumps(self.body).encode(), header
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +64,35 @@ class JetStream:
             JetStreamError: the answer is any other error object.
             NatsError: the connection failed.
         """
-        payload = b"" if body is None else json.dumps(body).encode()
-        header = None if level is None else encode_block({REQUIRED_API_LEVEL: str(level)})
+        (answer,) = self.request_all([Request(operation, names, body, level)])
+        if isinstance(answer, JetStreamError):
+            raise answer
+        return answer
+
+    def request_all(self, requests: Sequence[Request]) -> list[dict[str, Any] | JetStreamError]:
+        """Send requests in one round trip; return for each the answer's JSON object, or the error that it is.
+
+        Raises:
+            JetStreamUnavailableError: JetStream does not answer at all.
+            NatsError: the connection failed.
+        """
+        sent = [(f"{self.prefix}.{each.operation.about(*each.names)}", *each.encoded()) for each in requests]
         try:
-            reply = self.connection.request(f"{self.prefix}.{operation.about(*names)}", payload, header=header)
+            replies = self.connection.request_all(sent)
         except NoRespondersError:
             raise JetStreamUnavailableError(
                 f"JetStream does not answer on {self.prefix} at {self.connection.server}: it is not enabled there "
                 "(nats-server -js), or its API has another prefix",
                 remedies=[Remedy.API_PREFIX],
             ) from None
-        with interpreting(operation, *names):
-            answer = parse_answer(reply.payload)
-        if isinstance(answer, ApiError):
-            raise _error_of(answer, operation, names)
-        return answer
+        found: list[dict[str, Any] | JetStreamError] = []
+        for request, reply in zip(requests, replies, strict=True):
+            with interpreting(request.operation, *request.names):
+                answer = parse_answer(reply.payload)
+            found.append(
+                _error_of(answer, request.operation, request.names) if isinstance(answer, ApiError) else answer
+            )
+        return found
 
 
 @contextlib.contextmanager

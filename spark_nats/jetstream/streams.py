@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from spark_nats.errors import JetStreamError, NatsError, ProtocolError, Remedy, StreamNotFoundError
-from spark_nats.jetstream.api import JetStream, interpreting
+from spark_nats.jetstream.api import JetStream, Request, interpreting
 from spark_nats.protocol.api import Api, ErrCode
 from spark_nats.protocol.documents import EPOCH, bytes_at, integer_at, string_at, strings_at, time_at
 from spark_nats.protocol.statuses import NO_RESPONDERS
@@ -131,6 +131,42 @@ def stream_info(js: JetStream, name: str) -> StreamInfo:
     answer = js.request(Api.STREAM_INFO, name)
     _check_leader(answer, name)
     return _stream_info(answer, name)
+
+
+def stream_info_and_message(js: JetStream, name: str, sequence: int) -> tuple[StreamInfo, StoredMessage | None]:
+    """Return a stream's state, and the first message from a sequence on, without its headers: in one round trip.
+
+    Raises:
+        StreamNotFoundError, JetStreamError, NatsError: as :func:`stream_info`.
+    """
+    state, message = js.request_all(
+        [
+            Request(Api.STREAM_INFO, (name,)),
+            Request(Api.MESSAGE_GET, (name,), {"seq": sequence, "next_by_subj": ">", "no_hdr": True}),
+        ]
+    )
+    if isinstance(state, JetStreamError):
+        raise state
+    _check_leader(state, name)
+    return _stream_info(state, name), _stored_message(message, name)
+
+
+def messages_from(js: JetStream, places: Sequence[tuple[str, int, str]]) -> list[StoredMessage | None]:
+    """Return the first messages from places in streams on, without their headers: in one round trip.
+
+    Args:
+        js: where.
+        places: of each the stream, the sequence and the subject filter.
+
+    Raises:
+        NatsError: a request failed.
+    """
+    bodies = [{"seq": sequence, "next_by_subj": subject, "no_hdr": True} for _, sequence, subject in places]
+    requests = [Request(Api.MESSAGE_GET, (place[0],), body) for place, body in zip(places, bodies, strict=True)]
+    return [
+        _stored_message(answer, stream)
+        for answer, (stream, *_) in zip(js.request_all(requests) if requests else (), places, strict=True)
+    ]
 
 
 def _check_leader(answer: dict[str, Any], name: str) -> None:
@@ -330,8 +366,14 @@ def last_message(js: JetStream, stream: str, subject: str) -> StoredMessage | No
 
 def last_sequence(js: JetStream, stream: str, filters: Sequence[str]) -> int:
     """Return the sequence of the last message that matches one of ``filters``, 0 when there is none."""
+    message = last_matching(js, stream, filters)
+    return message.sequence if message else 0
+
+
+def last_matching(js: JetStream, stream: str, filters: Sequence[str]) -> StoredMessage | None:
+    """Return the last message that matches one of ``filters``, without its headers; None when there is none."""
     found = (_find(js, stream, {"last_by_subj": subject}) for subject in filters)
-    return max(message.sequence if message else 0 for message in found)
+    return max((message for message in found if message is not None), default=None)
 
 
 def next_sequence(js: JetStream, stream: str, start: int, filters: Sequence[str]) -> int | None:
@@ -369,12 +411,17 @@ def _find_next(js: JetStream, stream: str, start: int, subject: str, whole: bool
 
 
 def _find(js: JetStream, stream: str, what: dict[str, Any], whole: bool = False) -> StoredMessage | None:
-    try:
-        answer = js.request(Api.MESSAGE_GET, stream, body=what if whole else {**what, "no_hdr": True})
-    except JetStreamError as error:
-        if error.err_code == ErrCode.NO_MESSAGE_FOUND:
+    body = what if whole else {**what, "no_hdr": True}
+    (answer,) = js.request_all([Request(Api.MESSAGE_GET, (stream,), body)])
+    return _stored_message(answer, stream)
+
+
+def _stored_message(answer: dict[str, Any] | JetStreamError, stream: str) -> StoredMessage | None:
+    """Return the message in an answer; None when the answer is that there is none."""
+    if isinstance(answer, JetStreamError):
+        if answer.err_code == ErrCode.NO_MESSAGE_FOUND:
             return None
-        raise
+        raise answer
     with interpreting(Api.MESSAGE_GET, stream):
         return StoredMessage(
             sequence=integer_at(answer, "message", "seq"),

@@ -110,6 +110,12 @@ def time_at(document: Any, *path: str) -> int:
     return (time - EPOCH) // timedelta(seconds=1) * 1_000_000_000 + int((found[2] or "").ljust(9, "0"))
 
 
+def text_of(nanoseconds: int) -> str:
+    """Return a time in nanoseconds since 1970 as :func:`time_at` reads it, in UTC and to the nanosecond."""
+    seconds, rest = divmod(nanoseconds, 1_000_000_000)
+    return f"{EPOCH + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%S}.{rest:09d}Z"
+
+
 def moment(nanoseconds: int) -> datetime:
     """Return a time in nanoseconds since 1970, as :func:`time_at` returns it, to the microsecond."""
     return EPOCH + timedelta(microseconds=nanoseconds // 1000)

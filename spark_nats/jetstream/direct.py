@@ -103,7 +103,8 @@ class DirectReader(RangeReader):
             more = self._ends(gets, header)
         if inside < count:
             messages, gotten = messages.take(slice(inside)), gotten.head(inside)
-        return Delivered(messages, gotten) if inside else None, more and self.position < self._end
+        delivered = self._of_this_history(Delivered(messages, gotten))
+        return delivered if len(delivered.messages) else None, more and self.position < self._end
 
     def _ends(self, gets: _Gets, header: bytes) -> bool:
         """Act on a status, with which every batch ends; return whether the replica has more."""

@@ -5,7 +5,8 @@ from a snapshot. New messages then take sequences that were in use before. The s
 the same time; only the time at which each message was stored tells one history from another. So whoever has come to a
 place notes the fingerprint of the last message before it, and compares it when it comes back.
 
-:func:`judge` decides, from what the stream's leader says, and asks nothing. :func:`look` asks.
+:func:`judge` and :func:`judge_hidden` decide, from what the stream's leader says; they ask nothing. :func:`look` asks.
+:class:`Witness` says when that is needed.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from typing import NamedTuple
 
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.streams import StoredMessage, StreamInfo, first_sequence_since, next_message
+from spark_nats.protocol.api import API_PREFIX
 
-SKEW = 100_000_000
+SKEW = 20_000_000
 """Nanoseconds by which the clocks of a cluster's servers may differ. A message that was stored before another one may
 have a later time than that by so much, where the leader changed in between."""
 
@@ -48,7 +50,7 @@ class History(Enum):
 
 def fingerprint_of(info: StreamInfo) -> Fingerprint | None:
     """Return the fingerprint of the last message that was ever stored in a stream; None when there was none."""
-    return Fingerprint(info.last_sequence, info.last_time) if info.last_sequence and info.last_time > 0 else None
+    return Fingerprint(info.last_sequence, info.last_time) if info.last_sequence and info.last_time else None
 
 
 def judge(seen: Fingerprint, info: StreamInfo, there: StoredMessage | None) -> History:
@@ -56,8 +58,8 @@ def judge(seen: Fingerprint, info: StreamInfo, there: StoredMessage | None) -> H
 
     Args:
         seen: its fingerprint.
-        info: the stream's state, of the stream that it was taken of.
-        there: the first message from the fingerprint's sequence on; None when there is none.
+        info: the state of the stream that it was taken of.
+        there: the first message from the fingerprint's sequence on; None when there is none, or it is not known.
     """
     if info.last_sequence < seen.sequence:
         return History.SHORTER
@@ -68,21 +70,33 @@ def judge(seen: Fingerprint, info: StreamInfo, there: StoredMessage | None) -> H
     return History.KEPT if there.time == seen.time else History.REWRITTEN
 
 
+def judge_hidden(seen: Fingerprint, later: int) -> History:
+    """Decide what has become of a history whose last message was deleted.
+
+    Whatever was stored after the history was seen is later than it, so that a later message among its sequences is of
+    another history. If there is none, nothing that is new has one of them.
+
+    Args:
+        seen: its fingerprint.
+        later: the first sequence with a message that was stored more than :data:`SKEW` after it.
+    """
+    return History.REWRITTEN if later <= seen.sequence else History.KEPT
+
+
 def look(js: JetStream, seen: Fingerprint, info: StreamInfo) -> History:
     """Ask the stream's leader what has become of a history; never :attr:`History.HIDDEN`.
 
     Raises:
         NatsError: a request failed.
     """
-    needed = judge(seen, info, None) is History.HIDDEN
-    there = next_message(js, info.name, seen.sequence, (">",), whole=False) if needed else None
-    return unhide(js, seen, info, judge(seen, info, there))
+    found = judge(seen, info, None)
+    if found is History.HIDDEN:
+        found = judge(seen, info, next_message(js, info.name, seen.sequence, (">",), whole=False))
+    return unhide(js, seen, info, found)
 
 
 def unhide(js: JetStream, seen: Fingerprint, info: StreamInfo, found: History) -> History:
-    """Return what was found; where the message was deleted, what those before it say.
-
-    Whatever was stored after the history was seen is later than it: a later message among its sequences is another's.
+    """Return what was found; where the message was deleted, ask for others.
 
     Raises:
         NatsError: a request failed.
@@ -90,8 +104,8 @@ def unhide(js: JetStream, seen: Fingerprint, info: StreamInfo, found: History) -
     if found is not History.HIDDEN:
         return found
     end = seen.sequence + 1
-    later = first_sequence_since(js, info.name, seen.time + SKEW, info.first_sequence, end)
-    return History.KEPT if later == end else History.REWRITTEN
+    later = first_sequence_since(js, info.name, seen.time + SKEW + 1, info.first_sequence, end)
+    return judge_hidden(seen, later)
 
 
 def first_after(js: JetStream, seen: Fingerprint, info: StreamInfo) -> int:
@@ -101,3 +115,59 @@ def first_after(js: JetStream, seen: Fingerprint, info: StreamInfo) -> int:
         NatsError: a request failed.
     """
     return first_sequence_since(js, info.name, seen.time + 1, info.first_sequence, info.last_sequence + 1)
+
+
+class _Seen(NamedTuple):
+    connection: tuple[str, int]
+    leader: str
+    led_since: str
+    last_sequence: int
+    last_time: int
+    busy: bool
+
+
+class Witness:
+    """Remembers what streams looked like when their histories were last found kept, and so when to compare again.
+
+    That is at the first look, over another connection, under another leader, and when a stream's end has gone back. A
+    stream of another server than ours may be put back and filled again while our connection stays: there a query that
+    has something to do compares each time, in the round trip that it takes anyway.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[str, _Seen] = {}
+
+    def expects(self, js: JetStream, stream: str) -> bool:
+        """Tell, before a stream is asked for its state, whether its history is to be asked for with it."""
+        seen = self._seen.get(stream)
+        return seen is None or seen.connection != _connection(js) or (seen.busy and _is_elsewhere(js))
+
+    def doubts(self, js: JetStream, info: StreamInfo) -> bool:
+        """Tell whether the history of a stream that is in such a state is to be compared."""
+        seen = self._seen.get(info.name)
+        return (
+            seen is None
+            or seen.connection != _connection(js)
+            or (seen.leader, seen.led_since) != (info.leader, info.led_since)
+            or info.last_sequence < seen.last_sequence
+            or info.last_time < seen.last_time
+            or (_is_elsewhere(js) and not info.led_since and info.last_time != seen.last_time)
+        )
+
+    def saw(self, js: JetStream, info: StreamInfo) -> None:
+        """Note that a stream in such a state has its history."""
+        seen = self._seen.get(info.name)
+        busy = seen is None or seen.last_time != info.last_time
+        place = (info.leader, info.led_since, info.last_sequence, info.last_time, busy)
+        self._seen[info.name] = _Seen(_connection(js), *place)
+
+
+def _is_elsewhere(js: JetStream) -> bool:
+    """Tell whether a stream may be on another server than the one that we are connected to."""
+    return bool(js.connection.info.cluster) or js.prefix != API_PREFIX
+
+
+def _connection(js: JetStream) -> tuple[str, int]:
+    """Return what tells a connection from others: a server that is started again has another id."""
+    info = js.connection.info
+    return info.server_id, info.client_id

@@ -306,7 +306,7 @@ class Hold:
         return end <= max(self._released, 1) or self._created != created
 
     def release(self, js: JetStream, info: StreamInfo, end: int) -> None:
-        """Let go of all messages before a sequence. What is released already, or does not exist yet, is left alone.
+        """Let go of all messages before a sequence. If that is beyond the stream's end, nothing is let go.
 
         Args:
             js: where.
@@ -317,17 +317,20 @@ class Hold:
             ConsumerConflictError: another run has taken the durable.
             NatsError: a request failed.
         """
-        if self.released(info.created, end):
+        if self.released(info.created, end) or end > info.last_sequence + 1:
             return
-        target = min(end, info.last_sequence + 1)
         found = self._look(js)
         if found is None:
             return
         if self.retention == WORK_QUEUE:
-            self._purge(js, max(info.first_sequence, self._released), target)
+            self._purge(js, max(info.first_sequence, self._released), end)
         else:
-            self._move_floor(js, max(info.first_sequence, _floor(found)), _floor(found), target)
-        self._released = max(self._released, target)
+            self._move_floor(js, max(info.first_sequence, _floor(found)), _floor(found), end)
+        self._released = max(self._released, end)
+
+    def rewind(self, start: int) -> None:
+        """Note that the reader goes on at an earlier sequence, since the stream has lost its end."""
+        self._released = min(self._released, start)
 
     def _purge(self, js: JetStream, first: int, target: int) -> None:
         """Remove what a work queue has before ``target``, of which nothing lies before ``first``."""

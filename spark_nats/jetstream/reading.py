@@ -21,11 +21,13 @@ from spark_nats.jetstream import delivering
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consumers import create_consumer
 from spark_nats.jetstream.delivering import Delivered, DeliveryReader, Opened, PullConsumer, Restart
+from spark_nats.jetstream.fingerprints import Fingerprint
 from spark_nats.jetstream.searching import Search
 from spark_nats.jetstream.streams import StreamInfo, stream_info
 from spark_nats.protocol.bytecolumns import Positions
 from spark_nats.protocol.deliveries import Deliveries
 from spark_nats.protocol.direct_gets import Gotten
+from spark_nats.protocol.documents import text_of
 from spark_nats.protocol.messages import Messages
 from spark_nats.protocol.subject_columns import SubjectMatcher
 
@@ -81,6 +83,9 @@ class RangeReader(DeliveryReader):
             the range begins with whatever there is.
         shared: whether no message that is removed is a data loss: others may acknowledge it, or it is of a KV bucket,
             where a later one takes its place. Then only that the stream is gone, or its end, is one.
+        last: the last message of the range, or of what it is a part of, as it was when that was planned; None when it
+            is not known. Another message in its place is one whose history is lost.
+        others: whether that is known to be so: what was stored after ``last`` is then left out.
         lost: called with a sentence about messages of the range that are gone; when it returns, reading goes on.
         retries: how long to go on without progress; what does not work at once is an error when None.
 
@@ -99,6 +104,8 @@ class RangeReader(DeliveryReader):
         created: str | None = None,
         head_may_go: bool = False,
         shared: bool = False,
+        last: Fingerprint | None = None,
+        others: bool = False,
         lost: Callable[[str], None] = fail_on_loss,
         retries: Retries | None = None,
     ) -> None:
@@ -107,9 +114,12 @@ class RangeReader(DeliveryReader):
         self._matcher = SubjectMatcher(self._filters) if filters else None
         self._search = Search(bool(filters))
         self._headers_only = headers_only
-        self._head_may_go = head_may_go
+        self._head_may_go = self._head_may_have_gone = head_may_go
         self._shared = shared
+        self._last = last
+        self._others = others
         self._lost = lost
+        self._head_ended = start  # where the first message was handed on
         self._gaps: list[tuple[Positions, Positions]] = []  # skipped sequences that were not judged yet
         self._judged = 0.0
 
@@ -168,6 +178,7 @@ class RangeReader(DeliveryReader):
 
     def _go_back(self, position: int) -> None:
         super()._go_back(position)
+        self._head_may_go |= self._head_may_have_gone and position <= self._head_ended
         self._gaps = [(a[a < position], b[a < position]) for a, b in self._gaps]
 
     def _change(self, seconds: float, passed: int) -> bool:
@@ -192,11 +203,13 @@ class RangeReader(DeliveryReader):
         inside = self._pass(consumer.js, deliveries, last.stream_sequence)
         if inside < count:
             messages, deliveries = messages.take(slice(inside)), deliveries.head(inside)
-        if self._matcher is not None and not self._search.by_server and inside:
+        delivered = self._of_this_history(Delivered(messages, deliveries))
+        if self._matcher is not None and not self._search.by_server and len(delivered.messages):
+            messages = delivered.messages
             chosen = self._matcher.match(messages.gather(messages.subject))
             if not chosen.all():
-                messages, deliveries = messages.take(chosen), deliveries.take(chosen)
-        return Delivered(messages, deliveries) if len(messages) else None
+                delivered = Delivered(messages.take(chosen), delivered.deliveries.take(chosen))
+        return delivered if len(delivered.messages) else None
 
     def _pass(self, js: JetStream, deliveries: Deliveries | Gotten, last: int) -> int:
         """Move the position behind deliveries, the last of which is ``last``; return how many are in the range."""
@@ -211,10 +224,30 @@ class RangeReader(DeliveryReader):
             self._look_at_gaps(js)
         else:
             inside = min(count, self._end - self.position)
-        self.position = min(last + 1, self._end)
-        if inside:
+        if inside and self._head_may_go:
             self._head_may_go = False
+            self._head_ended = self.position
+        self.position = min(last + 1, self._end)
         return inside
+
+    def _of_this_history(self, delivered: Delivered) -> Delivered:
+        """Return the messages that are of the history of which the range was planned."""
+        messages, deliveries = delivered
+        if self._last is None or not len(messages):
+            return delivered
+        if not self._others and self.position == self._last.sequence + 1:
+            sequence, time = deliveries.last()
+            if sequence == self._last.sequence and time != self._last.time:
+                self._others = True
+                self._lost(
+                    f"stream {self._stream!r} has lost its end, and other messages have its sequences (was it restored "
+                    f"from an old backup?): sequence {self._last.sequence}, which is about to be read, was stored at "
+                    f"{text_of(self._last.time)} when that was planned, and at {text_of(time)} now"
+                )
+        if not self._others:
+            return delivered
+        chosen = deliveries.timestamps() <= self._last.time
+        return Delivered(messages.take(chosen), deliveries.take(chosen))
 
     # What is not there
 

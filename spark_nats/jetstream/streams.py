@@ -39,7 +39,8 @@ class StreamInfo:
         time: when the server said this, in nanoseconds since 1970; 0 where it does not say.
         leader: name of the server that leads it; empty where there is no cluster.
         first_time: when the first message was stored, likewise; 0 when the stream is empty.
-        last_time: when the last message was stored, likewise.
+        last_time: when the last message was stored that there ever was, likewise; 0 when there was none.
+        led_since: since when that server leads it, as the server writes it; empty where it does not say.
     """
 
     name: str
@@ -56,6 +57,7 @@ class StreamInfo:
     leader: str = ""
     first_time: int = 0
     last_time: int = 0
+    led_since: str = ""
 
     @property
     def average_size(self) -> float:
@@ -103,8 +105,15 @@ def _stream_info(answer: dict[str, Any], name: str) -> StreamInfo:
             time=time_at(answer, "ts") if "ts" in answer else 0,
             leader=leader_in(answer),
             first_time=time_at(answer, "state", "first_ts") if messages and "first_ts" in answer["state"] else 0,
-            last_time=time_at(answer, "state", "last_ts") if messages and "last_ts" in answer["state"] else 0,
+            # That of a message which is gone stays; before the first one it is in the year 1.
+            last_time=max(0, time_at(answer, "state", "last_ts")) if "last_ts" in answer["state"] else 0,
+            led_since=_led_since(answer),
         )
+
+
+def _led_since(answer: dict[str, Any]) -> str:
+    cluster = answer.get("cluster")
+    return string_at(cluster, "leader_since") if isinstance(cluster, dict) and "leader_since" in cluster else ""
 
 
 def leader_in(answer: dict[str, Any]) -> str:

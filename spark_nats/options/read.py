@@ -14,7 +14,7 @@ from spark_nats.options.hints import VIEW
 from spark_nats.options.settings import Settings, parse, retry_options, value_of
 from spark_nats.options.streams import stream_to_create
 from spark_nats.options.table import BATCH, BUCKET, CORE, READ, STREAM, STREAMING
-from spark_nats.options.values import EARLIEST, ERROR, LATEST, Offsets, read_filters, read_subjects
+from spark_nats.options.values import EARLIEST, ERROR, LATEST, Offsets, Place, read_filters, read_subjects
 from spark_nats.protocol.keyvalue import bucket_config, key_filter, stream_of
 
 
@@ -274,8 +274,8 @@ def _check_order(starting: Offsets | datetime | None, ending: Offsets | datetime
     if isinstance(starting, dict) and isinstance(ending, dict):
         for name, end in ending.items():
             start = starting.get(name)
-            if isinstance(start, int) and isinstance(end, int) and end < start:
+            if isinstance(start, Place) and isinstance(end, Place) and end.next < start.next:
                 raise OptionError(
-                    f"option 'endingOffsets' has {end} for the stream {name!r}, which is below its {start} in "
-                    "'startingOffsets'; nothing can be read, so exchange or correct them"
+                    f"option 'endingOffsets' has {end.next} for the stream {name!r}, which is below its {start.next} "
+                    "in 'startingOffsets'; nothing can be read, so exchange or correct them"
                 )

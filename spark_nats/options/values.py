@@ -13,12 +13,13 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 from spark_nats.client.auth import Credentials, key_pair, parse_creds, parse_seed
 from spark_nats.client.servers import Server, parse_servers
 from spark_nats.errors import AuthorizationError, InvalidCredentialsError
 from spark_nats.options.files import read_file
+from spark_nats.protocol.documents import integer_at, string_at, time_at
 from spark_nats.protocol.keyvalue import LONGEST_HISTORY, SHORTEST_MARKER, key_filter_violation
 from spark_nats.protocol.subjects import (
     filter_violation,
@@ -31,8 +32,24 @@ from spark_nats.protocol.subjects import (
 EARLIEST = "earliest"
 LATEST = "latest"
 ERROR = "error"
-Offsets = str | dict[str, int | str]
-"""``earliest``, ``latest``, or one of these or a sequence for each stream."""
+
+
+class Place(NamedTuple):
+    """A place in a stream, as a checkpoint has it.
+
+    Attributes:
+        next: the next sequence to read.
+        created: when the stream was made, as the server writes it; empty when that is not given.
+        timestamp: when the message before ``next`` was stored, in nanoseconds since 1970; None when that is not given.
+    """
+
+    next: int
+    created: str = ""
+    timestamp: int | None = None
+
+
+Offsets = str | dict[str, Place | str]
+"""``earliest``, ``latest``, or one of these or a place for each stream."""
 
 
 def read_whole_number(text: str) -> int:
@@ -166,17 +183,31 @@ def read_offsets(text: str) -> Offsets:
     if text.lower() in (EARLIEST, LATEST):
         return text.lower()
     parsed = _object_in(text)
-    if parsed is None or not all(_is_offset(value) for value in parsed.values()):
-        raise ValueError(
-            f"is {text!r}; it must be earliest, latest, or JSON with the next sequence of each stream, such as "
-            '{"ORDERS": 1200}'
-        )
-    return parsed
+    try:
+        if parsed is not None:
+            return {name: _read_place(value) for name, value in parsed.items()}
+    except ValueError:
+        pass
+    raise ValueError(
+        f"is {text!r}; it must be earliest, latest, or JSON with the next sequence of each stream, such as "
+        '{"ORDERS": 1200}, or with what a checkpoint says of it, such as {"ORDERS": {"next": 1200, "created": '
+        '"2026-11-01T08:00:00Z", "timestamp": "2026-11-02T09:30:00.5Z"}}'
+    )
 
 
-def _is_offset(value: object) -> bool:
-    is_sequence = isinstance(value, int) and not isinstance(value, bool) and value >= 1
-    return is_sequence or value in (EARLIEST, LATEST)
+_OF_CHECKPOINTS = {"next", "created", "timestamp", "since", "from", "earliest", "waits_for"}
+
+
+def _read_place(value: Any) -> Place | str:
+    if value in (EARLIEST, LATEST):
+        return str(value)
+    place = value if isinstance(value, dict) else {"next": value}
+    if not set(place) <= _OF_CHECKPOINTS:
+        raise ValueError("it has a name that is unknown")
+    if (following := integer_at(place, "next")) < 1:
+        raise ValueError("there is no sequence 0")
+    created = string_at(place, "created") if "created" in place else ""
+    return Place(following, created, time_at(place, "timestamp") if "timestamp" in place else None)
 
 
 def read_text(text: str) -> str:

@@ -83,6 +83,11 @@ class Deliveries:
             raise self._error(i)
         return Delivery(*map(int, numbers))
 
+    def last(self) -> tuple[int, int]:
+        """Return the sequence in the stream of the last of them, and when it was stored."""
+        delivery = self.at(len(self) - 1)
+        return delivery.stream_sequence, delivery.timestamp
+
     def stream_sequences(self) -> Positions:
         """Return the sequences in the stream."""
         return self._number(1)

@@ -65,6 +65,11 @@ class Gotten:
         """Return the chosen ones."""
         return Gotten(self._sequences[chosen], self.previous[chosen], self._data, self._times.take(chosen))
 
+    def last(self) -> tuple[int, int]:
+        """Return the sequence of the last of them, and when it was stored."""
+        (time,) = self.take(slice(-1, None)).timestamps()
+        return int(self._sequences[-1]), int(time)
+
     def stream_sequences(self) -> Positions:
         """Return the sequences in the stream."""
         return self._sequences

@@ -1,8 +1,10 @@
 """Offsets, and what the server says about them.
 
-An offset holds for each stream the next sequence to read and when the stream was made:
-``{"ORDERS": {"created": "2026-11-01T08:00:00Z", "next": 1201}}``. A stream that was deleted and made again has another
-``created``, so it is not read from a place that means nothing in it.
+An offset holds for each stream the next sequence to read, when the stream was made, and when the message before that
+sequence was stored: ``{"ORDERS": {"created": "2026-11-01T08:00:00Z", "next": 1201, "timestamp": "2026-11-02T…Z"}}``. A
+stream that was deleted and made again has another ``created``, so it is not read from a place that means nothing in it.
+One that has lost its end and was filled again has another message there, with another ``timestamp``
+(:mod:`~spark_nats.jetstream.fingerprints`).
 
 The offset that ends a micro-batch also says where that one begins: ``since``, where the query had come to, and
 ``from``, the first sequence to be read; what lies between has nothing for the query. So a micro-batch that is run
@@ -14,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from datetime import datetime
@@ -31,6 +33,15 @@ from spark_nats.errors import (
 )
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.doubts import Doubts
+from spark_nats.jetstream.fingerprints import (
+    Fingerprint,
+    History,
+    Witness,
+    first_after,
+    judge,
+    look,
+    unhide,
+)
 from spark_nats.jetstream.holding import Hold, check_direct
 from spark_nats.jetstream.keyvalue import naming_bucket
 from spark_nats.jetstream.matching import Selection, matches
@@ -38,16 +49,20 @@ from spark_nats.jetstream.measuring import measure
 from spark_nats.jetstream.streams import (
     LIMITS,
     WORK_QUEUE,
+    StoredMessage,
     StreamInfo,
     create_stream,
     first_sequence_at,
-    last_sequence,
+    last_matching,
+    messages_from,
     next_sequence,
     stream_info,
+    stream_info_and_message,
 )
-from spark_nats.options.losses import report_loss
+from spark_nats.options.losses import GO_ON, report_loss
 from spark_nats.options.read import ReadOptions
-from spark_nats.options.values import EARLIEST, LATEST, Offsets
+from spark_nats.options.values import EARLIEST, LATEST, Offsets, Place
+from spark_nats.protocol.documents import text_of, time_at
 from spark_nats.source.stream.planning import StreamRange, of_queue, share
 
 logger = logging.getLogger(__name__)
@@ -65,6 +80,8 @@ class StreamOffset(NamedTuple):
             loss.
         waits_for: where a query's progress shows how far a stream reaches: how many new sequences the query waits for
             between two micro-batches; None where it waits for none.
+        timestamp: when the message before ``next`` was stored, in nanoseconds since 1970; None when there is none, or
+            when it is not known, as in checkpoints of before.
     """
 
     created: str
@@ -73,16 +90,22 @@ class StreamOffset(NamedTuple):
     first: int | None = None
     earliest: bool = False
     waits_for: int | None = None
+    timestamp: int | None = None
 
     @property
     def size(self) -> int:
         """How many sequences the micro-batch has that ends here."""
         return 0 if self.first is None else self.next - self.first
 
-    def up_to(self, end: int) -> StreamOffset:
-        """Return the offset of a micro-batch that goes no further than ``end``."""
+    @property
+    def fingerprint(self) -> Fingerprint | None:
+        """That of the message before ``next``."""
+        return None if self.timestamp is None else Fingerprint(self.next - 1, self.timestamp)
+
+    def up_to(self, end: int, timestamp: int | None) -> StreamOffset:
+        """Return the offset of a micro-batch that goes no further than ``end``, before which that was stored."""
         first = None if self.first is None else min(self.first, end)
-        return self._replace(next=end, first=first)
+        return self._replace(next=end, first=first, timestamp=timestamp)
 
     def as_reported(self, waits_for: int | None) -> StreamOffset:
         """Return it as a query's progress shows how far a stream reaches."""
@@ -91,6 +114,8 @@ class StreamOffset(NamedTuple):
     def to_json(self) -> dict[str, Any]:
         """Return it as Spark keeps it."""
         entry: dict[str, Any] = {"created": self.created, "next": self.next}
+        if self.timestamp is not None:
+            entry["timestamp"] = text_of(self.timestamp)
         if self.since is not None:
             entry |= {"since": self.since, "from": self.first}
         if self.earliest:
@@ -108,7 +133,9 @@ class StreamOffset(NamedTuple):
         """
         since, first = (int(entry["since"]), int(entry["from"])) if "since" in entry else (None, None)
         waits_for = int(entry["waits_for"]) if "waits_for" in entry else None
-        return cls(str(entry["created"]), int(entry["next"]), since, first, entry.get("earliest") is True, waits_for)
+        timestamp = time_at(entry, "timestamp") if "timestamp" in entry else None
+        created, following, earliest = str(entry["created"]), int(entry["next"]), entry.get("earliest") is True
+        return cls(created, following, since, first, earliest, waits_for, timestamp)
 
 
 QueryOffset = dict[str, StreamOffset]
@@ -118,6 +145,35 @@ QueryOffset = dict[str, StreamOffset]
 def to_json(position: QueryOffset) -> dict[str, Any]:
     """Return an offset as Spark keeps it. The order is fixed: Spark compares offsets as text."""
     return {name: position[name].to_json() for name in sorted(position)}
+
+
+def _end_of(info: StreamInfo) -> StreamOffset:
+    """Return the offset behind all that a stream has."""
+    return StreamOffset(info.created, info.last_sequence + 1, timestamp=info.last_time or None)
+
+
+def _shared(ends: QueryOffset, limit: int) -> dict[str, int]:
+    """Return where micro-batches end that have ``limit`` sequences together."""
+    shares = share({name: end.size for name, end in ends.items()}, limit)
+    return {name: end.next - end.size + shares[name] for name, end in ends.items()}
+
+
+def _cut(end: StreamOffset, last: StoredMessage | None) -> StreamOffset:
+    """Return the offset behind a message, or ``end`` if there is no other one before it.
+
+    A micro-batch ends behind a message that exists, so that it can be compared. If it has to go on for that, it passes
+    a hole, and this one message.
+    """
+    if last is None or last.sequence + 1 >= end.next:
+        return end
+    return end.up_to(last.sequence + 1, last.time)
+
+
+def _what_it_has(info: StreamInfo, begin: StreamOffset) -> str:
+    """Say what contradicts what the query has read."""
+    if begin.next > info.last_sequence + 1:
+        return f"stream {info.name!r} ends at sequence {info.last_sequence}, before {begin.next - 1}"
+    return f"stream {info.name!r} has another message at sequence {begin.next - 1} than the query has read"
 
 
 def from_json(document: Mapping[str, Any]) -> QueryOffset:
@@ -139,8 +195,18 @@ def new_in(start: QueryOffset, end: QueryOffset) -> int:
     return sum(stop.size for name, stop in end.items() if stop != start.get(name))
 
 
-def planned(start: QueryOffset, end: QueryOffset, filters: tuple[str, ...]) -> list[StreamRange]:
-    """Return what a micro-batch reads: a function of its two offsets, and of nothing that a restart forgets."""
+def planned(
+    start: QueryOffset, end: QueryOffset, filters: tuple[str, ...], rewritten: Collection[str] = ()
+) -> list[StreamRange]:
+    """Return what a micro-batch reads: a function of its two offsets, and of nothing that a restart forgets.
+
+    Args:
+        start: where the query had come to.
+        end: where the micro-batch ends.
+        filters: which subjects are read.
+        rewritten: streams that have lost messages of the micro-batch, which is run again; what was stored in their
+            place is left to the next one.
+    """
     found = []
     for name, stop in end.items():
         begin = start.get(name)
@@ -152,7 +218,8 @@ def planned(start: QueryOffset, end: QueryOffset, filters: tuple[str, ...]) -> l
         # again; one before it is that of a query whose offsets were not all kept.
         if begin is not None and begin.created == stop.created and (stop.since is None or begin.next < stop.since):
             first = begin.next
-        found.append(StreamRange(name, stop.created, first, stop.next, filters, head_may_go))
+        last, others = stop.fingerprint, name in rewritten
+        found.append(StreamRange(name, stop.created, first, stop.next, filters, head_may_go, last=last, others=others))
     return [r for r in found if r.size > 0]
 
 
@@ -179,6 +246,7 @@ class OffsetReader:
         doubts: what earlier calls were told to be gone.
         holds: by stream the durable consumers that hold messages for the query; none where it does not consume.
         selection: which streams are read, as far as earlier calls have found out.
+        witness: what earlier calls have seen of their histories.
 
     Attributes:
         has_lost: whether it has said that something is gone.
@@ -194,12 +262,16 @@ class OffsetReader:
         doubts: Doubts,
         holds: Mapping[str, Hold] = {},
         selection: Selection | None = None,
+        witness: Witness | None = None,
     ) -> None:
         self._js = js
         self._options = options
         self._doubts = doubts
         self._holds = holds
         self._infos: dict[str, StreamInfo] = {}
+        self._begins: QueryOffset = {}  # where the query has come to, which the streams are asked about
+        self._there: dict[str, StoredMessage | None] = {}  # what stands at the last message before that
+        self._witness = witness or Witness()
         self._selection = selection or Selection(options.streams, options.pattern)
         self._selection.look(js)
         self.has_lost = False
@@ -215,13 +287,57 @@ class OffsetReader:
         if name not in self._infos:
             config, bucket = self._options.create_stream, self._options.bucket
             with naming_bucket(self._js, bucket) if bucket else nullcontext():
-                info = create_stream(self._js, config) if config else stream_info(self._js, name)
+                info = create_stream(self._js, config) if config else self._ask(name)
             if name in self._holds:
                 self._holds[name].take(self._js, info)
             elif info.retention != LIMITS:
                 self._check_may_be_read(info)
             self._infos[name] = info
         return self._infos[name]
+
+    def _ask(self, name: str) -> StreamInfo:
+        """Ask for the state of a stream, and with it, where it is due, for the last message that the query has read."""
+        begin = self._begins.get(name)
+        if begin is None or begin.fingerprint is None:
+            return stream_info(self._js, name)
+        if not self._releases(name, begin) and not self._witness.expects(self._js, name):
+            return stream_info(self._js, name)
+        info, self._there[name] = stream_info_and_message(self._js, name, begin.next - 1)
+        return info
+
+    def _releases(self, name: str, begin: StreamOffset) -> bool:
+        """Tell whether what the query has read of a stream is to be released."""
+        hold = self._holds.get(name)
+        return hold is not None and not hold.released(begin.created, begin.next)
+
+    def _history(self, info: StreamInfo, begin: StreamOffset, at_once: bool = False) -> History:
+        """Return what has become of what the query has read of a stream, which is the one that it has read.
+
+        Args:
+            info: the stream's state.
+            begin: where the query has come to.
+            at_once: whether it is compared even if nothing tells that it is due.
+
+        Raises:
+            JetStreamError: something else than a moment ago, which has to be said for a while (503).
+            NatsError: a request failed.
+        """
+        seen = begin.fingerprint
+        if seen is None:
+            found = History.SHORTER if begin.next > info.last_sequence + 1 else History.KEPT
+        elif info.name in self._there:
+            found = unhide(self._js, seen, info, judge(seen, info, self._there[info.name]))
+        elif at_once or self._releases(info.name, begin) or self._witness.doubts(self._js, info):
+            found = look(self._js, seen, info)
+        else:
+            found = judge(seen, info, None)
+            found = History.KEPT if found is History.HIDDEN else found
+        if found is History.KEPT:
+            self._doubts.settle(info.name)
+            self._witness.saw(self._js, info)
+        else:
+            self._doubts.confirm(self._js, info.name, _what_it_has(info, begin))
+        return found
 
     def _check_may_be_read(self, info: StreamInfo) -> None:
         """Check that a stream whose messages go when they are acknowledged may be read without doing so."""
@@ -325,7 +441,7 @@ class OffsetReader:
     def now(self) -> QueryOffset:
         """Return where every stream ends now. A missing stream is left out if that may be."""
         found = {name: self._info_unless_deleted(name, None) for name in self._selection.names}
-        return {name: StreamOffset(info.created, info.last_sequence + 1) for name, info in found.items() if info}
+        return {name: _end_of(info) for name, info in found.items() if info}
 
     def _resolve(self, what: Offsets | datetime, otherwise: str) -> QueryOffset:
         """Return places in the streams, ``otherwise`` in those that match a pattern and that ``what`` does not name."""
@@ -348,10 +464,44 @@ class OffsetReader:
                 sequence = info.first_sequence
             elif place == LATEST:
                 sequence = info.last_sequence + 1
-            else:
-                sequence = int(place)
-            position[name] = StreamOffset(info.created, sequence, earliest=earliest)
+            elif isinstance(place, Place):
+                position[name] = self._place(info, place, otherwise)
+                continue
+            position[name] = StreamOffset(
+                info.created, sequence, earliest=earliest, timestamp=self._time_before(info, sequence)
+            )
         return position
+
+    def _place(self, info: StreamInfo, place: Place, otherwise: str) -> StreamOffset:
+        """Return a place that was given, if it is one in the stream that there is; else where that has what is new.
+
+        Of a stream that was made again, that is its beginning or its end, as ``otherwise`` says.
+        """
+        if place.created and place.created != info.created:
+            self._lost(
+                f"stream {info.name!r} was deleted and made again: sequence {place.next} is of the stream created at "
+                f"{place.created}, and the present one was created at {info.created}; what the old one held is gone"
+            )
+            if otherwise == LATEST:
+                return _end_of(info)
+            return StreamOffset(info.created, info.first_sequence, earliest=True)
+        given = StreamOffset(info.created, place.next, timestamp=place.timestamp)
+        if (seen := given.fingerprint) is None:
+            return given._replace(timestamp=self._time_before(info, place.next))
+        if (history := self._history(info, given, at_once=True)) is History.KEPT:
+            return given
+        first = first_after(self._js, seen, info)
+        self._lost_the_history(info, seen, history, first)
+        return StreamOffset(info.created, first, timestamp=self._time_before(info, first))
+
+    def _time_before(self, info: StreamInfo, sequence: int) -> int | None:
+        """Return when the message before a sequence was stored; None when there is none."""
+        if sequence == info.last_sequence + 1:
+            return info.last_time or None
+        if not info.first_sequence < sequence <= info.last_sequence:
+            return None
+        (message,) = messages_from(self._js, [(info.name, sequence - 1, ">")])
+        return message.time if message and message.sequence == sequence - 1 else None
 
     # Streaming
 
@@ -375,16 +525,22 @@ class OffsetReader:
         else:
             names = self._matching(self._options.pattern, start)
             position = {}  # a stream that was deleted is not waited for
+        self._begins = start
         for name in names:
             begin = start.get(name)
             if info := self._info_when_ready(name, begin):
+                is_same = begin is not None and begin.created == info.created
+                history = self._history(info, begin) if begin is not None and is_same else History.KEPT
                 if hold := self._holds.get(name):
                     self._resume(hold, info, begin)
-                    if begin is not None and begin.created == info.created:
+                    if begin is not None and is_same and history is History.KEPT:
                         # Spark asks how to go on when all before is in its checkpoint.
                         hold.release(self._js, info, begin.next)
                         hold.look(self._js)
-                end = self._latest_after(begin, info, searched.get(name))
+                if begin is not None and history is not History.KEPT:
+                    end = self._after_lost_end(begin, info, history)
+                else:
+                    end = self._latest_after(begin, info, searched.get(name))
                 if begin is not None or end.size or self._options.pattern is None:
                     position[name] = end  # one that is found begins when it has something to read
         return position
@@ -432,13 +588,36 @@ class OffsetReader:
                 self._resume(hold, info, begin)
 
     def release(self, end: QueryOffset) -> None:
-        """Release all before ``end``."""
+        """Release all before ``end``, of streams that have it: what others have is not what the query has read."""
+        self._begins = end
         for name, hold in self._holds.items():
-            if name in end and not hold.released(end[name].created, end[name].next):
+            if name in end and self._releases(name, end[name]):
                 try:
-                    hold.release(self._js, stream_info(self._js, name), end[name].next)
+                    info = self._ask(name)
                 except StreamNotFoundError:
                     continue  # as the next look will find
+                if info.created == end[name].created and self._history(info, end[name]) is History.KEPT:
+                    hold.release(self._js, info, end[name].next)
+
+    def rewritten(self, start: QueryOffset, end: QueryOffset) -> set[str]:
+        """Return of which streams a micro-batch that is run again cannot be the same, since they have lost its end.
+
+        Raises:
+            DataLossError: there is one, and ``failOnDataLoss`` is set.
+        """
+        self._begins = end
+        found = set()
+        for name, stop in end.items():
+            seen = stop.fingerprint
+            if stop == start.get(name) or seen is None:
+                continue
+            info = self._info_unless_deleted(name, stop)
+            if info is None or info.created != stop.created:
+                continue  # as its tasks will report
+            if (history := self._history(info, stop, at_once=True)) is not History.KEPT:
+                self._lost_the_history(info, seen, history, first_after(self._js, seen, info), planned=True)
+                found.add(name)
+        return found
 
     def _latest_after(
         self, begin: StreamOffset | None, info: StreamInfo, searched: StreamOffset | None
@@ -453,43 +632,49 @@ class OffsetReader:
             first = info.first_sequence
             if begin is None and searched is not None and searched.created == info.created:
                 first = max(first, searched.next)
-            return StreamOffset(info.created, max(first, self._last(info, first) + 1), first, first)
-        if begin.next > info.last_sequence + 1:
-            what = f"stream {info.name!r} ends at sequence {info.last_sequence}, before {begin.next - 1}"
-            self._doubts.confirm(self._js, info.name, what)
-            self._lost_the_end(info, begin.next)
-            end = info.last_sequence + 1
-            return StreamOffset(info.created, end, end, end)
-        self._doubts.settle(info.name)
+            return self._offset(info, first, first, first)
         first = begin.next
         if searched is not None and searched.created == info.created:
             first = max(first, searched.next)
         if first < info.first_sequence:
             self._lost_the_beginning(info, first, info.first_sequence, begin.earliest)
             first = info.first_sequence
-        last = self._last(info, first)
-        if last >= first:
-            return StreamOffset(info.created, last + 1, begin.next, first)
+        end = self._offset(info, first, begin.next, first)
+        if end.size:
+            return end
         if begin.next < info.first_sequence and not self._is_shared(info):
             # The stream's limits have passed the offset without taking anything that matches. The offset follows, or a
             # restart would not know that nothing was lost.
-            end = info.last_sequence + 1
-            return StreamOffset(info.created, end, begin.next, end)
+            return self._offset(info, info.last_sequence + 1, begin.next, info.last_sequence + 1)
         return begin
+
+    def _after_lost_end(self, begin: StreamOffset, info: StreamInfo, history: History) -> StreamOffset:
+        """Return the end of a micro-batch that begins with what was stored after all that the query has read."""
+        seen = begin.fingerprint
+        if seen is None:
+            first = info.last_sequence + 1
+            self._lost_the_end(info, begin.next)
+        else:
+            first = first_after(self._js, seen, info)
+            self._lost_the_history(info, seen, history, first)
+        if hold := self._holds.get(info.name):
+            hold.rewind(first)
+        return self._offset(info, first, begin.next, first)
+
+    def _offset(self, info: StreamInfo, start: int, since: int, first: int) -> StreamOffset:
+        """Return the offset behind the last message of the query, if that is ``start`` or later; else ``start``."""
+        sequence, time = info.last_sequence, info.last_time
+        if self._options.filters and sequence >= start:
+            last = last_matching(self._js, info.name, self._options.filters)
+            sequence, time = (last.sequence, last.time) if last else (0, 0)
+        if sequence >= start:
+            return StreamOffset(info.created, sequence + 1, since, first, timestamp=time or None)
+        time = info.last_time if start == info.last_sequence + 1 else 0
+        return StreamOffset(info.created, start, since, first, timestamp=time or None)
 
     def searched(self, start: QueryOffset, latest: QueryOffset) -> QueryOffset:
         """Return up to where streams have now been searched in vain, for the next call of :meth:`latest`."""
-        return {
-            name: StreamOffset(info.created, info.last_sequence + 1)
-            for name, info in self._infos.items()
-            if latest.get(name) == start.get(name)
-        }
-
-    def _last(self, info: StreamInfo, first: int) -> int:
-        """Return the sequence of the last message of the query, if it is ``first`` or later."""
-        if self._options.filters and info.last_sequence >= first:
-            return last_sequence(self._js, info.name, self._options.filters)
-        return info.last_sequence
+        return {name: _end_of(info) for name, info in self._infos.items() if latest.get(name) == start.get(name)}
 
     def limited(self, start: QueryOffset, latest: QueryOffset, limit: int) -> QueryOffset:
         """Return an offset between ``start`` and ``latest`` with at most ``limit`` sequences more than ``start``.
@@ -499,9 +684,12 @@ class OffsetReader:
         """
         wanted = {name: end for name, end in latest.items() if end != start.get(name)}
         if sum(end.size for end in wanted.values()) > limit:
-            wanted = {name: self._without_hole(name, end, start.get(name)) for name, end in wanted.items()}
-            shares = share({name: end.size for name, end in wanted.items()}, limit)
-            wanted = {name: end._replace(next=end.next - end.size + shares[name]) for name, end in wanted.items()}
+            whole = wanted
+            # Mostly there is no hole, and then the same round trip tells where to end.
+            wanted, at_ends = self._without_holes(whole, start, _shared(whole, limit))
+            if wanted != whole:
+                at_ends = self._at_ends(_shared(wanted, limit), wanted)
+            wanted = {name: _cut(end, at_ends[name]) for name, end in wanted.items()}
         return {**latest, **wanted}
 
     def within(self, start: QueryOffset, latest: QueryOffset, limit: int) -> QueryOffset:
@@ -512,25 +700,60 @@ class OffsetReader:
         wanted = {name: end for name, end in latest.items() if end != start.get(name) and end.size}
         if sum(self._info(name).bytes for name in wanted) <= limit:
             return latest  # all that the streams hold is less
-        wanted = {name: self._without_hole(name, end, start.get(name)) for name, end in wanted.items()}
+        wanted, _ = self._without_holes(wanted, start, {})
         sizes = {
             name: measure(self._js, self._info(name), end.next - end.size, end.next, self._options.filters)
             for name, end in wanted.items()
         }
         shares = share({name: sizes[name].before(end.next) for name, end in wanted.items()}, limit)
-        ends = {name: end.up_to(sizes[name].end_within(shares[name], end.next)) for name, end in wanted.items()}
-        return {**latest, **ends}
+        at_ends = self._at_ends(
+            {name: sizes[name].end_within(shares[name], end.next) for name, end in wanted.items()}, wanted
+        )
+        return {**latest, **{name: _cut(end, at_ends[name]) for name, end in wanted.items()}}
 
-    def _without_hole(self, name: str, end: StreamOffset, begin: StreamOffset | None) -> StreamOffset:
-        """Let a micro-batch begin with the first message that there is."""
-        wanted = end.first or 0
-        first = min(next_sequence(self._js, name, wanted, self._options.filters or (">",)) or end.next, end.next)
-        if first > wanted:
-            info = stream_info(self._js, name)
-            if info.created == end.created and info.first_sequence > wanted:  # the limits have made that hole just now
-                may_go = begin is None or begin.earliest
-                self._lost_the_beginning(info, wanted, min(first, info.first_sequence), may_go)
-        return end._replace(first=first)
+    def _at_ends(self, ends: Mapping[str, int], latest: QueryOffset) -> dict[str, StoredMessage | None]:
+        """Return what stands at the last sequences before ends, or behind them; None where all of a stream is read."""
+        asked = {name: end for name, end in ends.items() if end < latest[name].next}
+        found = messages_from(self._js, self._places(asked))
+        return dict.fromkeys(ends) | dict(zip(asked, found, strict=True))
+
+    def _places(self, ends: Mapping[str, int]) -> list[tuple[str, int, str]]:
+        """Return where to ask for a last message. One that the query holds is not removed by others."""
+        filters = self._options.filters
+        subject = filters[0] if self._options.consume and len(filters) == 1 else ">"
+        return [(name, end - 1, subject) for name, end in ends.items()]
+
+    def _without_holes(
+        self, latest: QueryOffset, start: QueryOffset, ends: Mapping[str, int]
+    ) -> tuple[QueryOffset, dict[str, StoredMessage | None]]:
+        """Let micro-batches begin with the first messages that there are; return also what stands at their ends.
+
+        Args:
+            latest: how far they could go.
+            start: where the query has come to.
+            ends: where they end if there is no hole, as far as that is of interest.
+        """
+        filters = self._options.filters or (">",)
+        places = [(name, end.first or 0, subject) for name, end in latest.items() for subject in filters]
+        cut = {name: end for name, end in ends.items() if end < latest[name].next}
+        answers = messages_from(self._js, [*places, *self._places(cut)])
+        firsts: dict[str, int] = {}
+        for (name, *_), message in zip(places, answers[: len(places)], strict=True):
+            if message is not None:
+                firsts[name] = min(message.sequence, firsts.get(name, message.sequence))
+        found = {}
+        for name, end in latest.items():
+            wanted = end.first or 0
+            first = min(firsts.get(name, end.next), end.next)
+            if first > wanted:
+                info = stream_info(self._js, name)
+                # the limits have made that hole just now
+                if info.created == end.created and info.first_sequence > wanted:
+                    begin = start.get(name)
+                    may_go = begin is None or begin.earliest
+                    self._lost_the_beginning(info, wanted, min(first, info.first_sequence), may_go)
+            found[name] = end._replace(first=first)
+        return found, dict.fromkeys(latest) | dict(zip(cut, answers[len(places) :], strict=True))
 
     # Batch
 
@@ -555,7 +778,8 @@ class OffsetReader:
             elif first < info.first_sequence:
                 self._lost_the_beginning(info, first, min(info.first_sequence, stop.next), False)
                 first = info.first_sequence
-            whole = StreamRange(name, info.created, first, stop.next, self._options.filters, begin.earliest)
+            filters, last = self._options.filters, stop.fingerprint
+            whole = StreamRange(name, info.created, first, stop.next, filters, begin.earliest, last=last)
             found += as_kept(whole, info.retention, peek=True)
         return [r for r in found if r.size > 0]
 
@@ -575,6 +799,39 @@ class OffsetReader:
         """Tell whether no message that is removed is a data loss; in a KV bucket a later one takes its place."""
         return self._options.bucket is not None or _is_shared(
             info.retention, self._options.filters, bool(self._options.peek)
+        )
+
+    def _lost_the_history(
+        self, info: StreamInfo, seen: Fingerprint, history: History, first: int, planned: bool = False
+    ) -> None:
+        """Report that the end of a stream is lost which the query has read.
+
+        Args:
+            info: the stream's state.
+            seen: the last message that the query has read.
+            history: what has become of it.
+            first: where it has what was stored after that.
+            planned: whether the query was about to read that again, in a micro-batch that was begun before.
+        """
+        if history is History.SHORTER:
+            what = (
+                f"stream {info.name!r} ends at sequence {info.last_sequence}, but the query is to go on at "
+                f"{seen.sequence + 1}; the sequences in between do not exist"
+            )
+        else:
+            what = f"stream {info.name!r} has lost its end, and other messages have its sequences"
+        before = "a micro-batch that was begun reaches" if planned else "the query had read it"
+        there = f"and it has nothing that was stored later, its last sequence being {info.last_sequence}"
+        if first <= info.last_sequence:
+            there = f"and what it has from sequence {first} on was stored later"
+        self.has_lost = True
+        go_on = f"what was stored since, from sequence {first} on"
+        report_loss(
+            f"{what} (was the stream restored from an old backup?): {before} up to sequence "
+            f"{seen.sequence}, stored at {text_of(seen.time)}, {there}",
+            self._options.fail_on_data_loss,
+            go_on,
+            f"begin with a new checkpoint to read all that it has, or {GO_ON} {go_on}",
         )
 
     def _lost_the_end(self, info: StreamInfo, wanted: int) -> None:

@@ -9,6 +9,7 @@ from itertools import pairwise
 from pyspark.sql.datasource import InputPartition
 
 from spark_nats.errors import NatsError
+from spark_nats.jetstream.fingerprints import Fingerprint
 
 MOST_PARTITIONS = 100_000
 """Most partitions of a micro-batch or a batch: beyond it Spark's driver would be busy with nothing else."""
@@ -28,6 +29,10 @@ class StreamRange(InputPartition):
             read are not a data loss.
         direct: whether it is read by direct gets, for one filter at most.
         shared: whether no message that is removed is a data loss, because others may acknowledge it.
+        last: the last message of the micro-batch that it is of, as it was when that was planned; None when that is not
+            known.
+        others: whether the stream has lost messages of it and was filled again: what was stored after ``last`` is then
+            not of this range.
     """
 
     stream: str
@@ -38,6 +43,8 @@ class StreamRange(InputPartition):
     head_may_go: bool = False
     direct: bool = False
     shared: bool = False
+    last: Fingerprint | None = None
+    others: bool = False
 
     @property
     def size(self) -> int:

@@ -24,6 +24,7 @@ from spark_nats.errors import (
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.direct import DirectReader
 from spark_nats.jetstream.doubts import Doubts
+from spark_nats.jetstream.fingerprints import Witness
 from spark_nats.jetstream.holding import Hold, default_name
 from spark_nats.jetstream.matching import Selection
 from spark_nats.jetstream.reading import RangeReader
@@ -75,6 +76,8 @@ def read_partition(options: ReadOptions, schema: StructType, partition: InputPar
             created=partition.created,
             head_may_go=partition.head_may_go,
             shared=partition.shared or bucket is not None,
+            last=partition.last,
+            others=partition.others,
             lost=partial(report_loss, fail=options.fail_on_data_loss),
             retries=loan.retries,
         )
@@ -135,6 +138,8 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._searched: QueryOffset = {}
         self._known = False  # the server has answered this query before
         self._doubts = Doubts(options.retries.timeout)
+        self._witness = Witness()
+        self._planned: dict[str, Any] | None = None  # where the last micro-batch ends that was planned here
         self._selection = Selection(options.streams, options.pattern)
         self._holds = {
             name: Hold(
@@ -186,6 +191,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return latest
 
         found = to_json(self._asking(ask))
+        self._planned = found
         self._idle = None
         if found == start:
             waits = self._seen != begin
@@ -222,13 +228,17 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @naming_options()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Plan a micro-batch: sequence ranges as partitions. What is gone of them, their tasks will report."""
-        begin = from_json(start)
+        begin, stop = from_json(start), from_json(end)
         # One that is run again is the first thing that a query asks about, but for an empty one behind it.
         if start != end and not all(hold.begun for hold in self._holds.values()):
             self._known = True
             self._asking(lambda offsets: offsets.hold(begin))
+        rewritten: set[str] = set()
+        if end not in (start, self._planned):  # it was planned by an earlier run of the query
+            self._known = True
+            rewritten = self._asking(lambda offsets: offsets.rewritten(begin, stop))
         retentions = {name: hold.retention for name, hold in self._holds.items()}
-        planning = planned(begin, from_json(end), self._options.filters)
+        planning = planned(begin, stop, self._options.filters, rewritten)
         ranges = [each for whole in planning for each in as_kept(whole, retentions.get(whole.stream))]
         return list(cut(ranges, self._options.min_partitions, self._options.max_records_per_partition))
 
@@ -244,7 +254,9 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 js = JetStream(connection, self._options.api_prefix)
 
                 def look() -> Result:
-                    return ask(OffsetReader(js, self._options, self._doubts, self._holds, self._selection))
+                    return ask(
+                        OffsetReader(js, self._options, self._doubts, self._holds, self._selection, self._witness)
+                    )
 
                 with naming_the_nearest(js, self._options.streams):
                     try:
@@ -264,7 +276,8 @@ def _at_most(position: QueryOffset, target: QueryOffset, begin: QueryOffset) -> 
     for name, offset in position.items():
         end = target.get(name)
         if end is not None and end.created == offset.created and offset.next > end.next:
-            found[name] = offset.up_to(end.next)
-            if name in begin and begin[name].created == end.created and begin[name].next >= end.next:
+            found[name] = offset.up_to(end.next, end.timestamp)
+            is_behind = offset.first is not None and offset.first < end.next  # of a stream that has lost its end
+            if name in begin and begin[name].created == end.created and begin[name].next >= end.next and not is_behind:
                 found[name] = begin[name]  # in the words of before, since Spark compares offsets as text
     return found

@@ -1,0 +1,339 @@
+"""Streams that come back with an older end, and are filled again: nothing new is skipped, and nothing is read twice.
+
+A server is stopped, its store is exchanged for an older copy, and it is started again, as when a volume is restored
+from a snapshot.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.types import BinaryType, StringType, StructType
+
+from spark_nats.embedded import NatsServer
+from spark_nats.jetstream.fingerprints import SKEW
+from tests.integration.support import PAYLOAD, Query, batch_reader, read_partitions, sentence_of, stream_reader
+from tests.nats_py import NatsPy, wait_until
+from tests.servers import Server, ServerFactory, copy_store, put_back
+
+BEFORE, LOST = 150, 200
+"""What the copy has, and what the query has read."""
+REFILLED = [LOST - 20, LOST, LOST + 1, LOST + 50]
+
+
+class Restored:
+    """A server whose streams are put back to an older copy."""
+
+    def __init__(self, start: ServerFactory, directory: Path) -> None:
+        self._store, self._copy = directory / "store", directory / "copy"
+        self.server: NatsServer = start(store_dir=self._store)
+
+    def client(self) -> NatsPy:
+        return NatsPy(self.server.url)
+
+    def publish(self, *payloads: str, subject: str = "S.x") -> None:
+        with self.client() as client:
+            client.publish_acked([(subject, payload.encode()) for payload in payloads])
+
+    def copy(self) -> None:
+        copy_store(self.server, self._store, self._copy)
+
+    def put_back(self) -> None:
+        put_back(self.server, self._store, self._copy)
+
+    def create(self, name: str = "S", subjects: list[str] | None = None, **config: Any) -> None:
+        with self.client() as client:
+            client.create_stream(name, subjects, **config)
+
+    def messages(self) -> int:
+        """How many the stream holds."""
+        with self.client() as client:
+            return int(client.stream_info("S")["state"]["messages"])
+
+
+def numbered(count: int, of: str) -> list[str]:
+    return [f"{of}-{i}" for i in range(count)]
+
+
+@pytest.fixture
+def restored(server_factory: ServerFactory, tmp_path: Path) -> Restored:
+    return Restored(server_factory, tmp_path)
+
+
+def started(restored: Restored, checkpoint: dict[str, Any] | None = None, **options: Any) -> Query:
+    reader = stream_reader(restored.server, PAYLOAD, **{"stream": "S", "startingOffsets": "earliest", **options})
+    return Query(reader, checkpoint)
+
+
+def texts(rows: list[dict[str, Any]]) -> list[str]:
+    return [row["payload"].decode() for row in rows]
+
+
+@pytest.mark.parametrize("end", REFILLED)
+@pytest.mark.parametrize("runs", [False, True], ids=["started-again", "running"])
+def test_what_takes_the_place_of_a_lost_end_is_an_error_and_then_read(
+    restored: Restored, end: int, runs: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    restored.create()
+    restored.publish(*numbered(BEFORE, "old"))
+    restored.copy()
+    restored.publish(*numbered(LOST - BEFORE, "lost"))
+    query = started(restored)
+    assert len(query.micro_batch()) == LOST
+    restored.put_back()
+    restored.publish(*(new := numbered(end - BEFORE, "new")))
+
+    strict = query if runs else started(restored, query.offset)
+    error = sentence_of(strict.micro_batch)
+    assert error.startswith("DataLossError: stream 'S' ")
+    assert f"the query had read it up to sequence {LOST}, stored at 20" in error
+    assert f"what it has from sequence {BEFORE + 1} on was stored later" in error
+    assert error.endswith(f"go on with what was stored since, from sequence {BEFORE + 1} on")
+
+    tolerant = started(restored, query.offset, failOnDataLoss=False)
+    with caplog.at_level(logging.WARNING):
+        assert texts(tolerant.micro_batch()) == new
+    assert caplog.text.count("the query goes on with what was stored since") == 1
+    restored.publish("last")
+    assert texts(tolerant.rows(1)) == ["last"]
+    assert texts(started(restored, tolerant.offset).micro_batch()) == []
+    restored.publish("after")
+    assert texts(started(restored, tolerant.offset).rows(1)) == ["after"]
+
+
+@pytest.mark.parametrize("end", REFILLED)
+@pytest.mark.parametrize("retention", ["limits", "interest", "workqueue"])
+def test_a_query_that_consumes_removes_nothing_that_it_has_not_read(
+    restored: Restored, retention: str, end: int
+) -> None:
+    restored.create(retention=retention, allow_direct=True)
+    query = started(restored, consume=True)
+    restored.publish(*numbered(BEFORE, "old"))
+    assert len(query.micro_batch()) == BEFORE
+    restored.copy()
+    restored.publish(*numbered(LOST - BEFORE, "lost"))
+    assert len(query.rows(LOST - BEFORE)) == LOST - BEFORE
+    restored.put_back()
+    restored.publish(*(new := numbered(end - BEFORE, "new")))
+    held = restored.messages()
+    assert held >= len(new)
+
+    strict = started(restored, query.offset, consume=True)
+    assert f"what it has from sequence {BEFORE + 1} on was stored later" in sentence_of(strict.micro_batch)
+    assert restored.messages() == held
+
+    tolerant = started(restored, query.offset, consume=True, failOnDataLoss=False)
+    assert texts(tolerant.micro_batch()) == new
+    restored.publish("last")
+    assert texts(tolerant.rows(1)) == ["last"]
+    tolerant.micro_batch()
+    assert restored.messages() == (0 if retention != "limits" else end + 1)
+
+
+@pytest.mark.parametrize("retention", ["interest", "workqueue"])
+def test_a_commit_removes_nothing_of_a_stream_that_was_put_back_meanwhile(restored: Restored, retention: str) -> None:
+    restored.create(retention=retention, allow_direct=True)
+    query = started(restored, consume=True)
+    restored.publish(*numbered(BEFORE, "old"))
+    restored.copy()
+    restored.publish(*numbered(LOST - BEFORE, "lost"))
+    end = query.reader.latestOffset(query.offset, query.reader.getDefaultReadLimit())
+    assert len(read_partitions(pickle.dumps(query.reader), query.reader.partitions(query.offset, end))) == LOST
+    restored.put_back()
+    restored.publish(*numbered(LOST - BEFORE, "new"))
+    query.reader.commit(end)
+    assert restored.messages() == LOST
+    assert "has lost its end" in sentence_of(lambda: query.reader.latestOffset(end, None))
+    assert restored.messages() == LOST
+
+
+@pytest.mark.parametrize("end", REFILLED)
+@pytest.mark.parametrize("history", [1, 5])
+def test_changes_of_a_bucket_are_read_again_from_the_last_revision_that_both_have(
+    restored: Restored, end: int, history: int
+) -> None:
+    config = {"max_msgs_per_subject": history, "allow_rollup_hdrs": True, "allow_direct": True}
+    restored.create("KV_B", ["$KV.B.>"], **config)
+
+    def put(values: list[str]) -> None:
+        with restored.client() as client:
+            client.publish_acked([(f"$KV.B.k{i % 40}", value.encode()) for i, value in enumerate(values)])
+
+    def changes(checkpoint: dict[str, Any] | None = None, **options: Any) -> Query:
+        schema = StructType().add("key", StringType()).add("value", BinaryType())
+        options = {"bucket": "B", "startingOffsets": "earliest", **options}
+        return Query(stream_reader(restored.server, schema, **options), checkpoint)
+
+    put(numbered(BEFORE, "old"))
+    restored.copy()
+    query = changes()
+    put(numbered(LOST - BEFORE, "lost"))
+    assert query.micro_batch()[-1]["value"] == b"lost-49"
+    at = time.time()
+    restored.put_back()
+    wait_until(lambda: time.time() - at > 2 * SKEW / 1e9)
+    put(new := numbered(end - BEFORE, "new"))
+
+    first = BEFORE + 1 + max(0, len(new) - 40 * history)  # those before have made room
+    if first <= LOST:  # else all that it has is still to be read
+        assert f"what it has from sequence {first} on was stored later" in sentence_of(
+            changes(query.offset).micro_batch
+        )
+    tolerant = changes(query.offset, failOnDataLoss=False)
+    assert [row["value"].decode() for row in tolerant.micro_batch()] == new[-40 * history :]
+    assert tolerant.micro_batch() == []
+
+
+@pytest.mark.parametrize("end", [*REFILLED, BEFORE])
+def test_a_micro_batch_that_was_begun_has_no_other_rows_when_it_is_run_again(restored: Restored, end: int) -> None:
+    restored.create()
+    restored.publish(*numbered(BEFORE, "old"))
+    restored.copy()
+    query = started(restored, minPartitions=3)
+    assert len(query.micro_batch()) == BEFORE
+    restored.publish(*numbered(LOST - BEFORE, "lost"))
+    begin = query.offset
+    logged = query.reader.latestOffset(begin, query.reader.getDefaultReadLimit())
+    planned = query.reader.partitions(begin, logged)
+    restored.put_back()
+    restored.publish(*(new := numbered(end - BEFORE, "new")))
+
+    def plan(reader: Any) -> list[Any]:
+        return list(reader.partitions(begin, json.loads(json.dumps(logged))))
+
+    strict = started(restored, begin, minPartitions=3)
+    error = sentence_of(lambda: plan(strict.reader))
+    assert f"a micro-batch that was begun reaches up to sequence {LOST}, stored at 20" in error
+    # tasks that were planned before, and meet the stream as it is now
+    error = sentence_of(lambda: read_partitions(pickle.dumps(strict.reader), planned))
+    assert error.startswith("DataLossError: stream 'S' ")
+
+    tolerant = started(restored, begin, minPartitions=3, failOnDataLoss=False)
+    assert read_partitions(pickle.dumps(tolerant.reader), plan(tolerant.reader)) == []
+    following = started(restored, logged, failOnDataLoss=False)
+    assert texts(following.micro_batch()) == new
+
+
+def test_a_task_compares_the_last_row_of_its_range(restored: Restored) -> None:
+    restored.create()
+    restored.publish(*numbered(BEFORE, "old"))
+    restored.copy()
+    restored.publish(*numbered(LOST - BEFORE, "lost"))
+    reader = batch_reader(restored.server, PAYLOAD, stream="S", minPartitions=2)
+    partitions = reader.partitions()
+    restored.put_back()
+    restored.publish(*numbered(LOST - BEFORE, "new"))
+    error = sentence_of(lambda: read_partitions(pickle.dumps(reader), partitions))
+    assert error.startswith(
+        f"DataLossError: stream 'S' has lost its end, and other messages have its sequences (was it restored from an "
+        f"old backup?): sequence {LOST}, which is about to be read, was stored at "
+    )
+
+
+def test_limits_and_filters_leave_a_fingerprint_too(restored: Restored) -> None:
+    restored.create()
+    restored.publish(*numbered(BEFORE, "old"), subject="S.a")
+    restored.copy()
+    restored.publish(*numbered(LOST - BEFORE, "lost"), subject="S.a")
+    restored.publish(*numbered(10, "other"), subject="S.b")
+    query = started(restored, subject="S.a", maxOffsetsPerTrigger=90)
+    assert [len(query.micro_batch()) for _ in range(3)] == [90, 90, 20]
+    assert set(query.offset["S"]) == {"created", "next", "timestamp", "since", "from"}
+    restored.put_back()
+    restored.publish(*numbered(LOST - BEFORE, "new"), subject="S.a")
+    assert "has lost its end" in sentence_of(started(restored, query.offset, subject="S.a").micro_batch)
+
+
+def test_a_checkpoint_without_timestamps_gets_one_with_the_next_micro_batch(restored: Restored) -> None:
+    restored.create()
+    restored.publish(*numbered(BEFORE, "old"))
+    query = started(restored)
+    query.micro_batch()
+    before = {name: value for name, value in query.offset["S"].items() if name != "timestamp"}
+    query = started(restored, {"S": before})
+    assert query.micro_batch() == []
+    assert query.offset == {"S": before}
+    restored.copy()
+    restored.publish("lost")
+    assert texts(query.rows(1)) == ["lost"]
+    assert "timestamp" in query.offset["S"]
+    restored.put_back()
+    restored.publish("new")
+    assert "has lost its end" in sentence_of(started(restored, query.offset).micro_batch)
+
+
+def test_a_query_that_waits_for_a_server_notices_that_it_has_come_back_older(restored: Restored) -> None:
+    restored.create()
+    restored.publish(*numbered(BEFORE, "old"))
+    restored.copy()
+    restored.publish(*numbered(LOST - BEFORE, "lost"))
+    query = started(restored)
+    query.micro_batch()
+    restored.server.kill()
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(lambda: sentence_of(query.micro_batch))
+        wait_until(lambda: "trying again" in str(waiting) or not waiting.done())
+        restored.put_back()
+        restored.publish(*numbered(LOST - BEFORE + 1, "new"))
+        # It may have looked before that was published: then the end is lost, and else it is written again.
+        assert waiting.result(60).startswith("DataLossError: stream 'S' ")
+
+
+@pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
+def test_offsets_of_a_checkpoint_can_be_given_to_a_batch_and_are_compared(restored: Restored, option: str) -> None:
+    restored.create()
+    restored.publish(*numbered(BEFORE, "old"))
+    restored.copy()
+    restored.publish(*numbered(LOST - BEFORE, "lost"))
+    query = started(restored, maxOffsetsPerTrigger=BEFORE + 10)
+    query.micro_batch()
+    given = json.dumps(query.offset)
+
+    def read(**options: Any) -> list[str]:
+        reader = batch_reader(restored.server, PAYLOAD, stream="S", **{option: given}, **options)
+        return texts(read_partitions(pickle.dumps(reader), reader.partitions()))
+
+    everything = [*numbered(BEFORE, "old"), *numbered(LOST - BEFORE, "lost")]
+    assert read() == (everything[BEFORE + 10 :] if option == "startingOffsets" else everything[: BEFORE + 10])
+    restored.put_back()
+    restored.publish(*(new := numbered(30, "new")))
+    assert "has lost its end" in sentence_of(read)
+    assert read(failOnDataLoss=False) == (new if option == "startingOffsets" else numbered(BEFORE, "old"))
+    with restored.client() as client:
+        client.delete_stream("S")
+    restored.create()
+    restored.publish("another")
+    assert "was deleted and made again" in sentence_of(read)
+    assert read(failOnDataLoss=False) == ["another"]
+
+
+def test_a_stream_that_is_left_out_and_named_again_is_read_on_from_where_the_query_was(
+    nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, other = f"{unique}_A", f"{unique}_B"
+
+    def run(stream: str, checkpoint: dict[str, Any] | None) -> Query:
+        reader = stream_reader(nats_server, PAYLOAD, stream=stream, startingOffsets="earliest")
+        return Query(reader, checkpoint)
+
+    for stream in (one, other):
+        nats_py.create_stream(stream)
+        nats_py.publish_acked([(f"{stream}.x", b"%d" % i) for i in range(10)])
+    query = run(one, None)
+    assert len(query.micro_batch()) == 10
+    query = run(other, query.offset)
+    with caplog.at_level(logging.WARNING):
+        assert len(query.micro_batch()) == 10
+        assert query.micro_batch() == []
+    assert caplog.text.count(f"the query has read the stream '{one}' up to sequence 10, and the option 'stream'") == 1
+    nats_py.publish_acked([(f"{one}.x", b"new")])
+    query = run(one, query.offset)
+    assert texts(query.micro_batch()) == ["new"]
+    assert set(query.offset) == {one, other}

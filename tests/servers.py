@@ -185,7 +185,11 @@ class Cluster:
 
     def wipe(self, server: NatsServer) -> None:
         """Remove what a server that does not run has stored."""
-        shutil.rmtree(self._stores[self.servers.index(server)])
+        shutil.rmtree(self.store_of(server))
+
+    def store_of(self, server: NatsServer) -> Path:
+        """Where a server stores."""
+        return self._stores[self.servers.index(server)]
 
     @contextmanager
     def paused(self, server: NatsServer) -> Iterator[None]:

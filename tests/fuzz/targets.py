@@ -6,7 +6,7 @@ same bytes slowly, the two have to agree.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -134,6 +134,9 @@ class _Repeating:
 
     def request(self, subject: str, payload: bytes, header: bytes | None = None) -> Reply:
         return Reply(self._answer, b"")
+
+    def request_all(self, requests: Sequence[tuple[str, bytes, bytes | None]]) -> list[Reply]:
+        return [self.request(*each) for each in requests]
 
 
 def answers(data: bytes) -> None:

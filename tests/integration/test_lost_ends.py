@@ -9,8 +9,11 @@ from __future__ import annotations
 import json
 import logging
 import pickle
+import shutil
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +22,9 @@ from pyspark.sql.types import BinaryType, StringType, StructType
 
 from spark_nats.embedded import NatsServer
 from spark_nats.jetstream.fingerprints import SKEW
-from tests.integration.support import PAYLOAD, Query, batch_reader, read_partitions, sentence_of, stream_reader
+from tests.integration.support import PAYLOAD, Query, batch_reader, created, read_partitions, sentence_of, stream_reader
 from tests.nats_py import NatsPy, wait_until
-from tests.servers import Server, ServerFactory, copy_store, put_back
+from tests.servers import Cluster, Server, ServerFactory, copy_store, put_back
 
 BEFORE, LOST = 150, 200
 """What the copy has, and what the query has read."""
@@ -337,3 +340,82 @@ def test_a_stream_that_is_left_out_and_named_again_is_read_on_from_where_the_que
     query = run(one, query.offset)
     assert texts(query.micro_batch()) == ["new"]
     assert set(query.offset) == {one, other}
+
+
+def test_an_idle_query_asks_no_more_than_the_state_of_its_stream(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    nats_py.publish_acked([(f"{unique}.x", b"")] * 10)
+    query = Query(stream_reader(nats_server, stream=unique, startingOffsets="earliest", maxOffsetsPerTrigger=4))
+    with nats_py.collect("$JS.API.STREAM.>") as asked:
+        assert [len(query.micro_batch()) for _ in range(3)] == [4, 4, 2]
+        assert query.micro_batch() == []  # the first look after the last micro-batch
+        nats_py.run(nats_py.nats.flush())
+        asked.clear()
+        for _ in range(5):
+            query.reader._idle = None  # do not wait between two looks
+            assert query.micro_batch() == []
+        nats_py.run(nats_py.nats.flush())
+        assert [message.subject for message in asked.messages] == [f"$JS.API.STREAM.INFO.{unique}"] * 5
+
+
+class RestoredCluster:
+    """A cluster with a stream of three replicas, two of whose members come back with an older copy."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.cluster = Cluster(directory)
+
+    def copy(self) -> None:
+        self._exchange(self.cluster.servers, lambda store, copy: shutil.copytree(store, copy))
+
+    def put_back(self, servers: list[NatsServer]) -> None:
+        def exchange(store: Path, copy: Path) -> None:
+            shutil.rmtree(store)
+            shutil.copytree(copy, store)
+
+        self._exchange(servers, exchange)
+
+    def _exchange(self, servers: list[NatsServer], act: Callable[[Path, Path], object]) -> None:
+        for server in self.cluster.servers:
+            self.cluster.end(server)
+        for server in servers:
+            name = self.cluster.store_of(server)
+            act(name, self._directory / f"copy-{name.name}")
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(NatsServer.start, self.cluster.servers))
+        wait_until(self._has_leader, timeout=60)
+
+    def _has_leader(self) -> bool:
+        with suppress(Exception), self.client() as client:
+            return bool(client.stream_info("S")["cluster"].get("leader"))
+        return False
+
+    def client(self) -> NatsPy:
+        return NatsPy(self.cluster.servers[0].url)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("members", [2, 3])
+def test_members_of_a_cluster_that_come_back_older_lose_nothing_silently(tmp_path: Path, members: int) -> None:
+    """With two of three the third one may lead and know all; or the two lead, and what only it has is gone."""
+    restored = RestoredCluster(tmp_path)
+    with restored.cluster:
+        with restored.client() as client:
+            wait_until(lambda: created(client, "S", num_replicas=3), timeout=60)
+            client.publish_acked([("S.x", text.encode()) for text in numbered(BEFORE, "old")])
+        restored.copy()
+        with restored.client() as client:
+            client.publish_acked([("S.x", text.encode()) for text in numbered(LOST - BEFORE, "lost")])
+        options = {"stream": "S", "startingOffsets": "earliest", "retryTimeout": "60s"}
+        query = Query(stream_reader(restored.cluster.urls, PAYLOAD, **options))
+        assert len(query.rows(LOST)) == LOST
+        restored.put_back(restored.cluster.servers[:members])
+        new = numbered(LOST, "new")
+        with restored.client() as client:
+            client.publish_acked([("S.x", text.encode()) for text in new])
+            kept = int(client.stream_info("S")["state"]["last_seq"]) == 2 * LOST
+        assert kept or members == 2 or "has lost its end" in sentence_of(query.micro_batch)
+        tolerant = Query(stream_reader(restored.cluster.urls, PAYLOAD, failOnDataLoss=False, **options), query.offset)
+        assert texts(tolerant.rows(len(new))) == new

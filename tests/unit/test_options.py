@@ -11,6 +11,7 @@ from spark_nats.client import parse_servers
 from spark_nats.errors import OptionError
 from spark_nats.options import OPTIONS, options_of_urls, parse, parse_read, parse_write
 from spark_nats.options.table import BATCH, BUCKET, CORE, READ, STREAM, STREAMING, WRITE
+from spark_nats.options.values import Place
 
 
 def read(streaming=False, **options):
@@ -32,7 +33,12 @@ def test_streaming_begins_at_the_end_and_a_batch_at_the_beginning():
 
 def test_offsets_are_words_or_json():
     assert read(startingOffsets="Earliest").starting == "earliest"
-    assert read(startingOffsets='{"ORDERS": 1200}').starting == {"ORDERS": 1200}
+    assert read(startingOffsets='{"ORDERS": 1200}').starting == {"ORDERS": Place(1200)}
+    assert read(startingOffsets='{"ORDERS": {"next": 7}}').starting == {"ORDERS": Place(7)}
+    of_checkpoint = (
+        '{"ORDERS": {"created": "C", "next": 7, "timestamp": "1970-01-01T00:00:01Z", "since": 3, "from": 3}}'
+    )
+    assert read(startingOffsets=of_checkpoint).starting == {"ORDERS": Place(7, "C", 10**9)}
     assert read(streaming=True, startingOffsets='{"ORDERS": "latest"}').starting == {"ORDERS": "latest"}
 
 
@@ -189,6 +195,11 @@ READ_MISTAKES = [
     ({"startingOffsets": "first"}, "option 'startingOffsets' is 'first'; it must be earliest, latest, or JSON"),
     ({"startingOffsets": '{"ORDERS": 0}'}, "option 'startingOffsets'"),
     ({"startingOffsets": '{"ORDERS": true}'}, "option 'startingOffsets'"),
+    ({"startingOffsets": '{"ORDERS": 81.7}'}, "option 'startingOffsets'"),
+    ({"startingOffsets": '{"ORDERS": {"next": true}}'}, "option 'startingOffsets'"),
+    ({"startingOffsets": '{"ORDERS": {"created": "2026-11-01T08:00:00Z"}}'}, "option 'startingOffsets'"),
+    ({"startingOffsets": '{"ORDERS": {"next": 7, "time": "2026-11-01T08:00:00Z"}}'}, "option 'startingOffsets'"),
+    ({"startingOffsets": '{"ORDERS": {"next": 7, "timestamp": "yesterday"}}'}, "option 'startingOffsets'"),
     ({"startingOffsets": '{"OTHER": 1}'}, "has offsets for OTHER, but the streams to read are ORDERS"),
     ({"startingOffsets": "latest"}, "option 'startingOffsets' is latest"),
     ({"endingOffsets": "earliest"}, "option 'endingOffsets' is earliest"),
@@ -386,7 +397,7 @@ def test_a_bucket_is_read_whole_or_by_keys_that_do_not_overlap():
 
 def test_the_changes_of_a_bucket_are_those_of_its_stream():
     parsed = of_bucket(streaming=True, keys="a.b,c.>", startingOffsets='{"CONFIG": 7}')
-    assert (parsed.bucket, parsed.streams, parsed.starting) == ("CONFIG", ("KV_CONFIG",), {"KV_CONFIG": 7})
+    assert (parsed.bucket, parsed.streams, parsed.starting) == ("CONFIG", ("KV_CONFIG",), {"KV_CONFIG": Place(7)})
     assert parsed.filters == ("$KV.*.a.b", "$KV.*.c.>")
     assert not parsed.ignore_deletes
     assert of_bucket(streaming=True).starting == "latest"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from spark_nats.client import Connection
 from spark_nats.errors import JetStreamError, ProtocolError
-from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.api import JetStream, Request
 from spark_nats.jetstream.streams import first_sequence_since
 from spark_nats.protocol.api import Api, ErrCode
 from tests.unit.strategies import property_settings
@@ -29,7 +30,18 @@ class Stream(JetStream):
         object.__setattr__(self, "messages", messages)
         object.__setattr__(self, "asked", [])
 
-    def request(self, operation: Api, *names: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    def request_all(self, requests: Sequence[Request]) -> list[dict[str, Any] | JetStreamError]:
+        found: list[dict[str, Any] | JetStreamError] = []
+        for each in requests:
+            try:
+                found.append(self.request(each.operation, *each.names, body=each.body))
+            except JetStreamError as error:
+                found.append(error)
+        return found
+
+    def request(
+        self, operation: Api, *names: str, body: dict[str, Any] | None = None, level: int | None = None
+    ) -> dict[str, Any]:
         assert (operation, names) == (Api.MESSAGE_GET, ("S",))
         assert body == {"seq": body and body["seq"], "next_by_subj": ">", "no_hdr": True}
         self.asked.append(body["seq"])
@@ -70,7 +82,9 @@ def test_times_that_the_server_cannot_count_in_are_before_or_after_every_message
 
 def test_a_purge_during_the_search_is_no_error() -> None:
     class Purged(Stream):
-        def request(self, operation: Api, *names: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        def request(
+            self, operation: Api, *names: str, body: dict[str, Any] | None = None, level: int | None = None
+        ) -> dict[str, Any]:
             answer = super().request(operation, *names, body=body)
             if len(self.asked) == 2:
                 self.messages.clear()
@@ -93,7 +107,9 @@ def test_a_purge_during_the_search_is_no_error() -> None:
 )
 def test_an_answer_that_is_none_is_a_protocol_error(message: Any) -> None:
     class Wrong(Stream):
-        def request(self, operation: Api, *names: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        def request(
+            self, operation: Api, *names: str, body: dict[str, Any] | None = None, level: int | None = None
+        ) -> dict[str, Any]:
             return {"message": message}
 
     with pytest.raises(ProtocolError):

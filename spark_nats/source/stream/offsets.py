@@ -521,7 +521,8 @@ class OffsetReader:
         """
         if self._options.pattern is None:
             names = self._selection.names
-            position = {name: start[name] for name in names if name in start}
+            position = dict(start)
+            self._warn_of_others(start)
         else:
             names = self._matching(self._options.pattern, start)
             position = {}  # a stream that was deleted is not waited for
@@ -557,6 +558,18 @@ class OffsetReader:
                     "'streamPattern' does not match it any more: what it holds behind that is not read"
                 )
         return tuple(sorted(found))
+
+    def _warn_of_others(self, start: QueryOffset) -> None:
+        """Say once that the query does not read streams any more that it has read. Their places stay in the offset."""
+        for name in start:
+            if name not in self._selection.names and self._doubts.is_news(name):
+                logger.warning(
+                    "the query has read the stream %r up to sequence %d, and the option 'stream' does not name it any "
+                    "more: it is not read now, and if it is named again, the query goes on with sequence %d",
+                    name,
+                    start[name].next - 1,
+                    start[name].next,
+                )
 
     def _info_when_ready(self, name: str, begin: StreamOffset | None) -> StreamInfo | None:
         """Return the state of a stream; None when it is gone and may be, or is not ready to be begun with.

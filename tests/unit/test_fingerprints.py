@@ -1,0 +1,234 @@
+"""Whether a stream has the history that was read of it: the decision, over all orders of what can happen to one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from spark_nats.client import Connection
+from spark_nats.errors import JetStreamError
+from spark_nats.jetstream.api import JetStream, Request
+from spark_nats.jetstream.fingerprints import (
+    SKEW,
+    Fingerprint,
+    History,
+    Witness,
+    fingerprint_of,
+    first_after,
+    judge,
+    judge_hidden,
+    look,
+)
+from spark_nats.jetstream.streams import StoredMessage, StreamInfo
+from spark_nats.protocol.api import ErrCode
+from spark_nats.protocol.control import ServerInfo
+from spark_nats.protocol.documents import text_of, time_at
+from tests.unit.strategies import property_settings
+
+SECOND = 10**9
+
+
+def state(first: int, last: int, last_time: int = 0, **more: Any) -> StreamInfo:
+    return StreamInfo(
+        "S", "C", first, last, last + 1 - first, 0, 0, "limits", ("s",), {}, last_time=last_time * SECOND, **more
+    )
+
+
+SEEN = Fingerprint(200, 20 * SECOND)
+
+
+@pytest.mark.parametrize(
+    ("info", "there", "expected"),
+    [
+        (state(1, 199, 19), None, History.SHORTER),
+        (state(1, 0), None, History.SHORTER),
+        (state(1, 200, 20), None, History.KEPT),  # its state says it, and nothing has to be asked
+        (state(1, 200, 21), StoredMessage(200, 21 * SECOND), History.REWRITTEN),
+        (state(1, 300, 30), StoredMessage(200, 20 * SECOND), History.KEPT),
+        (state(1, 300, 30), StoredMessage(200, 21 * SECOND), History.REWRITTEN),
+        (state(1, 300, 30), StoredMessage(200, 19 * SECOND), History.REWRITTEN),  # by a server whose clock is slow
+        (state(201, 300, 30), StoredMessage(201, 21 * SECOND), History.KEPT),  # removed by the stream's limits
+        (state(201, 200, 20), None, History.KEPT),
+        (state(1, 300, 30), StoredMessage(205, 21 * SECOND), History.HIDDEN),
+        (state(1, 300, 30), None, History.HIDDEN),
+    ],
+)
+def test_the_message_at_a_sequence_tells_one_history_from_another(
+    info: StreamInfo, there: StoredMessage | None, expected: History
+) -> None:
+    assert judge(SEEN, info, there) is expected
+
+
+@pytest.mark.parametrize(("later", "expected"), [(201, History.KEPT), (200, History.REWRITTEN), (1, History.REWRITTEN)])
+def test_a_later_message_among_the_sequences_of_a_history_is_of_another_one(later: int, expected: History) -> None:
+    assert judge_hidden(SEEN, later) is expected
+
+
+@dataclass
+class Stream:
+    """What a stream holds, by sequence: when it was stored, and which of all messages it is; and what it ever held."""
+
+    messages: dict[int, tuple[int, int]] = field(default_factory=dict)
+    ever: dict[int, tuple[int, int]] = field(default_factory=dict)
+    last: tuple[int, int] = (0, 0)  # the last sequence, and when that was stored
+
+    def copy(self) -> Stream:
+        return Stream(dict(self.messages), dict(self.ever), self.last)
+
+    @property
+    def info(self) -> StreamInfo:
+        sequence, time = self.last
+        first = min(self.messages, default=sequence + 1)
+        return StreamInfo(
+            "S", "C", first, sequence, len(self.messages), 0, 0, "limits", ("s",), {}, last_time=time if sequence else 0
+        )
+
+
+class Leader(JetStream):
+    """Answers for a stream as its leader does."""
+
+    def __init__(self, stream: Stream) -> None:
+        super().__init__(cast(Connection, None))
+        object.__setattr__(self, "stream", stream)
+
+    def request_all(self, requests: Sequence[Request]) -> list[dict[str, Any] | JetStreamError]:
+        return [self._answer(each.body or {}) for each in requests]
+
+    def _answer(self, body: dict[str, Any]) -> dict[str, Any] | JetStreamError:
+        messages: dict[int, tuple[int, int]] = self.stream.messages
+        found = min((sequence for sequence in messages if sequence >= body["seq"]), default=None)
+        if found is None:
+            return JetStreamError("none", 404, ErrCode.NO_MESSAGE_FOUND, "no message found")
+        return {"message": {"seq": found, "time": text_of(messages[found][0])}}
+
+
+EVENTS = st.one_of(
+    st.tuples(st.just("publish"), st.integers(1, 6)),
+    st.tuples(st.just("delete"), st.integers(0, 30)),
+    st.tuples(st.just("trim"), st.integers(1, 6)),
+    st.tuples(st.just("purge"), st.just(0)),
+    st.tuples(st.just("snapshot"), st.just(0)),
+    st.tuples(st.just("restore"), st.integers(0, 3)),
+    st.tuples(st.just("read"), st.integers(1, 8)),
+)
+
+
+LOST = [("publish", 5), ("snapshot", 0), ("publish", 3), ("read", 8), ("restore", 1)]
+
+
+@property_settings(1500)
+@given(st.lists(EVENTS, max_size=30), st.lists(st.integers(0, 2), min_size=1, max_size=5))
+@example([*LOST, ("publish", 3)], [1])
+@example([*LOST, ("publish", 6)], [1])
+@example(
+    [("publish", 5), ("snapshot", 0), ("publish", 3), ("read", 8), ("restore", 0), ("publish", 6), ("delete", 7)], [1]
+)
+@example([("publish", 3), ("snapshot", 0), ("purge", 0), ("read", 1), ("restore", 0), ("publish", 1)], [1])
+def test_all_that_is_new_is_read_once_whatever_happens_to_a_stream(
+    events: list[tuple[str, int]], steps: list[int]
+) -> None:
+    """A reader that looks before each read, and goes on as the decision says, against who knows every message."""
+    stream = Stream()
+    copies = [stream.copy()]
+    clock, count = SECOND, 0
+    following, seen = 1, None
+    past: set[int] = set()  # all messages that were stored before the place to which the reader has come
+    restored = False
+
+    for event, number in [*events, ("read", len(events) * 6 + 1)]:
+        if event == "publish":
+            for i in range(number):
+                clock += steps[i % len(steps)]
+                count += 1
+                stream.last = (stream.last[0] + 1, clock)
+                stream.messages[stream.last[0]] = stream.ever[stream.last[0]] = (clock, count)
+        elif event == "delete" and stream.messages:
+            del stream.messages[sorted(stream.messages)[number % len(stream.messages)]]
+        elif event == "trim":
+            for sequence in sorted(stream.messages)[:number]:
+                del stream.messages[sequence]
+        elif event == "purge":
+            stream.messages.clear()
+        elif event == "snapshot":
+            copies.append(stream.copy())
+        elif event == "restore":
+            stream = copies[number % len(copies)].copy()
+            clock += 2 * SKEW
+            restored = True
+        elif event == "read":
+            js, info = Leader(stream), stream.info
+            found = History.KEPT
+            if seen is not None:
+                found = look(js, seen, info)
+            start = following
+            if found is not History.KEPT:
+                assert restored, "a false alarm"
+                assert seen is not None
+                start = first_after(js, seen, info)
+            new = {message[1] for message in stream.messages.values()} - past
+            if seen is not None:
+                assert {stream.messages[s][1] for s in stream.messages if s >= start} == new
+            end = min([s for s in sorted(stream.messages) if s >= start][:number][-1:] or [info.last_sequence]) + 1
+            following = end
+            past |= {message for sequence, (_, message) in stream.ever.items() if sequence < end}
+            last = stream.ever.get(end - 1)
+            seen = Fingerprint(end - 1, last[0]) if last else None
+            restored = False
+
+
+def test_the_end_of_a_stream_is_a_fingerprint_unless_it_never_had_a_message() -> None:
+    assert fingerprint_of(state(1, 7, 5)) == (7, 5 * SECOND)
+    assert fingerprint_of(state(8, 7, 5)) == (7, 5 * SECOND)  # purged
+    assert fingerprint_of(state(1, 0)) is None
+
+
+@given(st.integers(0, 2**63 - 1))
+def test_a_time_is_written_as_it_is_read(time: int) -> None:
+    assert time_at({"time": text_of(time)}, "time") == time
+
+
+class Connected:
+    """A connection to a server, of a cluster or not."""
+
+    def __init__(self, client_id: int = 1, cluster: str = "") -> None:
+        self.info = ServerInfo(server_id="A", client_id=client_id, cluster=cluster)
+
+
+def js_of(**info: Any) -> JetStream:
+    return JetStream(cast(Connection, Connected(**info)))
+
+
+def test_a_history_is_compared_when_something_has_happened_that_could_change_it() -> None:
+    witness, js = Witness(), js_of()
+    before = state(1, 200, 20, leader="A", led_since="t")
+    assert witness.expects(js, "S")
+    assert witness.doubts(js, before)
+    witness.saw(js, before)
+    witness.saw(js, before)
+    assert not witness.expects(js, "S")
+    assert not witness.doubts(js, before)
+    assert not witness.doubts(js, state(1, 201, 21, leader="A", led_since="t"))
+    for changed in (
+        state(1, 199, 19, leader="A", led_since="t"),
+        state(1, 200, 19, leader="A", led_since="t"),
+        state(1, 200, 20, leader="B", led_since="t"),
+        state(1, 200, 20, leader="A", led_since="u"),
+    ):
+        assert witness.doubts(js, changed)
+    assert witness.expects(js_of(client_id=2), "S")
+    assert witness.doubts(js_of(client_id=2), before)
+
+
+def test_a_stream_of_another_server_is_compared_whenever_it_has_something_new() -> None:
+    witness, js = Witness(), js_of(cluster="C")
+    witness.saw(js, state(1, 200, 20, leader="A"))
+    assert witness.expects(js, "S")  # it was busy, and may be again
+    witness.saw(js, state(1, 200, 20, leader="A"))
+    assert not witness.expects(js, "S")
+    assert not witness.doubts(js, state(1, 200, 20, leader="A"))
+    assert witness.doubts(js, state(1, 201, 21, leader="A"))

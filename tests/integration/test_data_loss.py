@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_nats.client import retrying
-from spark_nats.jetstream import doubts
+from spark_nats.client import connect, retrying
+from spark_nats.jetstream import JetStream, RangeReader, doubts
+from spark_nats.jetstream.delivering import Restart
+from tests.connections import options_for
 from tests.integration.forwarding import ForwardedApi
 from tests.integration.support import (
     Query,
@@ -460,3 +462,27 @@ def test_going_on_is_warned_about(
             f"stream '{unique}' now begins at sequence 6; sequences 2 to 5, which were about to be read, are gone "
             "(purged, or removed by the stream's limits); the query goes on with what there is"
         )
+
+
+def test_a_range_that_begins_with_what_there_is_may_lose_its_head_until_a_message_is_handed_on(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    """Its first consumer goes with what it has delivered, and the stream's limits take some of that meanwhile."""
+
+    class Interrupted(RangeReader):
+        interrupted = False
+
+        def _change(self, seconds: float, passed: int) -> bool:
+            if passed and not self.interrupted:
+                self.interrupted = True
+                nats_py.purge_stream(unique, seq=6)
+                raise Restart("the consumer was deleted")
+            return super()._change(seconds, passed)
+
+    nats_py.create_stream(unique)
+    publish(nats_py, unique, 10)
+    with connect(options_for(nats_server.url)) as connection:
+        reader = Interrupted(unique, 1, 11, head_may_go=True)
+        delivered = list(reader.read(JetStream(connection)))
+    assert reader.interrupted
+    assert [s for each in delivered for s in each.deliveries.stream_sequences().tolist()] == [6, 7, 8, 9, 10]

@@ -314,7 +314,7 @@ OPTIONS: tuple[Option, ...] = (
         READ & STREAM | READ & BUCKET & STREAMING,
         read_offsets,
         "where to begin: `earliest` (what is meant with `consume`), `latest` or the first sequence of each stream in "
-        "JSON",
+        "JSON; or what a checkpoint says of it, which is then compared with what the stream has",
         default="latest",
         batch_default="earliest",
     ),
@@ -322,7 +322,8 @@ OPTIONS: tuple[Option, ...] = (
         "endingOffsets",
         READ & STREAM & BATCH,
         read_offsets,
-        "batch: where to end: `latest` or the sequence before which to stop, of each stream in JSON",
+        "batch: where to end: `latest` or the sequence before which to stop, of each stream in JSON; or what a "
+        "checkpoint says of it",
         default="latest",
     ),
     Option(

@@ -833,14 +833,14 @@ class OffsetReader:
             )
         else:
             what = f"stream {info.name!r} has lost its end, and other messages have its sequences"
-        before = "a micro-batch that was begun reaches" if planned else "the query had read it"
+        before = "a micro-batch that was begun reaches up to" if planned else "the query had read it up to"
         there = f"and it has nothing that was stored later, its last sequence being {info.last_sequence}"
         if first <= info.last_sequence:
             there = f"and what it has from sequence {first} on was stored later"
         self.has_lost = True
         go_on = f"what was stored since, from sequence {first} on"
         report_loss(
-            f"{what} (was the stream restored from an old backup?): {before} up to sequence "
+            f"{what} (was the stream restored from an old backup?): {before} sequence "
             f"{seen.sequence}, stored at {text_of(seen.time)}, {there}",
             self._options.fail_on_data_loss,
             go_on,

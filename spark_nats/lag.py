@@ -17,6 +17,7 @@ from spark_nats.client.pool import borrow
 from spark_nats.errors import JetStreamError, NatsError, PermissionsError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consumers import create_consumer, delete_consumer
+from spark_nats.jetstream.fingerprints import History, compare, first_after
 from spark_nats.jetstream.streams import LIMITS, StreamInfo, last_sequence, next_message, stream_info
 from spark_nats.options.remedies import naming_options
 from spark_nats.options.settings import Settings, parse, value_of
@@ -195,7 +196,7 @@ def offset_of(document: Any) -> QueryOffset | None:
 def start_of(position: StreamOffset, before: StreamOffset | None) -> int:
     """Return with which sequence the micro-batch began that ended at a position."""
     if before is not None and before.created == position.created:
-        return before.next
+        return min(before.next, position.first or before.next)  # earlier where the stream had lost its end
     return position.next if position.since is None else position.since
 
 
@@ -301,6 +302,10 @@ def _now(js: JetStream, lag: StreamLag, position: StreamOffset, filters: tuple[s
         return replace(lag, problem=problem)
     if position.next > info.last_sequence + 1:
         problem = f"the stream ends at sequence {info.last_sequence}, before where the query is to go on"
+        return replace(until(lag, position.next, 0), problem=problem)
+    if (seen := position.fingerprint) and compare(js, seen, info) is not History.KEPT:
+        first = first_after(js, seen, info)
+        problem = f"the stream has lost its end, and what it has from sequence {first} on is other messages"
         return replace(until(lag, position.next, 0), problem=problem)
     problem = ""
     # In a bucket, a later value takes the place of one that is gone.

@@ -5,7 +5,7 @@ from a snapshot. New messages then take sequences that were in use before. The s
 the same time; only the time at which each message was stored tells one history from another. So whoever has come to a
 place notes the fingerprint of the last message before it, and compares it when it comes back.
 
-:func:`judge` and :func:`judge_hidden` decide, from what the stream's leader says; they ask nothing. :func:`look` asks.
+:func:`judge` and :func:`judge_hidden` decide, from what the stream's leader says; they ask nothing. :func:`compare` asks.
 :class:`Witness` says when that is needed.
 """
 
@@ -83,7 +83,7 @@ def judge_hidden(seen: Fingerprint, later: int) -> History:
     return History.REWRITTEN if later <= seen.sequence else History.KEPT
 
 
-def look(js: JetStream, seen: Fingerprint, info: StreamInfo) -> History:
+def compare(js: JetStream, seen: Fingerprint, info: StreamInfo) -> History:
     """Ask the stream's leader what has become of a history; never :attr:`History.HIDDEN`.
 
     Raises:

@@ -22,6 +22,9 @@ from pyspark.sql.types import BinaryType, StringType, StructType
 
 from spark_nats.embedded import NatsServer
 from spark_nats.jetstream.fingerprints import SKEW
+from spark_nats.lag import Look, asked, lags
+from spark_nats.options import parse
+from spark_nats.source.stream.offsets import from_json
 from tests.integration.support import PAYLOAD, Query, batch_reader, created, read_partitions, sentence_of, stream_reader
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Cluster, Server, ServerFactory, copy_store, put_back
@@ -222,6 +225,24 @@ def test_a_micro_batch_that_was_begun_has_no_other_rows_when_it_is_run_again(res
     assert read_partitions(pickle.dumps(tolerant.reader), plan(tolerant.reader)) == []
     following = started(restored, logged, failOnDataLoss=False)
     assert texts(following.micro_batch()) == new
+
+
+def test_lag_says_that_a_query_cannot_go_on_where_the_end_of_its_stream_is_lost(restored: Restored) -> None:
+    restored.create()
+    restored.publish(*numbered(BEFORE, "old"))
+    restored.copy()
+    restored.publish(*numbered(LOST - BEFORE, "lost"))
+    query = started(restored)
+    query.micro_batch()
+    settings = parse({"servers": restored.server.url})
+    positions = {(0, "S"): from_json(query.offset)["S"]}
+    looks = [Look(0.0, 1.0, {(0, "S"): 1}, positions, {})]
+    assert [lag.problem for lag in asked(settings, positions, lags(looks))[0]] == [""]
+    restored.put_back()
+    restored.publish(*numbered(LOST, "new"))
+    (lag,), _ = asked(settings, positions, lags(looks))
+    problem = f"the stream has lost its end, and what it has from sequence {BEFORE + 1} on is other messages"
+    assert lag.problem == problem
 
 
 def test_a_task_compares_the_last_row_of_its_range(restored: Restored) -> None:

@@ -18,11 +18,11 @@ from spark_nats.jetstream.fingerprints import (
     Fingerprint,
     History,
     Witness,
+    compare,
     fingerprint_of,
     first_after,
     judge,
     judge_hidden,
-    look,
 )
 from spark_nats.jetstream.streams import StoredMessage, StreamInfo
 from spark_nats.protocol.api import ErrCode
@@ -162,7 +162,7 @@ def test_all_that_is_new_is_read_once_whatever_happens_to_a_stream(
             js, info = Leader(stream), stream.info
             found = History.KEPT
             if seen is not None:
-                found = look(js, seen, info)
+                found = compare(js, seen, info)
             start = following
             if found is not History.KEPT:
                 assert restored, "a false alarm"

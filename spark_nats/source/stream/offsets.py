@@ -37,9 +37,9 @@ from spark_nats.jetstream.fingerprints import (
     Fingerprint,
     History,
     Witness,
+    compare,
     first_after,
     judge,
-    look,
     unhide,
 )
 from spark_nats.jetstream.holding import Hold, check_direct
@@ -328,7 +328,7 @@ class OffsetReader:
         elif info.name in self._there:
             found = unhide(self._js, seen, info, judge(seen, info, self._there[info.name]))
         elif at_once or self._releases(info.name, begin) or self._witness.doubts(self._js, info):
-            found = look(self._js, seen, info)
+            found = compare(self._js, seen, info)
         else:
             found = judge(seen, info, None)
             found = History.KEPT if found is History.HIDDEN else found

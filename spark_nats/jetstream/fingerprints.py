@@ -5,8 +5,8 @@ from a snapshot. New messages then take sequences that were in use before. The s
 the same time; only the time at which each message was stored tells one history from another. So whoever has come to a
 place notes the fingerprint of the last message before it, and compares it when it comes back.
 
-:func:`judge` and :func:`judge_hidden` decide, from what the stream's leader says; they ask nothing. :func:`compare` asks.
-:class:`Witness` says when that is needed.
+:func:`judge` and :func:`judge_hidden` decide, from what the stream's leader says; they ask nothing. :func:`compare`
+asks, and :class:`Witness` says when that is needed.
 """
 
 from __future__ import annotations

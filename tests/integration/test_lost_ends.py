@@ -381,6 +381,23 @@ def test_an_idle_query_asks_no_more_than_the_state_of_its_stream(
         assert [message.subject for message in asked.messages] == [f"$JS.API.STREAM.INFO.{unique}"] * 5
 
 
+def test_a_busy_query_compares_in_the_round_trips_that_it_takes_anyway(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    """A server of its own cannot put its stream back while our connection stays, so that only the end is looked up."""
+    nats_py.create_stream(unique)
+    nats_py.publish_acked([(f"{unique}.x", b"")] * 20)
+    query = Query(stream_reader(nats_server, stream=unique, startingOffsets="earliest", maxOffsetsPerTrigger=4))
+    assert len(query.micro_batch()) == 4
+    with nats_py.collect("$JS.API.STREAM.>") as asked:
+        end = query.reader.latestOffset(query.offset, query.reader.getDefaultReadLimit())
+        nats_py.run(nats_py.nats.flush())
+        state, first, last = [message.subject for message in asked.messages]
+        assert state == f"$JS.API.STREAM.INFO.{unique}"
+        assert first == last == f"$JS.API.STREAM.MSG.GET.{unique}"
+    assert end[unique]["next"] == 9
+
+
 class RestoredCluster:
     """A cluster with a stream of three replicas, two of whose members come back with an older copy."""
 

@@ -328,9 +328,9 @@ class Hold:
             self._move_floor(js, max(info.first_sequence, _floor(found)), _floor(found), end)
         self._released = max(self._released, end)
 
-    def rewind(self, start: int) -> None:
-        """Note that the reader goes on at an earlier sequence, since the stream has lost its end."""
-        self._released = min(self._released, start)
+    def rewind(self) -> None:
+        """Note that the stream has come back older, and with it perhaps the durable: it is taken again."""
+        self._created = None
 
     def _purge(self, js: JetStream, first: int, target: int) -> None:
         """Remove what a work queue has before ``target``, of which nothing lies before ``first``."""

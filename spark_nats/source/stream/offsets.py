@@ -671,7 +671,7 @@ class OffsetReader:
             first = first_after(self._js, seen, info)
             self._lost_the_history(info, seen, history, first)
         if hold := self._holds.get(info.name):
-            hold.rewind(first)
+            hold.rewind()
         return self._offset(info, first, begin.next, first)
 
     def _offset(self, info: StreamInfo, start: int, since: int, first: int) -> StreamOffset:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 import time
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ import pyarrow.compute as pc
 import pytest
 from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import EqualTo
+from pyspark.sql.datasource import EqualTo, GreaterThan, In, LessThan
 from pyspark.sql.functions import col, expr, input_file_name, lit, spark_partition_id
 from pyspark.sql.types import StructType
 
@@ -31,7 +32,9 @@ from tests.integration.support import (
     monitoring,
     nats,
     read,
+    read_partitions,
     read_payloads,
+    source,
     stream_reader,
 )
 from tests.nats_py import Headers, NatsPy, wait_until
@@ -516,6 +519,30 @@ def test_a_pushed_subject_is_looked_for_by_the_server(
     found = sum(batch.num_rows for partition in reader.partitions() for batch in reader.read(partition))
     assert found == pc.sum(pc.equal(corpus.rows["subject"], subject)).as_py() > 10
     assert monitoring(nats_server, "varz")["out_msgs"] - before < found + 100
+
+
+def test_what_becomes_of_pushed_filters_depends_on_them_and_the_options_alone(server_factory: ServerFactory) -> None:
+    """Spark's next version pushes them again, to a reader of another process, and demands the same decision."""
+    server = server_factory()
+    with NatsPy(server.url) as client:
+        client.create_stream("ORDERS", ["orders.>"])
+        client.publish_acked([(f"orders.{i % 3}", b"") for i in range(30)])
+    data_source = pickle.dumps(source(server, stream="ORDERS", subject="orders.>", filterPushdown=True))
+    filters = [
+        In(("subject",), ("orders.1", "orders.2", "others.1")),
+        GreaterThan(("sequence",), 10),
+        LessThan(("timestamp",), datetime(2999, 1, 1, tzinfo=UTC)),
+        EqualTo(("payload",), b""),
+    ]
+    server.kill()  # neither a reader nor its filters are a reason to ask
+    readers = [pickle.loads(data_source).reader(SEQUENCE) for _ in range(3)]
+    for reader, times in zip(readers, (1, 1, 3), strict=True):
+        assert all(list(reader.pushFilters(filters)) == filters for _ in range(times))
+    server.start()
+    plans = [reader.partitions() for reader in readers]
+    assert plans[0] == plans[1] == plans[2] != []
+    rows = read_partitions(pickle.dumps(readers[0]), plans[0])
+    assert [row["sequence"] for row in rows] == [s for s in range(11, 31) if s % 3 != 1]
 
 
 def test_pushdown_in_vain_is_harmless_without_filters(

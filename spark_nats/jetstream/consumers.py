@@ -22,8 +22,13 @@ _SECOND = 1_000_000_000  # JetStream's durations are nanoseconds
 INACTIVE_THRESHOLD = 60 * _SECOND
 """After so many nanoseconds without a request the server deletes one of our consumers by itself."""
 PLACE_TIMEOUT = 90.0
-"""Seconds to wait for a place among a stream's consumers when ``max_consumers`` leaves none. Longer than the time after
-which the server deletes those that a killed task has left behind."""
+"""Seconds to wait for a place among a stream's consumers when its limit leaves none. Longer than the time after which
+the server deletes those that a killed task has left behind."""
+PLACE_LIMIT = (
+    "max_consumers of the stream or of its account; where neither is set default_max_consumers of the server, which is "
+    "1,000 from nats-server 2.15 on"
+)
+"""How many consumers a stream may have."""
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 1.0  # seconds between two attempts to get a place
 
 
@@ -60,7 +65,7 @@ def create_consumer(
 ) -> Consumer:
     """Make a consumer that delivers what a stream has from a sequence on, or the last message of each subject.
 
-    Where the stream has as many consumers as it may (``max_consumers``), it waits for one of them to end.
+    Where the stream has as many consumers as it may (:data:`PLACE_LIMIT`), it waits for one of them to end.
 
     Args:
         js: where.
@@ -109,9 +114,9 @@ def create_consumer(
                 raise
             if time.monotonic() >= deadline:
                 raise error.with_context(
-                    f"stream {stream!r} has had as many consumers as it or its account may have (max_consumers) for "
-                    f"{patience:g} s; each task that reads needs one while it runs: raise the limit, or run fewer "
-                    f"tasks at once ({error.description}, {error.err_code})"
+                    f"stream {stream!r} has had as many consumers as it may have for {patience:g} s ({PLACE_LIMIT}); "
+                    "each task that reads needs one while it runs: raise the limit, or run fewer tasks at once "
+                    f"({error.description}, {error.err_code})"
                 ) from None
         if wait == _FIRST_WAIT:
             logger.info("stream %s: waiting for a place among its consumers (max_consumers)", stream)

@@ -28,6 +28,7 @@ from spark_nats.errors import (
     UnsupportedStreamError,
 )
 from spark_nats.jetstream.api import JetStream, interpreting
+from spark_nats.jetstream.consumers import PLACE_LIMIT
 from spark_nats.jetstream.direct import allows_direct_gets
 from spark_nats.jetstream.doubts import Doubts
 from spark_nats.jetstream.streams import INTEREST, WORK_QUEUE, StreamInfo, next_sequence
@@ -193,7 +194,7 @@ class Hold:
         try:
             made = self._configure(js, config, "create")
         except JetStreamError as error:
-            raise self._refused(js, info, error) from None
+            raise self._refused(js, error) from None
         logger.info("stream %s: made the durable consumer %s", self._stream, self.name)
         return made
 
@@ -214,7 +215,7 @@ class Hold:
             integer_at(answer, "ack_floor", "stream_seq")
         return answer
 
-    def _refused(self, js: JetStream, info: StreamInfo, error: JetStreamError) -> NatsError:
+    def _refused(self, js: JetStream, error: JetStreamError) -> NatsError:
         """Return the error of a durable that could not be made."""
         said = f"({error.description}, {error.err_code})"
         match error.err_code:
@@ -226,8 +227,8 @@ class Hold:
                 )
             case ErrCode.MAXIMUM_CONSUMERS:
                 return ConsumerConflictError(
-                    f"{self._what} cannot be made: the stream has as many consumers as it or its account may have "
-                    f"(max_consumers, {info.config.get('max_consumers')}) {said}; raise the limit, or delete one"
+                    f"{self._what} cannot be made: the stream has as many consumers as it may have ({PLACE_LIMIT}) "
+                    f"{said}; raise the limit, or delete one"
                 )
             case ErrCode.CONSUMER_EXISTS:  # somebody has made it this moment
                 return JetStreamError(f"{self._what} has just been made by somebody else", NO_RESPONDERS)

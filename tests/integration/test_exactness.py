@@ -493,7 +493,22 @@ def test_a_place_that_does_not_become_free_is_an_error_that_says_what_to_do(
     config = {"durable_name": "other", "ack_policy": "explicit"}
     nats_py.api(f"CONSUMER.DURABLE.CREATE.{unique}.other", {"stream_name": unique, "config": config})
     reader = batch_reader(nats_server, stream=unique)
-    with pytest.raises(JetStreamError, match=r"max_consumers\) for 0.5 s; each task .* raise the limit, or run fewer"):
+    with pytest.raises(JetStreamError, match=r"for 0.5 s \(max_consumers .* each task .* raise the limit, or run"):
+        rows(reader.read(reader.partitions()[0]))
+
+
+def test_the_limit_of_the_server_itself_is_named_too(
+    server_factory: ServerFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumers, "PLACE_TIMEOUT", 0.5)
+    server = server_factory("jetstream { limits { default_max_consumers: 1 } }")
+    with NatsPy(server.url) as client:
+        client.create_stream("ORDERS", ["orders"])
+        client.publish_acked([("orders", b"")] * 10)
+        config = {"durable_name": "other", "ack_policy": "explicit"}
+        client.api("CONSUMER.DURABLE.CREATE.ORDERS.other", {"stream_name": "ORDERS", "config": config})
+    reader = batch_reader(server, stream="ORDERS")
+    with pytest.raises(JetStreamError, match="where neither is set default_max_consumers of the server"):
         rows(reader.read(reader.partitions()[0]))
 
 

@@ -19,6 +19,7 @@ OTHERS = {
     "UNSUPPORTED_DATA_SOURCE_SAVE_MODE",
     "No module named 'spark_nats'",
     "nats does not support Update mode",
+    "Python worker process terminated due to idle timeout",
 }
 
 RAISING = re.compile(

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_nats.protocol.bytecolumns import Positions, booleans, integers, lengths_of, packed, strings, texts
+from spark_nats.protocol.own_ids import ids_of_query
 
 Hashes = npt.NDArray[np.uint32]
 
@@ -25,7 +26,6 @@ LONGEST_SHORT = 1024
 """Bytes of a row up to which it is hashed together with others, as columns."""
 
 _WORDS = 3  # of 32 bits, in a hash
-_QUERY_BYTES = 9  # 12 characters in base64
 _HASH_CHARACTERS = 16  # 96 bits in base64
 _BLOCK = 64  # bytes
 _UNITS = _BLOCK // 4  # of 32 bits
@@ -72,9 +72,8 @@ class MessageIds:
         random = hashlib.shake_256(whole).digest(_KEY_OF_LONG + _KEYS * _WORDS * 8)
         self._long = hashlib.blake2b(digest_size=_WORDS * 4, key=random[:_KEY_OF_LONG])
         self._keys = np.frombuffer(random[_KEY_OF_LONG:], "<u8").astype(np.uint64).reshape(_KEYS, _WORDS)
-        digest = hashlib.blake2b(query.encode(), digest_size=_QUERY_BYTES).digest()
         task = f"{partition}" if batch is None else f"{batch}-{partition}"
-        self.prefix = f"{base64.urlsafe_b64encode(digest).decode()}-{task}-"
+        self.prefix = f"{ids_of_query(query)}{task}-"
         self._prefix = texts([self.prefix])[0]
         self._seen = Occurrences()
 

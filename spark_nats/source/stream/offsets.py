@@ -63,6 +63,7 @@ from spark_nats.options.losses import GO_ON, report_loss
 from spark_nats.options.read import ReadOptions
 from spark_nats.options.values import EARLIEST, LATEST, Offsets, Place
 from spark_nats.protocol.documents import text_of, time_at
+from spark_nats.source.stream.noticing import notice_times_ahead
 from spark_nats.source.stream.planning import StreamRange, of_queue, share
 
 logger = logging.getLogger(__name__)
@@ -293,6 +294,7 @@ class OffsetReader:
             elif info.retention != LIMITS:
                 self._check_may_be_read(info)
             self._infos[name] = info
+            notice_times_ahead(info)
         return self._infos[name]
 
     def _ask(self, name: str) -> StreamInfo:

@@ -34,6 +34,7 @@ from spark_nats.options.read import ReadOptions
 from spark_nats.options.remedies import naming_options
 from spark_nats.source.columns import EntryBuilder, RowBuilder
 from spark_nats.source.pace import Pace
+from spark_nats.source.stream.noticing import notice_own_rows
 from spark_nats.source.stream.offsets import (
     OffsetReader,
     QueryOffset,
@@ -81,9 +82,13 @@ def read_partition(options: ReadOptions, schema: StructType, partition: InputPar
             lost=partial(report_loss, fail=options.fail_on_data_loss),
             retries=loan.retries,
         )
+        looked = False
         while True:
             try:
                 for delivered in reader.read(JetStream(loan.connection, options.api_prefix)):
+                    if not looked:
+                        notice_own_rows(delivered, partition.stream)
+                        looked = True
                     if (batch := rows.build(delivered, partition.stream)).num_rows:
                         yield batch
                 return

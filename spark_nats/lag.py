@@ -57,6 +57,8 @@ class StreamLag:
         problem: what keeps the query from going on; empty when nothing does.
         waits_for: how many new sequences the query waits for before it goes on; None when for none, or when that is not
             known.
+        max_age: seconds for which the stream keeps messages, if the server was asked; None when age is no reason for it
+            to remove them.
     """
 
     stream: str
@@ -69,6 +71,11 @@ class StreamLag:
     oldest: datetime | None = None
     problem: str = ""
     waits_for: int | None = None
+    max_age: float | None = None
+
+    def expires(self, at: datetime) -> bool:
+        """Tell whether the oldest message that waits has, at a time, waited for more than half of ``max_age``."""
+        return bool(self.oldest and self.max_age and (at - self.oldest).total_seconds() > self.max_age / 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +100,7 @@ class QueryLag:
         return sum(stream.behind for stream in self.streams)
 
     def __str__(self) -> str:
-        streams = "; ".join(map(_sentence, self.streams)) or "there is no stream to read yet"
+        streams = "; ".join(_sentence(each, self.at) for each in self.streams) or "there is no stream to read yet"
         return f"query {self.query}, micro-batch {self.batch}: {streams}"
 
 
@@ -300,6 +307,7 @@ def _now(js: JetStream, lag: StreamLag, position: StreamOffset, filters: tuple[s
     if info.created != position.created:
         problem = f"the stream was deleted and made again: the present one was created at {info.created}"
         return replace(lag, problem=problem)
+    lag = replace(lag, max_age=info.max_age)
     if position.next > info.last_sequence + 1:
         problem = f"the stream ends at sequence {info.last_sequence}, before where the query is to go on"
         return replace(until(lag, position.next, 0), problem=problem)
@@ -341,10 +349,12 @@ def _messages(js: JetStream, info: StreamInfo, first: int, last: int, filters: t
 # For people
 
 
-def _sentence(lag: StreamLag) -> str:
+def _sentence(lag: StreamLag, at: datetime) -> str:
     said = f"{lag.stream} is {lag.behind:,} messages behind"
     if lag.oldest is not None:
         said += f", the oldest of {lag.oldest:%Y-%m-%d %H:%M:%S}Z"
+    if lag.expires(at):
+        said += f", of which the stream removes what is older than {lag.max_age:,g} s"
     if lag.rate is not None:
         said += f", read at {lag.rate:,.1f}/s"
     if lag.arriving is not None:

@@ -19,6 +19,7 @@ from spark_nats.commands.console import Console, bytes_shown, rate_shown, second
 from spark_nats.commands.permissions import (
     COMPARE,
     CONSUME,
+    CREATE,
     EXACT,
     PEEK,
     READ,
@@ -30,20 +31,28 @@ from spark_nats.commands.permissions import (
     needs_of_core,
     needs_of_stream,
 )
-from spark_nats.errors import NatsConnectionError, NatsError, OptionError, PermissionsError, UnsupportedStreamError
+from spark_nats.errors import (
+    NatsConnectionError,
+    NatsError,
+    OptionError,
+    PermissionsError,
+    StreamNotFoundError,
+    UnsupportedStreamError,
+)
 from spark_nats.jetstream.account import AccountInfo, Quota, account_info
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.holding import check_direct, check_releasable
 from spark_nats.jetstream.keyvalue import naming_bucket
 from spark_nats.jetstream.matching import matching_names
-from spark_nats.jetstream.streams import LIMITS, WORK_QUEUE, StreamInfo, list_streams, stream_info
+from spark_nats.jetstream.streams import ASYNC, LIMITS, MEMORY, WORK_QUEUE, StreamInfo, list_streams, stream_info
 from spark_nats.options.remedies import naming_options
 from spark_nats.options.settings import Settings, value_of
 from spark_nats.options.table import BY_NAME, Use
 from spark_nats.options.values import read_subjects
 from spark_nats.protocol.api import API_PREFIX, prefix_of_domain
 from spark_nats.protocol.documents import moment
-from spark_nats.protocol.keyvalue import stream_of
+from spark_nats.protocol.keyvalue import bucket_of, stream_of
+from spark_nats.protocol.subjects import overlap
 from spark_nats.protocol.users import USER_INFO, UserInfo, parse_user_info
 
 ROUND_TRIPS = 5
@@ -51,6 +60,7 @@ LOOK_AGAIN = 1.0
 """Seconds between two looks at the streams, to know how fast they grow."""
 MOST_TRIED = 20
 """Streams of which it is found out what a user may do with them, when none are named."""
+MISSING = "does not exist"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +105,15 @@ class StreamChecked:
         messages: how many it holds.
         bytes: how many bytes they take.
         rate: messages a second that it was given while we looked.
+        storage: ``file`` or ``memory``.
+        replicas: how many servers keep it.
+        persist_mode: ``default``, or ``async`` where it is written to its file after it is acknowledged.
+        duplicate_window: seconds for which it knows message ids again.
+        outlasts: whether it certainly knows them again when tasks have waited for all of ``retryTimeout``.
+        max_age: seconds after which it removes messages; None when age is no reason.
+        warnings: what endangers what is written to it, or leaves a read without rows; of streams that were asked for.
         abilities: what the user may do with it; empty when that was not looked at.
+        missing: whether the problem is that it does not exist.
     """
 
     name: str
@@ -110,7 +128,15 @@ class StreamChecked:
     messages: int = 0
     bytes: int = 0
     rate: float = 0.0
+    storage: str = ""
+    replicas: int = 0
+    persist_mode: str = ""
+    duplicate_window: float = 0.0
+    outlasts: bool = False
+    max_age: float | None = None
+    warnings: tuple[str, ...] = ()
     abilities: tuple[Ability, ...] = ()
+    missing: bool = False
 
     @property
     def kind(self) -> str:
@@ -136,6 +162,8 @@ class Report:
         problems: what could not be found out, and why.
         streams: the streams that were asked for, or the bucket, or else all streams that the account has.
         core: what the user may do with subjects of core NATS, when those were asked for.
+        retry_timeout: seconds for which tasks wait for servers that are away, as the options have it.
+        chosen: whether streams were asked for, or a bucket.
     """
 
     server: ServerReached
@@ -146,6 +174,8 @@ class Report:
     problems: tuple[str, ...]
     streams: tuple[StreamChecked, ...]
     core: tuple[Ability, ...]
+    retry_timeout: float
+    chosen: bool
 
     def failures(self, required: Collection[str]) -> list[str]:
         """Return in sentences what is not as it has to be.
@@ -205,7 +235,10 @@ class _Check:
         self._chosen = bool(self._names or self._pattern)
         subject = settings.given.get("subject")
         self._subjects = value_of("subject", subject, read_subjects) if subject else ()
+        patience = BY_NAME["retrytimeout"].default_for(Use.WRITE_STREAM_IN_STREAMING)
+        self._patience: float = settings.given.get("retryTimeout", patience)
         self._state_bucket: str = settings.given.get("stateBucket") or str(BY_NAME["statebucket"].default)
+        self._unheard: list[str] = []  # of the subjects, those that no message of the streams can have
         self._problems: list[str] = []
 
     def run(self, look_again: float) -> Report:
@@ -228,9 +261,11 @@ class _Check:
             infos = dict.fromkeys(unknown, NatsError("cannot be asked for"))
         rights = Rights(self._connection, user, self._prefix)
         tried = self._names if self._chosen else list(infos)[:MOST_TRIED]
-        state_exists = self._state_exists() if hears.possible and tried and not self._bucket else False
+        state = self._state() if hears.possible and tried and not self._bucket else None
+        known = [info for info in infos.values() if isinstance(info, StreamInfo)]
+        self._unheard = [subject for subject in self._subjects if not any(_may_hold(info, subject) for info in known)]
         streams = tuple(
-            self._stream(name, info, rates.get(name, 0.0), rights if name in tried else None, state_exists)
+            self._stream(name, info, rates.get(name, 0.0), rights if name in tried else None, state)
             for name, info in infos.items()
         )
         core = needs_of_core(self._subjects) if self._subjects and not self._chosen else {}
@@ -243,6 +278,8 @@ class _Check:
             tuple(self._problems),
             streams,
             tuple(rights.ability(activity, needs) for activity, needs in core.items()),
+            self._patience,
+            self._chosen,
         )
 
     def _server(self) -> ServerReached:
@@ -330,20 +367,20 @@ class _Check:
                 rates[name] = max(0, now.last_sequence - info.last_sequence) / between
         return rates
 
-    def _state_exists(self) -> bool:
-        """Tell whether the bucket for ``deduplicate=exact`` is there, as far as the user may know it."""
+    def _state(self) -> StreamInfo | None:
+        """Return the state of the bucket for ``deduplicate=exact``, if it is there and the user may know it."""
         try:
-            stream_info(self._js, stream_of(self._state_bucket))
+            return stream_info(self._js, stream_of(self._state_bucket))
         except NatsConnectionError:
             raise
         except NatsError:
-            return False
-        return True
+            return None
 
     def _stream(
-        self, name: str, info: StreamInfo | NatsError, rate: float, rights: Rights | None, state_exists: bool
+        self, name: str, info: StreamInfo | NatsError, rate: float, rights: Rights | None, state: StreamInfo | None
     ) -> StreamChecked:
         known = info if isinstance(info, StreamInfo) else None
+        missing = isinstance(info, StreamNotFoundError)
         abilities: tuple[Ability, ...] = ()
         if rights is not None:
             subjects = self._subjects or (known.subjects if known else ())
@@ -353,12 +390,16 @@ class _Check:
                 needs_of_bucket(prefix, inbox, self._bucket, self._keys)
                 if self._bucket
                 else needs_of_stream(
-                    prefix, inbox, name, retention, subjects, self._state_bucket, state_exists, by_pattern
+                    prefix, inbox, name, retention, subjects, self._state_bucket, state is not None, by_pattern
                 )
             )
-            abilities = tuple(rights.ability(to, each, _obstacle(self._js, to, known)) for to, each in needs.items())
+            abilities = tuple(
+                rights.ability(to, each, MISSING if missing and to != CREATE else _obstacle(self._js, to, known))
+                for to, each in needs.items()
+            )
         if known is None:
-            return StreamChecked(name, self._bucket, problem=str(info), abilities=abilities)
+            return StreamChecked(name, self._bucket, problem=str(info), abilities=abilities, missing=missing)
+        warnings = (*_risks(known, state), *_misses(known, self._unheard)) if self._chosen and not self._bucket else ()
         return StreamChecked(
             name=name,
             bucket=self._bucket,
@@ -371,8 +412,56 @@ class _Check:
             messages=known.messages,
             bytes=known.bytes,
             rate=rate,
+            storage=known.storage,
+            replicas=known.replicas,
+            persist_mode=known.persist_mode,
+            duplicate_window=known.duplicate_window,
+            outlasts=known.knows_again(self._patience),
+            max_age=known.max_age,
+            warnings=warnings,
             abilities=abilities,
         )
+
+
+def _risks(stream: StreamInfo, state: StreamInfo | None) -> list[str]:
+    """Say what a stream may lose of what it has acknowledged, and so an exact write too.
+
+    Args:
+        stream: its state.
+        state: that of the bucket in which exact writes note what they begin; None when it is not there.
+    """
+    if stream.storage == MEMORY:
+        of_all = "all of its servers" if stream.replicas > 1 else "its server"
+        risk = f"it is kept in memory, so a restart of {of_all} takes all that it has acknowledged"
+    elif stream.replicas > 1:
+        risk = ""
+    elif stream.persist_mode == ASYNC:
+        risk = "its persist_mode is async, so a server that is killed takes what it has acknowledged last"
+    else:
+        risk = (
+            "it has one replica, so a broken disk takes all of it, and a power failure what it has acknowledged in the "
+            "last minutes, unless its server has sync_interval: always"
+        )
+    found = [f"{risk}. A write with deduplicate=exact, the default in streaming, is no safer than that"] if risk else []
+    if state is not None and (state.replicas < stream.replicas or state.storage == MEMORY != stream.storage):
+        found.append(
+            f"it has {stream.replicas} replicas in {stream.storage}, and the bucket where exact writes note what they "
+            f"begin, {bucket_of(state.name)}, has {state.replicas} in {state.storage}"
+        )
+    return found
+
+
+def _may_hold(stream: StreamInfo, subject: str) -> bool:
+    """Tell whether a stream can have messages with such a subject."""
+    if any(stream.config.get(name) for name in ("mirror", "sources", "subject_transform")):
+        return True  # they come by other subjects than it listens on
+    return any(overlap(subject, own) for own in stream.subjects)
+
+
+def _misses(stream: StreamInfo, subjects: Sequence[str]) -> list[str]:
+    """Say that no message of a stream can have these subjects."""
+    listens = ", ".join(stream.subjects) or "nothing"
+    return [f"no message of it has the subject {subject}: it listens on {listens}" for subject in subjects]
 
 
 def _obstacle(js: JetStream, activity: str, stream: StreamInfo | None) -> str:
@@ -407,7 +496,7 @@ def show(report: Report, console: Console) -> None:
         console.line(f"unknown: {problem}")
     known = [stream for stream in report.streams if not stream.problem]
     kind = report.streams[0].kind if report.streams else "stream"
-    if known:
+    if listed := [stream for stream in report.streams if stream.missing or not stream.problem]:
         console.line()
         console.table(
             (kind, "messages", "sequences", "first stored", "last stored", "bytes", "rate"),
@@ -421,10 +510,37 @@ def show(report: Report, console: Console) -> None:
                     bytes_shown(stream.bytes),
                     rate_shown(stream.rate),
                 )
-                for stream in known
+                if not stream.missing
+                else (stream.title, "", MISSING, "", "", "", "")
+                for stream in listed
             ],
             numbers=("messages", "bytes", "rate"),
         )
+    if known:
+        console.line()
+        console.table(
+            (kind, "kept in", "replicas", "message ids known for", "messages kept for"),
+            [
+                (
+                    stream.title,
+                    f"{stream.storage}, {stream.persist_mode}" if stream.persist_mode == ASYNC else stream.storage,
+                    f"{stream.replicas}",
+                    seconds_shown(stream.duplicate_window),
+                    seconds_shown(stream.max_age) if stream.max_age is not None else "",
+                )
+                for stream in known
+            ],
+            numbers=("replicas",),
+        )
+        for stream in known:
+            for warning in stream.warnings:
+                console.line(f"warning: {stream.kind} {stream.title}: {warning}")
+        if report.chosen and kind == "stream" and not all(stream.outlasts for stream in known):
+            console.line(
+                f"message ids: tasks wait for servers for up to {seconds_shown(report.retry_timeout)} (retryTimeout); "
+                "later than half the time for which ids are known, only deduplicate=exact keeps a task that is run "
+                "again from storing rows twice"
+            )
     rows = [row for stream in report.streams for row in _rows(stream.title, stream.abilities)]
     rows += _rows("core NATS", report.core)
     if rows:

@@ -16,6 +16,8 @@ from spark_nats.protocol.statuses import NO_RESPONDERS
 
 LIMITS, INTEREST, WORK_QUEUE = "limits", "interest", "workqueue"
 """What a stream's retention can be: when messages go."""
+FILE, MEMORY, ASYNC = "file", "memory", "async"
+"""What its ``storage`` can be; and its ``persist_mode``, unless that is ``default``."""
 _LISTINGS = 10  # attempts to list what comes and goes
 _SURE = 0.5  # of a stream's duplicate_window; the rest is for messages on their way
 _MOST_LISTED = 100_000  # streams
@@ -69,6 +71,22 @@ class StreamInfo:
         """How many servers keep it."""
         replicas = self.config.get("num_replicas")
         return replicas if isinstance(replicas, int) and replicas > 0 else 1
+
+    @property
+    def storage(self) -> str:
+        """Where its servers keep it: ``file`` or ``memory``."""
+        return MEMORY if self.config.get("storage") == MEMORY else FILE
+
+    @property
+    def persist_mode(self) -> str:
+        """When what it acknowledges is written to its file: ``default``, before; or ``async``, some time after."""
+        return ASYNC if self.config.get("persist_mode") == ASYNC else "default"
+
+    @property
+    def max_age(self) -> float | None:
+        """Seconds after which it removes messages; None when age is no reason."""
+        age = self.config.get("max_age")
+        return age / 1e9 if isinstance(age, int) and age > 0 else None
 
     @property
     def duplicate_window(self) -> float:

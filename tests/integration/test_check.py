@@ -168,6 +168,93 @@ def test_a_stream_that_is_missing_is_a_failure(check: Command, nats_server: Serv
     assert ran.err == "spark-nats: stream NOT_THERE: the stream 'NOT_THERE' does not exist\n"
 
 
+def test_what_is_missing_can_be_made_and_nothing_else(check: Command, nats_server: Server) -> None:
+    ran = check(nats_server, "--stream", "NOT_THERE")
+    lines = [line.split() for line in ran.out.splitlines()]
+    assert ["NOT_THERE", "does", "not", "exist"] in lines
+    assert ["NOT_THERE", "read,", "consume,", "write,", "exact", "no", "does", "not", "exist"] in lines
+    assert ["create", "yes"] in lines
+    ran = check(nats_server, "--stream", "NOT_THERE", "--require", "read,create", "--json")
+    (stream,) = ran.report["streams"]
+    assert stream["missing"] is True
+    assert ran.report["failures"] == [
+        "stream NOT_THERE: the stream 'NOT_THERE' does not exist",
+        "stream NOT_THERE, read: does not exist",
+    ]
+
+
+# What a stream may lose
+
+
+NO_SAFER = ". A write with deduplicate=exact, the default in streaming, is no safer than that"
+
+
+@pytest.mark.parametrize(
+    ("config", "kept", "risk"),
+    [
+        ({}, "file", "it has one replica, so a broken disk takes all of it, and a power failure what it has"),
+        ({"storage": "memory"}, "memory", "it is kept in memory, so a restart of its server takes all that it has"),
+        ({"persist_mode": "async"}, "file, async", "its persist_mode is async, so a server that is killed takes what"),
+    ],
+    ids=["one replica", "memory", "async"],
+)
+def test_what_a_stream_may_lose_of_what_it_has_acknowledged_is_said(
+    check: Command, nats_server: Server, nats_py: NatsPy, unique: str, config: dict[str, str], kept: str, risk: str
+) -> None:
+    nats_py.create_stream(unique, [f"{unique}.>"], max_age=86400 * 10**9, **config)
+    ran = check(nats_server, "--stream", unique)
+    assert ran.status == 0
+    (line,) = [line for line in ran.out.splitlines() if line.startswith("warning: ")]
+    assert line.startswith(f"warning: stream {unique}: {risk}")
+    assert line.endswith(NO_SAFER)
+    assert [unique, *kept.split(), "1", "2", "min", "24", "h"] in [line.split() for line in ran.out.splitlines()]
+    (stream,) = check(nats_server, "--stream", unique, "--json").report["streams"]
+    assert [f"warning: stream {unique}: {warning}" for warning in stream["warnings"]] == [line]
+    assert (stream["storage"], stream["replicas"], stream["max_age"]) == (kept.split(",")[0], 1, 86400)
+    assert "warning: " not in check(nats_server).out  # of streams that nobody has named
+
+
+def test_a_stream_with_three_replicas_is_warned_of_where_its_state_bucket_has_one(
+    check: Command, cluster: Cluster, unique: str
+) -> None:
+    with NatsPy(cluster.servers[0].url) as client:
+        wait_until(lambda: created(client, unique, subjects=[f"{unique}.>"], num_replicas=3), timeout=60)
+        (stream,) = check(cluster.urls, "--stream", unique, "--stateBucket", unique, "--json").report["streams"]
+        assert (stream["replicas"], stream["warnings"]) == (3, [])
+        wait_until(lambda: created(client, f"KV_{unique}", subjects=[f"$KV.{unique}.>"]), timeout=60)
+    (stream,) = check(cluster.urls, "--stream", unique, "--stateBucket", unique, "--json").report["streams"]
+    assert stream["warnings"] == [
+        f"it has 3 replicas in file, and the bucket where exact writes note what they begin, {unique}, has 1 in file"
+    ]
+
+
+def test_the_duplicate_window_is_compared_with_how_long_tasks_wait(
+    check: Command, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique, [f"{unique}.>"], duplicate_window=600 * 10**9)
+    for patience, shown in (("299s", False), ("10m", True)):
+        ran = check(nats_server, "--stream", unique, "--retryTimeout", patience)
+        assert ("message ids: tasks wait for servers for up to 10 min (retryTimeout)" in ran.out) == shown
+    (stream,) = check(nats_server, "--stream", unique, "--json").report["streams"]
+    assert (stream["duplicate_window"], stream["outlasts"]) == (600, False)  # half of it is five minutes, the default
+
+
+def test_a_subject_that_no_message_can_have_is_warned_of(
+    check: Command, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique, [f"{unique}.orders.>"])
+    nats_py.create_stream(f"{unique}_M", [], mirror={"name": unique})
+
+    def misses(streams: str, subject: str) -> list[str]:
+        ran = check(nats_server, "--stream", streams, "--subject", subject)
+        return [line for line in ran.out.splitlines() if "no message of it" in line]
+
+    assert misses(unique, f"{unique}.order.>,{unique}.*.eu") == [
+        f"warning: stream {unique}: no message of it has the subject {unique}.order.>: it listens on {unique}.orders.>"
+    ]
+    assert misses(f"{unique}_M", f"{unique}.order.>") == []  # it listens on nothing, and has what the other one has
+
+
 @pytest.mark.skipif(not OLDER_BINARY.exists(), reason="make test brings it")
 def test_an_older_server_is_looked_at_too(check: Command, server_factory: ServerFactory) -> None:
     server = server_factory(users(user("reader", READ)), binary=OLDER_BINARY)

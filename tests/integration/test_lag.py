@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import spark_nats
 from spark_nats.cli import main
 from spark_nats.errors import OptionError
 from spark_nats.lag import lag_of_progress
+from tests.integration.forwarding import ForwardedApi
 from tests.integration.support import Query, created, nats, running, sentence_of, stream_reader
 from tests.integration.test_permissions import READ, login, user, users
 from tests.nats_py import NatsPy, wait_until
@@ -189,6 +191,31 @@ def test_a_query_that_cannot_go_on_without_a_loss_ends_with_the_status_1(
     status, stream = lag(nats_server, checkpoint, capsys)
     assert status == 1
     assert "was deleted and made again" in stream["problem"]
+
+
+def test_messages_that_the_stream_is_about_to_remove_unread_are_warned_of(
+    nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nats_py.create_stream(unique, max_age=60 * 10**9)
+    nats_py.publish_acked([(f"{unique}.x", b"x")] * 10)
+    checkpoint = write_checkpoint(tmp_path / "c", position(nats_py, unique, 6))
+    api = ForwardedApi(nats_py)
+    old = datetime.now(UTC) - timedelta(seconds=45)
+
+    def aged(answer: dict[str, Any]) -> dict[str, Any]:
+        answer["message"]["time"] = f"{old:%Y-%m-%dT%H:%M:%S.%f}Z"
+        return answer
+
+    arguments = ["lag", "--checkpoint", str(checkpoint), "--servers", nats_server.url]
+    assert main(arguments) == 0
+    assert "max_age" not in capsys.readouterr().out
+    api.answers["STREAM.MSG.GET"] = aged
+    with api.serving():
+        assert main([*arguments, "--apiPrefix", ForwardedApi.PREFIX]) == 0
+        shown = capsys.readouterr().out
+    (line,) = [line for line in shown.splitlines() if line.startswith("warning: ")]
+    assert line.startswith(f"warning: {unique}: the oldest unread message is ")
+    assert line.endswith(" s old, and the stream removes messages after 60 s (max_age)")
 
 
 def test_what_a_work_queue_has_removed_is_no_loss(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -148,6 +149,16 @@ def test_a_query_that_reads_no_stream_cannot_be_behind() -> None:
     document = micro_batch(0, 0, None, {"epoch": "x", "messages": 3}, None)
     with pytest.raises(NatsError, match="the query copy reads no stream of NATS"):
         lag_of(document)
+
+
+def test_a_lag_says_when_what_waits_is_about_to_be_removed() -> None:
+    at = datetime(2026, 11, 22, 12, tzinfo=UTC)
+    waiting = StreamLag("S", 11, 21, 10, oldest=at - timedelta(hours=13))
+    for max_age, expires in ((None, False), (86400.0, True), (2 * 86400.0, False)):
+        stream = replace(waiting, max_age=max_age)
+        assert stream.expires(at) == expires
+        said = ", of which the stream removes what is older than 86,400 s" in str(QueryLag("copy", 1, at, (stream,)))
+        assert said == expires
 
 
 def test_a_lag_is_a_sentence_for_logs() -> None:

@@ -120,7 +120,7 @@ def make_bucket(js: JetStream, name: str, **wish: Any) -> Bucket:
         JetStreamError: the server refuses to make it.
         NatsError: the request failed.
     """
-    create_stream(js, bucket_config(name, wish))
+    create_stream(js, dict(bucket_config(name, wish)))  # what it has that is there already is nobody's contradiction
     return Bucket(js, name)
 
 

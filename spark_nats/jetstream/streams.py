@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from spark_nats.client.memory import KEPT, once_a_while, parent_process
 from spark_nats.errors import JetStreamError, NatsError, ProtocolError, Remedy, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream, Request, interpreting
 from spark_nats.protocol.api import Api, ErrCode
 from spark_nats.protocol.documents import EPOCH, bytes_at, integer_at, string_at, strings_at, time_at
+from spark_nats.protocol.keyvalue import RESERVED_STREAMS, bucket_of
 from spark_nats.protocol.statuses import NO_RESPONDERS
+from spark_nats.protocol.stream_configs import Wish, differences, nearest_field
+
+logger = logging.getLogger(__name__)
 
 LIMITS, INTEREST, WORK_QUEUE = "limits", "interest", "workqueue"
 """What a stream's retention can be: when messages go."""
@@ -21,6 +28,8 @@ FILE, MEMORY, ASYNC = "file", "memory", "async"
 _LISTINGS = 10  # attempts to list what comes and goes
 _SURE = 0.5  # of a stream's duplicate_window; the rest is for messages on their way
 _MOST_LISTED = 100_000  # streams
+_MOST_NAMED = 10  # streams, in an error
+_said: set[str] = set()  # what the log has been told, in this process; others of the same query may have told it too
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +245,8 @@ def list_streams(js: JetStream) -> list[StreamInfo]:
 def create_stream(js: JetStream, config: dict[str, Any]) -> StreamInfo:
     """Make a stream, or return the one of that name that is there already.
 
+    That is never changed. Where it differs from what somebody has named of the configuration, the log says so.
+
     Args:
         js: where.
         config: the server's stream configuration; ``name`` is required.
@@ -245,15 +256,40 @@ def create_stream(js: JetStream, config: dict[str, Any]) -> StreamInfo:
     """
     name = config["name"]
     try:
-        return stream_info(js, name)
+        return _compared(stream_info(js, name), config, "exists, and differs from what is asked for in %s")
     except StreamNotFoundError:
         pass
     try:
-        return _stream_info(js.request(Api.STREAM_CREATE, name, body=config), name)
+        info = _stream_info(js.request(Api.STREAM_CREATE, name, body=config), name)
     except JetStreamError as error:
         if error.err_code == ErrCode.STREAM_NAME_IN_USE:  # another task was faster
             return stream_info(js, name)
+        if error.err_code == ErrCode.INVALID_JSON:
+            raise error.with_context(f"the stream {name!r} cannot be made: {_refused(error.description)}") from None
         raise
+    # Older servers leave out in silence what they do not know.
+    return _compared(info, config, "was made, and the server has left out or changed what it does not know: %s")
+
+
+def _compared(info: StreamInfo, config: dict[str, Any], what: str) -> StreamInfo:
+    """Return the state of a stream, and say once where it is not as somebody wants it."""
+    if isinstance(config, Wish) and (found := differences(config, info.config)):
+        bucket = bucket_of(info.name)
+        said, of = f"bucket {bucket!r}" if bucket else f"stream {info.name!r}", ", ".join(found)
+        if (fact := f"{parent_process()}: {said} differs in {of}") not in _said:
+            _said.add(fact)
+            once_a_while(fact, lambda _: logger.warning(f"%s {what}; it is left as it is", said, of), KEPT)
+    return info
+
+
+def _refused(description: str) -> str:
+    """Return in words why a server does not take a configuration; its own are those of its language."""
+    unknown = re.search(r'unknown field "([^"]*)"', description)
+    if unknown is None:
+        return f"the server does not take its configuration ({description.removeprefix('invalid JSON: ')})"
+    near = nearest_field(unknown[1])
+    hint = f"; did you mean {near!r}?" if near else ""
+    return f"the server knows no field {unknown[1]!r} of a stream's configuration{hint}"
 
 
 def delete_stream(js: JetStream, name: str) -> None:
@@ -337,33 +373,57 @@ def _all_pages(page: Callable[[int], tuple[list[str], int]], what: str) -> list[
 
 
 @contextlib.contextmanager
-def naming_the_nearest(js: JetStream, names: Sequence[str]) -> Iterator[None]:
-    """Have an error that a stream does not exist name the one that was probably meant.
+def naming_the_nearest(js: JetStream, names: Sequence[str], to_read: bool = True) -> Iterator[None]:
+    """Have an error that a stream does not exist name those that do, the one first that was probably meant.
 
     That takes a request for each thousand streams or so. Whoever may not send it is told less.
 
     Args:
         js: where.
         names: the streams that were asked for.
+        to_read: whether they are to be read: then a missing one is of no use if it is made, and all are named.
     """
     try:
         yield
     except StreamNotFoundError as error:
         if Remedy.CREATE_STREAM not in error.remedies:
             raise  # it is said in other words already
-        near = None
+        known: list[str] = []
         with contextlib.suppress(NatsError):
-            near = _nearest(js, names)
-        raise error if near is None else error.with_context(f"{error}, but {near!r} does") from None
+            known = stream_names(js)
+        missing = next((name for name in names if name not in known), "")
+        if to_read and known:
+            named = error.with_context(f"{error}; {_listed(missing, known)}")
+            named.remedies = ()
+            raise named from None
+        near = _nearest(missing, known, 0.8)
+        raise error.with_context(f"{error}, but {near[0]!r} does") if near else error from None
 
 
-def _nearest(js: JetStream, names: Sequence[str]) -> str | None:
+def _listed(missing: str, known: Sequence[str]) -> str:
+    """Return in words which streams there are, the nearest first; those of buckets and the like if there are no other.
+
+    Args:
+        missing: the one that was asked for.
+        known: names of streams, one at least.
+    """
+    names = [name for name in known if not name.startswith(RESERVED_STREAMS)] or list(known)
+    near = _nearest(missing, names, 0.6)
+    names = near + [name for name in names if name not in near]
+    shown, more = names[:_MOST_NAMED], len(names) - _MOST_NAMED
+    last = f"{more} more" if more > 0 else shown.pop()
+    return f"there are {', '.join(shown)} and {last}" if shown else f"there is {last}"
+
+
+def _nearest(missing: str, known: Sequence[str], cutoff: float) -> list[str]:
+    """Return the names that are like one that is missing, nearest first."""
     from difflib import get_close_matches  # only here, where time does not matter
 
-    known = {name.lower(): name for name in stream_names(js)}
-    missing = next((name.lower() for name in names if name not in known.values()), "")
-    near = get_close_matches(missing, known, n=1, cutoff=0.8)
-    return known[near[0]] if near else None
+    by_letters: dict[str, list[str]] = {}
+    for name in known:
+        by_letters.setdefault(name.lower(), []).append(name)
+    near = get_close_matches(missing.lower(), by_letters, n=_MOST_NAMED, cutoff=cutoff)
+    return [name for letters in near for name in by_letters[letters]]
 
 
 class StoredMessage(NamedTuple):

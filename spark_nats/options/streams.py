@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from spark_nats.errors import OptionError
+from spark_nats.protocol.stream_configs import Wish
 
 
 def stream_to_create(
@@ -35,4 +36,4 @@ def stream_to_create(
         return {"name": streams[0], "subjects": list(subjects)}
     if wish.get("name", streams[0]) != streams[0]:
         raise OptionError(f"option 'createStream' has the name {wish['name']!r}, but 'stream' is {streams[0]!r}")
-    return {**wish, "name": streams[0]}
+    return Wish.of({**wish, "name": streams[0]}, wish.named)

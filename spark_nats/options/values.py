@@ -21,6 +21,7 @@ from spark_nats.errors import AuthorizationError, InvalidCredentialsError
 from spark_nats.options.files import read_file
 from spark_nats.protocol.documents import integer_at, string_at, time_at
 from spark_nats.protocol.keyvalue import LONGEST_HISTORY, SHORTEST_MARKER, key_filter_violation
+from spark_nats.protocol.stream_configs import Wish, nanoseconds, read_config
 from spark_nats.protocol.subjects import (
     filter_violation,
     name_violation,
@@ -440,17 +441,17 @@ def read_name(text: str) -> str:
     return text
 
 
-def read_create_stream(text: str) -> bool | dict[str, Any]:
-    """Read ``true``, ``false`` or a stream's configuration in JSON."""
+def read_create_stream(text: str) -> bool | Wish:
+    """Read ``true``, ``false`` or a stream's configuration in JSON, in which times may have a unit."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     config = _object_in(text)
     if config is None:
         raise ValueError(
             "must be true, false or a stream configuration in JSON, such as "
-            '{"subjects": ["orders.>"], "max_age": 86400000000000}'
+            '{"subjects": ["orders.>"], "max_age": "48h"}'
         )
-    return config
+    return read_config(config)
 
 
 _BUCKET_FIELDS: dict[str, type] = {
@@ -489,7 +490,7 @@ def read_create_bucket(text: str) -> dict[str, Any] | None:
     for name in ("max_age", "limit_marker_ttl"):
         if name in config:
             try:
-                times[name] = read_duration(config[name])
+                times[name] = nanoseconds(config[name]) / 1e9
             except ValueError as error:
                 raise ValueError(f"has a time as {name!r} that {error}") from None
     if not 1 <= config.get("history", 1) <= LONGEST_HISTORY:

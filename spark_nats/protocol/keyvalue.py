@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from spark_nats.protocol.api import API_PREFIX
+from spark_nats.protocol.stream_configs import Wish
 from spark_nats.protocol.subjects import filter_violation
 
 _SUBJECTS = "$KV"  # first token of the subjects that keys are
@@ -84,7 +85,7 @@ def key_filter_violation(pattern: str) -> str | None:
     return filter_violation(pattern)
 
 
-def bucket_config(bucket: str, wish: Mapping[str, Any]) -> dict[str, Any]:
+def bucket_config(bucket: str, wish: Mapping[str, Any]) -> Wish:
     """Return the configuration of the stream that a bucket is.
 
     Args:
@@ -96,28 +97,31 @@ def bucket_config(bucket: str, wish: Mapping[str, Any]) -> dict[str, Any]:
     config: dict[str, Any] = {
         "name": stream_of(bucket),
         "subjects": [key_subject(bucket, ">")],
-        "max_msgs_per_subject": wish.get("history", 1),
+        "max_msgs_per_subject": 1,
         "discard": "new",
         "allow_rollup_hdrs": True,
         "deny_delete": True,
         "allow_direct": True,
     }
-    for name, field in _FIELDS.items():
-        if name in wish:
-            config[field] = wish[name]
-    if "max_age" in wish:
-        config["max_age"] = round(wish["max_age"] * 1e9)
     if "limit_marker_ttl" in wish:
-        config |= {"allow_msg_ttl": True, "subject_delete_marker_ttl": round(wish["limit_marker_ttl"] * 1e9)}
-    if wish.get("compression"):
-        config["compression"] = "s2"
-    return config
+        config["allow_msg_ttl"] = True
+    for name, value in wish.items():
+        if name in ("max_age", "limit_marker_ttl"):
+            value = round(value * 1e9)
+        elif name == "compression":
+            value = "s2" if value else "none"
+        config[_FIELDS[name]] = value
+    return Wish.of(config, {_FIELDS[name]: name for name in wish})
 
 
 _FIELDS = {
+    "history": "max_msgs_per_subject",
+    "max_age": "max_age",
     "max_bytes": "max_bytes",
     "max_value_size": "max_msg_size",
+    "limit_marker_ttl": "subject_delete_marker_ttl",
     "replicas": "num_replicas",
     "storage": "storage",
+    "compression": "compression",
     "description": "description",
 }

@@ -204,7 +204,7 @@ def prepare(options: WriteOptions, streaming: bool, columns: Sequence[str] = ())
         if options.stream is None:
             return None
         js, bucket = JetStream(connection, options.api_prefix), options.bucket
-        with naming_bucket(js, bucket) if bucket else naming_the_nearest(js, [options.stream]):
+        with naming_bucket(js, bucket) if bucket else naming_the_nearest(js, [options.stream], to_read=False):
             stream = writable(connection, options)
         _check_stream(stream, options, columns)
         if options.atomic:

@@ -131,6 +131,18 @@ def test_a_missing_stream_is_made_with_the_subject_or_a_configuration():
     assert read(createStream="false").create_stream is None
 
 
+def test_a_stream_to_make_has_times_with_units_and_replicas():
+    wish = '{"subjects": ["s"], "max_age": "720h", "duplicate_window": "5m", "replicas": 3}'
+    expected = {
+        "name": "ORDERS",
+        "subjects": ["s"],
+        "max_age": 30 * 24 * 3600 * 10**9,
+        "duplicate_window": 300 * 10**9,
+        "num_replicas": 3,
+    }
+    assert read(createStream=wish).create_stream == write(stream="ORDERS", createStream=wish).create_stream == expected
+
+
 def test_sparks_own_options_pass():
     parse({"path": "x", "checkpointLocation": "/tmp/x", "queryName": "q", "stream": "S"})
 
@@ -242,6 +254,8 @@ READ_MISTAKES = [
     ({"domain": "d", "apiPrefix": "p"}, "options 'domain' and 'apiPrefix' contradict"),
     ({"inboxPrefix": "a.*"}, "option 'inboxPrefix' is 'a.*'"),
     ({"createStream": "maybe"}, "option 'createStream' must be true, false or a stream configuration in JSON"),
+    ({"createStream": '{"max_age": "48"}'}, "option 'createStream' has a time as 'max_age' that is '48'"),
+    ({"createStream": '{"max_ages": 1}'}, "option 'createStream' has the field 'max_ages', which streams do not have"),
     ({"createStream": "true"}, "set the option 'subject'"),
     ({"createStream": '{"name": "X"}'}, "has the name 'X', but 'stream' is 'ORDERS'"),
     ({"createStream": "true", "stream": "A,B", "subject": "a"}, "makes one stream"),
@@ -423,6 +437,9 @@ def test_a_missing_bucket_is_made_with_a_configuration_of_its_own(streaming):
         "allow_direct": True,
     }
     assert of_bucket(createBucket="false").create_bucket is None
+    kept = of_bucket(createBucket='{"max_age": "90d"}').create_bucket
+    assert kept is not None
+    assert kept["max_age"] == 90 * 24 * 3600 * 10**9
 
 
 BUCKET_MISTAKES = [

@@ -1,0 +1,225 @@
+"""Configurations of streams: what people write, what servers take, and where two of them differ.
+
+Servers know times as nanoseconds, and are silent about, or refuse in words of their own, what they do not know. So
+what people write is checked here. The fields are those of nats-server 2.15; one that is unknown here may be a newer
+server's, and is left to the server.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+_TIME: Final = "time"
+_TRANSFORM = {"src": str, "dest": str}
+_SOURCE = {
+    "name": str,
+    "opt_start_seq": int,
+    "opt_start_time": str,
+    "filter_subject": str,
+    "subject_transforms": [_TRANSFORM],
+    "external": {"api": str, "deliver": str},
+    "consumer": {"name": str, "deliver_subject": str},
+}
+# What each field is: a type, a time, one of some texts, a list of something, or an object with fields.
+_FIELDS: dict[str, Any] = {
+    "name": str,
+    "description": str,
+    "subjects": [str],
+    "retention": ("limits", "interest", "workqueue"),
+    "max_consumers": int,
+    "max_msgs": int,
+    "max_bytes": int,
+    "max_age": _TIME,
+    "max_msgs_per_subject": int,
+    "max_msg_size": int,
+    "discard": ("old", "new"),
+    "storage": ("file", "memory"),
+    "num_replicas": int,
+    "no_ack": bool,
+    "duplicate_window": _TIME,
+    "placement": {"cluster": str, "tags": [str], "preferred": str},
+    "mirror": _SOURCE,
+    "sources": [_SOURCE],
+    "compression": str,
+    "first_seq": int,
+    "subject_transform": _TRANSFORM,
+    "republish": {"src": str, "dest": str, "headers_only": bool},
+    "allow_direct": bool,
+    "mirror_direct": bool,
+    "discard_new_per_subject": bool,
+    "sealed": bool,
+    "deny_delete": bool,
+    "deny_purge": bool,
+    "allow_rollup_hdrs": bool,
+    "consumer_limits": {"inactive_threshold": _TIME, "max_ack_pending": int},
+    "allow_msg_ttl": bool,
+    "subject_delete_marker_ttl": _TIME,
+    "allow_msg_counter": bool,
+    "allow_atomic": bool,
+    "allow_msg_schedules": bool,
+    "persist_mode": str,
+    "allow_batched": bool,
+    "metadata": dict,
+}
+_OTHER_NAMES = {"replicas": "num_replicas"}  # as people know it from the command line, and from buckets
+_LIMITS = frozenset({"max_consumers", "max_msgs", "max_bytes", "max_msgs_per_subject", "max_msg_size"})
+_KINDS = {str: "a text", int: "a whole number", bool: "true or false", dict: "an object"}
+_UNITS = {"ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9, "d": 86400 * 10**9}
+_LONGEST = 2**63 - 1
+
+
+class Wish(dict[str, Any]):
+    """A stream's configuration as it is sent to a server, of which somebody has named some fields.
+
+    Attributes:
+        named: the fields that were named, by what they were called. The others are our own defaults.
+    """
+
+    named: Mapping[str, str] = {}
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any], named: Mapping[str, str]) -> Wish:
+        """Return a configuration with what somebody has named of it."""
+        wish = cls(config)
+        wish.named = named
+        return wish
+
+
+def read_config(document: Mapping[str, Any]) -> Wish:
+    """Return a configuration that somebody has written, as servers take it.
+
+    Args:
+        document: fields by the server's names; times are nanoseconds, or texts such as ``48h``.
+
+    Raises:
+        ValueError: a field is misspelt, or has a value that no server takes. It says so behind the name of what has it.
+    """
+    config: dict[str, Any] = {}
+    named: dict[str, str] = {}
+    for shown, value in document.items():
+        field = _OTHER_NAMES.get(shown, shown)
+        if field in config:
+            raise ValueError(f"has both {named[field]!r} and {shown!r}, which are the same; name it once")
+        config[field] = _read(shown, _field(_FIELDS, field, shown), value)
+        named[field] = shown
+    return Wish.of(config, named)
+
+
+def _field(fields: Mapping[str, Any], name: str, shown: str) -> Any:
+    """Return of what kind a field is; None for one that only a newer server may know."""
+    if name in fields:
+        return fields[name]
+    if near := nearest_field(name, fields, 0.85):
+        raise ValueError(f"has the field {shown!r}, which streams do not have; did you mean {near!r}?")
+    return None
+
+
+def nearest_field(name: str, fields: Iterable[str] = _FIELDS, cutoff: float = 0.6) -> str | None:
+    """Return the field that was probably meant by a name which is none."""
+    from difflib import get_close_matches  # only here, where time does not matter
+
+    near = get_close_matches(name.lower(), [*fields, *_OTHER_NAMES], n=1, cutoff=cutoff)
+    return near[0] if near else None
+
+
+def _read(shown: str, kind: Any, value: Any) -> Any:
+    """Return a value as servers take it.
+
+    Raises:
+        ValueError: none does.
+    """
+    if kind is None or value is None:
+        return value
+    if kind == _TIME and isinstance(value, str):
+        try:
+            return nanoseconds(value)
+        except ValueError as error:
+            raise ValueError(f"has a time as {shown!r} that {error}") from None
+    if kind == _TIME and not _is(int, value):
+        raise _wrong(shown, value, 'a time such as "48h", or a whole number of nanoseconds')
+    if isinstance(kind, type) and not _is(kind, value):
+        raise _wrong(shown, value, _KINDS[kind])
+    if isinstance(kind, tuple) and value not in kind:
+        raise _wrong(shown, value, f"{', '.join(kind[:-1])} or {kind[-1]}")
+    if isinstance(kind, list):
+        if not isinstance(value, list):
+            what = "texts" if kind == [str] else "objects"
+            raise _wrong(shown, value, f"a list of {what}" + (f', such as ["{value}"]' * isinstance(value, str)))
+        return [_read(shown, kind[0], each) for each in value]
+    if isinstance(kind, dict):
+        if not isinstance(value, dict):
+            raise _wrong(shown, value, "an object")
+        within = {name: f"{shown}.{name}" for name in value}
+        return {name: _read(within[name], _field(kind, name, within[name]), value[name]) for name in value}
+    return value
+
+
+def _is(kind: type, value: Any) -> bool:
+    return isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
+
+
+def _wrong(shown: str, value: Any, wanted: str) -> ValueError:
+    return ValueError(f"has {json.dumps(value)} as {shown!r}, which must be {wanted}")
+
+
+def nanoseconds(text: str) -> int:
+    """Read a time with its unit, such as ``90s``, ``1h30m`` or ``30d``.
+
+    Raises:
+        ValueError: it is none.
+    """
+    parts = re.findall(r"([0-9]{1,19}(?:\.[0-9]{1,9})?)(ms|s|m|h|d)", text)
+    total = sum(
+        _UNITS[unit] * int(number) if number.isdigit() else round(_UNITS[unit] * float(number))
+        for number, unit in parts
+    )
+    if text != "0" and (not parts or "".join(map("".join, parts)) != text.replace(" ", "") or total > _LONGEST):
+        raise ValueError(f"is {text!r}; it must be a time with its unit, such as 90s, 48h or 30d")
+    return total
+
+
+def differences(wish: Wish, actual: Mapping[str, Any]) -> list[str]:
+    """Return in words where a stream's configuration is not what somebody has named.
+
+    Args:
+        wish: what was named.
+        actual: the configuration of a stream, as a server gives it.
+    """
+    return [
+        f"{shown} (has {_shown(field, actual.get(field))}, asked {_shown(field, wish[field])})"
+        for field, shown in wish.named.items()
+        if field in wish and not _same(field, wish[field], actual.get(field))
+    ]
+
+
+def _same(field: str, asked: Any, has: Any) -> bool:
+    """Tell whether a value is what was asked for; servers leave values out, and fill in what was left to them."""
+    if field in _LIMITS:
+        return max(asked or -1, -1) == max(has or -1, -1)
+    if field in ("num_replicas", "first_seq"):
+        return max(asked or 1, 1) == max(has or 1, 1)
+    if field == "opt_start_time" or (field == "duplicate_window" and not asked):
+        return True
+    if isinstance(asked, dict):
+        fields = has if isinstance(has, dict) else {}
+        return all(_same(name, value, fields.get(name)) for name, value in asked.items())
+    if isinstance(asked, list):
+        there = has if isinstance(has, list) else []
+        return len(asked) == len(there) and all(any(_same("", one, other) for other in there) for one in asked)
+    return asked == has or not (asked or has) or (asked in ("default", "none") and not has)
+
+
+def _shown(field: str, value: Any) -> str:
+    if value is None or value == [] or value == {}:
+        return "none"
+    if field in _LIMITS and isinstance(value, int) and value <= 0:
+        return "no limit"
+    if _FIELDS.get(field) == _TIME and _is(int, value):
+        unit = next((unit for unit in ("h", "m", "s", "ms") if value % _UNITS[unit] == 0), None)
+        return f"{value // _UNITS[unit]}{unit}" if unit and value else "none" if not value else f"{value}ns"
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return " ".join(value)
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,157 @@
+"""What would have no effect, or another one than was meant, is said."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import StringType, StructType
+
+from tests.integration.support import Query, read, sentence_of, stream_reader, write
+from tests.nats_py import NatsPy
+from tests.servers import OLDER_BINARY, Server, ServerFactory
+
+KEY = StructType().add("key", StringType())
+
+
+def rows(subject: str, count: int = 1, **columns: Any) -> pa.Table:
+    return pa.table({"subject": [subject] * count, "payload": [b""] * count, **columns})
+
+
+@pytest.fixture
+def warnings(caplog: pytest.LogCaptureFixture) -> Iterator[list[str]]:
+    """What the log says at WARNING."""
+    said: list[str] = []
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            said.append(record.getMessage())
+
+    listener = Listener(logging.WARNING)
+    logging.getLogger("spark_nats").addHandler(listener)
+    yield said
+    logging.getLogger("spark_nats").removeHandler(listener)
+
+
+# A stream or a bucket that is to be made, and exists or cannot be made
+
+
+def test_a_stream_that_exists_and_is_another_one_than_was_asked_for_is_said_once_and_not_changed(
+    nats_server: Server, nats_py: NatsPy, unique: str, warnings: list[str]
+) -> None:
+    nats_py.create_stream(unique, max_age=3600 * 10**9)
+    asked = {"subjects": [f"{unique}.>"], "max_age": "48h", "replicas": 3, "storage": "file", "discard": "old"}
+    for _ in range(3):
+        write(nats_server, rows(f"{unique}.a"), stream=unique, createStream=json.dumps(asked))
+    query = Query(stream_reader(nats_server, stream=unique, createStream=json.dumps(asked)))
+    query.micro_batch()
+    assert warnings == [
+        f"stream '{unique}' exists, and differs from what is asked for in max_age (has 1h, asked 48h), "
+        "replicas (has 1, asked 3); it is left as it is"
+    ]
+    config = nats_py.stream_info(unique)["config"]
+    assert (config["max_age"], config["num_replicas"]) == (3600 * 10**9, 1)
+
+
+def test_a_stream_that_exists_as_it_was_asked_for_is_not_worth_a_word(
+    nats_server: Server, nats_py: NatsPy, unique: str, warnings: list[str]
+) -> None:
+    nats_py.create_stream(unique, [f"{unique}.a.>", f"{unique}.b.>"], max_age=3600 * 10**9, max_msgs=7)
+    for wish in (
+        json.dumps({"subjects": [f"{unique}.b.>", f"{unique}.a.>"], "max_age": "60m", "duplicate_window": "120s"}),
+        json.dumps({"max_msgs": 7, "max_bytes": 0, "metadata": {}, "description": ""}),
+    ):
+        read(nats_server, stream=unique, createStream=wish)
+    # What it listens on was not said; this is what is read of it.
+    read(nats_server, stream=unique, createStream="true", subject=f"{unique}.a.*")
+    assert warnings == []
+
+
+def test_a_bucket_that_exists_and_is_another_one_is_said_by_the_names_of_buckets(
+    nats_server: Server, unique: str, warnings: list[str]
+) -> None:
+    key = pa.table({"key": ["a"], "value": ["1"]})
+    write(nats_server, key, bucket=unique, createBucket='{"history": 2, "max_age": "1h"}')
+    write(nats_server, key, bucket=unique, createBucket="true")
+    assert warnings == []
+    write(nats_server, key, bucket=unique, createBucket='{"history": 5, "max_age": "1h"}')
+    assert warnings == [
+        f"bucket '{unique}' exists, and differs from what is asked for in history (has 2, asked 5); it is left as it is"
+    ]
+
+
+def test_durations_and_replicas_are_understood_by_both(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    wish = {
+        "subjects": [f"{unique}.>"],
+        "max_age": "48h",
+        "duplicate_window": "90s",
+        "replicas": 1,
+        "consumer_limits": {"inactive_threshold": "1h30m"},
+    }
+    assert read(nats_server, stream=unique, createStream=json.dumps(wish)) == []
+    made = nats_py.stream_info(unique)["config"]
+    assert (made["max_age"], made["duplicate_window"]) == (48 * 3600 * 10**9, 90 * 10**9)
+    assert made["consumer_limits"]["inactive_threshold"] == 5400 * 10**9
+    read(nats_server, KEY, bucket=unique, createBucket='{"max_age": "30d", "replicas": 1}')
+    assert nats_py.stream_info(f"KV_{unique}")["config"]["max_age"] == 30 * 24 * 3600 * 10**9
+
+
+def test_what_the_server_does_not_know_is_said_in_our_words(nats_server: Server, unique: str) -> None:
+    def told(**config: Any) -> str:
+        wish = json.dumps({"subjects": [f"{unique}.>"], **config})
+        return sentence_of(lambda: read(nats_server, stream=unique, createStream=wish))
+
+    cannot = f"JetStreamError: the stream '{unique}' cannot be made: "
+    assert told(max_messages=5) == (
+        f"{cannot}the server knows no field 'max_messages' of a stream's configuration; did you mean 'max_msgs'?"
+    )
+    assert told(quantum=5) == f"{cannot}the server knows no field 'quantum' of a stream's configuration"
+    assert told(compression="zip") == (
+        f"{cannot}the server does not take its configuration (unknown compression algorithm)"
+    )
+
+
+@pytest.mark.skipif(not OLDER_BINARY.exists(), reason="needs nats-server 2.11")
+def test_what_an_older_server_leaves_out_in_silence_is_said(
+    server_factory: ServerFactory, unique: str, warnings: list[str]
+) -> None:
+    server = server_factory(binary=OLDER_BINARY)
+    wish = {"subjects": [f"{unique}.>"], "allow_msg_counter": True, "quantum": 5, "max_age": "1h"}
+    write(server, rows(f"{unique}.a"), stream=unique, createStream=json.dumps(wish))
+    assert warnings == [
+        f"stream '{unique}' was made, and the server has left out or changed what it does not know: "
+        "allow_msg_counter (has none, asked true), quantum (has none, asked 5); it is left as it is"
+    ]
+
+
+# A stream that does not exist
+
+
+def test_who_reads_a_stream_that_is_missing_is_told_which_there_are(server_factory: ServerFactory) -> None:
+    server = server_factory()
+
+    def told(stream: str, **options: Any) -> str:
+        said = sentence_of(lambda: read(server, stream=stream, **options))
+        assert sentence_of(stream_reader(server, stream=stream, **options).initialOffset) == said
+        return said.removeprefix(f"StreamNotFoundError: the stream {stream!r} does not exist; ")
+
+    advice = "create it, or set the option 'createStream'"
+    with NatsPy(server.url) as client:
+        assert told("ORDERS") == advice
+        client.create_stream("KV_CONFIG", ["$KV.CONFIG.>"])
+        assert told("ORDERS") == "there is KV_CONFIG"
+        client.create_stream("PAYMENTS")
+        assert told("ORDERS") == "there is PAYMENTS"
+        client.create_stream("Orders")
+        assert told("ORDERS") == "there are Orders and PAYMENTS"
+        for i in range(10):
+            client.create_stream(f"S{i}")
+        first = ", ".join(f"S{i}" for i in range(8))
+        assert told("ORDRES") == f"there are Orders, PAYMENTS, {first} and 2 more"
+        write_into = sentence_of(lambda: write(server, rows("a"), stream="ORDERS"))
+        assert write_into.endswith(f"does not exist, but 'Orders' does; {advice}")
+        assert sentence_of(lambda: write(server, rows("a"), stream="X")).endswith(f"does not exist; {advice}")

@@ -1,4 +1,7 @@
-"""Streams that are chosen by a pattern which their names match, those included that are made later."""
+"""Streams that are chosen by a pattern which their names match, those included that are made later.
+
+And whether filters of subjects can match anything in them.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,13 @@ import logging
 import math
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from spark_nats.errors import UnsupportedStreamError
+from spark_nats.errors import JetStreamError, PermissionsError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.streams import stream_names
+from spark_nats.jetstream.streams import StreamInfo, last_sequence, stream_names
 from spark_nats.protocol.keyvalue import RESERVED_STREAMS
-from spark_nats.protocol.subjects import name_violation
+from spark_nats.protocol.subjects import name_violation, overlap
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +49,29 @@ def matching_names(js: JetStream, pattern: re.Pattern[str]) -> tuple[str, ...]:
     return names
 
 
+_OTHER_SUBJECTS = ("mirror", "sources", "subject_transform")
+_SUBJECTS_SHOWN = 10
+
+
+def unmatched_filters(filters: Sequence[str], streams: Iterable[StreamInfo]) -> tuple[str, ...]:
+    """Return the filters that match no subject on which one of these streams listens.
+
+    Messages that were stored before a stream got its present subjects may match all the same. Streams that also hold
+    what comes under other subjects than they listen on, since they mirror or source others or change subjects, may have
+    anything.
+
+    Args:
+        filters: valid filters of subjects.
+        streams: the state of each.
+    """
+    found = tuple(filters)
+    for info in streams:
+        if not info.subjects or any(info.config.get(field) for field in _OTHER_SUBJECTS):
+            return ()
+        found = tuple(each for each in found if not any(overlap(each, subject) for subject in info.subjects))
+    return found
+
+
 class Selection:
     """The streams that a query reads: those that are named, or those whose names match a pattern.
 
@@ -59,6 +85,7 @@ class Selection:
         self.pattern = pattern
         self._listed = -math.inf
         self._warned = False
+        self._seen: dict[str, StreamInfo] | None = {}  # None when it is known whether filters match
 
     def __str__(self) -> str:
         return f"the streams that match {self.pattern.pattern!r}" if self.pattern else ", ".join(self.names)
@@ -81,6 +108,43 @@ class Selection:
                 self.pattern.pattern,
             )
 
+    def see(self, js: JetStream, info: StreamInfo, filters: Sequence[str]) -> None:
+        """Take note of a stream's state; when all were seen, warn once of filters that nothing can match.
+
+        Args:
+            js: where.
+            info: the state of one of the streams.
+            filters: those of the query.
+
+        Raises:
+            NatsError: the connection failed.
+        """
+        if self._seen is None or not filters:
+            return
+        self._seen[info.name] = info
+        streams = [self._seen[name] for name in self.names if name in self._seen]
+        if len(streams) < len(self.names):
+            return
+        filters = [each for each in unmatched_filters(filters, streams) if not _is_held(js, streams, each)]
+        self._seen = None
+        if filters:
+            subjects = sorted({subject for stream in streams for subject in stream.subjects})
+            more = f" and {len(subjects) - _SUBJECTS_SHOWN} more" if len(subjects) > _SUBJECTS_SHOWN else ""
+            logger.warning(
+                "no message can match the subject %s: what is stored in %s comes under %s",
+                ", ".join(filters),
+                ", ".join(stream.name for stream in streams[:_SUBJECTS_SHOWN]),
+                ", ".join(subjects[:_SUBJECTS_SHOWN]) + more,
+            )
+
     def leave_out(self, name: str) -> None:
         """Take one for not there until the names are asked for again."""
         self.names = tuple(each for each in self.names if each != name)
+
+
+def _is_held(js: JetStream, streams: Sequence[StreamInfo], subject: str) -> bool:
+    """Tell whether one of some streams holds a message that matches a filter, or does not tell."""
+    try:
+        return any(info.messages and last_sequence(js, info.name, (subject,)) for info in streams)
+    except (JetStreamError, PermissionsError):
+        return True

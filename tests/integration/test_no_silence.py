@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StringType, StructType
 
-from tests.integration.support import Query, read, sentence_of, stream_reader, write
+from tests.integration.support import Query, read, read_sequences, sentence_of, stream_reader, write
 from tests.nats_py import NatsPy
 from tests.servers import OLDER_BINARY, Server, ServerFactory
 
@@ -155,3 +155,69 @@ def test_who_reads_a_stream_that_is_missing_is_told_which_there_are(server_facto
         write_into = sentence_of(lambda: write(server, rows("a"), stream="ORDERS"))
         assert write_into.endswith(f"does not exist, but 'Orders' does; {advice}")
         assert sentence_of(lambda: write(server, rows("a"), stream="X")).endswith(f"does not exist; {advice}")
+
+
+# A filter that nothing can match
+
+
+def test_a_filter_that_no_subject_of_the_stream_can_match_is_said_once(
+    nats_server: Server, nats_py: NatsPy, unique: str, warnings: list[str]
+) -> None:
+    nats_py.create_stream(unique, [f"{unique}.>"])
+    nats_py.publish_acked([(f"{unique}.a", b"")])
+    said = f"no message can match the subject order.>, orders: what is stored in {unique} comes under {unique}.>"
+    asked = f"order.>,orders,{unique}.b"
+    assert read_sequences(nats_server, stream=unique, subject=asked) == []
+    assert warnings == [said]
+    query = Query(stream_reader(nats_server, stream=unique, subject=asked, startingOffsets="earliest"))
+    for _ in range(3):
+        assert query.micro_batch() == []
+    assert warnings == [said, said]  # a query each
+
+
+def test_a_filter_may_be_for_one_of_several_streams(
+    nats_server: Server, nats_py: NatsPy, unique: str, warnings: list[str]
+) -> None:
+    names = [f"{unique}_A", f"{unique}_B"]
+    for name in names:
+        nats_py.create_stream(name)
+    both = {"stream": ",".join(names)}, {"streamPattern": f"{unique}_[AB]"}
+    for which in both:
+        read(nats_server, **which, subject=f"{names[0]}.x,{names[1]}.x")
+    assert warnings == []
+    for which in both:
+        read(nats_server, **which, subject=f"{names[0]}.x,{names[0].lower()}.x")
+    expected = (
+        f"no message can match the subject {names[0].lower()}.x: what is stored in {names[0]}, {names[1]} comes under "
+        f"{names[0]}.>, {names[1]}.>"
+    )
+    assert warnings == [expected] * 2
+
+
+def test_what_a_stream_holds_under_other_subjects_than_it_listens_on_can_match(
+    nats_server: Server, nats_py: NatsPy, unique: str, warnings: list[str]
+) -> None:
+    def config(kind: str, **config: Any) -> str:
+        nats_py.create_stream(f"{unique}_{kind}", **config)
+        return f"{unique}_{kind}"
+
+    first = config("ORIGIN", subjects=[f"{unique}.old.>"])
+    nats_py.publish_acked([(f"{unique}.old.1", b"")])
+    nats_py.api(f"STREAM.UPDATE.{first}", {"name": first, "subjects": [f"{unique}.new.>"]})
+    republishing = {"src": ">", "dest": f"{unique}.other.>"}
+    streams = [
+        first,
+        config("MIRROR", subjects=[], mirror={"name": first}),
+        config("SOURCING", subjects=[f"{unique}.s.>"], sources=[{"name": first}]),
+        config(
+            "CHANGING",
+            subjects=[f"{unique}.c.>"],
+            subject_transform={"src": f"{unique}.c.>", "dest": f"{unique}.old.>"},
+        ),
+        config("REPUBLISHING", subjects=[f"{unique}.old.x"], republish=republishing),
+    ]
+    for stream in streams:
+        read(nats_server, stream=stream, subject=f"{unique}.old.*")
+    assert warnings == []
+    read(nats_server, stream=streams[-1], subject=f"{unique}.other.>")
+    assert len(warnings) == 1  # what is republished is stored elsewhere, if at all

@@ -293,6 +293,7 @@ class OffsetReader:
                 self._holds[name].take(self._js, info)
             elif info.retention != LIMITS:
                 self._check_may_be_read(info)
+            self._selection.see(self._js, info, self._options.filters)
             self._infos[name] = info
             notice_times_ahead(info)
         return self._infos[name]

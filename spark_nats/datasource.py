@@ -18,6 +18,7 @@ from spark_nats import sparkapi
 from spark_nats.client.memory import once_a_while, parent_process
 from spark_nats.errors import OptionError
 from spark_nats.options import BucketReadOptions, CoreReadOptions, WriteOptions, parse, parse_read, parse_write
+from spark_nats.options.hints import VIEW
 from spark_nats.options.remedies import naming_options
 from spark_nats.sink.schema import check_schema as check_sink_schema
 from spark_nats.sink.schema import may_have_ids
@@ -98,6 +99,7 @@ class NatsDataSource(DataSource):
                 "mode 'overwrite' is not possible: messages that were published cannot be taken back; "
                 "use mode('append'), and purge the stream yourself if that is what you want"
             )
+        self._check_where_to_write()
         parsed = parse_write(self._settings, streaming=False)
         check_sink_schema(schema, parsed)
         from spark_nats.sink.partitions import prepare
@@ -109,6 +111,7 @@ class NatsDataSource(DataSource):
     @naming_options()
     def streamWriter(self, schema: StructType, overwrite: bool) -> NatsStreamWriter:
         """Return the writer of a streaming query. Output mode ``complete`` publishes the whole result each time."""
+        self._check_where_to_write()
         parsed = parse_write(self._settings, streaming=True)
         check_sink_schema(schema, parsed)
         # Spark asks for a writer for each micro-batch, in a process of its own, and for another one when the tasks are
@@ -120,6 +123,14 @@ class NatsDataSource(DataSource):
         from spark_nats.sink.writers import NatsStreamWriter
 
         return NatsStreamWriter(parsed, may_have_ids(schema, parsed))
+
+    def _check_where_to_write(self) -> None:
+        """Check that some option is set: where none is, rows would go to core NATS of this machine, and vanish."""
+        if not self._settings.given:
+            raise OptionError(
+                "it is not said where to write: set the option 'stream' or 'bucket', or, for core NATS, 'subject' or "
+                f"'servers'; if this is a table, Spark has not handed on its options: {VIEW}"
+            )
 
 
 PREPARATION_COUNTS = 60.0

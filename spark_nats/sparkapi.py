@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyspark
+from pyspark import TaskContext
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
@@ -95,6 +96,7 @@ __all__ = [
     "SupportsTriggerAvailableNow",
     "arrow_schema",
     "ends_a_micro_batch",
+    "makes_a_table",
     "stream_reader",
 ]
 
@@ -104,6 +106,19 @@ logger = logging.getLogger(__name__)
 def ends_a_micro_batch() -> bool:
     """Tell whether Spark has begun this process to commit or to abort what tasks have written already."""
     return "pyspark.sql.worker.python_streaming_sink_runner" in sys.modules
+
+
+def makes_a_table(context: TaskContext) -> bool:
+    """Tell whether a task of a batch write belongs to a statement that makes a table, such as ``saveAsTable``.
+
+    Spark tells a data source nothing of the table. But it runs such a write as an execution within another one, and no
+    other write, except within ``foreachBatch``.
+    """
+    execution, root = (context.getLocalProperty(f"spark.sql.execution.{name}") for name in ("id", "root.id"))
+    return execution is not None and root not in (None, execution) and not context.getLocalProperty(_STREAMING_QUERY)
+
+
+_STREAMING_QUERY = "sql.streaming.queryId"
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import re
+from collections.abc import Iterable
 
 from spark_nats.options.table import BY_NAME
 
@@ -18,6 +20,8 @@ _RETRIES = "use the option 'retryTimeout', which says for how long servers that 
 VIEW = "use CREATE TEMPORARY VIEW ... USING nats OPTIONS (...)"
 """What to do instead of making a table."""
 _TABLE = f"Spark sets it for tables, and does not hand on a table's options when it is read; {VIEW}"
+_TABLES_OWN = ("provider", "owner")
+_OF_TABLES = "option."  # what Spark puts before the names of a table's options, besides the options themselves
 _SHOWN = "Spark's plans would show its value; use '{0}File', or '{0}Secret', which they hide"
 
 # By their names in lower case. Those of Spark's Kafka connector that mean the same here are options of the same name.
@@ -50,8 +54,7 @@ _HINTS = {
     "tlskey": _SHOWN.format("tlsKey"),
     "tlskeypem": _SHOWN.format("tlsKey"),
     "credentials": _SHOWN.format("credentials"),
-    "provider": _TABLE,
-    "owner": _TABLE,
+    **dict.fromkeys(_TABLES_OWN, _TABLE),
 }
 _OF_CLIENT = "options of Kafka's client mean nothing here; see Options, and Login, in the documentation"
 _OF_CONNECTOR = (
@@ -64,9 +67,26 @@ def hint(name: str) -> str:
     lower = name.lower()
     if lower in _HINTS:
         return _HINTS[lower]
+    if lower.startswith(_OF_TABLES):
+        return _TABLE
     if lower.startswith(("kafka.", "kafkaconsumer.")):
         return _OF_CLIENT
     if lower.startswith("nats."):
         return _OF_CONNECTOR
     near = difflib.get_close_matches(lower, BY_NAME, n=1, cutoff=0.6)
     return f"did you mean '{BY_NAME[near[0]].name}'?" if near else "`spark-nats options` lists them"
+
+
+def of_a_table(names: Iterable[str]) -> str | None:
+    """Return an option by which Spark shows that it makes a table; None when it does not."""
+    return next((name for name in names if name.lower() in _TABLES_OWN or name.lower().startswith(_OF_TABLES)), None)
+
+
+def instead_of_path(path: str) -> str:
+    """Return what to do instead of giving a path."""
+    shown = re.sub("//[^/]*@", "//…@", path)  # nobody's password
+    table = f"; if that is where Spark keeps a table, {VIEW}" if "/" in path else ""
+    return (
+        f"the path {shown!r} means nothing here; use the option 'stream' for the name of a stream, or 'bucket', or "
+        f"'subject' for core NATS{table}"
+    )

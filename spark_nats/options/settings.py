@@ -14,7 +14,7 @@ from spark_nats.client.auth import Credentials
 from spark_nats.client.options import ConnectionOptions, RetryOptions, TlsOptions
 from spark_nats.client.servers import Server, parse_servers
 from spark_nats.errors import OptionError
-from spark_nats.options.hints import hint
+from spark_nats.options.hints import hint, instead_of_path, of_a_table
 from spark_nats.options.table import (
     ANY,
     AUTHORITIES,
@@ -67,10 +67,14 @@ def parse(options: Mapping[str, str] | Settings) -> Settings:
     if isinstance(options, Settings):
         return options
     given = {}
+    if (name := of_a_table(options)) is not None:  # whatever else is wrong
+        raise OptionError(f"unknown option '{name}'; {hint(name)}")
     for name, value in options.items():
         option = BY_NAME.get(name.lower())
         if option is not None:
             given[option.name] = value_of(option.name, value, option.read)
+        elif name.lower() in ("path", "paths"):
+            raise OptionError(instead_of_path(value))
         elif name.lower() not in SPARKS_OWN:
             raise OptionError(f"unknown option '{name}'; {hint(name)}")
     _contradict(given)

@@ -515,9 +515,7 @@ CONNECTION = OPTIONS[: [option.name for option in OPTIONS].index("stream")]
 BY_NAME = {option.name.lower(): option for option in OPTIONS}
 
 # Options that Spark itself understands and hands to every source and sink.
-SPARKS_OWN = frozenset(
-    {"path", "paths", "checkpointlocation", "queryname", "outputmode", "mergeschema", "numrows", "truncate"}
-)
+SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "outputmode", "mergeschema", "numrows", "truncate"})
 
 LOGINS = ("user", "token", "nkeySeedFile", "nkeySeedSecret", "credentialsFile", "credentialsSecret")
 """Ways to log in, of which only one may be set."""

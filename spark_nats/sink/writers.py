@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from spark_nats.errors import NatsError
+from spark_nats.errors import NatsError, OptionError
+from spark_nats.options.hints import VIEW
 from spark_nats.options.remedies import naming_options
 from spark_nats.options.values import EXACT, WINDOW
 from spark_nats.options.write import WriteOptions
 from spark_nats.sink.tasks import Mark, Task, Written
-from spark_nats.sparkapi import DataSourceStreamArrowWriter
+from spark_nats.sparkapi import DataSourceStreamArrowWriter, makes_a_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,8 +49,18 @@ class NatsWriter(DataSourceArrowWriter):
 
     @naming_options()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Write one partition."""
+        """Write one partition.
+
+        Raises:
+            OptionError: Spark makes a table of it.
+            NatsError: the server did not take a row.
+        """
         context = TaskContext.get()
+        if context and makes_a_table(context):
+            raise OptionError(
+                "rows are not written where a table is made (saveAsTable, writeTo, CREATE TABLE ... AS), since Spark "
+                f"does not hand on a table's options when it is read: use save(), and for reading {VIEW}; nothing was sent"
+            )
         partition, attempt = (context.partitionId(), context.attemptNumber()) if context else (0, 0)
         return _write(self._options, Task(self._id, None, partition, attempt, self._mark, self._own_ids), iterator)
 

@@ -82,6 +82,7 @@ def stream(nats_server: Server) -> Iterator[str]:
 
 READS: dict[str, tuple[dict[str, Any], str]] = {
     "Kafka's subscribe": ({"subscribe": "orders"}, "name a stream in the option 'stream', and subjects in 'subject'"),
+    "a path": ({"path": "orders"}, "the path 'orders' means nothing here; use the option 'stream' for the name"),
     "Kafka's topic": ({"topic": "orders"}, "name a stream in the option 'stream', and subjects in 'subject'"),
     "Kafka's pattern": ({"subscribePattern": "ord.*"}, "use the option 'streamPattern', a regular expression"),
     "Kafka's assign": ({"assign": '{"a": [0]}'}, "tasks share its sequences by themselves (see 'minPartitions')"),
@@ -131,6 +132,11 @@ WRITES: dict[str, tuple[str, dict[str, Any], str]] = {
     "a number": ("id AS payload, 'a' AS subject", {}, "column 'payload' must be BINARY or STRING, not BIGINT"),
     "no payload": ("CAST(null AS STRING) AS payload, 'a' AS subject", {}, "is null; an empty payload is written as ''"),
     "a wildcard": ("'' AS payload, 'a.*' AS subject", {}, "column 'subject' contains white space, a control character"),
+    "a path": (
+        "'' AS payload, 'a' AS subject",
+        {"path": "A"},
+        "the path 'A' means nothing here; use the option 'stream'",
+    ),
     "several streams": ("'' AS payload, 'a' AS subject", {"stream": "A,B"}, "names 2 streams; a query writes to one"),
     "a subject of no stream": (
         "'' AS payload, 'nobody.x' AS subject",
@@ -164,18 +170,58 @@ def test_a_mistake_in_writing_is_said_in_the_first_lines(
     )
 
 
-@pytest.mark.parametrize("columns", ["", "(subject STRING, payload BINARY)"])
-def test_whoever_makes_a_table_is_told_to_make_a_view(spark: SparkSession, nats_server: Server, columns: str) -> None:
-    options = f"OPTIONS (stream 'MISTAKES', servers '{nats_server.url}')"
+VIEW = "use CREATE TEMPORARY VIEW ... USING nats OPTIONS (...)"
 
+
+@pytest.mark.parametrize("columns", ["", "(subject STRING, payload BINARY)"])
+@pytest.mark.parametrize("options", ["servers '{}', stream 'MISTAKES'", "stream 'MISTAKES'", "path '/x', strem 'X'"])
+def test_whoever_makes_a_table_is_told_to_make_a_view(
+    spark: SparkSession, nats_server: Server, columns: str, options: str
+) -> None:
     def make_and_read() -> None:
-        spark.sql(f"CREATE TABLE mistake {columns} USING nats {options}")
+        spark.sql(f"CREATE TABLE mistake {columns} USING nats OPTIONS ({options.format(nats_server.url)})")
         spark.table("mistake").collect()
 
     try:
-        assert "use CREATE TEMPORARY VIEW ... USING nats OPTIONS (...)" in first_lines_of(make_and_read)
+        assert VIEW in first_lines_of(make_and_read)
     finally:
         spark.sql("DROP TABLE IF EXISTS mistake")
+
+
+def test_whoever_writes_into_a_table_is_told_before_anything_is_stored(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
+) -> None:
+    nats_py.create_stream(unique)
+    frame = spark.sql(f"SELECT '{unique}.x' AS subject, 'x' AS payload FROM range(3)").coalesce(1)
+    writer = nats(frame.write, nats_server, stream=unique)
+    select = f"SELECT '{unique}.x' AS subject, 'x' AS payload"
+    into = frame.writeTo("mistake").using("nats").option("servers", nats_server.url).option("stream", unique)
+    for makes in (
+        lambda: writer.saveAsTable("mistake"),
+        lambda: writer.mode("append").saveAsTable("mistake"),
+        into.create,
+        lambda: spark.sql(f"CREATE TABLE mistake USING nats OPTIONS (stream '{unique}') AS {select}"),
+    ):
+        assert VIEW in first_lines_of(makes)
+        assert not spark.catalog.tableExists("mistake")
+    spark.sql("CREATE TABLE mistake (subject STRING, payload STRING) USING nats")
+    try:
+        assert VIEW in first_lines_of(lambda: spark.sql(f"INSERT INTO mistake {select}"))
+    finally:
+        spark.sql("DROP TABLE mistake")
+    assert nats_py.stream_info(unique)["state"]["messages"] == 0
+    # What is no table is written as ever.
+    view = f"{unique}_view"
+    spark.sql(
+        f"CREATE TEMPORARY VIEW {view} (subject STRING, payload STRING) USING nats "
+        f"OPTIONS (stream '{unique}', servers '{nats_server.url}')"
+    )
+    save(frame, nats_server, stream=unique)
+    spark.sql(f"INSERT INTO {view} {select}")
+    numbers = spark.readStream.format("rate").load()
+    started = numbers.writeStream.foreachBatch(lambda _, __: save(frame, nats_server, stream=unique))
+    finish(started.trigger(once=True).option("checkpointLocation", str(tmp_path)).start())
+    assert nats_py.stream_info(unique)["state"]["messages"] == 7
 
 
 def test_the_port_for_monitoring_is_not_taken_for_a_server_that_is_away(

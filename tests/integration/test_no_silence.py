@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StringType, StructType
 
+from spark_nats import NatsDataSource
 from tests.integration.support import Query, read, read_sequences, sentence_of, stream_reader, write
 from tests.nats_py import NatsPy
 from tests.servers import OLDER_BINARY, Server, ServerFactory
@@ -221,3 +222,24 @@ def test_what_a_stream_holds_under_other_subjects_than_it_listens_on_can_match(
     assert warnings == []
     read(nats_server, stream=streams[-1], subject=f"{unique}.other.>")
     assert len(warnings) == 1  # what is republished is stored elsewhere, if at all
+
+
+# Paths and tables
+
+
+@pytest.mark.parametrize("beside", [{}, {"stream": "S"}])
+def test_a_path_is_an_error_whatever_is_asked_of_it(nats_server: Server, beside: dict[str, str]) -> None:
+    for how in (read, stream_reader):
+        error = sentence_of(lambda how=how: how(nats_server, path="MINE", **beside))  # type: ignore[misc]
+        assert error.startswith("OptionError: the path 'MINE' means nothing here; use the option 'stream'")
+    error = sentence_of(lambda: write(nats_server, rows("a"), path="MINE", **beside))
+    assert error.startswith("OptionError: the path 'MINE' means nothing here; use the option 'stream'")
+
+
+def test_rows_do_not_vanish_where_spark_has_not_handed_on_the_options_of_a_table() -> None:
+    schema = StructType().add("subject", StringType()).add("payload", StringType())
+    for options in ({}, {"checkpointLocation": "/x"}):
+        for how in (NatsDataSource(options).writer, NatsDataSource(options).streamWriter):
+            error = sentence_of(lambda how=how: how(schema, False))  # type: ignore[misc]
+            assert error.startswith("OptionError: it is not said where to write: set the option 'stream' or 'bucket'")
+            assert "use CREATE TEMPORARY VIEW ... USING nats OPTIONS (...)" in error

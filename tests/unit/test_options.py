@@ -144,7 +144,7 @@ def test_a_stream_to_make_has_times_with_units_and_replicas():
 
 
 def test_sparks_own_options_pass():
-    parse({"path": "x", "checkpointLocation": "/tmp/x", "queryName": "q", "stream": "S"})
+    parse({"checkpointLocation": "/tmp/x", "queryName": "q", "stream": "S"})
 
 
 def test_secrets_are_in_no_representation():
@@ -253,6 +253,12 @@ READ_MISTAKES = [
     ),
     ({"domain": "d", "apiPrefix": "p"}, "options 'domain' and 'apiPrefix' contradict"),
     ({"inboxPrefix": "a.*"}, "option 'inboxPrefix' is 'a.*'"),
+    ({"path": "MINE"}, "the path 'MINE' means nothing here; use the option 'stream' for the name of a stream, or"),
+    ({"paths": '["A","B"]'}, """the path '["A","B"]' means nothing here; use the option 'stream'"""),
+    ({"path": "s3://key:s3cret@b/x"}, "the path 's3://…@b/x' means nothing here"),
+    ({"path": "file:/spark-warehouse/t"}, "if that is where Spark keeps a table, use CREATE TEMPORARY VIEW"),
+    ({"option.stream": "X", "stream": "X"}, "unknown option 'option.stream'; Spark sets it for tables, and does not"),
+    ({"strem": "X", "stream": "a b", "path": "/x", "OWNER": "me"}, "unknown option 'OWNER'; Spark sets it for tables"),
     ({"createStream": "maybe"}, "option 'createStream' must be true, false or a stream configuration in JSON"),
     ({"createStream": '{"max_age": "48"}'}, "option 'createStream' has a time as 'max_age' that is '48'"),
     ({"createStream": '{"max_ages": 1}'}, "option 'createStream' has the field 'max_ages', which streams do not have"),

@@ -16,6 +16,7 @@ from spark_nats.options.values import NEVER
 from spark_nats.options.write import WriteOptions
 from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, flags_of, lengths_of, repeated, texts, values_of
 from spark_nats.protocol.control import MAX_CONTROL_LINE
+from spark_nats.protocol.documents import printable
 from spark_nats.protocol.headers import (
     BATCH_BYTES,
     BATCH_HEADERS,
@@ -43,7 +44,7 @@ from spark_nats.protocol.keyvalue import key_subject
 from spark_nats.protocol.subject_columns import Violation, find_subject_violation
 from spark_nats.sink.keys import messages_of
 from spark_nats.sink.message_ids import MessageIds
-from spark_nats.sink.schema import column_types
+from spark_nats.sink.schema import column_types, place_column
 
 logger = logging.getLogger(__name__)
 
@@ -182,7 +183,10 @@ class RowChecker:
         Raises:
             InvalidRowError: a row cannot be sent. Nothing of the batch has been sent then.
         """
-        columns = {name: batch.column(name) for name in batch.schema.names if name in self._types}
+        names = batch.schema.names
+        if place := place_column(names, self._options):
+            self._check_place(place, batch.column(place).cast(pa.string()), first_row)
+        columns = {name: batch.column(name) for name in names if name in self._types}
         if self._options.bucket is not None:
             columns = messages_of(columns, self._before_key, batch.num_rows, partial(self._refuse, first_row))
         payloads = self._payloads(columns, batch.num_rows, first_row)
@@ -198,6 +202,17 @@ class RowChecker:
         rule = f"is larger with its headers than the server's max_payload of {self._max_payload} bytes"
         self._refuse(first_row, "payload", _first(size > self._max_payload, rule), size)
         return Rows(subjects, payloads, headers, replies, ids, conditional)
+
+    def _check_place(self, column: str, values: pa.Array, first_row: int) -> None:
+        """Check that rows do not ask for another place than the one that is written to."""
+        place = self._options.bucket or self._options.stream or ""
+        elsewhere = flags_of(pc.not_equal(values, place).fill_null(False))
+        if elsewhere.any():
+            shown = printable(values[int(elsewhere.argmax())].as_py())
+            rule = (
+                f"is {shown!r}, and rows go where the option '{column}' says, to {place!r}; drop or rename the column"
+            )
+            self._refuse(first_row, column, _first(elsewhere, rule))
 
     def _payloads(self, columns: dict[str, pa.Array], rows: int, first_row: int) -> pa.Array:
         is_counter = "increment" in columns

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pyspark.sql.types import StructType
 
 from spark_nats.errors import SchemaError
@@ -35,14 +37,23 @@ _ELSEWHERE = {
     "topic": "rename it to 'subject'",
     "partition": "streams have no partitions; drop it",
 }
-# What the source adds of its own. Ignored, so that what was read can be written.
-_IGNORED = ("stream", "sequence", "timestamp")
-_IGNORED_OF_BUCKET = ("bucket", "revision", "created")
+# What the source adds of its own, and of which type. Ignored, so that what was read can be written.
+_SOURCES_OWN = {"stream": "string", "sequence": "bigint", "timestamp": "timestamp"}
+_BUCKETS_OWN = {"bucket": "string", "revision": "bigint", "created": "timestamp"}
 
 
 def column_types(options: WriteOptions) -> dict[str, tuple[str, ...]]:
     """Return which columns can be written, and of what types."""
     return COLUMN_TYPES if options.bucket is None else KEY_COLUMN_TYPES
+
+
+def place_column(names: Iterable[str], options: WriteOptions) -> str | None:
+    """Return the column whose values have to be the stream, or the bucket, that is written to; None when none has to.
+
+    Beside a sequence it says where a row was read. Alone it may be meant to say where the row is to go.
+    """
+    place, position = ("stream", "sequence") if options.bucket is None else ("bucket", "revision")
+    return place if place in names and position not in names else None
 
 
 def check_schema(schema: StructType, options: WriteOptions) -> None:
@@ -53,9 +64,22 @@ def check_schema(schema: StructType, options: WriteOptions) -> None:
     """
     of_bucket = options.bucket is not None
     types = column_types(options)
+    sources_own = _BUCKETS_OWN if of_bucket else _SOURCES_OWN
     names = schema.fieldNames()
     for column in schema.fields:
-        if column.name in (_IGNORED_OF_BUCKET if of_bucket else _IGNORED):
+        if expected := sources_own.get(column.name):
+            actual = column.dataType.simpleString()
+            if actual != expected:
+                raise SchemaError(
+                    f"column '{column.name}' cannot be written, which would lose it: it is {actual.upper()}, and only "
+                    f"what was read of NATS, {expected.upper()}, is left out; rename or drop it, or put it into "
+                    f"'{'value' if of_bucket else 'payload'}' or 'headers'"
+                )
+            if place_column(names, options) == column.name and options.stream is None:
+                raise SchemaError(
+                    f"column '{column.name}' cannot be written to core NATS, which would lose it; rename or drop it, "
+                    "and name a stream to write to in the option 'stream'"
+                )
             continue
         if column.name not in types:
             where, into = ("a KV bucket", "value") if of_bucket else ("NATS", "payload")

@@ -59,7 +59,7 @@ class NatsWriter(DataSourceArrowWriter):
         if context and makes_a_table(context):
             raise OptionError(
                 "rows are not written where a table is made (saveAsTable, writeTo, CREATE TABLE ... AS), since Spark "
-                f"does not hand on a table's options when it is read: use save(), and for reading {VIEW}; nothing was sent"
+                f"does not hand on a table's options when it is read; use save(), and for reading {VIEW}"
             )
         partition, attempt = (context.partitionId(), context.attemptNumber()) if context else (0, 0)
         return _write(self._options, Task(self._id, None, partition, attempt, self._mark, self._own_ids), iterator)

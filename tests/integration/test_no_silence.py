@@ -9,10 +9,21 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from spark_nats import NatsDataSource
-from tests.integration.support import Query, read, read_sequences, sentence_of, stream_reader, write
+from spark_nats.options import parse_write
+from spark_nats.sink.schema import check_schema
+from tests.integration.support import MESSAGE, Query, read, read_sequences, sentence_of, stream_reader, write
 from tests.nats_py import NatsPy
 from tests.servers import OLDER_BINARY, Server, ServerFactory
 
@@ -243,3 +254,71 @@ def test_rows_do_not_vanish_where_spark_has_not_handed_on_the_options_of_a_table
             error = sentence_of(lambda how=how: how(schema, False))  # type: ignore[misc]
             assert error.startswith("OptionError: it is not said where to write: set the option 'stream' or 'bucket'")
             assert "use CREATE TEMPORARY VIEW ... USING nats OPTIONS (...)" in error
+
+
+# Columns of a frame that is written, which are named like those of what was read
+
+PAYLOAD_TYPE = StructType().add("subject", StringType()).add("payload", BinaryType())
+ENTRY_TYPE = StructType().add("key", StringType()).add("value", BinaryType())
+STRING, LONG, TIME = StringType(), LongType(), TimestampType()
+
+
+@pytest.mark.parametrize(
+    ("columns", "lost"),
+    [
+        ({"timestamp": STRING}, "'timestamp' cannot be written, which would lose it: it is STRING, and only"),
+        ({"timestamp": LONG}, "'timestamp' cannot be written, which would lose it: it is BIGINT, and only"),
+        ({"sequence": IntegerType()}, "'sequence' cannot be written, which would lose it: it is INT, and only"),
+        ({"sequence": STRING, "stream": STRING}, "'sequence' cannot be written"),
+        ({"stream": LONG, "sequence": LONG}, "'stream' cannot be written, which would lose it: it is BIGINT, and only"),
+    ],
+)
+def test_a_column_of_another_type_than_the_sources_is_not_dropped(columns: dict[str, DataType], lost: str) -> None:
+    schema = StructType([*PAYLOAD_TYPE.fields, *(StructField(name, kind) for name, kind in columns.items())])
+    for to in ({"stream": "S"}, {"subject": "a"}):
+        said = sentence_of(lambda to=to: check_schema(schema, parse_write(to, streaming=True)))  # type: ignore[misc]
+        assert said.startswith(f"SchemaError: column {lost}")
+        assert "rename or drop it" in said
+
+
+def test_a_column_of_a_bucket_of_another_type_is_not_dropped_either() -> None:
+    for name, kind in (("revision", IntegerType()), ("created", STRING), ("bucket", LONG)):
+        schema = StructType([*ENTRY_TYPE.fields, StructField(name, kind)])
+        said = sentence_of(lambda schema=schema: check_schema(schema, parse_write({"bucket": "B"}, streaming=False)))  # type: ignore[misc]
+        assert said.startswith(f"SchemaError: column '{name}' cannot be written, which would lose it")
+
+
+def test_what_was_read_can_be_written(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    for columns in (["stream", "sequence", "timestamp"], ["sequence"], ["timestamp"], ["sequence", "stream"]):
+        schema = StructType([*PAYLOAD_TYPE.fields, *(f for f in MESSAGE.fields if f.name in columns)])
+        for to in ({"stream": "S"}, {"subject": "a"}):
+            check_schema(schema, parse_write(to, streaming=True))
+    nats_py.create_stream(unique)
+    table = rows(f"{unique}.a", 2, stream=["ANOTHER", None], sequence=[1, None])
+    write(nats_server, table, stream=unique)
+    assert len(nats_py.read_stream(unique)) == 2
+
+
+def test_a_stream_that_rows_name_has_to_be_the_one_that_is_written_to(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    write(nats_server, rows(f"{unique}.a", 2, stream=[unique, None]), stream=unique)
+    elsewhere = rows(f"{unique}.a", 3, stream=[unique, None, "PAYMENTS"])
+    assert sentence_of(lambda: write(nats_server, elsewhere, stream=unique)) == (
+        "InvalidRowError: row 2 of the task cannot be sent: column 'stream' is 'PAYMENTS', and rows go where the "
+        f"option 'stream' says, to '{unique}'; drop or rename the column; nothing was sent"
+    )
+    assert len(nats_py.read_stream(unique)) == 2
+    said = sentence_of(lambda: write(nats_server, elsewhere))
+    assert said.startswith("SchemaError: column 'stream' cannot be written to core NATS, which would lose it; rename")
+
+
+def test_a_bucket_that_rows_name_has_to_be_the_one_that_is_written_to(nats_server: Server, unique: str) -> None:
+    def table(**columns: Any) -> pa.Table:
+        return pa.table({"key": ["a", "b"], "value": ["1", "2"], **columns})
+
+    write(nats_server, table(bucket=[unique, unique]), bucket=unique, createBucket="true")
+    write(nats_server, table(bucket=["OTHER", "OTHER"], revision=[1, 2]), bucket=unique)
+    said = sentence_of(lambda: write(nats_server, table(bucket=[unique, "OTHER"]), bucket=unique))
+    assert "row 1 of the task cannot be sent: column 'bucket' is 'OTHER', and rows go where the option 'bucket'" in said

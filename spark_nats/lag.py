@@ -22,7 +22,7 @@ from spark_nats.jetstream.streams import LIMITS, StreamInfo, last_sequence, next
 from spark_nats.options.remedies import naming_options
 from spark_nats.options.settings import Settings, parse, value_of
 from spark_nats.options.values import read_filters
-from spark_nats.protocol.documents import moment
+from spark_nats.protocol.documents import moment, parse_object
 from spark_nats.protocol.keyvalue import bucket_of, key_filter
 from spark_nats.source.stream.offsets import QueryOffset, StreamOffset, from_json
 
@@ -187,17 +187,22 @@ def look_of(document: Mapping[str, Any]) -> Look:
 
 def offset_of(document: Any) -> QueryOffset | None:
     """Return an offset of this source; None when it is another's, or none."""
-    if isinstance(document, str):
-        try:
-            document = json.loads(document)
-        except ValueError:
-            return None
-    if not isinstance(document, dict) or not all(isinstance(entry, dict) for entry in document.values()):
-        return None
     try:
-        return from_json(document)
-    except NatsError:
+        if isinstance(document, str):
+            document = parse_object(document)
+        return from_json(document) if is_ours(document) else None
+    except (NatsError, ValueError):
         return None
+
+
+def is_ours(document: Any) -> bool:
+    """Tell whether an offset is meant to be one of this source, be it damaged or not."""
+    if not isinstance(document, dict):
+        return False
+    entries = document.values()
+    return all(isinstance(entry, dict) for entry in entries) and (
+        not document or any("created" in entry or "next" in entry for entry in entries)
+    )
 
 
 def start_of(position: StreamOffset, before: StreamOffset | None) -> int:

@@ -7,16 +7,16 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from spark_nats.errors import NatsError
-from spark_nats.lag import MOST_LOOKS, Key, Look, offset_of, start_of
-from spark_nats.source.stream.offsets import StreamOffset
+from spark_nats.lag import MOST_LOOKS, Key, Look, is_ours, start_of
+from spark_nats.protocol.documents import integer_at, parse_object, printable, string_at
+from spark_nats.source.stream.offsets import QueryOffset, StreamOffset, from_json
 
 
 class Planned(NamedTuple):
@@ -112,20 +112,38 @@ class _Files:
 
     def planned(self, number: int) -> Planned:
         """Return a micro-batch of the log of offsets."""
-        lines = self._text(f"offsets/{number}").splitlines()
+        lines = self._text(f"offsets/{number}").split("\n")
         try:
             if lines[0] != "v1":
                 raise NatsError(
-                    f"the checkpoint {self._location!r} has offsets of the version {lines[0]!r}, which is unknown here"
+                    f"the checkpoint {self._location!r} has offsets of the version {lines[0][:20]!r}, which is unknown "
+                    "here"
                 )
-            began = json.loads(lines[1])["batchTimestampMs"] / 1000
-        except (IndexError, KeyError, TypeError, ValueError):
+            began = integer_at(parse_object(lines[1]), "batchTimestampMs") / 1000
+            datetime.fromtimestamp(began, UTC)
+        except (IndexError, ValueError, OverflowError, OSError):
             raise NatsError(
                 f"'offsets/{number}' of the checkpoint {self._location!r} is not as Spark writes it"
             ) from None
-        offsets = [offset_of(line) for line in lines[2:]]
+        offsets = [self._offset(number, i, line) for i, line in enumerate(lines[2:], 3)]
         positions = {(i, name): at for i, offset in enumerate(offsets) for name, at in (offset or {}).items()}
         return Planned(began, positions, any(offset is not None for offset in offsets))
+
+    def _offset(self, number: int, line: int, text: str) -> QueryOffset | None:
+        """Return the offset that a line has; None where it is another source's."""
+        try:
+            document = parse_object(text)
+        except ValueError as error:
+            if not text.startswith("{"):
+                return None
+            raise self._damaged(number, f"its line {line} is no JSON ({error})") from None
+        try:
+            return from_json(document) if is_ours(document) else None
+        except NatsError as error:
+            raise self._damaged(number, str(error)) from None
+
+    def _damaged(self, number: int, why: str) -> NatsError:
+        return NatsError(f"'offsets/{number}' of the checkpoint {self._location!r} is damaged: {why}")
 
     def ended(self, number: int) -> float:
         """Return when a micro-batch ended, in seconds since 1970."""
@@ -135,10 +153,9 @@ class _Files:
     def query(self) -> str:
         """Return the query's id."""
         try:
-            found: Any = json.loads(self._text("metadata"))["id"]
-        except (KeyError, TypeError, ValueError):
+            return printable(string_at(parse_object(self._text("metadata")), "id"))
+        except ValueError:
             return "unknown"
-        return str(found)
 
     def _text(self, name: str) -> str:
         with self._errors(), self._fs.open_input_stream(f"{self._root}/{name}") as file:

@@ -265,7 +265,8 @@ OPTIONS: tuple[Option, ...] = (
         "createStream",
         STREAM,
         read_create_stream,
-        "make the stream if it is missing: `true` (listening on `subject`) or its configuration in JSON",
+        "make the stream if it is missing: `true` (listening on `subject`) or its configuration in JSON, such as "
+        '`{"subjects": ["orders.>"], "max_age": "48h", "replicas": 3}`',
         default="false",
     ),
     Option(

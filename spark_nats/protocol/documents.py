@@ -19,13 +19,22 @@ _MOST_PARTS = 200_000
 
 
 def parse_document(data: bytes) -> dict[str, Any]:
-    """Return a JSON object.
+    """Return a JSON object that somebody else has sent.
+
+    Raises:
+        ValueError: it is too large, or as in :func:`parse_object`.
+    """
+    if sum(map(data.count, _SEPARATORS)) > _MOST_PARTS:  # each takes a hundred times its bytes
+        raise ValueError(f"it has more than {_MOST_PARTS} parts")
+    return parse_object(data)
+
+
+def parse_object(data: bytes | str) -> dict[str, Any]:
+    """Return a JSON object, of whatever size.
 
     Raises:
         ValueError: it is invalid, or its text cannot be written in UTF-8 again.
     """
-    if sum(map(data.count, _SEPARATORS)) > _MOST_PARTS:  # each takes a hundred times its bytes
-        raise ValueError(f"it has more than {_MOST_PARTS} parts")
     try:
         document = json.loads(data, parse_constant=_refuse)
         json.dumps(document, ensure_ascii=False).encode()  # half a surrogate pair would break whatever prints it
@@ -53,6 +62,18 @@ def integer_at(document: Any, *path: str) -> int:
     value = _at(document, path)
     if type(value) is not int or not 0 <= value <= LARGEST_NUMBER:
         raise ValueError(f"{'.'.join(path)!r} is not an integer from 0 to 2^64 - 1")
+    return value
+
+
+def sequence_at(document: Any, *path: str) -> int:
+    """Return the sequence of a message, which is 1 or larger; see :func:`integer_at`.
+
+    Raises:
+        ValueError: there is something else.
+    """
+    value = _at(document, path)
+    if type(value) is not int or not 1 <= value <= LARGEST_NUMBER:
+        raise ValueError(f"{'.'.join(path)!r} is not an integer from 1 to 2^64 - 1")
     return value
 
 

@@ -62,7 +62,8 @@ from spark_nats.jetstream.streams import (
 from spark_nats.options.losses import GO_ON, report_loss
 from spark_nats.options.read import ReadOptions
 from spark_nats.options.values import EARLIEST, LATEST, Offsets, Place
-from spark_nats.protocol.documents import text_of, time_at
+from spark_nats.protocol.documents import printable, sequence_at, string_at, text_of, time_at
+from spark_nats.protocol.subjects import name_violation
 from spark_nats.source.stream.noticing import notice_times_ahead
 from spark_nats.source.stream.planning import StreamRange, of_queue, share
 
@@ -130,13 +131,13 @@ class StreamOffset(NamedTuple):
         """Return what Spark kept.
 
         Raises:
-            KeyError, TypeError, ValueError: this source has not written it.
+            AttributeError, TypeError, ValueError: this source has not written it.
         """
-        since, first = (int(entry["since"]), int(entry["from"])) if "since" in entry else (None, None)
-        waits_for = int(entry["waits_for"]) if "waits_for" in entry else None
+        since, first = (sequence_at(entry, "since"), sequence_at(entry, "from")) if "since" in entry else (None, None)
+        waits_for = sequence_at(entry, "waits_for") if "waits_for" in entry else None
         timestamp = time_at(entry, "timestamp") if "timestamp" in entry else None
-        created, following, earliest = str(entry["created"]), int(entry["next"]), entry.get("earliest") is True
-        return cls(created, following, since, first, earliest, waits_for, timestamp)
+        created, following = string_at(entry, "created"), sequence_at(entry, "next")
+        return cls(created, following, since, first, entry.get("earliest") is True, waits_for, timestamp)
 
 
 QueryOffset = dict[str, StreamOffset]
@@ -184,10 +185,14 @@ def from_json(document: Mapping[str, Any]) -> QueryOffset:
         NatsError: it was not written by this source.
     """
     try:
+        for name in document:
+            if violation := name_violation(name):
+                raise ValueError(f"{name!r} cannot name a stream: it {violation}")
         return {name: StreamOffset.from_json(entry) for name, entry in document.items()}
-    except (AttributeError, KeyError, TypeError, ValueError):
+    except (AttributeError, TypeError, ValueError) as error:
         raise NatsError(
-            f"the checkpoint's offset {dict(document)!r} is not one of this source; was the checkpoint another query's?"
+            f"the checkpoint's offset {printable(repr(document))} is not one of this source ({error}); was the "
+            "checkpoint another query's?"
         ) from None
 
 

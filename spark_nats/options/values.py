@@ -19,7 +19,7 @@ from spark_nats.client.auth import Credentials, key_pair, parse_creds, parse_see
 from spark_nats.client.servers import Server, parse_servers
 from spark_nats.errors import AuthorizationError, InvalidCredentialsError
 from spark_nats.options.files import read_file
-from spark_nats.protocol.documents import integer_at, string_at, time_at
+from spark_nats.protocol.documents import sequence_at, string_at, time_at
 from spark_nats.protocol.keyvalue import LONGEST_HISTORY, SHORTEST_MARKER, key_filter_violation
 from spark_nats.protocol.stream_configs import Wish, nanoseconds, read_config
 from spark_nats.protocol.subjects import (
@@ -205,10 +205,8 @@ def _read_place(value: Any) -> Place | str:
     place = value if isinstance(value, dict) else {"next": value}
     if not set(place) <= _OF_CHECKPOINTS:
         raise ValueError("it has a name that is unknown")
-    if (following := integer_at(place, "next")) < 1:
-        raise ValueError("there is no sequence 0")
     created = string_at(place, "created") if "created" in place else ""
-    return Place(following, created, time_at(place, "timestamp") if "timestamp" in place else None)
+    return Place(sequence_at(place, "next"), created, time_at(place, "timestamp") if "timestamp" in place else None)
 
 
 def read_text(text: str) -> str:

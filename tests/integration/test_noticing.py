@@ -141,8 +141,8 @@ def test_a_stream_with_times_to_come_is_warned_of_once(
     api = ForwardedApi(nats_py)
 
     def changed(answer: dict[str, Any]) -> dict[str, Any]:
-        stamp = datetime.now(UTC) + ahead
-        answer["state"]["last_ts"] = f"{stamp:%Y-%m-%dT%H:%M:%S.%f}Z"
+        said = datetime.now(UTC) - ahead  # by the server's clock
+        answer["ts"] = f"{said:%Y-%m-%dT%H:%M:%S.%f}Z"
         return answer
 
     api.answers["STREAM.INFO"] = changed
@@ -153,7 +153,8 @@ def test_a_stream_with_times_to_come_is_warned_of_once(
         assert read_sequences(nats_server, **options) == [1, 2, 3]
     assert len(warnings(caplog)) == said
     for text in warnings(caplog):
-        assert text.startswith(f"stream {unique}: its last message is stamped {datetime.now(UTC).year + 3}-")
+        assert text.startswith(f"stream {unique}: its last message is stamped {datetime.now(UTC).year}-")
+        assert f"its server's clock says {(datetime.now(UTC) - ahead).year}-" in text
         assert "and its server's clock says" in text
 
 

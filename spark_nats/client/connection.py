@@ -344,6 +344,14 @@ class Connection:
         self._receive_until(lambda: subscription.waits, deadline)
         return subscription.take()
 
+    def wait(self, seconds: float) -> None:
+        """Wait, and meanwhile receive what comes and answer PING, so that the server does not hang up.
+
+        Raises:
+            NatsError: the connection failed, or the server reported an error.
+        """
+        self._receive_until(lambda: False, time.monotonic() + seconds)
+
     def request(self, subject: str, payload: bytes, timeout: float | None = None, header: bytes | None = None) -> Reply:
         """Send a request and return its first answer.
 

@@ -149,7 +149,10 @@ class BatchPublisher:
         return False
 
     def _wait(self) -> None:
-        time.sleep(random.uniform(self._pause / 2, self._pause))  # noqa: S311 - so that tasks do not come in step
+        with contextlib.suppress(NatsError):  # whoever uses the connection next is told
+            self._loan.connection.wait(
+                random.uniform(self._pause / 2, self._pause)  # noqa: S311 - so that tasks do not come in step
+            )
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 
     # Sending

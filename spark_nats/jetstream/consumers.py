@@ -120,7 +120,7 @@ def create_consumer(
                 ) from None
         if wait == _FIRST_WAIT:
             logger.info("stream %s: waiting for a place among its consumers (max_consumers)", stream)
-        time.sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311 - so that tasks do not ask in step
+        js.connection.wait(wait * random.uniform(0.5, 1.0))  # noqa: S311 - so that tasks do not ask in step
         wait = min(2 * wait, _LONGEST_WAIT)
 
 

@@ -72,5 +72,5 @@ def state_beyond_doubt(js: JetStream, said: StreamInfo) -> StreamInfo:
     """
     if not js.connection.info.cluster:
         return said
-    time.sleep(CONFIRMATION)
+    js.connection.wait(CONFIRMATION)
     return stream_info(js, said.name)

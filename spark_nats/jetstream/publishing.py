@@ -475,7 +475,7 @@ class Publisher:
                 if time.monotonic() > deadline:
                     self._give_up(self._absence_since(str(error)))
                 js.connection.flush()
-                time.sleep(pause)
+                js.connection.wait(pause)
                 pause = min(2 * pause, _LONGEST_ABSENCE)
             else:
                 if self._began is not None and info.created != self._began.created:

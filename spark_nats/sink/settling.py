@@ -154,7 +154,7 @@ def _begin(connection: Connection, options: WriteOptions, task: Task, stream: St
                 # A leader that was stopped for a while has said what was; or another attempt has just begun.
                 if error.err_code != ErrCode.WRONG_LAST_SEQUENCE or time.monotonic() > deadline:
                     raise
-                time.sleep(_ONCE_MORE)
+                connection.wait(_ONCE_MORE)
             else:
                 return None
 

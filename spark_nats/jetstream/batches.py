@@ -26,7 +26,7 @@ from spark_nats.client.subscriptions import Subscription
 from spark_nats.errors import NatsError, NatsTimeoutError, PublishError, Remedy
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.doubts import state_beyond_doubt
-from spark_nats.jetstream.stored import is_among, known_ids, stored_ids
+from spark_nats.jetstream.stored import StoredIds, is_among, kept_until, known_ids, stored_ids
 from spark_nats.jetstream.streams import StreamInfo, last_sequence, stream_info
 from spark_nats.protocol.api import API_PREFIX
 from spark_nats.protocol.bytecolumns import Mask, decimals, strings, texts
@@ -242,19 +242,17 @@ class BatchPublisher:
         state = self._state()
         if state.knows_again(time.monotonic() - since):
             return False  # if it is all the same, it is refused when it is sent again
-        found = self._loan.ask(
-            lambda connection: stored_ids(
-                JetStream(connection, self._api_prefix),
-                state_beyond_doubt(JetStream(connection, self._api_prefix), state),
-                self._began.last_sequence,
-            )
-        )
+        found = self._loan.ask(lambda connection: self._stored(JetStream(connection, self._api_prefix), state))
         if found.removed:
             self._give_up(f"may have stored the batch, which cannot be told any more, since {found.removed}")
         if self._all_or_none(batch.ids, is_among(batch.ids, found.ids)):
             return True
         self._doubtful = None
         return False
+
+    def _stored(self, js: JetStream, state: StreamInfo) -> StoredIds:
+        state = state_beyond_doubt(js, state)
+        return stored_ids(js, state, kept_until(js, self._began, state))
 
     def _state(self) -> StreamInfo:
         name = self._began.name

@@ -53,22 +53,26 @@ from spark_nats.client.publishing import cut_into_parts
 from spark_nats.client.retrying import may_pass
 from spark_nats.errors import (
     JetStreamError,
+    JetStreamUnavailableError,
     NatsError,
     NatsTimeoutError,
+    PermissionsError,
     PublishError,
     Remedy,
     StreamNotFoundError,
 )
+from spark_nats.jetstream.acknowledged import Acknowledged
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.doubts import Doubts, state_beyond_doubt
+from spark_nats.jetstream.fingerprints import SKEW
 from spark_nats.jetstream.refusals import CERTAIN, MOST_IN_FLIGHT, REPLIES, in_turn, reply_of, tell_apart
-from spark_nats.jetstream.stored import is_among, known_ids, stored_ids
-from spark_nats.jetstream.streams import StreamInfo, stream_info
+from spark_nats.jetstream.stored import is_among, kept_until, known_ids, stored_ids
+from spark_nats.jetstream.streams import StreamInfo, first_sequence_since, next_message, stream_info
 from spark_nats.protocol.api import API_PREFIX
 from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, decimals, integers, strings, texts
-from spark_nats.protocol.headers import EXPECTED_REVISION, parse_block
+from spark_nats.protocol.headers import EXPECTED_REVISION, MSG_ID, parse_block
 from spark_nats.protocol.messages import Messages
-from spark_nats.protocol.publish_acks import PublishAcks, Verdict, count_duplicates, expecting
+from spark_nats.protocol.publish_acks import PublishAcks, Verdict, are_duplicates, count_duplicates, expecting
 from spark_nats.protocol.subject_columns import SubjectMatcher
 
 logger = logging.getLogger(__name__)
@@ -137,7 +141,7 @@ class _Answers(NamedTuple):
         messages: the answers.
         reply: the number of the reply subject that each came on.
         stored: whether the stream has its row.
-        duplicates: how many of these rows it had before they were first sent.
+        duplicates: how many of these rows it had before they were first sent, unless they were counted.
     """
 
     messages: Messages
@@ -227,6 +231,12 @@ class Publisher:
         self._waits_for_ids = False  # that was said
         self._confusions = 0  # how often there were more answers than messages
 
+        self._acknowledged = Acknowledged(self._acks)
+        self._last: tuple[_Rows, int] | None = None  # the row with the highest sequence, if it is known
+        self._fallen: int | None = None  # a sequence that was acknowledged and was not the highest
+        self._leader = began.leader if began is not None else None  # of which it was known that it has that row
+        self._all_ids = True  # every row has one
+
         self._given = 0  # rows
         self._queue: deque[_Rows] = deque()  # to be sent
         self._again = False  # what is in flight may be stored already
@@ -301,6 +311,7 @@ class Publisher:
         numbers = np.arange(self._given, self._given + len(subjects))
         self._given += len(subjects)
         ids = None if ids is None or ids.null_count else ids
+        self._all_ids &= ids is not None
         self._queue.append(_Rows(numbers, subjects, payloads, headers, ids, conditional=conditional))
         self._persist(self._send_queue)
 
@@ -313,6 +324,15 @@ class Publisher:
         """
         self._persist(self._send_rest)
 
+    def verify(self) -> None:
+        """Check that the stream still has what it has acknowledged, by one request; to be called behind :meth:`drain`.
+
+        Raises:
+            PublishError: it has lost rows.
+            NatsError: the connection failed.
+        """
+        self._persist(self._verify)
+
     def close(self) -> None:
         """End the subscription to acknowledgements."""
         self._connection.unsubscribe(self._answers)
@@ -322,6 +342,8 @@ class Publisher:
     def _send_queue(self) -> None:
         """Send what is to be sent, as fast as the window allows."""
         self._take_what_has_come()  # and answer PING: rows may come slowly
+        if self._fallen is not None:
+            self._verify()
         while self._queue:
             if self._loan is not None and self._connection.retiring:
                 self._move(self._loan)
@@ -406,7 +428,7 @@ class Publisher:
             except NatsError as lasting:
                 raise self._failed(lasting) from None
             try:
-                self._go_aboard(connection, lost, max(self._ack_timeout, self._loan.retries.timeout))
+                self._go_aboard(connection, lost, self._longest_patience)
                 return
             except PublishError:
                 raise
@@ -430,14 +452,16 @@ class Publisher:
         while self._open:
             self._go_on()
         self._board(loan.move())
+        self._leader = None  # it may shut down too
 
     def _go_aboard(self, connection: Connection, lost: list[_Rows], patience: float) -> None:
         """Begin to use a connection, first of all for rows that may be stored or not."""
         before = sum(len(rows.numbers) for rows in lost)
-        if lost:
+        if lost or self._acknowledged.highest:
             js = JetStream(connection, self._api_prefix)
             info = self._await_stream(js, patience)
-            if not info.knows_again(time.monotonic() - min(rows.since for rows in lost)):
+            self._look_back(js, info, closely=True)
+            if lost and not info.knows_again(time.monotonic() - min(rows.since for rows in lost)):
                 lost = self._without_stored(js, info, lost)
         self._confirmed += before - sum(len(rows.numbers) for rows in lost)
         self._confirmed -= self._recent_size - self._refused if self._astray else min(self._recent_size, CERTAIN)
@@ -510,11 +534,107 @@ class Publisher:
                 f"the connection was lost for longer than stream {self._stream!r} knows message ids again (its "
                 f"duplicate_window is {info.duplicate_window:g} s)"
             )
-        found = stored_ids(js, state_beyond_doubt(js, info), self._began.last_sequence)
+        info = state_beyond_doubt(js, info)
+        found = stored_ids(js, info, kept_until(js, self._began, info))
         if found.removed:
             self._give_up(f"whether rows that were not acknowledged are stored cannot be told, since {found.removed}")
         kept = [(rows, ~is_among(rows.ids, found.ids)) for rows in lost]
         return [rows.take(chosen) for rows, chosen in kept if chosen.any()]
+
+    # What was acknowledged and is gone
+
+    def _verify(self) -> None:
+        """Check that the stream still has the row that it has acknowledged last, if anything makes that doubtful."""
+        if self._acknowledged.highest:
+            js = JetStream(self._connection, self._api_prefix)
+            with contextlib.suppress(PermissionsError):  # a user who may write may not be allowed to ask
+                info = self._await_stream(js, self._longest_patience)
+                self._look_back(js, info, closely=self._fallen is not None or info.leader != self._leader)
+
+    @property
+    def _longest_patience(self) -> float:
+        """Seconds to wait for a stream over a connection that was just made."""
+        return max(self._ack_timeout, self._loan.retries.timeout if self._loan is not None else 0.0)
+
+    def _look_back(self, js: JetStream, info: StreamInfo, closely: bool) -> None:
+        """Check that the stream still has what it has acknowledged.
+
+        Args:
+            js: where.
+            info: its state.
+            closely: whether another message may have taken the sequence of the last row.
+
+        Raises:
+            PublishError: it has lost rows.
+            NatsError: a request failed.
+        """
+        if not self._has_last(js, info, closely):
+            info = state_beyond_doubt(js, info)
+            if not self._has_last(js, info, closely=True):
+                self._report_lost(js)
+        self._fallen = None
+        if closely:
+            self._leader = info.leader
+
+    def _has_last(self, js: JetStream, info: StreamInfo, closely: bool) -> bool:
+        """Tell whether the stream has the row that it has acknowledged with the highest sequence.
+
+        Where it has removed it meanwhile, or does not let us ask, that is told by the sequences.
+        """
+        last = self._acknowledged.highest
+        if info.last_sequence < last:
+            return False
+        if not closely or self._last is None or info.config.get("allow_msg_counter"):
+            return self._fallen is None
+        try:
+            there = next_message(js, self._stream, last, (">",))
+        except (PermissionsError, JetStreamUnavailableError):
+            there = None
+        if there is None or there.sequence != last:
+            return self._fallen is None
+        rows, i = self._last
+        if rows.ids is None:
+            return there.payload == _bytes(rows.payloads[i])
+        ids = parse_block(there.header).get(MSG_ID) or [""]
+        # Where answers are missing, the one behind them may be of a later row than it seems.
+        return any(pc.index(each, ids[0]).as_py() >= 0 for each in (rows.ids[i : i + 1], *self._unsettled_ids()))
+
+    def _unsettled_ids(self) -> list[pa.Array]:
+        return [rows.ids for rows in self._unsettled() if rows.ids is not None]
+
+    def _report_lost(self, js: JetStream) -> NoReturn:
+        """Raise that the stream has lost rows, and how many.
+
+        What it has got since is told by its time, by the clock of its leader.
+        """
+        ago = time.monotonic() - self._acknowledged.since
+        info = stream_info(js, self._stream)
+        last, end = self._acknowledged.highest, info.last_sequence + 1
+        first = None if end > last else end
+        if info.time:
+            since = info.time - round(ago * 1e9) + (SKEW if js.connection.info.cluster else 0)
+            with contextlib.suppress(PermissionsError, JetStreamUnavailableError):
+                first = first_sequence_since(js, self._stream, since, info.first_sequence, end)
+        if self._fallen is not None:
+            first = min(self._fallen, first or end)
+        least, most = self._acknowledged.lost(first or 0, self._confirmed)
+        exact = first is not None and least == most
+        if first is None:
+            now = "has another message there"
+        else:
+            now = f"has other messages from sequence {first} on" if first < end else f"ends at {end - 1}"
+        self._confirmed -= most
+        then = (
+            "the next attempt of the task, or the micro-batch when it is run again, stores them by their message ids"
+            if self._all_ids
+            else "they have no message ids, so rows that are written again are stored twice if they are not lost"
+        )
+        self._give_up(
+            f"stream {self._stream!r} has lost {'' if exact else 'at most '}{most} rows that it had "
+            f"acknowledged to this task: it ended at sequence {last}, and now {now} (has a server come back with an "
+            f"older copy of its store?); {then}",
+            [] if self._all_ids else [Remedy.MESSAGE_IDS],
+        )
 
     # Answers
 
@@ -536,6 +656,8 @@ class Publisher:
             self._dispel()
         elif self._refused:
             self._settle()
+        if self._fallen is not None:
+            self._verify()
 
     def _dispel(self) -> None:
         """Have rows sent again whose answers cannot be told from others, which are not of their messages alone.
@@ -585,15 +707,31 @@ class Publisher:
         valid &= reply < REPLIES
         stored = self._acks.stored(messages)
         due = self._settled + self._recent_size
-        self._recent.append(_Answers(messages, reply, stored, 0 if self._again else count_duplicates(messages)))
+        duplicates = are_duplicates(messages)
+        counted = 0 if self._again else int(np.count_nonzero(duplicates))
+        if valid.all():
+            self._astray |= due + len(reply) > self._sent or not stored.all() or not in_turn(due, reply)
+            if self._astray:
+                self._acknowledged.note(messages.take(stored))
+            else:
+                self._duplicates, counted = self._duplicates + counted, 0
+                self._rise(messages, duplicates, due)
+        self._recent.append(_Answers(messages, reply, stored, counted))
         self._recent_size += len(reply)
         if not valid.all():
             self._give_up("an acknowledgement came that belongs to no row that was sent")
-        self._astray |= due + len(reply) > self._sent or not stored.all() or not in_turn(due, reply)
         self._count(messages, int(np.count_nonzero(stored)))
         self._confused |= self._astray and not self._are_owed()
         if not self._refused and not self._confused:
             self._forget()
+
+    def _rise(self, messages: Messages, duplicates: Mask, due: int) -> None:
+        """See that the sequences of answers, which have come in the order of their rows, rise."""
+        before = self._acknowledged.highest
+        fallen = self._acknowledged.rises(messages, duplicates, self._again, due)
+        self._fallen = fallen if self._fallen is None else self._fallen
+        if self._acknowledged.highest > before and self._acknowledged.message is not None:
+            self._last = self._flying_row(self._acknowledged.message)
 
     def _are_owed(self) -> bool:
         """Tell whether each answer came on the reply subject of a message that has no other one.
@@ -634,7 +772,6 @@ class Publisher:
                 answers = self._recent.popleft()
                 self._recent_size -= len(answers.reply)
                 self._settled += len(answers.reply)
-                self._duplicates += answers.duplicates
             while self._flying[0][0] + len(self._flying[0][1].numbers) <= self._settled:
                 self._flying_bytes -= self._flying.popleft()[1].payloads.nbytes
 
@@ -931,6 +1068,11 @@ class Publisher:
         if self._unanswered:
             account += f" and {self._unanswered} were sent and not answered (they may be stored)"
         return account + ", no other one was stored"
+
+
+def _bytes(payload: pa.Scalar) -> bytes:
+    value = payload.as_py()
+    return value.encode() if isinstance(value, str) else bytes(value)
 
 
 def _header(row: _Rows) -> bytes:

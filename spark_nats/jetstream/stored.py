@@ -6,6 +6,7 @@ the headers of all that the stream has stored since.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import secrets
 from typing import NamedTuple
@@ -15,10 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_nats.client.connection import Connection
-from spark_nats.errors import NatsTimeoutError
+from spark_nats.errors import NatsTimeoutError, PermissionsError
 from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.fingerprints import Fingerprint, History, fingerprint_of, first_after, judge, unhide
 from spark_nats.jetstream.reading import RangeReader
-from spark_nats.jetstream.streams import StreamInfo
+from spark_nats.jetstream.streams import StoredMessage, StreamInfo
 from spark_nats.protocol.bytecolumns import Mask, decimals, flags_of, repeated, strings, texts
 from spark_nats.protocol.headers import EXPECTED_MSG_ID, EXPECTED_STREAM, MSG_ID, header_values, wrap_lines
 from spark_nats.protocol.publish_acks import are_duplicates, is_other_last_id
@@ -76,6 +78,47 @@ def stored_ids(js: JetStream, stream: StreamInfo, since: int, prefix: str = "") 
         )
     ids = pa.concat_arrays(found) if found else strings([]).cast(pa.binary())
     return StoredIds(ids, "; ".join(lost))
+
+
+def history_of(js: JetStream, seen: Fingerprint, info: StreamInfo) -> History:
+    """Tell what has become of a stream's history, as whoever may read the stream can; never :attr:`History.HIDDEN`.
+
+    Where the message of the fingerprint was deleted, and the user may not ask for others, nothing speaks against it.
+
+    Raises:
+        NatsError: the stream could not be read.
+    """
+    found = judge(seen, info, None)
+    with contextlib.suppress(PermissionsError):
+        if found is History.HIDDEN:
+            found = judge(seen, info, _message_at(js, info, seen.sequence))
+        found = unhide(js, seen, info, found)
+    return History.KEPT if found is History.HIDDEN else found
+
+
+def _message_at(js: JetStream, info: StreamInfo, sequence: int) -> StoredMessage | None:
+    """Return a message without its contents; None when it was deleted."""
+    reader = RangeReader(info.name, sequence, sequence + 1, created=info.created, shared=True, headers_only=True)
+    for delivered in reader.read(js):
+        return StoredMessage(sequence, int(delivered.deliveries.timestamps()[0]))
+    return None
+
+
+def kept_until(js: JetStream, began: StreamInfo, info: StreamInfo) -> int:
+    """Return the last sequence at which a stream still has what it had.
+
+    Args:
+        js: where.
+        began: its state then.
+        info: its state now.
+
+    Raises:
+        NatsError: the stream could not be read.
+    """
+    seen = fingerprint_of(began)
+    if seen is None or history_of(js, seen, info) is History.KEPT:
+        return began.last_sequence
+    return first_after(js, seen, info) - 1
 
 
 def known_ids(connection: Connection, stream: str, subjects: pa.Array, ids: pa.Array) -> Mask:

@@ -116,11 +116,27 @@ class PublishAcks:
             stored[i] = self.refusal(answers, i) is None
         return stored
 
+    def sequence(self, answers: Messages, i: int) -> int:
+        """Return the sequence that an acknowledgement names; 0 where an answer is not one."""
+        payload = answers.payload_at(i)
+        digits = payload[len(self._beginning) : -1]
+        if digits.isdigit() and payload.startswith(self._beginning):
+            return int(digits)
+        with contextlib.suppress(ValueError):
+            return integer_at(parse_answer(payload), "seq")
+        return 0
+
     def sequences(self, answers: Messages) -> Positions:
         """Return the sequences that acknowledgements name; any number where an answer is not one."""
+        if not len(answers):
+            return np.empty(0, np.int64)
+        # What stands behind the number, such as a domain, is mostly the same as in the first answer.
+        first = answers.payload_at(0)[len(self._beginning) :]
+        behind = first.lstrip(b"0123456789") or b"}"
         start = np.minimum(answers.payload.start + len(self._beginning), answers.payload.end)
-        sequences, plain = decimals(answers.buffer, start, np.maximum(start, answers.payload.end - 1))
-        plain &= self.plain(answers)
+        end = np.maximum(start, answers.payload.end - len(behind))
+        sequences, plain = decimals(answers.buffer, start, end)
+        plain &= self.plain(answers) & (answers.buffer[end] == behind[0])
         for i in np.flatnonzero(~plain).tolist():  # more stands behind it, as a domain does
             with contextlib.suppress(ValueError, OverflowError):
                 sequences[i] = integer_at(parse_answer(answers.payload_at(i)), "seq")

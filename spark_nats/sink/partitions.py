@@ -126,6 +126,8 @@ def _write_rows(
                 publisher.publish(part.subjects, part.payloads, part.headers, None, part.ids, conditional=True)
         count += batch.num_rows
     publisher.drain()
+    if isinstance(publisher, Publisher):
+        publisher.verify()
     publisher.close()
     return count
 

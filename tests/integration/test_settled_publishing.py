@@ -312,6 +312,7 @@ def test_every_row_is_stored_once_while_the_leader_steps_down_again_and_again(cl
                     give(publisher, unique, range(end, end + PART))
                     end += PART
             publisher.drain()
+            publisher.verify()
         assert Counter(stored(client, unique)) == Counter(range(end))
 
 
@@ -329,6 +330,7 @@ def test_every_row_is_stored_once_though_the_leader_is_killed(cluster: Cluster, 
                 give(publisher, unique, range(end + 20 * PART, end + 40 * PART))
                 end += 40 * PART
                 publisher.drain()
+                publisher.verify()
                 leader.start()
         assert Counter(stored(client, unique)) == Counter(range(end))
 

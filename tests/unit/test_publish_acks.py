@@ -52,7 +52,23 @@ def test_other_acknowledgements_are_read_one_by_one(answer: bytes, sequence: int
     found = answers(answer, b'{"stream":"S","seq":8}')
     assert acks.stored(found).all()
     assert acks.sequences(found).tolist() == [sequence, 8]
+    assert [acks.sequence(found, i) for i in range(2)] == [sequence, 8]
     assert count_duplicates(found) == duplicates
+
+
+@property_settings(100)
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 2**63 - 1), st.sampled_from(["", ',"domain":"hub"', ',"duplicate": true'])),
+        min_size=1,
+        max_size=9,
+    )
+)
+def test_what_stands_behind_a_sequence_may_differ_from_answer_to_answer(said: list[tuple[int, str]]) -> None:
+    acks = PublishAcks("S")
+    found = answers(*(f'{{"stream":"S","seq":{sequence}{behind}}}'.encode() for sequence, behind in said))
+    assert acks.sequences(found).tolist() == [sequence for sequence, _ in said]
+    assert [acks.sequence(found, i) for i in range(len(said))] == [sequence for sequence, _ in said]
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
+import re
+import socket
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +18,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from spark_nats.client.pool import lend
-from spark_nats.errors import PublishError
+from spark_nats.errors import PublishError, Remedy
 from spark_nats.jetstream import JetStream, Publisher
 from spark_nats.jetstream import publishing as module
 from spark_nats.jetstream.refusals import REPLIES, ROUNDS
@@ -49,14 +52,23 @@ Fates = list[tuple[Fate, int]]
 class Stream:
     """A stream as a client sees it, whose messages meet these fates, one after the other, and are stored then."""
 
-    def __init__(self, fates: Fates, stuck: int = 2, window: float = 120.0) -> None:
+    def __init__(
+        self, fates: Fates, stuck: int = 2, window: float = 120.0, known: int = 0, cut_after: int | None = None
+    ) -> None:
         self._fates = iter([fate for fate, count in fates for _ in range(count)])
         self._stuck: dict[str, int] = {}
         self._repeats = stuck
         self._window = window
-        self.stored: list[str] = []
-        self._sequences: dict[str, int] = {}
+        self.stored: list[str] = [str(i) for i in range(known)]
+        self._sequences: dict[str, int] = {row: i for i, row in enumerate(self.stored, 1)}
+        self._cut_after = cut_after
+        self.leader = ""
         self.counts: Counter[Fate] = Counter()
+
+    def lose(self, keep: int, others: int = 0) -> None:
+        """Forget all but the first messages, as with an older store; then others write."""
+        self.stored[keep:] = [f"another's {i}" for i in range(others)]
+        self._sequences = {row: i for i, row in enumerate(self.stored, 1)}
 
     def serve(self, peer: Peer) -> None:
         peer.let_in()
@@ -74,7 +86,15 @@ class Stream:
                 sid = sids[reply.rpartition(b".")[0]]
                 if subject.startswith(b"$JS.API.STREAM.INFO"):
                     answers = [(b"", self._info())]
+                elif subject.startswith(b"$JS.API.STREAM.MSG.GET"):
+                    answers = [(b"", self._message(json.loads(body)["seq"]))]
+                elif self._cut_after == 0:
+                    self._cut_after = None
+                    peer.connection.shutdown(socket.SHUT_WR)
+                    peer.wait_for_close()
+                    return
                 else:
+                    self._cut_after = None if self._cut_after is None else self._cut_after - 1
                     answers = self._take(body.decode(), verb == b"HPUB")
                 for header, payload in answers:
                     sizes = b"%d " % len(header) if header else b""
@@ -85,7 +105,16 @@ class Stream:
         last = len(self.stored)
         config = {"name": "S", "retention": "limits", "subjects": ["S.>"], "duplicate_window": int(self._window * 1e9)}
         state = {"messages": last, "bytes": 0, "first_seq": 1, "last_seq": last}
-        return json.dumps({"created": "then", "config": config, "state": state}).encode()
+        described = {"created": "then", "config": config, "state": state}
+        return json.dumps(described | ({"cluster": {"leader": self.leader}} if self.leader else {})).encode()
+
+    def _message(self, sequence: int) -> bytes:
+        if sequence > len(self.stored):
+            return b'{"error":{"code":404,"err_code":10037,"description":"no message found"}}'
+        row = self.stored[sequence - 1].encode()
+        header = b"NATS/1.0\r\nNats-Msg-Id: %b\r\n\r\n" % row
+        parts = {"hdrs": base64.b64encode(header).decode(), "data": base64.b64encode(row).decode()}
+        return json.dumps({"message": {"seq": sequence, "time": "2026-01-01T00:00:00Z", **parts}}).encode()
 
     def _take(self, row: str, has_id: bool) -> list[tuple[bytes, bytes]]:
         """The answers to a message: headers and payloads."""
@@ -122,9 +151,9 @@ def publishing(stream: Stream, ack_timeout: float = 30.0, max_in_flight: int | N
             yield publisher_for(loan.connection, "S", max_in_flight, ack_timeout, loan=loan, began=began)
 
 
-def give(publisher: Publisher, rows: int, with_ids: bool = True) -> None:
-    for first in range(0, rows, 500):
-        payloads = pa.array([str(i) for i in range(first, min(first + 500, rows))])
+def give(publisher: Publisher, rows: int, with_ids: bool = True, first: int = 0) -> None:
+    for start in range(first, first + rows, 500):
+        payloads = pa.array([str(i) for i in range(start, min(start + 500, first + rows))])
         headers = wrap_lines(pa.array([""] * len(payloads)), [(MSG_ID, payloads)])
         publisher.publish(pa.array(["S.a"] * len(payloads)), payloads, *((headers, None, payloads) if with_ids else ()))
     publisher.drain()
@@ -170,6 +199,17 @@ def test_rows_that_are_given_twice_are_stored_once(again: int, rows: int) -> Non
     assert sorted(map(int, stream.stored)) == list(range((rows + 1) // 2))
 
 
+@pytest.mark.parametrize("cut_after", [1, 70, 1000, 1999])
+def test_rows_that_the_stream_had_before_are_counted_though_the_connection_is_cut(cut_after: int) -> None:
+    """Of what is sent again it is not known whether it was there before; all that was answered counts."""
+    stream = Stream([], known=2000, cut_after=cut_after)
+    with publishing(stream) as publisher:
+        give(publisher, 2000)
+        assert publisher.confirmed == 2000
+        assert publisher.duplicates >= cut_after
+    assert len(stream.stored) == 2000
+
+
 def test_rows_without_ids_that_are_answered_twice_are_an_error_that_counts_them() -> None:
     with publishing(Stream([(Fate.TWICE, 1)])) as publisher, pytest.raises(PublishError) as raised:
         give(publisher, 1000, with_ids=False)
@@ -205,3 +245,61 @@ def test_an_id_that_stays_in_process_longer_than_that_is_an_error() -> None:
     with publishing(stream, ack_timeout=0.05) as publisher, pytest.raises(PublishError) as raised:
         give(publisher, 1000)
     assert "'S' has refused every row for 0.35 s: duplicate message id is in process (409, 10158)" in str(raised.value)
+
+
+# A stream that loses what it has acknowledged
+
+
+@pytest.mark.parametrize("with_ids", [True, False])
+def test_rows_that_are_lost_while_others_are_stored_are_an_error_that_counts_them(with_ids: bool) -> None:
+    stream = Stream([])
+    with publishing(stream) as publisher:
+        give(publisher, 4550, with_ids)
+        stream.lose(500)
+        with pytest.raises(PublishError) as raised:
+            give(publisher, 1000, with_ids, first=4550)
+    said = str(raised.value)
+    assert "has lost 4050 rows that it had acknowledged to this task: it ended at sequence 4550, and now has" in said
+    assert "has other messages from sequence 501 on" in said
+    stored = re.search("of this task's rows ([0-9]+) were stored", said)
+    assert stored
+    assert 500 < int(stored[1]) <= 1500  # by the chunks in which answers came
+    assert ("the next attempt of the task" in said) is with_ids
+    assert ("they have no message ids" in said) is not with_ids
+    assert raised.value.remedies == (() if with_ids else (Remedy.MESSAGE_IDS,))
+
+
+def test_rows_that_are_lost_behind_the_last_acknowledgement_are_noticed_at_the_end() -> None:
+    stream = Stream([])
+    with publishing(stream) as publisher:
+        give(publisher, 1000)
+        publisher.verify()
+        stream.lose(990)
+        with pytest.raises(PublishError, match="has lost 10 rows .* ended at sequence 1000, and now ends at 990"):
+            publisher.verify()
+
+
+@pytest.mark.parametrize("with_ids", [True, False])
+def test_another_leader_is_asked_for_the_message_that_was_acknowledged_last(with_ids: bool) -> None:
+    stream = Stream([])
+    stream.leader = "n1"
+    with publishing(stream) as publisher:
+        give(publisher, 1000, with_ids)
+        stream.leader = "n2"
+        publisher.verify()  # which has it
+        stream.leader = "n3"
+        stream.lose(400, others=700)
+        with pytest.raises(PublishError, match="lost at most 1000 rows .* 1000, and now has another message there"):
+            publisher.verify()
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.lists(st.integers(1, 400), min_size=1, max_size=4), st.lists(st.integers(0, 300), min_size=4, max_size=4))
+def test_a_stream_to_which_others_write_too_raises_no_alarm(parts: list[int], others: list[int]) -> None:
+    stream = Stream([])
+    with publishing(stream) as publisher:
+        for part, other in zip(parts, others, strict=False):
+            give(publisher, part)
+            stream.stored += [f"another's {i}" for i in range(other)]
+        publisher.verify()
+        assert publisher.confirmed == sum(parts)

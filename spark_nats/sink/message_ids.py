@@ -65,6 +65,7 @@ class MessageIds:
 
     Attributes:
         prefix: what the id of every row begins with, and that of no other task's.
+        query_prefix: what the ids of all tasks of the query begin with.
     """
 
     def __init__(self, query: str, batch: str | None, partition: int) -> None:
@@ -73,7 +74,8 @@ class MessageIds:
         self._long = hashlib.blake2b(digest_size=_WORDS * 4, key=random[:_KEY_OF_LONG])
         self._keys = np.frombuffer(random[_KEY_OF_LONG:], "<u8").astype(np.uint64).reshape(_KEYS, _WORDS)
         task = f"{partition}" if batch is None else f"{batch}-{partition}"
-        self.prefix = f"{ids_of_query(query)}{task}-"
+        self.query_prefix = ids_of_query(query)
+        self.prefix = f"{self.query_prefix}{task}-"
         self._prefix = texts([self.prefix])[0]
         self._seen = Occurrences()
 

@@ -31,12 +31,14 @@ class Mark:
         created: when it was made, which tells it from a later one of its name.
         sequence: of its last message.
         time: when that was, in nanoseconds since 1970 by the server's clock.
+        timestamp: when that message was stored, likewise; 0 where it is not known.
     """
 
     stream: str
     created: str
     sequence: int
     time: int
+    timestamp: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class Task:
         attempt: how often it was tried before, as far as Spark says.
         mark: where the stream ended when a batch write began, if that was noted.
         own_ids: whether rows may have message ids of their own.
+        run: id of the query's run, which is another one each time that it is started.
     """
 
     query: str
@@ -58,6 +61,7 @@ class Task:
     attempt: int = 0
     mark: Mark | None = None
     own_ids: bool = False
+    run: str = ""
 
     @property
     def key(self) -> str:

@@ -91,7 +91,8 @@ class NatsStreamWriter(DataSourceStreamArrowWriter):
                 )
             return _write(self._options, Task("", batch, 0), iterator)
         partition, attempt = context.partitionId(), context.attemptNumber()
-        return _write(self._options, Task(query, batch, partition, attempt, own_ids=self._own_ids), iterator)
+        run = context.getLocalProperty("spark.jobGroup.id") or ""
+        return _write(self._options, Task(query, batch, partition, attempt, own_ids=self._own_ids, run=run), iterator)
 
     @naming_options()
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

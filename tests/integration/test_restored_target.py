@@ -5,10 +5,15 @@ What is lost is said, and what has ids is stored exactly once.
 
 from __future__ import annotations
 
+import json
+import logging
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +21,14 @@ import pyarrow as pa
 import pytest
 
 from spark_nats.embedded import NatsServer
-from spark_nats.errors import PublishError, Remedy
+from spark_nats.errors import DataLossError, NatsError, PublishError, Remedy
+from spark_nats.jetstream import doubts
 from spark_nats.options import WriteOptions, parse_write
 from spark_nats.sink.partitions import prepare, write_partition
 from spark_nats.sink.tasks import Task
-from tests.integration.test_settled_publishing import give, publishing
+from tests.integration.test_settled_publishing import give, has_leader, is_whole, make, publishing, stepped_down
 from tests.nats_py import NatsPy, wait_until
-from tests.servers import ServerFactory, copy_store, put_back
+from tests.servers import Cluster, ServerFactory, copy_store, put_back
 
 QUERY = "3f81c09a-6f2e-4b6c-9d55-0a1b2c3d4e5f"
 FORGETFUL = {"duplicate_window": 100_000_000}
@@ -179,3 +185,363 @@ def test_the_next_attempt_of_a_task_stores_what_was_lost_exactly_once(
     assert 0 < restorable.stored("T").total() < 1000
     write_partition(options, replace(task, attempt=1), batches(range(6000)))
     assert restorable.stored("T") == texts(range(6000))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_cluster_two_of_whose_members_are_put_back_loses_rows_not_unseen(tmp_path: Path) -> None:
+    with Cluster(tmp_path) as cluster, NatsPy(cluster.urls.split(",")) as client:
+        make(client, "T", 3)
+        older, other = cluster.servers[:2], cluster.servers[2]
+        with pytest.raises(PublishError) as raised, publishing(cluster.urls, "T") as publisher:
+            give(publisher, "T", range(500))
+            publisher.drain()
+            wait_until(lambda: is_whole(client, "T"), timeout=60)
+            for i, server in enumerate(older):
+                copy_store(server, tmp_path / f"store{i}", tmp_path / f"copy{i}")
+                wait_until(lambda: is_whole(client, "T"), timeout=60)
+            give(publisher, "T", range(500, 4550))
+            publisher.drain()
+            assert publisher.confirmed == 4550
+            for server in cluster.servers:
+                server.kill()
+            for i in range(2):
+                shutil.rmtree(tmp_path / f"store{i}")
+                shutil.copytree(tmp_path / f"copy{i}", tmp_path / f"store{i}")
+            with ThreadPoolExecutor() as pool:
+                list(pool.map(NatsServer.start, older))
+            wait_until(lambda: has_leader(client, "T"), timeout=60)
+            other.start()
+            give(publisher, "T", range(4550, 6000))
+            publisher.drain()
+            publisher.verify()
+        assert "stream 'T' has lost 4050 rows that it had acknowledged to this task: it ended at" in str(raised.value)
+
+
+# Between the attempts of a micro-batch
+
+
+@pytest.fixture
+def options(restorable: Restorable) -> WriteOptions:
+    options = options_of(restorable, streaming=True)
+    prepare(options, streaming=True)
+    return options
+
+
+def run_of(number: int) -> Task:
+    """The task of a query that was started again, which knows nothing of what it did before."""
+    return Task(QUERY, None, 0, run=f"run {number}")
+
+
+def write(options: WriteOptions, task: Task, batch: int, rows: range | None = None) -> None:
+    """Run a micro-batch, by default the one with the rows of its number."""
+    rows = range(100 * batch, 100 * batch + 100) if rows is None else rows
+    write_partition(options, replace(task, batch=str(batch)), batches(rows))
+
+
+def state_of(restorable: Restorable) -> dict[str, Any]:
+    with NatsPy(restorable.server.url) as client:
+        found = [m for m in client.read_stream("KV_SPARK_NATS") if m.subject == f"$KV.SPARK_NATS.{QUERY}.0"]
+    state: dict[str, Any] = json.loads(found[-1].payload)
+    return state
+
+
+def note(restorable: Restorable, state: dict[str, Any] | None, partition: int = 0) -> None:
+    """Have the state bucket hold something else, as when it alone is put back."""
+    marked: dict[str, Any] = {} if state else {"headers": {"KV-Operation": "DEL"}}
+    with NatsPy(restorable.server.url) as client:
+        payload = json.dumps(state).encode() if state else b""
+        client.publish_acked([(f"$KV.SPARK_NATS.{QUERY}.{partition}", payload, marked.get("headers"))])
+
+
+class Lossy:
+    """A target of which there may be an older copy, while the state bucket of the same server keeps what it has."""
+
+    def __init__(self, restorable: Restorable, directory: Path) -> None:
+        self.restorable = restorable
+        self._copy = directory / "target"
+        self._target = restorable.store / "jetstream" / "$G" / "streams" / "T"
+
+    def snapshot(self) -> None:
+        copy_store(self.restorable.server, self._target, self._copy)
+
+    def restore(self) -> None:
+        put_back(self.restorable.server, self._target, self._copy)
+
+
+@pytest.fixture
+def lossy(restorable: Restorable, tmp_path: Path) -> Lossy:
+    return Lossy(restorable, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("others", "older"), [(0, False), (50, False), (100, False), (300, False), (0, True), (50, True)]
+)
+def test_a_micro_batch_whose_target_was_put_back_is_stored_exactly_once_however_often_it_is_replayed(
+    lossy: Lossy, options: WriteOptions, caplog: pytest.LogCaptureFixture, others: int, older: bool
+) -> None:
+    restorable = lossy.restorable
+    write(options, run_of(1), 0)
+    lossy.snapshot()
+    write(options, run_of(1), 1)
+    write(options, run_of(1), 2, range(200, 240))  # and then the driver was gone
+    begun = state_of(restorable)
+    assert begun["sequence"] == 200
+    if older:
+        note(restorable, {name: value for name, value in begun.items() if name != "timestamp"})
+    lossy.restore()
+    restorable.publish("T", others)
+    for i in range(2, 5):
+        write(options, run_of(i), 2)
+        restorable.publish("T", 1)
+        assert restorable.stored("T") == texts(range(100)) + texts(range(200, 300))
+    said = [record for record in caplog.records if "has lost" in record.message]
+    assert len(said) == 1
+    assert said[0].levelno == logging.WARNING
+    at = "" if older else f" (stored at {begun['timestamp']})"
+    assert said[0].message == (
+        f"stream T has lost 100 messages that it had acknowledged: it ended at sequence 200{at} when micro-batch 2 "
+        "began first, and what it had behind sequence 100 then is gone; rows of micro-batches before this one that "
+        "were among them are not stored again, those of this one are"
+    )
+    assert state_of(restorable)["sequence"] == 100
+
+
+@pytest.mark.parametrize("others", [0, 300])
+def test_a_target_that_was_put_back_behind_an_attempt_is_read_back_from_where_it_began(
+    lossy: Lossy, options: WriteOptions, caplog: pytest.LogCaptureFixture, others: int
+) -> None:
+    """What was there before the micro-batch is still there, so nothing is to be said."""
+    restorable = lossy.restorable
+    write(options, run_of(1), 0)
+    with pytest.raises(NatsError, match="gone"):
+        write_partition(options, replace(run_of(1), batch="1"), failing(range(100, 130)))
+    lossy.snapshot()
+    write(options, run_of(2), 1)
+    lossy.restore()
+    restorable.publish("T", others)
+    for i in range(3, 5):
+        write(options, run_of(i), 1)
+        assert restorable.stored("T") == texts(range(200))
+    assert "has lost" not in caplog.text
+
+
+def failing(rows: range) -> Iterator[pa.RecordBatch]:
+    """Rows, and then the executor is gone."""
+    yield from batches(rows, size=10)
+    raise NatsError("gone")
+
+
+def test_a_target_that_ends_before_the_last_micro_batch_is_noticed_by_the_next(
+    lossy: Lossy, options: WriteOptions, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(options, run_of(1), 0)
+    lossy.snapshot()
+    write(options, run_of(1), 1)
+    write(options, run_of(1), 2)
+    begun = state_of(lossy.restorable)
+    lossy.restore()
+    write(options, run_of(1), 3)
+    (said,) = [record.message for record in caplog.records if "has lost" in record.message]
+    assert said == (
+        f"stream T has lost messages that it had acknowledged: it ended at sequence 200 (stored at "
+        f"{begun['timestamp']}) when micro-batch 2 began, and now ends at 100; rows of micro-batches before 3 that "
+        "were among them are not stored again"
+    )
+    assert lossy.restorable.stored("T") == texts(range(100)) + texts(range(300, 400))
+
+
+@pytest.mark.parametrize("others", [0, 300])
+def test_a_task_of_a_batch_write_is_tried_again_after_its_target_was_put_back(
+    lossy: Lossy, caplog: pytest.LogCaptureFixture, others: int
+) -> None:
+    restorable = lossy.restorable
+    restorable.publish("T", 20)
+    lossy.snapshot()
+    restorable.publish("T", 30)
+    options = options_of(restorable, streaming=False)
+    task = Task("5" * 32, None, 0, 0, prepare(options, streaming=False))
+    write_partition(options, task, batches(range(40)))
+    lossy.restore()
+    restorable.publish("T", others)
+    for attempt in range(1, 4):
+        write_partition(options, replace(task, attempt=attempt), batches(range(100)))
+        assert restorable.stored("T") == texts(range(100))
+    assert "when this write began first, and what it had behind sequence 20 then is gone; rows of other" in caplog.text
+
+
+def test_replays_beside_other_publishers_raise_no_alarm(
+    restorable: Restorable, options: WriteOptions, caplog: pytest.LogCaptureFixture
+) -> None:
+    for batch in range(4):
+        for i in range(3):
+            write(options, run_of(10 * batch + i), batch)
+            restorable.publish("T", 7)
+            if i:
+                restorable.server.kill()
+                restorable.server.start()
+    assert restorable.stored("T") == texts(range(400))
+    assert not [record for record in caplog.records if record.name.startswith("spark_nats.sink")]
+
+
+# A state bucket that was put back
+
+
+def test_a_bucket_that_was_put_back_is_an_error_and_no_duplicates(
+    restorable: Restorable, options: WriteOptions
+) -> None:
+    states: list[dict[str, Any] | None] = [None]
+    for batch in range(4):
+        write(options, run_of(1), batch)
+        states.append(state_of(restorable))
+    for known, older in enumerate(states[:-1]):  # nothing is known, or a micro-batch from 0 to 2
+        note(restorable, older)
+        with pytest.raises(DataLossError) as raised:
+            write(options, run_of(2), 3)
+        said = str(raised.value)
+        why = {
+            0: "it does not know partition 0 of micro-batch 3, of which stream 'T' has 100 rows",
+            1: "the last micro-batch that it knows is 0",
+            2: "the last micro-batch that it knows is 1",
+            3: "it does not know partition 0 of micro-batch 3, of which stream 'T' has 100 rows",
+        }[known]
+        assert said == (
+            "the state bucket 'SPARK_NATS' is older than the query's checkpoint, which is at micro-batch 3: "
+            f"{why} (was it restored from a copy, or has the query written without deduplicate=exact meanwhile?); put "
+            "the right copy back, or set the option 'failOnDataLoss' to false for this micro-batch, of which rows may "
+            "then be stored twice"
+        )
+    assert restorable.stored("T") == texts(range(400))
+    note(restorable, states[-1])  # the right copy
+    write(options, run_of(3), 3)
+    write(options, run_of(3), 4)
+    assert restorable.stored("T") == texts(range(500))
+
+
+@pytest.mark.parametrize("known", [None, 0, 2])
+def test_with_a_bucket_that_was_put_back_the_query_goes_on_if_told_so(
+    restorable: Restorable, caplog: pytest.LogCaptureFixture, known: int | None
+) -> None:
+    """What is among the stream's last messages is not stored again, however often the micro-batch is replayed."""
+    options = options_of(restorable, streaming=True, failOnDataLoss=False)
+    prepare(options, streaming=True)
+    states: dict[int | None, dict[str, Any] | None] = {None: None}
+    for batch in range(3):
+        write(options, run_of(1), batch)
+        states[batch] = state_of(restorable)
+    write(options, run_of(1), 3, range(300, 350))
+    restorable.publish("T", 10)
+    note(restorable, states[known])
+    for i in range(2, 5):
+        write(options, run_of(i), 3)
+        assert restorable.stored("T") == texts(range(400))
+    write(options, run_of(5), 4)
+    assert restorable.stored("T") == texts(range(500))
+    (said,) = [record.message for record in caplog.records if "is older than" in record.message]
+    assert "the query goes on with all rows of partition 0 of micro-batch 3 that are not among the last" in said
+
+
+def test_two_micro_batches_are_not_replayed_with_a_bucket_that_was_put_back(
+    restorable: Restorable, tmp_path: Path, options: WriteOptions
+) -> None:
+    """The whole server is exchanged but for the target, as where the bucket is kept elsewhere."""
+    target, kept = restorable.store / "jetstream" / "$G" / "streams" / "T", tmp_path / "kept"
+    write(options, run_of(1), 0)
+    restorable.snapshot()
+    write(options, run_of(1), 1)
+    write(options, run_of(1), 2)
+    copy_store(restorable.server, target, kept)
+    restorable.restore()
+    put_back(restorable.server, target, kept)
+    for batch in (1, 2):
+        with pytest.raises(DataLossError, match="the state bucket 'SPARK_NATS' is older"):
+            write(options, run_of(2), batch)
+    assert restorable.stored("T") == texts(range(300))
+
+
+def test_what_a_task_has_noted_itself_is_not_denied(server_factory: ServerFactory, tmp_path: Path) -> None:
+    """Also where nothing can be read back, as from a work queue."""
+    restorable = Restorable(server_factory(store_dir=tmp_path / "store"), tmp_path)
+    with NatsPy(restorable.server.url) as client:
+        client.create_stream("T", retention="workqueue", **FORGETFUL)
+    options = options_of(restorable, streaming=True)
+    prepare(options, streaming=True)
+    write(options, run_of(1), 0)
+    before = state_of(restorable)
+    write(options, run_of(1), 1)
+    note(restorable, before)
+    with pytest.raises(DataLossError, match="it does not know micro-batch 1, which this process has noted there"):
+        write(options, run_of(1), 1)
+
+
+# What is no sign of an older bucket
+
+
+def test_partitions_that_come_and_go_raise_no_alarm(restorable: Restorable, options: WriteOptions) -> None:
+    split = {0: 1, 1: 3, 2: 3, 3: 1, 4: 1, 5: 3, 6: 4}
+    for batch, partitions in split.items():
+        for partition in range(partitions):
+            task = replace(run_of(batch % 2), partition=partition)
+            write(options, task, batch, range(1000 * batch + 100 * partition, 1000 * batch + 100 * partition + 100))
+    assert restorable.stored("T").total() == 100 * sum(split.values())
+
+
+def test_a_query_that_has_relied_on_the_window_goes_on_exactly(restorable: Restorable, options: WriteOptions) -> None:
+    """The stream shows what is new."""
+    window = options_of(restorable, streaming=True, deduplicate="window")
+    for batch in range(3):
+        write(window, run_of(1), batch)
+    write(options, run_of(2), 3)
+    write(options, run_of(3), 3)
+    assert restorable.stored("T") == texts(range(400))
+
+
+def test_a_micro_batch_that_was_begun_with_the_window_only_is_not_stored_twice(
+    restorable: Restorable, options: WriteOptions
+) -> None:
+    window = options_of(restorable, streaming=True, deduplicate="window")
+    write(window, run_of(1), 0)
+    write(window, run_of(1), 1, range(100, 150))
+    with pytest.raises(DataLossError, match="is older than .* or has the query written without deduplicate=exact"):
+        write(options, run_of(2), 1)
+    write(replace(options, fail_on_data_loss=False), run_of(2), 1)
+    assert restorable.stored("T") == texts(range(200))
+
+
+def test_a_query_that_turns_to_another_stream_raises_no_alarm(restorable: Restorable, options: WriteOptions) -> None:
+    with NatsPy(restorable.server.url) as client:
+        client.create_stream("U", **FORGETFUL)
+    write(options, run_of(1), 0)
+    other = options_of(restorable, streaming=True, stream="U", subject="U.x")
+    for batch in (1, 2):
+        write(other, run_of(2), batch)
+    write(options, run_of(3), 3)
+    assert restorable.stored("U") == texts(range(100, 300))
+    assert restorable.stored("T") == texts(range(100)) + texts(range(300, 400))
+
+
+@pytest.mark.slow
+def test_a_cluster_whose_leaders_step_down_raises_no_alarm(
+    cluster: Cluster, unique: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doubts, "CONFIRMATION", 0.5)
+    given = {"servers": cluster.urls, "stream": unique, "subject": f"{unique}.x", "stateBucket": unique}
+    options = parse_write(given, streaming=True)
+    with NatsPy(cluster.urls.split(",")) as client:
+        make(client, unique, 3)
+        prepare(options, streaming=True)
+
+        def step_down(start: int) -> None:
+            if start % 1000 == 0:
+                for stream in (unique, f"KV_{unique}"):
+                    wait_until(partial(is_whole, client, stream), timeout=60)
+                    stepped_down(client, stream)
+
+        for batch in range(3):
+            rows = range(2000 * batch, 2000 * batch + 2000)
+            for i in range(3):
+                task = Task(QUERY, str(batch), 0, run=f"run {batch + i}")
+                write_partition(options, task, batches(rows, step_down, size=200))
+        wait_until(lambda: is_whole(client, unique), timeout=60)
+        assert Counter(m.payload.decode() for m in client.read_stream(unique)) == texts(range(6000))
+    assert not [record for record in caplog.records if record.name.startswith("spark_nats.sink")]

@@ -16,6 +16,7 @@ from spark_nats.errors import DataLossError, JetStreamError, NatsError, Permissi
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.keyvalue import make_bucket
 from spark_nats.options import WriteOptions, parse_write
+from spark_nats.protocol.documents import text_of, time_at
 from spark_nats.sink.partitions import prepare, write_partition
 from spark_nats.sink.settling import check_partitions
 from spark_nats.sink.tasks import Mark, Task
@@ -137,11 +138,13 @@ def test_the_state_is_one_small_value_for_each_partition(nats_server: Server, na
     state = {m.subject: m.payload for m in nats_py.read_stream(f"KV_{unique}") if QUERY in m.subject}
     assert set(state) == {f"$KV.{unique}.{QUERY}.0", f"$KV.{unique}.{QUERY}.1"}
     info = nats_py.stream_info(unique)
+    last = nats_py.api(f"STREAM.MSG.GET.{unique}", {"seq": 6})
     assert json.loads(state[f"$KV.{unique}.{QUERY}.1"]) == {
         "batch": 8,
         "stream": unique,
         "created": info["created"],
         "sequence": 6,
+        "timestamp": text_of(time_at(last, "message", "time")),
     }
 
 
@@ -239,13 +242,24 @@ def test_an_older_checkpoint_is_told(
     assert "partition 0 of micro-batch 6 comes after micro-batch 7, as when an older checkpoint is used" in caplog.text
 
 
-def test_a_key_that_was_deleted_is_as_good_as_none(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
-    nats_py.create_stream(unique)
-    options = options_of(nats_server, unique)
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_key_that_was_deleted_denies_what_was_begun(
+    nats_server: Server, nats_py: NatsPy, unique: str, fails: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    nats_py.create_stream(unique, **FORGETFUL)
+    options = options_of(nats_server, unique, failOnDataLoss=fails)
     query = QUERY + unique
     write_partition(options, Task(query, "7", 0), batches(["a"]))
     nats_py.publish_acked([(f"$KV.SPARK_NATS.{query}.0", b"", {"KV-Operation": "DEL"})])
-    assert write_partition(options, Task(query, "7", 0), batches(["a"])).begun_before is None
+    forget(nats_py, unique)
+    said = "the state bucket 'SPARK_NATS' is older than the query's checkpoint, which is at micro-batch 7: it does not"
+    if fails:
+        with pytest.raises(DataLossError, match=said):
+            write_partition(options, Task(query, "7", 0), batches(["a"]))
+    else:
+        write_partition(options, Task(query, "7", 0), batches(["a"]))
+        assert said in caplog.text
+    assert stored(nats_py, unique) == Counter("a")
 
 
 def test_a_key_that_somebody_else_has_written_is_an_error(nats_server: Server, nats_py: NatsPy, unique: str) -> None:

@@ -9,7 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 from pyspark.sql.streaming.datasource import ReadAllAvailable
@@ -384,3 +386,31 @@ def test_a_reader_gives_a_server_up_in_the_end_and_says_where_it_looked(server_f
     error = sentence_of(lambda: reader.latestOffset(start, ReadAllAvailable()))
     assert error.startswith("NatsConnectionError: no NATS server could be reached (nats://127.0.0.1:")
     assert "; tried for 0.3 s; check the option 'servers'" in error
+
+
+def test_each_micro_batch_is_noted_for_partition_0_though_it_has_no_rows(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
+) -> None:
+    """By that a state bucket is known that is older than the checkpoint; and tasks know the query's run."""
+    nats_py.create_stream(unique)
+    target = f"{unique}_2"
+    nats_py.create_stream(target)
+
+    def name_run(batches: Iterator[Any]) -> Iterator[Any]:
+        context = TaskContext.get()
+        assert context
+        run = context.getLocalProperty("spark.jobGroup.id")
+        for batch in batches:
+            yield batch.set_column(0, "payload", pa.array([run] * batch.num_rows, pa.string()))
+
+    source = nats(spark.readStream, nats_server, stream=unique, startingOffsets="earliest").load()
+    runs = source.where("string(payload) = 'yes'").select("payload").mapInArrow(name_run, "payload STRING")
+    sink = nats(runs.writeStream, nats_server, stream=target, subject=f"{target}.x", stateBucket=unique)
+    query = sink.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    with running(query):
+        for batch, payload in enumerate(["no", "yes", "no"]):
+            publish(nats_py, f"{unique}.x", [payload])
+            query.processAllAvailable()
+            notes = [m for m in nats_py.read_stream(f"KV_{unique}") if m.subject == f"$KV.{unique}.{query.id}.0"]
+            assert [json.loads(m.payload)["batch"] for m in notes] == [batch]
+        assert [m.payload.decode() for m in nats_py.read_stream(target)] == [str(query.runId)]

@@ -183,13 +183,13 @@ class Cluster:
         """Ask a server to end, and wait until it has: see :func:`end`."""
         end(server, how, timeout)
 
+    def store(self, server: NatsServer) -> Path:
+        """Where a server keeps what it stores."""
+        return self._stores[self.servers.index(server)]
+
     def wipe(self, server: NatsServer) -> None:
         """Remove what a server that does not run has stored."""
-        shutil.rmtree(self.store_of(server))
-
-    def store_of(self, server: NatsServer) -> Path:
-        """Where a server stores."""
-        return self._stores[self.servers.index(server)]
+        shutil.rmtree(self.store(server))
 
     @contextmanager
     def paused(self, server: NatsServer) -> Iterator[None]:

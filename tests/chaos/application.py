@@ -23,6 +23,8 @@ _OURS = re.compile(r"^spark_nats\.errors\.(\w+: .+)$", re.MULTILINE)
 _JAVA = re.compile(r"\s+at |Driver stacktrace|JVM stacktrace|Caused by|\.\.\. \d+ more")
 _POLL = 0.2
 _PAUSE = 1.0  # seconds before a query that has ended is started again
+_LOSS = "DataLossError: "
+_ENOUGH = 3  # micro-batches with rows after which a query that goes on with what there is has found its place
 
 
 @dataclass(frozen=True)
@@ -59,11 +61,16 @@ def main() -> None:
     spark.sparkContext.setLogLevel("WARN")
     finishing = threading.Event()
     threading.Thread(target=_listen, args=(finishing,), daemon=True).start()
+    lenient = False
     while True:
         try:
-            _run(_start(spark, settings), finishing)
+            if _run(_start(spark, settings, lenient), finishing, lenient):
+                lenient = False
+                continue
         except Exception as error:
-            _say(ended=last_sentence(str(error)))
+            sentence = last_sentence(str(error))
+            lenient = sentence.startswith(_LOSS)
+            _say(ended=sentence)
             time.sleep(_PAUSE)
         else:
             _say(finished=True)
@@ -71,25 +78,35 @@ def main() -> None:
     spark.stop()
 
 
-def _start(spark: SparkSession, settings: Settings) -> StreamingQuery:
-    rows = spark.readStream.format("nats").options(**settings.options).load()
+def _start(spark: SparkSession, settings: Settings, lenient: bool) -> StreamingQuery:
+    """Start the query; after a loss, as its error says, so that it goes on with what there is."""
+    going_on = {"failOnDataLoss": "false"} if lenient else {}
+    rows = spark.readStream.format("nats").options(**settings.options, **going_on).load()
     return (
         rows.selectExpr("concat('out.', split(subject, '[.]')[1]) AS subject", "payload")
         .writeStream.format("nats")
-        .options(servers=settings.servers, stream="OUT", checkpointLocation=settings.checkpoint)
+        .options(servers=settings.servers, stream="OUT", checkpointLocation=settings.checkpoint, **going_on)
         .trigger(processingTime=settings.trigger)
         .start()
     )
 
 
-def _run(query: StreamingQuery, finishing: threading.Event) -> None:
-    """Wait until the query has finished. Raises what ended it before."""
-    _say(started=str(query.id))
+def _run(query: StreamingQuery, finishing: threading.Event, lenient: bool) -> bool:
+    """Wait until the query has finished; or, if it goes on after a loss, until it may be started as before.
+
+    Returns:
+        Whether it is to be started again. Raises what ended it before.
+    """
+    _say(started=str(query.id), lenient=lenient)
     while not finishing.is_set():
         if query.awaitTermination(_POLL):
             raise RuntimeError("the query has stopped without an error")
+        if lenient and sum(progress.numInputRows > 0 for progress in query.recentProgress) >= _ENOUGH:
+            query.stop()
+            return True
     query.processAllAvailable()
     query.stop()
+    return False
 
 
 def _listen(finishing: threading.Event) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import shutil
 import signal
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from tests.chaos.proxy import Proxy
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Cluster
 
-IN, OUT = "IN", "OUT"
+IN, OUT, STATE = "IN", "OUT", "KV_SPARK_NATS"
 DEFAULT_WINDOW = 120.0
 """Seconds of the duplicate window that a server gives a stream."""
 
@@ -130,6 +131,37 @@ class ChaosCluster:
 
     def wipe(self, server: NatsServer) -> None:
         self._cluster.wipe(server)
+
+    def copy_stores(self, to: Path) -> None:
+        """Copy what the servers have stored, all at one moment, as snapshots of their volumes."""
+        with ExitStack() as stack:
+            for server in self.servers:
+                stack.enter_context(self.paused(server))
+            for server in self.servers:
+                shutil.copytree(self._cluster.store(server), to / self.name(server))
+
+    def put_back(self, servers: Sequence[NatsServer], copies: Path, folders: Sequence[str]) -> None:
+        """Exchange what servers have in these folders of their stores for an older copy. None of them may run.
+
+        Those that are left out lose the folders, and get them from the others. If they kept them, a server (2.15.1)
+        whose log is longer than the others' would go on with it under the same sequences, and say that it is current.
+        """
+        for server in self.servers:
+            store = self._cluster.store(server)
+            for folder in folders:
+                shutil.rmtree(store / folder, ignore_errors=True)
+                if server in servers:
+                    shutil.copytree(copies / self.name(server) / folder, store / folder)
+
+    def folders_of(self, stream: str) -> list[str]:
+        """Where in their stores the servers keep a stream: its messages, and the log by which they agree on them."""
+        for page in self._pages("jsz?accounts=true&streams=true&raft=true"):
+            for account in page.get("account_details") or []:
+                for each in account.get("stream_detail") or []:
+                    if each["name"] == stream and each.get("stream_raft_group"):
+                        log = f"jetstream/$SYS/_js_/{each['stream_raft_group']}"
+                        return [f"jetstream/{account['name']}/streams/{stream}", log]
+        raise LookupError(f"no server knows the stream {stream}")
 
     def start(self, server: NatsServer) -> None:
         server.start()

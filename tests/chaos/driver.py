@@ -21,6 +21,7 @@ from tests.nats_py import wait_until
 
 _START_TIMEOUT = 120
 _LOST_TASK = re.compile(r"\bLost task \d")
+_LOSS = re.compile(r"DataLossError: |.*\bhas lost .*\backnowledged\b")
 _ROOT = Path(__file__).parents[2]
 
 
@@ -34,10 +35,16 @@ class Driver:
 
     Attributes:
         ended: why queries ended by themselves, in the order in which they did.
+        losses: of those the sentences that say that a server has lost something, while it has (`losing`).
+        losing: whether servers lose what they have acknowledged at the moment.
+        lenient: whether the query that runs goes on with what there is.
     """
 
     def __init__(self, settings: Settings, folder: Path, logs: Path) -> None:
         self.ended: list[str] = []
+        self.losses: list[str] = []
+        self.losing = False
+        self.lenient = False
         self.starts = 0
         self._settings = settings
         self._logs = logs
@@ -116,16 +123,27 @@ class Driver:
         """Take the next end of a query for the consequence of a fault that no query survives."""
         self._expected += 1
 
+    def done(self) -> int:
+        """The sequence of IN before which all was processed by micro-batches that have ended."""
+        folder = Path(self._settings.checkpoint)
+        ended = [int(each.name) for each in (folder / "commits").iterdir() if each.name.isdigit()]
+        offset = (folder / "offsets" / f"{max(ended)}").read_text().splitlines()[2] if ended else '{"IN": {"next": 1}}'
+        following: int = json.loads(offset)["IN"]["next"]
+        return following
+
     def _listen(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout
         for line in process.stdout:
             match json.loads(line):
-                case {"started": _}:
+                case {"started": _, "lenient": bool(lenient)}:
+                    self.lenient = lenient
                     self._started.set()
                 case {"finished": _}:
                     self._finished.set()
                 case {"ended": str(sentence)}:
-                    if self._expected:
+                    if self.losing and _LOSS.match(sentence):
+                        self.losses.append(sentence)
+                    elif self._expected:
                         self._expected -= 1
                     else:
                         self.ended.append(sentence)

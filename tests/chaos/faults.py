@@ -3,33 +3,39 @@
 from __future__ import annotations
 
 import signal
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 
 import psutil
 
 from spark_nats.embedded import NatsServer
-from tests.chaos.cluster import CLIENT, DEFAULT_WINDOW, IN, OUT, ChaosCluster
+from tests.chaos.cluster import CLIENT, DEFAULT_WINDOW, IN, OUT, STATE, ChaosCluster
 from tests.chaos.driver import Driver
 from tests.chaos.proxy import Direction, Proxy
+from tests.chaos.verdict import Restored
 from tests.nats_py import NatsPy, wait_until
 
 _SOON = 30  # seconds that something has to be there which a running query has
 _SHORT_WINDOW = 2.0  # seconds
+_SETTLED = 5.0  # seconds after the servers' end in which Spark notes that a micro-batch is done whose tasks are
 _NEEDS = {"retries": "a master that tries tasks again", "executors": "executors in JVMs of their own"}
 
 
 @dataclass
 class Scene:
-    """What faults hit, and the chance by which a fault chooses."""
+    """What faults hit, the publisher's ledger, what was restored, and the chance by which a fault chooses."""
 
     cluster: ChaosCluster
     driver: Driver
     window: float = DEFAULT_WINDOW
+    acknowledged: Callable[[], Mapping[str, int]] = dict
     random: Random = field(default_factory=Random)
+    restored: list[Restored] = field(default_factory=list)
 
     def seconds(self, least: float, most: float) -> None:
         """Let some time pass, in which the fault lasts."""
@@ -80,12 +86,14 @@ class Fault:
         strike: does it, and returns when it is over; what it has done then heals by itself.
         weight: how often it is chosen, compared with others.
         needs: what of the master, see `fits`.
+        loses: whether servers lose what they have acknowledged, so that the query may end by that.
     """
 
     name: str
     strike: Callable[[Scene], None]
     weight: int = 1
     needs: str = ""
+    loses: bool = False
 
     def fits(self, master: str) -> bool:
         """Whether a query with this master can survive it."""
@@ -162,6 +170,42 @@ def _all_down(scene: Scene) -> None:
         scene.cluster.kill(server)
     time.sleep(20)
     scene.cluster.start_all()
+
+
+# Stores that are older than they were
+
+
+def _restore(*streams: str) -> Callable[[Scene], None]:
+    """Have two servers, or all, come back with older copies of some streams, or of all that they have stored.
+
+    Two are a majority, of which the third one gets all, see `ChaosCluster.put_back`.
+    """
+
+    def strike(scene: Scene) -> None:
+        cluster, driver = scene.cluster, scene.driver
+        folders = [folder for stream in streams for folder in cluster.folders_of(stream)] or [""]
+        with tempfile.TemporaryDirectory(prefix="spark-nats-chaos-copy-") as copies:
+            before, done = scene.acknowledged(), driver.done()
+            cluster.copy_stores(Path(copies))
+            scene.seconds(3, 8)
+            scene.at_a_moment(lambda: _isolate(cluster))
+            for server in cluster.servers:
+                cluster.kill(server)
+            time.sleep(_SETTLED)
+            all_of_them = streams or (IN, OUT, STATE)
+            scene.restored.append(Restored(all_of_them, before, scene.acknowledged(), (done, driver.done())))
+            members = scene.random.sample(cluster.servers, scene.random.choice((2, 3)))
+            cluster.put_back(members, Path(copies), folders)
+            cluster.start_all()
+
+    return strike
+
+
+def _isolate(cluster: ChaosCluster) -> None:
+    """Let nothing through any more, until the servers are started again."""
+    for proxy in cluster.proxies:
+        proxy.refuse()
+        proxy.cut()
 
 
 # Processes of the query
@@ -267,6 +311,10 @@ FAULTS = (
     Fault("step-meta", _step_down_meta),
     Fault("rolling", _rolling_restart),
     Fault("all-down", _all_down),
+    Fault("restore-older", _restore(), loses=True),
+    Fault("restore-older-in", _restore(IN), loses=True),
+    Fault("restore-older-out", _restore(OUT), loses=True),
+    Fault("restore-older-state", _restore(STATE), loses=True),
     Fault("worker", _worker, weight=2, needs="retries"),
     Fault("executor", _executor, needs="executors"),
     Fault("source", _source),

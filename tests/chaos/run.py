@@ -11,9 +11,11 @@ from random import Random
 from statistics import mean
 
 from tests.chaos.faults import Fault, Planned, Scene, plan
+from tests.chaos.publisher import Ledger
 from tests.chaos.stage import STALL_LIMIT, Kind, Stage, conclude, keep_logs, stage, watching
 from tests.chaos.verdict import Verdict
 from tests.chaos.watch import Watch
+from tests.nats_py import wait_until
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def run(arguments: Arguments) -> int:
             watch.wait_for_progress(STALL_LIMIT)
             say(f"the query runs after {time.monotonic() - began:.0f} s")
             limit = began + arguments.limit if arguments.limit else None
-            _strike(arguments, staged, watch, outcome, limit)
+            _strike(arguments, staged, publisher, watch, outcome, limit)
             outcome.problems += conclude(staged, publisher, watch)
             outcome.verdict = arguments.kind.compare(staged, publisher)
         finally:
@@ -78,30 +80,41 @@ def run(arguments: Arguments) -> int:
     return int(bad)
 
 
-def _strike(arguments: Arguments, staged: Stage, watch: Watch, outcome: Outcome, limit: float | None) -> None:
-    scene = Scene(staged.cluster, staged.driver, arguments.window)
+def _strike(
+    arguments: Arguments, staged: Stage, publisher: Ledger, watch: Watch, outcome: Outcome, limit: float | None
+) -> None:
+    scene = Scene(
+        staged.cluster, staged.driver, arguments.window, lambda: dict(publisher.published), restored=staged.restored
+    )
     for number, planned in enumerate(plan(arguments.seed, arguments.count, arguments.faults), 1):
         if limit and time.monotonic() > limit:
             say("no further fault: the time is up")
             return
         watch.doing = f"{planned.fault.name} ({number})"
         began = time.monotonic()
-        ended = len(staged.driver.ended)
+        ended, losses = len(staged.driver.ended), len(staged.driver.losses)
         if not _survives(planned, scene, watch, outcome):
             return
         outcome.took[planned.fault.name].append(time.monotonic() - began)
-        say(f"{number:4} {planned.fault.name:14} {time.monotonic() - began:5.1f} s")
+        say(f"{number:4} {planned.fault.name:20} {time.monotonic() - began:5.1f} s")
         for sentence in staged.driver.ended[ended:]:
             say(f"     the query ended: {sentence}")
+        for sentence in staged.driver.losses[losses:]:
+            say(f"     the query ended, as it should: {sentence}")
 
 
 def _survives(planned: Planned, scene: Scene, watch: Watch, outcome: Outcome) -> bool:
     """Whether the fault could be done and the query went on afterwards."""
     scene.random = Random(planned.seed)
+    restored, losses = len(scene.restored), len(scene.driver.losses)
+    scene.driver.losing = planned.fault.loses
     try:
         planned.fault.strike(scene)
         watch.wait_for_progress(STALL_LIMIT)
         scene.cluster.wait_until_whole(STALL_LIMIT)
+        wait_until(lambda: not scene.driver.lenient, STALL_LIMIT)  # what comes next is to be an error again
+        for each in scene.restored[restored:]:
+            each.said += scene.driver.losses[losses:]
     except Exception as error:
         outcome.problems.append(f"during {watch.doing}: {error}; {watch.copied} of {watch.given()} copied")
         return False
@@ -117,18 +130,21 @@ def _report(
     arguments: Arguments, outcome: Outcome, staged: Stage, watch: Watch, lost_tasks: int, seconds: float
 ) -> str:
     verdict, ended = outcome.verdict, staged.driver.ended
-    lines = ["", f"{'fault':16} {'times':>5} {'mean s':>7} {'most s':>7}"]
+    lines = ["", f"{'fault':20} {'times':>5} {'mean s':>7} {'most s':>7}"]
     for name, took in sorted(outcome.took.items()):
-        lines.append(f"{name:16} {len(took):5} {mean(took):7.1f} {max(took):7.1f}")
+        lines.append(f"{name:20} {len(took):5} {mean(took):7.1f} {max(took):7.1f}")
     figures = {
         "faults": sum(map(len, outcome.took.values())),
         "messages": verdict.messages,
         "acknowledged and not in IN": verdict.forgotten,
+        "gone with an older copy": verdict.gone,
+        "without a word": verdict.silent,
         "missed as logged": verdict.missed,
         "lost": verdict.lost,
         "duplicated": verdict.duplicated,
         "out of order": verdict.reordered,
         "tasks failed": lost_tasks,
+        "queries ended by losses": len(staged.driver.losses),
         "queries ended by themselves": len(ended),
         "longest stall": f"{watch.longest_stall:.1f} s ({watch.stalled_while})",
         "master": arguments.master,

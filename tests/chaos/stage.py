@@ -6,14 +6,14 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.chaos.application import Settings
 from tests.chaos.cluster import CLIENT, DEFAULT_WINDOW, IN, OUT, ChaosCluster
 from tests.chaos.driver import Driver
 from tests.chaos.publisher import KEYS, Ledger, Publisher
-from tests.chaos.verdict import Verdict, judge, number_of, read
+from tests.chaos.verdict import Restored, Verdict, judge, number_of, read
 from tests.chaos.watch import Watch
 from tests.nats_py import NatsPy
 
@@ -23,11 +23,12 @@ STALL_LIMIT = 180.0
 
 @dataclass
 class Stage:
-    """A cluster and a driver which is not started yet."""
+    """A cluster and a driver which is not started yet, and what streams came back with an older copy."""
 
     cluster: ChaosCluster
     driver: Driver
     logs: Path
+    restored: list[Restored] = field(default_factory=list)
 
 
 @contextmanager
@@ -112,7 +113,7 @@ def _options(cluster: ChaosCluster) -> dict[str, str]:
 
 def _compare(stage: Stage, publisher: Ledger) -> Verdict:
     with NatsPy(stage.cluster.urls, **CLIENT) as client:
-        return judge(read(client, IN), read(client, OUT), publisher.published)
+        return judge(read(client, IN), read(client, OUT), publisher.published, stage.restored)
 
 
 STREAM = Kind(_options, lambda cluster, rate: Publisher(cluster.urls, rate), _compare)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+from tests.chaos.cluster import IN, OUT
 from tests.nats_py import Message, NatsPy
 
 _EXAMPLES = 3
@@ -61,6 +62,38 @@ def read(client: NatsPy, stream: str) -> dict[str, list[Entry]]:
     return entries(client.iterate_stream(stream))
 
 
+@dataclass(frozen=True)
+class Restored:
+    """Streams that came back with an older copy, and what that may have taken.
+
+    Attributes:
+        streams: which.
+        before: the publisher's ledger when the copy was made.
+        after: and when the servers had ended.
+        done: the sequences of IN, from the first to before the second, of the micro-batches that ended in between.
+        said: by what losses the query has ended since.
+    """
+
+    streams: Collection[str]
+    before: Mapping[str, int]
+    after: Mapping[str, int]
+    done: tuple[int, int]
+    said: list[str] = field(default_factory=list)
+
+    def took(self, key: str) -> range:
+        """The numbers of a key that IN may lack, though they were acknowledged."""
+        return range(self.before[key] + 1, self.after[key] + 1) if IN in self.streams else range(0)
+
+    def sent_again(self, key: str) -> int | None:
+        """The number of a key that was on its way: IN may have lost it after it was read, and then has it anew."""
+        return self.after[key] + 1 if IN in self.streams else None
+
+    def took_copy(self, key: str, entry: Entry) -> bool:
+        """Whether OUT may lack a message: it was in a micro-batch that is not run again."""
+        known = OUT in self.streams and entry.number <= self.after[key] + 1
+        return known and self.done[0] <= entry.sequence < self.done[1]
+
+
 @dataclass
 class Verdict:
     """How many messages there were, and what became of them.
@@ -71,6 +104,8 @@ class Verdict:
         lost: in IN and not in OUT.
         duplicated: more often in OUT than in IN.
         reordered: in OUT behind a message that IN has later.
+        gone: acknowledged and not in IN, or processed and not in OUT, as an older copy has it.
+        silent: of those, read before IN lost them, without an error that says so.
         missed: of core NATS, not in OUT and published in a gap that the log names.
         findings: each of these in words, by what it is.
     """
@@ -80,12 +115,14 @@ class Verdict:
     lost: int = 0
     duplicated: int = 0
     reordered: int = 0
+    gone: int = 0
+    silent: int = 0
     missed: int = 0
     findings: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
     @property
     def good(self) -> bool:
-        return not (self.forgotten or self.lost or self.duplicated or self.reordered)
+        return not (self.forgotten or self.lost or self.duplicated or self.reordered or self.silent)
 
     def examples(self) -> list[str]:
         """The first and the last few of each kind."""
@@ -97,27 +134,50 @@ class Verdict:
         return lines
 
 
-def judge(given: Entries, copied: Entries, acknowledged: Mapping[str, int] | None = None) -> Verdict:
+def judge(
+    given: Entries,
+    copied: Entries,
+    acknowledged: Mapping[str, int] | None = None,
+    restored: Sequence[Restored] = (),
+) -> Verdict:
     """Compare OUT (`copied`) with IN (`given`).
+
+    What an older copy has taken of IN may stand in OUT, once and in its place; what it has taken of OUT may be missing.
+    All else has to be there once, and what was published since too.
 
     Args:
         given: what IN holds.
         copied: what OUT holds.
         acknowledged: the publisher's ledger: of each key the numbers from 1 to this one were acknowledged.
+        restored: what came back with an older copy.
     """
     verdict = Verdict(sum(map(len, given.values())))
     for key, last in (acknowledged or {}).items():
         missing = set(range(1, last + 1)) - {entry.number for entry in given.get(key, [])}
+        missing -= {number for each in restored for number in each.took(key)}
         verdict.forgotten += len(missing)
         verdict.findings["acknowledged and not in IN"] += [f"{key} {number}" for number in sorted(missing)]
     for key in sorted({*given, *copied}):
-        _judge_key(verdict, key, given.get(key, []), copied.get(key, []))
+        _judge_key(verdict, key, given.get(key, []), copied.get(key, []), restored)
     return verdict
 
 
-def _judge_key(verdict: Verdict, key: str, given: list[Entry], copied: list[Entry]) -> None:
+def _judge_key(
+    verdict: Verdict, key: str, given: list[Entry], copied: list[Entry], restored: Sequence[Restored]
+) -> None:
     wanted, found = Counter(entry.number for entry in given), Counter(entry.number for entry in copied)
-    lost, doubled = wanted - found, found - wanted
+    for each in restored:
+        taken = [number for number in each.took(key) if number not in wanted]
+        verdict.gone += len(taken)
+        seen = [Entry(number) for number in taken if number in found]
+        given = _with(given, seen)
+        if seen and not each.said:
+            verdict.silent += len(seen)
+            verdict.findings["read, lost by IN, and no error"] += [f"{key} {entry.number}" for entry in seen]
+    allowed = Counter(number for each in restored if (number := each.sent_again(key)) is not None)
+    excused = Counter(entry.number for entry in given if any(each.took_copy(key, entry) for each in restored))
+    verdict.gone += (excused & (wanted - found)).total()
+    lost, doubled = wanted - found - excused, found - Counter(entry.number for entry in given) - allowed
     verdict.lost += lost.total()
     verdict.duplicated += doubled.total()
     verdict.findings["lost"] += [f"{key} {entry} of IN" for entry in given if entry.number in lost]
@@ -133,6 +193,15 @@ def _judge_key(verdict: Verdict, key: str, given: list[Entry], copied: list[Entr
             verdict.reordered += 1
             verdict.findings["out of order"].append(f"{key} {entry} of OUT, behind {given[reached]} of IN")
         reached = max(reached, place[entry.number])
+
+
+def _with(given: list[Entry], more: list[Entry]) -> list[Entry]:
+    """Put messages that are gone where they stood: before the first one with a higher number."""
+    found = list(given)
+    for entry in more:
+        place = next((i for i, other in enumerate(found) if other.number > entry.number), len(found))
+        found.insert(place, entry)
+    return found
 
 
 Gap = tuple[float, float]

@@ -419,7 +419,7 @@ class RestoredCluster:
         for server in self.cluster.servers:
             self.cluster.end(server)
         for server in servers:
-            name = self.cluster.store_of(server)
+            name = self.cluster.store(server)
             act(name, self._directory / f"copy-{name.name}")
         with ThreadPoolExecutor() as pool:
             list(pool.map(NatsServer.start, self.cluster.servers))

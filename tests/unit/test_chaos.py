@@ -5,16 +5,18 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
 from tests.chaos.application import last_sentence
+from tests.chaos.cluster import IN, OUT, STATE
 from tests.chaos.core import gaps
 from tests.chaos.faults import FAULTS, faults_for, plan
 from tests.chaos.proxy import Direction, Proxy
 from tests.chaos.soak import compare
-from tests.chaos.verdict import Entry, Verdict, entries, judge, judge_core, payload
+from tests.chaos.verdict import Entry, Restored, Verdict, entries, judge, judge_core, payload
 from tests.nats_py import Message, wait_until
 
 
@@ -61,6 +63,68 @@ def test_what_was_acknowledged_and_is_not_in_the_input_is_told() -> None:
     verdict = judge(stream(1, 2, 4), stream(1, 2, 4), {"k0": 5})
     assert figures(verdict) == (2, 0, 0, 0)
     assert verdict.examples() == ["acknowledged and not in IN: k0 3", "acknowledged and not in IN: k0 5"]
+
+
+# After 2 the copy was made, after 4 the servers ended, and 5 was on its way.
+IN_PUT_BACK = Restored([IN], {"k0": 2}, {"k0": 4}, (3, 5), ["DataLossError: …"])
+OUT_PUT_BACK = Restored([OUT], {"k0": 2}, {"k0": 4}, (3, 4))
+
+
+@pytest.mark.parametrize(
+    ("given", "copied", "expected"),
+    [
+        pytest.param((1, 2, 5, 6), (1, 2, 5, 6), (0, 0, 0, 0), id="gone before it was read"),
+        pytest.param((1, 2, 5, 6), (1, 2, 3, 4, 5, 6), (0, 0, 0, 0), id="gone after it was read"),
+        pytest.param((1, 2, 5, 6), (1, 2, 3, 5, 5, 6), (0, 0, 0, 0), id="sent again after it was read and gone"),
+        pytest.param((1, 2, 3, 4, 5, 6), (1, 2, 3, 4, 5, 6), (0, 0, 0, 0), id="not gone after all"),
+        pytest.param((1, 2, 5, 6), (1, 2, 3, 3, 5, 6), (0, 0, 1, 0), id="gone and doubled"),
+        pytest.param((1, 2, 5, 6), (1, 2, 5, 3, 6), (0, 0, 0, 1), id="gone and behind what came later"),
+        pytest.param((1, 2, 5, 6), (1, 5, 6), (0, 1, 0, 0), id="older than the copy and not read"),
+        pytest.param((1, 2, 5, 6), (1, 2, 5), (0, 1, 0, 0), id="published since and not read"),
+        pytest.param((1, 2, 5, 6), (1, 2, 5, 6, 6), (0, 0, 1, 0), id="published since and doubled"),
+        pytest.param((1, 2, 6), (1, 2, 6), (1, 0, 0, 0), id="acknowledged since and not there"),
+    ],
+)
+def test_what_an_older_copy_of_the_input_has_taken_may_be_in_the_output_once(
+    given: tuple[int, ...], copied: tuple[int, ...], expected: tuple[int, ...]
+) -> None:
+    verdict = judge(stream(*given), stream(*copied), {"k0": 6}, [IN_PUT_BACK])
+    assert figures(verdict) == expected
+    assert verdict.silent == 0
+    assert verdict.gone == len({3, 4} - set(given))
+
+
+@pytest.mark.parametrize(
+    ("copied", "expected"),
+    [
+        pytest.param((1, 2, 4, 5, 6), (0, 0, 0, 0), id="what was processed before"),
+        pytest.param((1, 2, 3, 4, 5, 6), (0, 0, 0, 0), id="nothing"),
+        pytest.param((1, 2, 3, 5, 6), (0, 1, 0, 0), id="what was being processed"),
+        pytest.param((1, 4, 5, 6), (0, 1, 0, 0), id="what the copy has"),
+        pytest.param((1, 2, 4, 4, 5, 6), (0, 0, 1, 0), id="and doubled"),
+        pytest.param((1, 2, 3, 3, 4, 5, 6), (0, 0, 1, 0), id="nothing, and doubled"),
+    ],
+)
+def test_an_older_copy_of_the_output_may_lack_what_was_processed_since(
+    copied: tuple[int, ...], expected: tuple[int, ...]
+) -> None:
+    verdict = judge(stream(1, 2, 3, 4, 5, 6), stream(*copied), {"k0": 6}, [OUT_PUT_BACK])
+    assert figures(verdict) == expected
+    assert verdict.gone == int(3 not in copied)
+
+
+def test_what_was_read_and_is_gone_without_an_error_is_told() -> None:
+    silent = replace(IN_PUT_BACK, said=[])
+    verdict = judge(stream(1, 2, 5), stream(1, 2, 3, 5), {"k0": 5}, [silent])
+    assert figures(verdict) == (0, 0, 0, 0)
+    assert not verdict.good
+    assert verdict.examples() == ["read, lost by IN, and no error: k0 3"]
+    assert judge(stream(1, 2, 5), stream(1, 2, 5), {"k0": 5}, [silent]).good  # nobody had read it
+
+
+def test_an_older_copy_of_the_state_excuses_nothing() -> None:
+    state = Restored([STATE], {"k0": 2}, {"k0": 4}, (3, 5))
+    assert figures(judge(stream(1, 2, 3, 4), stream(1, 2, 4, 4), {"k0": 4}, [state])) == (0, 1, 1, 0)
 
 
 def test_a_message_on_the_subject_of_another_is_an_error() -> None:

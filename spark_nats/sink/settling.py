@@ -193,6 +193,8 @@ def settle(loan: Loan, options: WriteOptions, task: Task, ids: MessageIds, strea
         return None
     known = stream.knows_again((stream.time - mark.time) / 1e9)  # every id of the earlier attempt
     if stream.retention != LIMITS:  # it cannot be read without taking messages from others
+        said, noted = stream, mark
+        stream = loan.ask(lambda connection: _look_at_end(connection, options, task, task.batch, noted, said))
         if not known and stream.last_sequence != mark.sequence:
             _report(options, task, f"stream {stream.name!r} has {stream.retention} retention, and cannot be read back")
         return None
@@ -238,7 +240,8 @@ def _begin(
             _report_older(options, task, stream, tail, why)
             mark = Mark(stream.name, stream.created, tail.since, 0)
         else:
-            _look_at_last(js, task, state, stream)
+            if state is not None and _is_of(state, stream):
+                _look_at_end(connection, options, task, str(state.batch), state.mark, stream)
         if _note(js, options, task.key, batch, mark or _mark_of(stream), entry.revision, deadline):
             _remember(options, task)
             return mark
@@ -322,7 +325,7 @@ def _denial(
     """
     batch, own = int(task.batch or 0), state.batch if state is not None else None
     first = own
-    if task.partition and (own is None or own < batch - 1):
+    if task.partition and batch and (own is None or own < batch - 1):
         zero = _read(js, options, f"{task.query}.0")[1]
         first = zero.batch if zero is not None else None
     found = standing(batch, own, first)
@@ -408,9 +411,7 @@ def _look_back(
     # A note of an older version does not say when the message was stored; it was written a moment later.
     seen = Fingerprint(mark.sequence, mark.timestamp or mark.time - (SKEW if connection.info.cluster else 0))
     since = min(first_after(js, seen, stream), mark.sequence) - 1
-    this, others = f"micro-batch {task.batch}", "micro-batches before this one"
-    if task.batch is None:
-        this, others = "this write", "other writes"
+    this, others = _names(task)
     logger.warning(
         "stream %s has lost %d messages that it had acknowledged: it ended at sequence %d%s when %s began first, and "
         "what it had behind sequence %d then is gone; rows of %s that were among them are not stored again, those of "
@@ -450,22 +451,32 @@ def _note_anew(js: JetStream, options: WriteOptions, task: Task, mark: Mark) -> 
             return
 
 
-def _look_at_last(js: JetStream, task: Task, state: _State | None, stream: StreamInfo) -> None:
-    """Warn if a stream ends before the place where the last micro-batch began."""
-    if state is None or not _is_of(state, stream) or state.mark.sequence <= stream.last_sequence:
-        return
-    stream = state_beyond_doubt(js, stream)
-    if state.mark.sequence > stream.last_sequence:
+def _look_at_end(
+    connection: Connection, options: WriteOptions, task: Task, began: str | None, mark: Mark, stream: StreamInfo
+) -> StreamInfo:
+    """Warn if a stream ends before the place where a micro-batch, or this write, began; return its state."""
+    if mark.sequence > stream.last_sequence:
+        stream = state_beyond_doubt(JetStream(connection, options.api_prefix), stream)
+    if mark.sequence > stream.last_sequence:
+        this, others = _names(task)
         logger.warning(
-            "stream %s has lost messages that it had acknowledged: it ended at sequence %d%s when micro-batch %d "
-            "began, and now ends at %d; rows of micro-batches before %s that were among them are not stored again",
+            "stream %s has lost messages that it had acknowledged: it ended at sequence %d%s when %s began, and now "
+            "ends at %d; rows of %s that were among them are not stored again",
             stream.name,
-            state.mark.sequence,
-            _stored_at(state.mark),
-            state.batch,
+            mark.sequence,
+            _stored_at(mark),
+            this if began is None else f"micro-batch {began}",
             stream.last_sequence,
-            task.batch,
+            others,
         )
+    return stream
+
+
+def _names(task: Task) -> tuple[str, str]:
+    """Return how messages name what a task belongs to, and others of its kind."""
+    if task.batch is None:
+        return "this write", "other writes"
+    return f"micro-batch {task.batch}", "micro-batches before this one"
 
 
 def _stored_at(mark: Mark) -> str:

@@ -5,9 +5,11 @@ What is lost is said, and what has ids is stored exactly once.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import shutil
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -160,6 +162,37 @@ def test_messages_that_go_as_streams_have_it_are_no_loss(
                 server.start()
             publisher.verify()
             assert publisher.confirmed == 3000
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_whoever_may_not_ask_for_messages_is_told_by_sequences(
+    server_factory: ServerFactory, tmp_path: Path, lost: bool
+) -> None:
+    allowed = '["T.>", "$JS.API.STREAM.INFO.T"]'
+    user = f"{{user: u, password: p, permissions: {{ publish: {{ allow: {allowed} }} }} }}"
+    config = f"accounts: {{ A: {{ jetstream: enabled, users: [{{user: admin, password: a}}, {user}] }} }}"
+    store = tmp_path / "store"
+    server = server_factory(config, store_dir=store)
+    with NatsPy(server.url.replace("nats://", "nats://admin:a@")) as admin:
+        admin.create_stream("T")
+    url = server.url.replace("nats://", "nats://u:p@")
+    with contextlib.ExitStack() as stack:
+        publisher = stack.enter_context(publishing(url, "T"))
+        give(publisher, "T", range(500))
+        publisher.drain()
+        copy_store(server, store, tmp_path / "copy")
+        give(publisher, "T", range(500, 1000))
+        publisher.drain()
+        if lost:
+            stack.enter_context(pytest.raises(PublishError, match="has lost 500 rows .* and now ends at 500"))
+            put_back(server, store, tmp_path / "copy")
+        else:
+            server.kill()
+            server.start()
+        give(publisher, "T", range(1000, 1500))
+        publisher.drain()
+        publisher.verify()
+        assert publisher.confirmed == 1500
 
 
 @pytest.mark.parametrize("others", [0, 1000])
@@ -345,8 +378,8 @@ def test_a_target_that_ends_before_the_last_micro_batch_is_noticed_by_the_next(
     (said,) = [record.message for record in caplog.records if "has lost" in record.message]
     assert said == (
         f"stream T has lost messages that it had acknowledged: it ended at sequence 200 (stored at "
-        f"{begun['timestamp']}) when micro-batch 2 began, and now ends at 100; rows of micro-batches before 3 that "
-        "were among them are not stored again"
+        f"{begun['timestamp']}) when micro-batch 2 began, and now ends at 100; rows of micro-batches before "
+        "this one that were among them are not stored again"
     )
     assert lossy.restorable.stored("T") == texts(range(100)) + texts(range(300, 400))
 
@@ -472,6 +505,29 @@ def test_what_a_task_has_noted_itself_is_not_denied(server_factory: ServerFactor
     note(restorable, before)
     with pytest.raises(DataLossError, match="it does not know micro-batch 1, which this process has noted there"):
         write(options, run_of(1), 1)
+
+
+def test_a_work_queue_that_was_put_back_cannot_be_read_back(
+    server_factory: ServerFactory, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where it ends before the place where the micro-batch began: rows of it may have been stored since."""
+    restorable = Restorable(server_factory(store_dir=tmp_path / "store"), tmp_path)
+    with NatsPy(restorable.server.url) as client:
+        client.create_stream("T", retention="workqueue", **FORGETFUL)
+    options = options_of(restorable, streaming=True)
+    prepare(options, streaming=True)
+    lossy = Lossy(restorable, tmp_path)
+    write(options, run_of(1), 0)
+    lossy.snapshot()
+    write(options, run_of(1), 1)
+    write(options, run_of(1), 2)
+    begun = time.monotonic()
+    lossy.restore()
+    wait_until(lambda: time.monotonic() > begun + 0.2)  # then the stream has forgotten ids
+    with pytest.raises(DataLossError, match="has workqueue retention, and cannot be read back"):
+        write(options, run_of(2), 2)
+    assert "it ended at sequence 200 (stored at " in caplog.text
+    assert "when micro-batch 2 began, and now ends at 100" in caplog.text
 
 
 # What is no sign of an older bucket

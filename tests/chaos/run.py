@@ -114,7 +114,7 @@ def _survives(planned: Planned, scene: Scene, watch: Watch, outcome: Outcome) ->
         scene.cluster.wait_until_whole(STALL_LIMIT)
         wait_until(lambda: not scene.driver.lenient, STALL_LIMIT)  # what comes next is to be an error again
         for each in scene.restored[restored:]:
-            each.said += scene.driver.losses[losses:]
+            each.said.extend(scene.driver.losses[losses:])
     except Exception as error:
         outcome.problems.append(f"during {watch.doing}: {error}; {watch.copied} of {watch.given()} copied")
         return False

@@ -43,7 +43,7 @@ from spark_nats.jetstream.account import AccountInfo, Quota, account_info
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.holding import check_direct, check_releasable
 from spark_nats.jetstream.keyvalue import naming_bucket
-from spark_nats.jetstream.matching import matching_names
+from spark_nats.jetstream.matching import matching_names, unmatched_filters
 from spark_nats.jetstream.streams import ASYNC, LIMITS, MEMORY, WORK_QUEUE, StreamInfo, list_streams, stream_info
 from spark_nats.options.remedies import naming_options
 from spark_nats.options.settings import Settings, value_of
@@ -52,7 +52,6 @@ from spark_nats.options.values import read_subjects
 from spark_nats.protocol.api import API_PREFIX, prefix_of_domain
 from spark_nats.protocol.documents import moment
 from spark_nats.protocol.keyvalue import bucket_of, stream_of
-from spark_nats.protocol.subjects import overlap
 from spark_nats.protocol.users import USER_INFO, UserInfo, parse_user_info
 
 ROUND_TRIPS = 5
@@ -238,7 +237,7 @@ class _Check:
         patience = BY_NAME["retrytimeout"].default_for(Use.WRITE_STREAM_IN_STREAMING)
         self._patience: float = settings.given.get("retryTimeout", patience)
         self._state_bucket: str = settings.given.get("stateBucket") or str(BY_NAME["statebucket"].default)
-        self._unheard: list[str] = []  # of the subjects, those that no message of the streams can have
+        self._unheard: tuple[str, ...] = ()  # of the subjects, those that no message of the streams can have
         self._problems: list[str] = []
 
     def run(self, look_again: float) -> Report:
@@ -263,7 +262,7 @@ class _Check:
         tried = self._names if self._chosen else list(infos)[:MOST_TRIED]
         state = self._state() if hears.possible and tried and not self._bucket else None
         known = [info for info in infos.values() if isinstance(info, StreamInfo)]
-        self._unheard = [subject for subject in self._subjects if not any(_may_hold(info, subject) for info in known)]
+        self._unheard = unmatched_filters(self._subjects, known)
         streams = tuple(
             self._stream(name, info, rates.get(name, 0.0), rights if name in tried else None, state)
             for name, info in infos.items()
@@ -449,13 +448,6 @@ def _risks(stream: StreamInfo, state: StreamInfo | None) -> list[str]:
             f"begin, {bucket_of(state.name)}, has {state.replicas} in {state.storage}"
         )
     return found
-
-
-def _may_hold(stream: StreamInfo, subject: str) -> bool:
-    """Tell whether a stream can have messages with such a subject."""
-    if any(stream.config.get(name) for name in ("mirror", "sources", "subject_transform")):
-        return True  # they come by other subjects than it listens on
-    return any(overlap(subject, own) for own in stream.subjects)
 
 
 def _misses(stream: StreamInfo, subjects: Sequence[str]) -> list[str]:

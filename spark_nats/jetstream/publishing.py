@@ -711,11 +711,15 @@ class Publisher:
         counted = 0 if self._again else int(np.count_nonzero(duplicates))
         if valid.all():
             self._astray |= due + len(reply) > self._sent or not stored.all() or not in_turn(due, reply)
+            before = self._acknowledged.highest
             if self._astray:
                 self._acknowledged.note(messages.take(stored))
             else:
                 self._duplicates, counted = self._duplicates + counted, 0
                 self._rise(messages, duplicates, due)
+            if self._acknowledged.highest > before:
+                message = self._acknowledged.message
+                self._last = None if message is None else self._flying_row(message)
         self._recent.append(_Answers(messages, reply, stored, counted))
         self._recent_size += len(reply)
         if not valid.all():
@@ -727,11 +731,8 @@ class Publisher:
 
     def _rise(self, messages: Messages, duplicates: Mask, due: int) -> None:
         """See that the sequences of answers, which have come in the order of their rows, rise."""
-        before = self._acknowledged.highest
         fallen = self._acknowledged.rises(messages, duplicates, self._again, due)
         self._fallen = fallen if self._fallen is None else self._fallen
-        if self._acknowledged.highest > before and self._acknowledged.message is not None:
-            self._last = self._flying_row(self._acknowledged.message)
 
     def _are_owed(self) -> bool:
         """Tell whether each answer came on the reply subject of a message that has no other one.

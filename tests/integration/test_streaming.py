@@ -17,6 +17,7 @@ from pyspark.sql.functions import col
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.streaming.query import StreamingQuery
 
+from spark_nats.protocol.documents import text_of, time_at
 from tests.integration.support import MESSAGE, Query, error_of, finish, nats, running, sentence_of, stream_reader
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Server, ServerFactory
@@ -181,8 +182,11 @@ def test_progress_shows_how_far_behind_the_query_is(
     def at(sequence: int, since: int | None = None) -> dict[str, Any]:
         created = first["endOffset"][unique]["created"]
         assert created[:19] == info["created"][:19]
-        batch = {} if since is None else {"since": since, "from": since}
-        return {unique: {"created": created, "next": sequence, **batch}}
+        if since is None:
+            return {unique: {"created": created, "next": sequence}}
+        stored = nats_py.api(f"STREAM.MSG.GET.{unique}", {"seq": sequence - 1})["message"]["time"]
+        timestamp = text_of(time_at({"time": stored}, "time"))
+        return {unique: {"created": created, "next": sequence, "timestamp": timestamp, "since": since, "from": since}}
 
     assert (first["startOffset"], first["endOffset"], first["latestOffset"]) == (None, at(21, 1), at(36))
     assert (second["startOffset"], second["endOffset"], second["latestOffset"]) == (at(21, 1), at(36, 21), at(36))

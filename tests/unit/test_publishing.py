@@ -178,6 +178,17 @@ def test_every_row_is_stored_once_whatever_a_leader_drops(fates: Fates) -> None:
     assert Counter(stream.stored) == Counter(map(str, range(rows)))
 
 
+def test_a_row_that_was_acknowledged_behind_a_refused_one_is_not_taken_for_lost() -> None:
+    """The answer that is missing then has the stream looked at, whose last row is not the last one that was in turn."""
+    stream = Stream([(Fate.STORED, 300), (Fate.AWAY, 1), (Fate.STORED, 99), (Fate.DROPPED, 1)])
+    with publishing(stream) as publisher:
+        give(publisher, 200)
+        give(publisher, 200, first=200)
+        publisher.verify()
+        assert publisher.confirmed == 400
+    assert Counter(stream.stored) == Counter(map(str, range(400)))
+
+
 def test_as_many_rows_as_reply_subjects_take_to_begin_anew_are_not_dropped_unseen() -> None:
     stream = Stream([(Fate.STORED, 45_000), (Fate.DROPPED, ROUNDS * REPLIES)])
     with publishing(stream, max_in_flight=100_000) as publisher:

@@ -76,7 +76,13 @@ class Acknowledged:
                 self._raise_to(last, sent + count - 1)
                 self._add(_Run(first, last, count))
                 return None
-        sequences = self._acks.sequences(answers)
+            sequences = self._acks.sequences(answers)
+            if sequences[0] > self.highest and (sequences[1:] > sequences[:-1]).all():
+                self._raise_to(last, sent + count - 1)
+                self._add(_Run(first, last, count))
+                return None
+        else:
+            sequences = self._acks.sequences(answers)
         new = np.flatnonzero(~duplicates)
         before = np.concatenate([[self.highest], sequences[new][:-1]])
         fallen = new[sequences[new] <= before]

@@ -22,6 +22,9 @@ and all from the first answer on that is missing are sent again if they have mes
 knows the ids again (its ``duplicate_window``), and without those that the stream turns out to hold when it was longer
 than that. Rows without ids cannot be settled, and the error says how many they are.
 
+A server may come back with less than it has acknowledged. So sequences must rise, and after every reconnection and when
+:meth:`Publisher.verify` is called, the stream must still have the row with the highest one (:mod:`.acknowledged`).
+
 A row may name the last message that its subject must have (:data:`~spark_nats.protocol.headers.EXPECTED_REVISION`).
 Such rows are sent so few at a time that each has a reply subject of its own, and are all awaited: then it is known
 which of them the stream did not take because it has another message, and whoever gave them decides about each. A

@@ -16,7 +16,13 @@ from benchmarks.settings import Settings
 from spark_nats.options import options_of_urls
 
 SUITES = ("codec", "client", "filters", "spark", "queues", "startup", "cost")
-ON_REQUEST = ("reads", "writes", "sizing", "kafka")  # for the documentation; the last one needs a download of its own
+ON_REQUEST = (
+    "reads",
+    "writes",
+    "publishing",
+    "sizing",
+    "kafka",
+)  # for the documentation; the last one needs a download of its own
 _NAMES = ", ".join([*SUITES, *ON_REQUEST])
 RESULTS = Path(__file__).parent / "results"
 

@@ -23,7 +23,7 @@ from benchmarks.settings import Settings
 from spark_nats.client import Connection
 from spark_nats.client import connect as client_connect
 from spark_nats.client.options import RetryOptions
-from spark_nats.client.pool import Loan
+from spark_nats.client.pool import Lease
 from spark_nats.client.retrying import Retries
 from spark_nats.embedded import EmbeddedServerError, NatsServer, find_binary
 from spark_nats.jetstream import JetStream, Publisher
@@ -87,9 +87,9 @@ def connect(url: str) -> Connection:
     return client_connect(connection_options(**options_of_urls(url), requestTimeout="60s", connectTimeout="10s"))
 
 
-def loan_of(connection: Connection) -> Loan:
+def lease_of(connection: Connection) -> Lease:
     """Lend a connection that is not exchanged for another one."""
-    return Loan(connection.options, Retries(RetryOptions(0.0, 0.0, 0.0, None), "", known=True), connection)
+    return Lease(connection.options, Retries(RetryOptions(0.0, 0.0, 0.0, None), "", established=True), connection)
 
 
 def publisher_to(connection: Connection, stream: str) -> Publisher:

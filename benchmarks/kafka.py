@@ -14,7 +14,7 @@ from benchmarks.peers import kafka
 from benchmarks.peers.kafka import Broker, KafkaMissingError
 from benchmarks.session import Session, start_spark
 from benchmarks.settings import Settings
-from benchmarks.spark import message_frame
+from benchmarks.spark import message_frame, noop
 
 _PARTITIONS = 2
 _PATIENCE = 300.0
@@ -65,10 +65,6 @@ class _Sides:
 
     def read(self) -> Comparison:
         """Read everything there is into rows with all columns, as a batch."""
-
-        def noop(frame: Any) -> None:
-            frame.write.format("noop").mode("overwrite").save()
-
         remark = f"{_PARTITIONS} partitions, all columns, noop sink; load() and planning included"
         return self._reading("kafka: batch read", lambda: self._spark.read, noop, remark)
 

@@ -20,9 +20,9 @@ from pyspark.sql.types import (
 from benchmarks import data, environment, raw
 from spark_nats.client.publishing import CorePublisher, cut_into_parts
 from spark_nats.jetstream import JetStream
-from spark_nats.jetstream.delivering import Delivered
-from spark_nats.jetstream.reading import RangeReader
-from spark_nats.jetstream.searching import Search
+from spark_nats.jetstream.reading.delivering import Delivered
+from spark_nats.jetstream.reading.ranges import RangeReader
+from spark_nats.jetstream.reading.searching import Search
 from spark_nats.options import parse_write
 from spark_nats.protocol.decoder import Decoder
 from spark_nats.protocol.deliveries import Deliveries
@@ -100,12 +100,12 @@ def copy(chunks: Iterable[bytes]) -> None:
         target[: len(chunk)] = np.frombuffer(chunk, np.uint8)
 
 
-def read_stream(url: str, stream: str, start: int, end: int, reader: type[RangeReader] = RangeReader) -> int:
+def read_stream(url: str, stream: str, start: int, end: int, direct: bool = False) -> int:
     """Read a range of a stream to all seven columns and return the rows."""
     rows = RowBuilder(SCHEMA)
     count = 0
     with environment.connect(url) as connection:
-        for delivered in reader(stream, start, end).read(JetStream(connection)):
+        for delivered in RangeReader(stream, start, end, direct=direct).read(JetStream(connection)):
             count += rows.build(delivered, stream).num_rows
     return count
 
@@ -162,7 +162,7 @@ def publish(url: str, subjects: pa.Array, payloads: pa.Array, batch: int) -> flo
     """Publish to core NATS as the sink does, flush, and return the seconds."""
     with environment.connect(url) as connection:
         began = time.perf_counter()
-        publisher = CorePublisher(environment.loan_of(connection))
+        publisher = CorePublisher(environment.lease_of(connection))
         for rows in data.slices(len(subjects), batch):
             publisher.publish(subjects[rows], payloads[rows])
         publisher.drain()
@@ -178,11 +178,12 @@ def publish_stream(
         began = time.perf_counter()
         publisher = environment.publisher_to(connection, stream)
         for rows in data.slices(len(subjects), batch):
-            headers = None
+            headers = given = None
             if with_ids:
                 lines = _no_lines(rows.stop - rows.start)
-                headers = wrap_lines(lines, [(MSG_ID, ids.give(subjects[rows], lines, payloads[rows]))])
-            publisher.publish(subjects[rows], payloads[rows], headers)
+                given = ids.give(subjects[rows], lines, payloads[rows])
+                headers = wrap_lines(lines, [(MSG_ID, given)])
+            publisher.publish(subjects[rows], payloads[rows], headers, None, given)
         publisher.drain()
         return time.perf_counter() - began
 

@@ -14,8 +14,6 @@ from benchmarks.measure import Comparison, Contender, Sample, compare, timed
 from benchmarks.session import Session, start_spark
 from benchmarks.settings import Settings
 from benchmarks.spark import sample
-from spark_nats.jetstream import RangeReader
-from spark_nats.jetstream.direct import DirectReader
 
 _SIZE = 128
 _LIMITS = "stream with limits"
@@ -41,10 +39,10 @@ def _read(settings: Settings, server: Server) -> Comparison:
     with server.stream("read.>", allow_direct=True) as stream:
         server.fill(stream, "read.", count, _SIZE)
 
-        def read(reader: type[RangeReader]) -> Sample:
+        def read(direct: bool) -> Sample:
             def seconds() -> float:
                 with timed() as taken:
-                    rows = paths.read_stream(server.url, stream, 1, count + 1, reader)
+                    rows = paths.read_stream(server.url, stream, 1, count + 1, direct)
                 if rows != count:
                     raise AssertionError(f"{rows} rows were read instead of {count}")
                 return taken()
@@ -52,8 +50,8 @@ def _read(settings: Settings, server: Server) -> Comparison:
             return timed_sample(server, count, seconds)
 
         contenders = [
-            Contender("by direct gets", partial(read, DirectReader), "as a work queue is read"),
-            Contender("by a consumer", partial(read, RangeReader), "as all other streams are"),
+            Contender("by direct gets", partial(read, True), "as a work queue is read"),
+            Contender("by a consumer", partial(read, False), "as all other streams are"),
         ]
         title = "queues: a stream to Arrow, all columns, one connection"
         return compare(title, "by a consumer", contenders, settings.rounds)

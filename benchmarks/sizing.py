@@ -24,7 +24,7 @@ from spark_nats.client.backlog import Backlog
 from spark_nats.client.options import RetryOptions
 from spark_nats.client.receiver import Receiver
 from spark_nats.jetstream import JetStream
-from spark_nats.jetstream.consumers import create_consumer
+from spark_nats.jetstream.consuming.consumers import create_consumer
 from spark_nats.jetstream.streams import stream_info
 from spark_nats.options import connection_options, options_of_urls
 from spark_nats.protocol.keyvalue import stream_of
@@ -129,7 +129,7 @@ def _writing(settings: Settings, server: Server) -> Facts:
 
 
 def _receive(url: str, count: int) -> None:
-    """Hold what was received, as the driver does for a query of core NATS that has not come for it."""
+    """DurableHandle what was received, as the driver does for a query of core NATS that has not come for it."""
     backlog = Backlog(1 << 40)
     options = connection_options(**options_of_urls(url))
     receiver = Receiver(options, RetryOptions(0.0, 0.0, 0.0, None), [raw.Feeder.subject], None, backlog)

@@ -3,7 +3,8 @@
 import re
 from pathlib import Path
 
-from spark_nats.options.table import OPTIONS, Option
+from spark_nats.options.rows import Option
+from spark_nats.options.table import OPTIONS
 
 PAGE = Path(__file__).parents[1] / "docs" / "options.md"
 TABLE = re.compile(r"(?<=<!-- options -->\n\n).*?(?=\n<!-- end of options -->)", re.DOTALL)

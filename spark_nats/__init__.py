@@ -33,6 +33,8 @@ def __getattr__(name: str) -> Any:
         except ModuleNotFoundError as error:
             if not (error.name or "").startswith("pyspark"):
                 raise
-            raise ImportError(f'PySpark 4.0 or newer is needed ({error}): pip install "spark-nats[spark]"') from None
+            from spark_nats.conditions.spark import PYSPARK_NEEDED
+
+            raise ImportError(PYSPARK_NEEDED(reason=error).coded) from None
         return getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

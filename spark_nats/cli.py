@@ -8,11 +8,13 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
-from spark_nats import __version__
 from spark_nats.client.servers import parse_servers
-from spark_nats.commands.permissions import ACTIVITIES, OF_BUCKETS, OF_STREAMS
+from spark_nats.commands import ACTIVITIES, OF_BUCKETS, OF_STREAMS
+from spark_nats.conditions.commands import NOTHING_TO_REQUIRE, REQUIRED_UNKNOWN
 from spark_nats.errors import NatsError, OptionError
-from spark_nats.options.table import BY_NAME, CONNECTION, Option
+from spark_nats.options.rows import Option
+from spark_nats.options.table import BY_NAME, CONNECTION, OPTIONS
+from spark_nats.version import __version__
 
 Command = Callable[[argparse.Namespace], int]
 
@@ -34,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except NatsError as error:
-        print(f"spark-nats: {error}", file=sys.stderr)
+        print(f"spark-nats: {error.coded()}", file=sys.stderr)
         return 2 if isinstance(error, OptionError) else 1
     except BrokenPipeError:  # whoever read has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would complain at its end
@@ -60,19 +62,20 @@ def _demo(parsed: argparse.Namespace) -> int:
 
 
 def _check(parsed: argparse.Namespace) -> int:
-    from spark_nats.commands.check import check, show
+    from spark_nats.commands.check import check
     from spark_nats.commands.console import Console, print_json
+    from spark_nats.commands.report import show
+    from spark_nats.options.query import Target
     from spark_nats.options.settings import parse
 
     settings = parse(_options_in(parsed))
+    target = settings.of(Target)
     required = {activity for text in parsed.require for activity in text}
-    if required and not {"stream", "streamPattern", "bucket", "subject"} & set(settings.given):
-        raise OptionError(
-            "--require says what must be possible; with --stream, --streamPattern, --bucket or --subject say with what"
-        )
-    what, there_are = ("a KV bucket", OF_BUCKETS) if "bucket" in settings.given else ("a stream", OF_STREAMS)
+    if required and not (target.stream or target.stream_pattern or target.bucket or target.subject):
+        raise OptionError(NOTHING_TO_REQUIRE())
+    what, there_are = ("a KV bucket", OF_BUCKETS) if target.bucket else ("a stream", OF_STREAMS)
     for activity in required.difference(there_are):
-        raise OptionError(f"--require {activity} is not for {what}; there are {', '.join(there_are)}")
+        raise OptionError(REQUIRED_UNKNOWN(activity=activity, what=what, activities=", ".join(there_are)))
     report = check(settings)
     failures = report.failures(required)
     if parsed.json:
@@ -86,9 +89,6 @@ def _check(parsed: argparse.Namespace) -> int:
 
 
 def _lag(parsed: argparse.Namespace) -> int:
-    from spark_nats.requirements import check_pyspark
-
-    check_pyspark()
     from spark_nats.commands.console import Console, print_json
     from spark_nats.commands.lag import find, show
     from spark_nats.options.settings import parse
@@ -103,13 +103,15 @@ def _lag(parsed: argparse.Namespace) -> int:
 
 def _options(parsed: argparse.Namespace) -> int:
     from spark_nats.commands.console import Console, print_json
-    from spark_nats.commands.options import options_for, show
 
-    options = options_for(parsed.scope)
+    scopes = ("read", "write", "both") if parsed.scope is None else (parsed.scope, "both")
+    shown = [(each.name, each.shown_scope, each.shown_default, each.meaning) for each in OPTIONS]
+    rows = [row for row in shown if row[1] in scopes]
     if parsed.json:
-        print_json(options)
+        print_json([dict(zip(("name", "scope", "default", "meaning"), row, strict=True)) for row in rows])
     else:
-        show(options, Console())
+        titles = ("option", "for", "default", "meaning")
+        Console().table(titles, [(*others, meaning.replace("`", "")) for *others, meaning in rows])
     return 0
 
 
@@ -125,7 +127,7 @@ def _parser() -> argparse.ArgumentParser:
         "user may do with them. Nothing is changed. The status is 0 when the server lets us in, the streams that are "
         "named are there, and what is required is possible.",
     )
-    _add_options(check, *CONNECTION)
+    _add_connection(check)
     what = check.add_argument_group("what to look at")
     _add_option(what, BY_NAME["stream"], "streams to look at, comma-separated (default: all)")
     _add_option(what, BY_NAME["streampattern"], "streams to look at, whose whole names this regular expression matches")
@@ -153,7 +155,7 @@ def _parser() -> argparse.ArgumentParser:
     lag.add_argument(
         "--checkpoint", required=True, metavar="DIR", help="the query's checkpointLocation, a path or a URI"
     )
-    _add_options(lag, *CONNECTION)
+    _add_connection(lag)
     of_query = lag.add_argument_group("of the query")
     _add_option(of_query, BY_NAME["subject"], "its option 'subject', if it has one")
     _add_option(of_query, BY_NAME["keys"], "its option 'keys', if it reads a KV bucket and has one")
@@ -195,9 +197,9 @@ def _parser() -> argparse.ArgumentParser:
 _OPTION = "option "  # what the names of arguments begin with that are options of Spark's
 
 
-def _add_options(parser: argparse.ArgumentParser, *options: Option) -> None:
+def _add_connection(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("how to connect", 'The options of format("nats"), by the same names.')
-    for option in options:
+    for option in CONNECTION:
         _add_option(group, option)
 
 
@@ -212,8 +214,8 @@ def _add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def _options_in(parsed: argparse.Namespace) -> dict[str, str]:
-    given = {name.removeprefix(_OPTION): value for name, value in vars(parsed).items() if name.startswith(_OPTION)}
-    return {name: value for name, value in given.items() if value is not None}
+    given = ((name, value) for name, value in vars(parsed).items() if value is not None)
+    return {name.removeprefix(_OPTION): value for name, value in given if name.startswith(_OPTION)}
 
 
 def _activities(text: str) -> list[str]:

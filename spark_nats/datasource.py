@@ -16,10 +16,13 @@ from pyspark.sql.types import StructType
 
 from spark_nats import sparkapi
 from spark_nats.client.memory import once_a_while, parent_process
+from spark_nats.conditions.options import OVERWRITE_IMPOSSIBLE, PUSHDOWN_NEEDS_PYSPARK
+from spark_nats.conditions.spark import NOWHERE_TO_WRITE
 from spark_nats.errors import OptionError
 from spark_nats.options import BucketReadOptions, CoreReadOptions, WriteOptions, parse, parse_read, parse_write
-from spark_nats.options.hints import VIEW
-from spark_nats.options.remedies import naming_options
+from spark_nats.options.hints import naming_options
+from spark_nats.options.nearest import VIEW
+from spark_nats.options.query import Target
 from spark_nats.sink.schema import check_schema as check_sink_schema
 from spark_nats.sink.schema import may_have_ids
 from spark_nats.source.schema import BUCKET_SCHEMA, SCHEMA
@@ -53,7 +56,7 @@ class NatsDataSource(DataSource):
 
     def schema(self) -> str:
         """Return all columns of a message, or of an entry of a KV bucket."""
-        return BUCKET_SCHEMA if "bucket" in self._settings.given else SCHEMA
+        return BUCKET_SCHEMA if self._settings.of(Target).bucket else SCHEMA
 
     @naming_options()
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -65,12 +68,12 @@ class NatsDataSource(DataSource):
 
             return NatsCoreReader(parsed, schema)
         if isinstance(parsed, BucketReadOptions):
-            from spark_nats.source.bucket.readers import NatsBucketReader
+            from spark_nats.source.bucket import NatsBucketReader
 
             return NatsBucketReader(parsed, schema)
         if parsed.filter_pushdown:
             if not sparkapi.PUSHES_FILTERS_DOWN:
-                raise OptionError(f"option 'filterPushdown' needs PySpark 4.1 or newer, and this is {sparkapi.VERSION}")
+                raise OptionError(PUSHDOWN_NEEDS_PYSPARK(version=sparkapi.VERSION))
             from spark_nats.source.stream.pushdown import NatsPushdownReader
 
             return NatsPushdownReader(parsed, schema)
@@ -95,14 +98,11 @@ class NatsDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> NatsWriter:
         """Return the writer of a batch query."""
         if overwrite:
-            raise OptionError(
-                "mode 'overwrite' is not possible: messages that were published cannot be taken back; "
-                "use mode('append'), and purge the stream yourself if that is what you want"
-            )
+            raise OptionError(OVERWRITE_IMPOSSIBLE())
         self._check_where_to_write()
         parsed = parse_write(self._settings, streaming=False)
         check_sink_schema(schema, parsed)
-        from spark_nats.sink.partitions import prepare
+        from spark_nats.sink.checks import prepare
         from spark_nats.sink.writers import NatsWriter
 
         mark = prepare(parsed, streaming=False, columns=schema.fieldNames())
@@ -127,10 +127,7 @@ class NatsDataSource(DataSource):
     def _check_where_to_write(self) -> None:
         """Check that some option is set: where none is, rows would go to core NATS of this machine, and vanish."""
         if not self._settings.given:
-            raise OptionError(
-                "it is not said where to write: set the option 'stream' or 'bucket', or, for core NATS, 'subject' or "
-                f"'servers'; if this is a table, Spark has not handed on its options: {VIEW}"
-            )
+            raise OptionError(NOWHERE_TO_WRITE(instead=VIEW))
 
 
 PREPARATION_COUNTS = 60.0
@@ -140,7 +137,7 @@ PREPARATION_COUNTS = 60.0
 def _prepare(options: WriteOptions, columns: list[str], known: bool) -> None:
     """Do on the driver what would fail in every task and each of its attempts, and wait for servers that are away."""
     from spark_nats.client.retrying import retrying
-    from spark_nats.sink.partitions import prepare
+    from spark_nats.sink.checks import prepare
 
     what = f"writing to {options.stream or 'core NATS'}"
-    retrying(lambda: prepare(options, streaming=True, columns=columns), options.retries, what, known=known)
+    retrying(lambda: prepare(options, streaming=True, columns=columns), options.retries, what, established=known)

@@ -15,12 +15,17 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-import time
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
+from spark_nats import clock
+from spark_nats.conditions.commands import (
+    SERVER_NOT_INSTALLED,
+    SERVER_NOT_READY,
+    SERVER_NOT_RUNNING,
+    SERVER_NOT_STARTED,
+)
 from spark_nats.errors import NatsError
 
 _LOG_LINES_SHOWN = 20
@@ -36,19 +41,13 @@ class EmbeddedServerError(NatsError):
 def find_binary() -> Path:
     """Find the nats-server program: in this Python's environment first, then on ``PATH``.
 
-    Returns:
-        The path of the program.
-
     Raises:
         EmbeddedServerError: There is none.
     """
     environment = [str(Path(sys.executable).parent), sysconfig.get_path("scripts")]
     found = shutil.which("nats-server", path=os.pathsep.join([*environment, os.environ.get("PATH", "")]))
     if found is None:
-        raise EmbeddedServerError(
-            "there is no nats-server in this Python environment nor on PATH: "
-            'install it with: pip install "spark-nats[embedded]"'
-        )
+        raise EmbeddedServerError(SERVER_NOT_INSTALLED())
     return Path(found)
 
 
@@ -122,14 +121,11 @@ class NatsServer:
             EmbeddedServerError: The server has not been started, or is stopped.
         """
         if self._directory is None:
-            raise EmbeddedServerError("nats-server is not running, so it has no log")
+            raise EmbeddedServerError(SERVER_NOT_RUNNING())
         return Path(self._directory.name, "server.log")
 
     def start(self) -> Self:
-        """Start the server, unless it runs, and wait until it serves clients and, if enabled, JetStream.
-
-        Returns:
-            This server.
+        """Start this server, unless it runs, and wait until it serves clients and, if enabled, JetStream.
 
         Raises:
             EmbeddedServerError: There is no nats-server, or it was not ready in time; the message ends with
@@ -199,28 +195,20 @@ class NatsServer:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _wait_until_ready(self, process: subprocess.Popen[bytes], directory: Path) -> None:
-        """Wait until the server has told its ports and calls itself healthy."""
-        deadline = time.monotonic() + self._ready_timeout
+        deadline = clock.monotonic() + self._ready_timeout
         while True:
             status = process.poll()
             if status is not None:
-                raise EmbeddedServerError(f"nats-server stopped with status {status}. {self._end_of_log()}")
+                raise EmbeddedServerError(SERVER_NOT_STARTED(status=status, log=self._end_of_log()))
             if self._is_healthy(process.pid, directory):
                 return
-            if time.monotonic() > deadline:
-                raise EmbeddedServerError(
-                    f"nats-server was not ready within {self._ready_timeout:g} s. {self._end_of_log()}"
-                )
-            time.sleep(0.01)
+            if clock.monotonic() > deadline:
+                raise EmbeddedServerError(SERVER_NOT_READY(timeout=self._ready_timeout, log=self._end_of_log()))
+            clock.sleep(0.01)
 
     def _is_healthy(self, pid: int, directory: Path) -> bool:
         """Read the ports, then ask the server whether its client listener and JetStream are up.

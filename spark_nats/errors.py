@@ -8,15 +8,17 @@ or ``except ConnectionError`` work as a reader would expect.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import Enum, auto
 from typing import Any, Self
 
+from spark_nats.conditions import Said, reworded
 
-class Remedy(Enum):
+
+class Hint(Enum):
     """What to look at when an error occurs, for whoever knows how its users set that.
 
-    The client and the JetStream layer raise errors without knowing options; :mod:`spark_nats.options.remedies` names
+    The client and the JetStream layer raise errors without knowing options; :mod:`spark_nats.options.hints` names
     the options in the message that a user of Spark sees.
     """
 
@@ -43,12 +45,22 @@ class NatsError(Exception):
     """Base of everything that goes wrong here.
 
     Attributes:
-        remedies: what to look at.
+        hints: what to look at.
     """
 
-    def __init__(self, message: str, *, remedies: Iterable[Remedy] = ()) -> None:
+    def __init__(self, message: str, *, hints: Iterable[Hint] = ()) -> None:
         super().__init__(message)
-        self.remedies = tuple(remedies)
+        self.hints = tuple(hints)
+
+    @property
+    def condition(self) -> str:
+        """The code of what has happened, as docs/operating.md lists them; empty when it has none."""
+        return self.args[0].condition if isinstance(self.args[0], Said) else ""
+
+    @property
+    def parameters(self) -> Mapping[str, object]:
+        """What was put into the condition's sentence, by name."""
+        return self.args[0].parameters if isinstance(self.args[0], Said) else {}
 
     @property
     def __cause__(self) -> BaseException | None:
@@ -62,15 +74,20 @@ class NatsError(Exception):
             _CAUSE.__set__(self, cause)
 
     def with_context(self, message: str) -> Self:
-        """Return this error with another message; its class and its attributes stay."""
+        """Return this error with another message, whose condition counts if it has one; all else stays."""
         error = copy.copy(self)
-        error.args = (message,)
+        error.args = (reworded(self.args[0], message),)
         return error
 
-    def advising(self, remedy: Remedy) -> Self:
+    def coded(self) -> Self:
+        """Return this error with the code of its condition before the sentence, as Spark's own errors have it."""
+        said = self.args[0]
+        return self.with_context(said.coded) if isinstance(said, Said) else self
+
+    def advising(self, hint: Hint) -> Self:
         """Return this error with one thing to look at, which stands for those that it had."""
         error = copy.copy(self)
-        error.remedies = (remedy,)
+        error.hints = (hint,)
         return error
 
 
@@ -99,8 +116,8 @@ class NatsConnectionError(NatsError, ConnectionError):
         failures: why, for each server that was tried.
     """
 
-    def __init__(self, message: str, *, remedies: Iterable[Remedy] = (), failures: Iterable[Exception] = ()) -> None:
-        super().__init__(message, remedies=remedies)
+    def __init__(self, message: str, *, hints: Iterable[Hint] = (), failures: Iterable[Exception] = ()) -> None:
+        super().__init__(message, hints=hints)
         self.failures = tuple(failures)
 
 
@@ -127,8 +144,8 @@ class ServerError(NatsError):
         text: the server's own words, without the quotes.
     """
 
-    def __init__(self, message: str, text: str = "", *, remedies: Iterable[Remedy] = ()) -> None:
-        super().__init__(message, remedies=remedies)
+    def __init__(self, message: str, text: str = "", *, hints: Iterable[Hint] = ()) -> None:
+        super().__init__(message, hints=hints)
         self.text = text
 
 
@@ -153,15 +170,9 @@ class JetStreamError(NatsError):
     """
 
     def __init__(
-        self,
-        message: str,
-        code: int = 0,
-        err_code: int = 0,
-        description: str = "",
-        *,
-        remedies: Iterable[Remedy] = (),
+        self, message: str, code: int = 0, err_code: int = 0, description: str = "", *, hints: Iterable[Hint] = ()
     ) -> None:
-        super().__init__(message, remedies=remedies)
+        super().__init__(message, hints=hints)
         self.code = code
         self.err_code = err_code
         self.description = description

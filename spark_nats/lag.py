@@ -13,18 +13,22 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from spark_nats import clock
 from spark_nats.client.pool import borrow
+from spark_nats.conditions.others import NOT_BEHIND
 from spark_nats.errors import JetStreamError, NatsError, PermissionsError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.consumers import create_consumer, delete_consumer
+from spark_nats.jetstream.consuming.consumers import create_consumer, delete_consumer, finds_all
 from spark_nats.jetstream.fingerprints import History, compare, first_after
-from spark_nats.jetstream.streams import LIMITS, StreamInfo, last_sequence, next_message, stream_info
-from spark_nats.options.remedies import naming_options
-from spark_nats.options.settings import Settings, parse, value_of
-from spark_nats.options.values import read_filters
+from spark_nats.jetstream.messages import last_sequence, next_message
+from spark_nats.jetstream.streams import LIMITS, StreamInfo, stream_info
+from spark_nats.options.hints import naming_options
+from spark_nats.options.query import Target
+from spark_nats.options.read import TriggerLimits
+from spark_nats.options.settings import Settings, parse
 from spark_nats.protocol.documents import moment, parse_object
-from spark_nats.protocol.keyvalue import bucket_of, key_filter
-from spark_nats.source.stream.offsets import QueryOffset, StreamOffset, from_json
+from spark_nats.protocol.keyvalue import bucket_of
+from spark_nats.source.stream.positions import Batch, Position, QueryOffset, from_json
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.streaming.query import StreamingQuery as ConnectQuery
@@ -130,9 +134,7 @@ def lag_of_progress(
         return None
     last = documents[-1]
     if all(offset_of(source.get("endOffset")) is None for source in last["sources"]):
-        raise NatsError(
-            f"the query {last.get('name') or last['id']} reads no stream of NATS, so it cannot be behind one"
-        )
+        raise NatsError(NOT_BEHIND(query=last.get("name") or last["id"]))
     looks = [look for document in documents if (look := look_of(document)).positions or document is last]
     settings = None if options is None else parse(options)
     streams = lags(looks, settings)
@@ -146,23 +148,15 @@ def lag_of_progress(
 
 
 class Look(NamedTuple):
-    """Where a query was when one of its micro-batches had ended.
+    """Where a query was when one of its micro-batches had ended."""
 
-    Attributes:
-        began: when it began, in seconds since 1970.
-        ended: when it ended.
-        starts: the sequence with which it began, of each stream.
-        positions: where the query then was.
-        ends: behind the last message that each stream had when the micro-batch began, as far as that is known.
-        waits_for: how many new sequences the query waits for, as far as that is known.
-    """
-
-    began: float
-    ended: float
-    starts: Mapping[Key, int]
-    positions: Mapping[Key, StreamOffset]
+    began: float  # when it began, in seconds since 1970
+    ended: float  # when it ended
+    starts: Mapping[Key, int]  # the sequence with which it began, of each stream
+    positions: Mapping[Key, Position]  # where the query then was
+    # behind the last message that each stream had when the micro-batch began, as far as that is known
     ends: Mapping[Key, int]
-    waits_for: Mapping[Key, int] = {}
+    waits_for: Mapping[Key, int] = {}  # how many new sequences the query waits for, as far as that is known
 
 
 def look_of(document: Mapping[str, Any]) -> Look:
@@ -170,17 +164,17 @@ def look_of(document: Mapping[str, Any]) -> Look:
     began = datetime.fromisoformat(document["timestamp"]).timestamp()
     duration = (document.get("durationMs") or {}).get("triggerExecution", document.get("batchDuration") or 0)
     starts: dict[Key, int] = {}
-    positions: dict[Key, StreamOffset] = {}
+    positions: dict[Key, Position] = {}
     ends: dict[Key, int] = {}
     waits_for: dict[Key, int] = {}
     for i, source in enumerate(document["sources"]):
-        before, latest = offset_of(source.get("startOffset")), offset_of(source.get("latestOffset"))
-        for name, position in (offset_of(source.get("endOffset")) or {}).items():
-            positions[i, name] = position
-            starts[i, name] = start_of(position, (before or {}).get(name))
-            if latest and name in latest:
-                ends[i, name] = max(latest[name].next, position.next)
-                if (least := latest[name].waits_for) is not None:
+        before, latest = offset_of(source.get("startOffset")) or {}, offset_of(source.get("latestOffset")) or {}
+        for name, batch in (offset_of(source.get("endOffset")) or {}).items():
+            positions[i, name] = batch.end
+            starts[i, name] = start_of(batch, before[name].end if name in before else None)
+            if name in latest:
+                ends[i, name] = max(latest[name].end.next, batch.end.next)
+                if isinstance(least := _parsed(source["latestOffset"])[name].get("waits_for"), int):
                     waits_for[i, name] = least
     return Look(began, began + duration / 1000, starts, positions, ends, waits_for)
 
@@ -188,11 +182,14 @@ def look_of(document: Mapping[str, Any]) -> Look:
 def offset_of(document: Any) -> QueryOffset | None:
     """Return an offset of this source; None when it is another's, or none."""
     try:
-        if isinstance(document, str):
-            document = parse_object(document)
+        document = _parsed(document)
         return from_json(document) if is_ours(document) else None
     except (NatsError, ValueError):
         return None
+
+
+def _parsed(document: Any) -> Any:
+    return parse_object(document) if isinstance(document, str) else document
 
 
 def is_ours(document: Any) -> bool:
@@ -205,11 +202,11 @@ def is_ours(document: Any) -> bool:
     )
 
 
-def start_of(position: StreamOffset, before: StreamOffset | None) -> int:
-    """Return with which sequence the micro-batch began that ended at a position."""
-    if before is not None and before.created == position.created:
-        return min(before.next, position.first or before.next)  # earlier where the stream had lost its end
-    return position.next if position.since is None else position.since
+def start_of(batch: Batch, before: Position | None) -> int:
+    """Return with which sequence a micro-batch began, before which the query was at a position."""
+    if before is not None and before.created == batch.end.created:
+        return min(before.next, batch.first)  # earlier where the stream had lost its end
+    return batch.first if batch.since is None else batch.since
 
 
 def lags(looks: Sequence[Look], options: Settings | None = None) -> tuple[StreamLag, ...]:
@@ -219,7 +216,7 @@ def lags(looks: Sequence[Look], options: Settings | None = None) -> tuple[Stream
         looks: one or more, the last of which counts.
         options: the query's, as far as they are known, see :func:`progress`.
     """
-    least = options.given.get("minOffsetsPerTrigger") if options else None
+    least = options.of(TriggerLimits).min_offsets if options else None
     return tuple(_lag(key, looks, looks[-1].waits_for.get(key, least)) for key in sorted(looks[-1].positions))
 
 
@@ -256,14 +253,10 @@ def _busy(key: Key, looks: Sequence[Look]) -> list[Look]:
 
 def until(lag: StreamLag, end: int, behind: int) -> StreamLag:
     """Return a lag with another end of the stream, and what follows from it."""
-    catch_up: float | None = None
-    if behind <= 0:
-        catch_up = 0.0
-    elif lag.waits_for is not None and end - lag.next < lag.waits_for:
-        catch_up = None
-    elif lag.rate is not None and (gain := lag.rate - (lag.arriving or 0.0)) > 0:
-        # What is to be read is in sequences, as the rates are, however few of them are messages.
-        catch_up = (end - lag.next) / gain
+    unread = end - lag.next  # in sequences, as the rates are, however few of them are messages
+    gain = 0.0 if lag.rate is None else lag.rate - (lag.arriving or 0.0)
+    waits = lag.waits_for is not None and unread < lag.waits_for
+    catch_up = 0.0 if behind <= 0 else unread / gain if gain > 0 and not waits else None
     return replace(lag, end=end, behind=max(0, behind), catch_up=catch_up)
 
 
@@ -280,7 +273,7 @@ def with_growth(before: Sequence[StreamLag], now: Sequence[StreamLag], seconds: 
 
 
 def asked(
-    options: Settings, positions: Mapping[Key, StreamOffset], streams: Sequence[StreamLag]
+    options: Settings, positions: Mapping[Key, Position], streams: Sequence[StreamLag]
 ) -> tuple[tuple[StreamLag, ...], float]:
     """Return lags as they are now, and when that is, in seconds since 1970.
 
@@ -292,19 +285,18 @@ def asked(
     Raises:
         NatsError: the server cannot be asked.
     """
-    subject = options.given.get("subject")
-    filters = value_of("subject", subject, read_filters) if subject else ()
-    of_keys = tuple(key_filter(key) for key in options.given.get("keys", ()))
+    target = options.of(Target)
+    filters, of_keys = target.filters, target.key_filters
     with naming_options(), borrow(options.connection) as connection:
         js = JetStream(connection, options.api_prefix)
         found = tuple(
             _now(js, lag, positions[key], of_keys if of_keys and bucket_of(lag.stream) else filters)
             for key, lag in zip(sorted(positions), streams, strict=True)
         )
-    return found, datetime.now(UTC).timestamp()
+    return found, clock.time()
 
 
-def _now(js: JetStream, lag: StreamLag, position: StreamOffset, filters: tuple[str, ...]) -> StreamLag:
+def _now(js: JetStream, lag: StreamLag, position: Position, filters: tuple[str, ...]) -> StreamLag:
     try:
         info = stream_info(js, lag.stream)
     except StreamNotFoundError:
@@ -313,13 +305,14 @@ def _now(js: JetStream, lag: StreamLag, position: StreamOffset, filters: tuple[s
         problem = f"the stream was deleted and made again: the present one was created at {info.created}"
         return replace(lag, problem=problem)
     lag = replace(lag, max_age=info.max_age)
+    nothing = until(lag, position.next, 0)
     if position.next > info.last_sequence + 1:
         problem = f"the stream ends at sequence {info.last_sequence}, before where the query is to go on"
-        return replace(until(lag, position.next, 0), problem=problem)
+        return replace(nothing, problem=problem)
     if (seen := position.fingerprint) and compare(js, seen, info) is not History.KEPT:
         first = first_after(js, seen, info)
         problem = f"the stream has lost its end, and what it has from sequence {first} on is other messages"
-        return replace(until(lag, position.next, 0), problem=problem)
+        return replace(nothing, problem=problem)
     problem = ""
     # In a bucket, a later value takes the place of one that is gone.
     keeps = info.retention == LIMITS and not bucket_of(lag.stream)
@@ -328,7 +321,7 @@ def _now(js: JetStream, lag: StreamLag, position: StreamOffset, filters: tuple[s
     first = max(position.next, info.first_sequence)
     last = info.last_sequence if not filters or first > info.last_sequence else last_sequence(js, info.name, filters)
     if last < first:
-        return replace(until(lag, position.next, 0), problem=problem)
+        return replace(nothing, problem=problem)
     oldest = next_message(js, info.name, first, filters or (">",))
     behind = _messages(js, info, first, last, filters)
     found = until(replace(lag, problem=problem), last + 1, behind)
@@ -342,12 +335,15 @@ def _messages(js: JetStream, info: StreamInfo, first: int, last: int, filters: t
     """
     most = min(info.messages, last + 1 - first)
     if info.retention == LIMITS and (filters or info.deleted):
-        try:
-            consumer = create_consumer(js, info.name, first, filters, patience=0.0)
-        except (JetStreamError, PermissionsError):  # there are as many as there may be, or the user may make none
-            return most
-        delete_consumer(js, info.name, consumer.name)
-        return consumer.pending
+        count = 0
+        for together in [filters] if finds_all(js, filters) else [(each,) for each in filters]:
+            try:
+                consumer = create_consumer(js, info.name, first, together, patience=0.0)
+            except (JetStreamError, PermissionsError):  # there are as many as there may be, or the user may make none
+                return most
+            delete_consumer(js, info.name, consumer.name)
+            count += consumer.pending
+        return count
     return most
 
 

@@ -10,6 +10,8 @@ from typing import Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from spark_nats.conditions.notices import QUERY_LAG
+from spark_nats.conditions.warnings import LAG_UNKNOWN
 from spark_nats.errors import NatsError
 from spark_nats.lag import MOST_LOOKS, QueryLag, lag_of_progress, look_of
 from spark_nats.options.settings import parse
@@ -37,7 +39,7 @@ class LagListener(StreamingQueryListener):
     ) -> None:
         if options is not None:
             parse(options)
-        self._tell = tell or (lambda lag: logger.info("%s", lag))
+        self._tell = tell or (lambda lag: logger.info(QUERY_LAG(lag=str(lag)).coded))
         self._options = options
         self._recent: dict[str, deque[dict[str, Any]]] = {}
 
@@ -54,7 +56,7 @@ class LagListener(StreamingQueryListener):
         try:
             lag = lag_of_progress(recent, self._options)
         except NatsError as error:
-            logger.warning("query %s: how far it is behind cannot be told: %s", event.progress.id, error)
+            logger.warning(LAG_UNKNOWN(query=event.progress.id, reason=error).coded)
             return
         if lag is not None:
             self._tell(lag)

@@ -24,6 +24,8 @@ from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from spark_nats.conditions.warnings import ENDS_AFTER_LIMIT
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -115,10 +117,8 @@ def makes_a_table(context: TaskContext) -> bool:
     other write, except within ``foreachBatch``.
     """
     execution, root = (context.getLocalProperty(f"spark.sql.execution.{name}") for name in ("id", "root.id"))
-    return execution is not None and root not in (None, execution) and not context.getLocalProperty(_STREAMING_QUERY)
-
-
-_STREAMING_QUERY = "sql.streaming.queryId"
+    streams = context.getLocalProperty("sql.streaming.queryId")
+    return execution is not None and root not in (None, execution) and not streams
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
@@ -163,17 +163,11 @@ class RememberingReader(DataSourceStreamReader):
         limit = self._reader.getDefaultReadLimit()
         if isinstance(limit, ReadMaxRows | ReadMaxBytes) and not self._warned:
             self._warned = True
-            logger.warning(
-                "the option '%s' is %d: with Trigger.AvailableNow the query ends after so many, as PySpark %s then "
-                "runs one micro-batch only; run it again for the rest, leave the option out, or use PySpark 4.2 or "
-                "newer",
-                *(
-                    ("maxOffsetsPerTrigger", limit.max_rows)
-                    if isinstance(limit, ReadMaxRows)
-                    else ("maxBytesPerTrigger", limit.max_bytes)
-                ),
-                VERSION,
-            )
+            if isinstance(limit, ReadMaxRows):
+                option, most = "maxOffsetsPerTrigger", limit.max_rows
+            else:
+                option, most = "maxBytesPerTrigger", limit.max_bytes
+            logger.warning(ENDS_AFTER_LIMIT(option=option, limit=most, version=VERSION).coded)
         start = self._planned if self._planned is not None else self.initialOffset()
         self._planned = self._reader.latestOffset(start, limit)
         return self._planned

@@ -9,12 +9,17 @@ from spark_nats.client import Connection, ConnectionOptions, parse_servers
 from spark_nats.client.options import RetryOptions
 from spark_nats.client.retrying import Retries
 from spark_nats.jetstream import Publisher
-from spark_nats.options import connection_options, parse_read, parse_write
+from spark_nats.options import WriteOptions, connection_options, parse_read, parse_write
 
 
 def options_for(urls: str, **changes: Any) -> ConnectionOptions:
     """How to connect to these servers, whose URLs may log in."""
     return dataclasses.replace(connection_options(), servers=parse_servers(urls), **changes)
+
+
+def write_options(servers: str, streaming: bool = True, **options: Any) -> WriteOptions:
+    """The options of a write as Spark hands them on: as text."""
+    return parse_write({"servers": servers, **{name: str(value) for name, value in options.items()}}, streaming)
 
 
 def retries_for(**changes: Any) -> RetryOptions:
@@ -37,4 +42,4 @@ def publisher_for(
 
 def patience(timeout: float = 60.0) -> Retries:
     """Try again for so many seconds, without pauses."""
-    return Retries(RetryOptions(timeout, 0.0, 0.0, None), "the test", known=True, sleep=lambda _: None)
+    return Retries(RetryOptions(timeout, 0.0, 0.0, None), "the test", established=True, sleep=lambda _: None)

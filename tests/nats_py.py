@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
@@ -23,7 +23,11 @@ from nats.js.errors import APIError
 from tests.servers import Server
 
 T = TypeVar("T")
+_ASKED_AGAIN = ("STREAM.CREATE.", "STREAM.INFO.", "STREAM.NAMES", "CONSUMER.INFO.", "CONSUMER.NAMES.")
+"""Questions that do no more when they are asked again."""
 Headers = Mapping[str, str | Sequence[str]]
+Payload = bytes | str | int
+"""What a test gives for a payload: bytes, or a text or a number as text."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,14 @@ class NatsPy:
     def api(self, subject: str, request: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Ask `$JS.API.<subject>`; raises nats-py's `APIError` if the answer is an error."""
         payload = json.dumps(request).encode() if request is not None else b""
-        answer = self.run(self._client.request(f"$JS.API.{subject}", payload, timeout=10.0))
+        # What a cluster is asked while it has no leader is not answered later either.
+        patience = [1.0] * 10 if subject.startswith(_ASKED_AGAIN) else [10.0]
+        for timeout in patience:
+            with suppress(TimeoutError):
+                answer = self.run(self._client.request(f"$JS.API.{subject}", payload, timeout=timeout))
+                break
+        else:
+            raise TimeoutError(f"no answer to {subject} in {sum(patience):g} s")
         decoded: dict[str, Any] = json.loads(answer.data)
         if "error" in decoded:
             raise APIError.from_error(decoded["error"])
@@ -87,6 +98,10 @@ class NatsPy:
         """Create a stream, by default for the subjects `<name>.>`; `config` is what the JSON API takes."""
         subjects = [f"{name}.>"] if subjects is None else list(subjects)
         return self.api(f"STREAM.CREATE.{name}", {"name": name, "subjects": subjects, **config})
+
+    def create_in_cluster(self, name: str, subjects: Sequence[str] | None = None, **config: Any) -> None:
+        """Create a stream as soon as the cluster has a leader."""
+        wait_until(lambda: succeeds(lambda: self.create_stream(name, subjects, **config)), timeout=60)
 
     def delete_stream(self, name: str) -> None:
         self.api(f"STREAM.DELETE.{name}")
@@ -102,6 +117,10 @@ class NatsPy:
         """The whole answer: `["state"]["messages"]`, `["config"]`, `["created"]` and so on."""
         return self.api(f"STREAM.INFO.{name}", request)
 
+    def held(self, stream: str) -> int:
+        """How many messages are in the stream now."""
+        return int(self.stream_info(stream)["state"]["messages"])
+
     def consumers(self, stream: str) -> list[str]:
         return list(self.api(f"CONSUMER.NAMES.{stream}")["consumers"] or [])
 
@@ -109,9 +128,17 @@ class NatsPy:
         """Every message that is in the stream now, in order."""
         return list(self.iterate_stream(name, timeout))
 
+    def stored_numbers(self, stream: str) -> list[int]:
+        """The payloads that are in the stream now, which are numbers, in order."""
+        return [int(message.payload) for message in self.read_stream(stream)]
+
+    def stored_texts(self, stream: str) -> list[str]:
+        """The payloads that are in the stream now, which are texts, in order."""
+        return [message.payload.decode() for message in self.read_stream(stream)]
+
     def iterate_stream(self, name: str, timeout: float = 60.0) -> Iterator[Message]:
         """Every message that is in the stream now, in order, and not all in memory at once."""
-        left = self.stream_info(name)["state"]["messages"]
+        left = held = self.held(name)
         if not left:
             return
         config = {"ack_policy": "none", "deliver_policy": "all", "mem_storage": True}
@@ -122,8 +149,23 @@ class NatsPy:
                 batch = min(left, 10_000)  # bounded, or this client is a slow consumer
                 request = json.dumps({"batch": batch}).encode()
                 subject = f"$JS.API.CONSUMER.MSG.NEXT.{name}.{created['name']}"
-                self.run(self._client.publish(subject, request, reply=inbox))
-                yield from collected.wait(batch, timeout)
+
+                def asked(subject: str = subject, request: bytes = request) -> bool:
+                    """A consumer of a cluster that was just made may not listen yet: then its answer is a status."""
+                    collected.clear()
+                    self.run(self._client.publish(subject, request, reply=inbox))
+                    return collected.wait(1, timeout)[0].sequence is not None
+
+                def has_come(left: int = left, batch: int = batch) -> bool:
+                    """Some may expire before they come."""
+                    if succeeds(lambda: collected.wait(batch, 1.0)):
+                        return True
+                    now = self.held(name)
+                    return now < held and len(collected.messages) >= now - (held - left)
+
+                wait_until(asked, timeout)
+                wait_until(has_come, timeout)
+                yield from collected.messages
                 collected.clear()
                 left -= batch
         self.api(f"CONSUMER.DELETE.{name}.{created['name']}")
@@ -137,6 +179,10 @@ class NatsPy:
     def publish_many(self, messages: Iterable[tuple[str, bytes] | tuple[str, bytes, Headers | None]]) -> None:
         """Publish without acks, in order, and flush. Not for streams, which may drop such messages."""
         self.run(self._publish_core(messages, ""))
+
+    def publish_each(self, subject: str, payloads: Iterable[Payload]) -> None:
+        """Publish these payloads to a subject, as `publish_many` does."""
+        self.publish_many([(subject, _encoded(payload)) for payload in payloads])
 
     def publish_acked(
         self,
@@ -155,6 +201,18 @@ class NatsPy:
             return [ack.seq for ack in await asyncio.gather(*acks)]
 
         return self.run(publish(), timeout)
+
+    def store(self, subject: str, payloads: Iterable[Payload]) -> None:
+        """Store these payloads in the stream of a subject, in order."""
+        self.publish_acked([(subject, _encoded(payload)) for payload in payloads])
+
+    def store_empty(self, stream: str, count: int, token: str = "x") -> None:
+        """Store so many messages without a payload, with the subject `<stream>.<token>`."""
+        self.store(f"{stream}.{token}", [b""] * count)
+
+    def put(self, bucket: str, entries: Mapping[str, bytes]) -> list[int]:
+        """Put values into a KV bucket, many at once; their revisions."""
+        return self.publish_acked([(f"$KV.{bucket}.{key}", value) for key, value in entries.items()])
 
     def request(
         self, subject: str, payload: bytes = b"", *, headers: Headers | None = None, timeout: float = 10.0
@@ -274,6 +332,15 @@ def wait_until(condition: Callable[[], T], timeout: float = 10.0) -> T:
     return value
 
 
+def succeeds(action: Callable[[], object]) -> bool:
+    """Whether an action succeeds. A cluster that has lost a server, or has just started, takes a moment."""
+    try:
+        action()
+    except Exception:
+        return False
+    return True
+
+
 @pytest.fixture
 def nats_py(nats_server: Server) -> Iterator[NatsPy]:
     """A nats-py client of the shared server."""
@@ -302,6 +369,10 @@ class _Repeatable(dict[str, Any]):
         for name, values in super().items():
             for value in [values] if isinstance(values, str) else values:
                 yield name, value
+
+
+def _encoded(payload: Payload) -> bytes:
+    return payload if isinstance(payload, bytes) else str(payload).encode()
 
 
 def _repeatable(headers: Headers | None = None) -> Any:

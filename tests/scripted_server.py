@@ -40,9 +40,9 @@ class Peer:
         taken, self.received = self.received[:size], self.received[size:]
         return taken
 
-    def let_in(self) -> bytes:
+    def let_in(self, greeting: bytes = INFO) -> bytes:
         """The handshake as a server does it; returns the CONNECT line."""
-        self.send(INFO)
+        self.send(greeting)
         hello = self.expect(b"PING\r\n")
         self.send(b"PONG\r\n")
         return hello

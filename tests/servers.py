@@ -7,6 +7,7 @@ shared server is the embedded one.
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import random
 import secrets
@@ -15,6 +16,7 @@ import signal
 import socket
 import subprocess
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -154,9 +156,22 @@ class Cluster:
         ]
 
     def __enter__(self) -> Cluster:
-        with ThreadPoolExecutor() as pool:
-            list(pool.map(NatsServer.start, self.servers))
+        try:
+            with ThreadPoolExecutor() as pool:
+                list(pool.map(NatsServer.start, self.servers))
+            self._wait_for_leader()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
+
+    def _wait_for_leader(self) -> None:
+        """Wait until every server knows who leads: what is asked before has no answer, and costs its whole timeout."""
+        deadline = time.monotonic() + 60
+        for server in self.servers:
+            while not _leader_known_to(server):
+                assert time.monotonic() < deadline, f"{server} knows of no leader"
+                time.sleep(0.02)
 
     def __exit__(self, *_: object) -> None:
         for server in self.servers:
@@ -196,6 +211,12 @@ class Cluster:
         """Stop a server from running for the length of the block (SIGSTOP)."""
         with paused(server):
             yield
+
+
+def _leader_known_to(server: NatsServer) -> str:
+    """The name of the server that leads the cluster's JetStream, as a server knows it; empty where it knows none."""
+    with urllib.request.urlopen(f"{server.monitoring_url}/jsz", timeout=5) as answer:
+        return str(json.load(answer).get("meta_cluster", {}).get("leader", ""))
 
 
 def free_ports(count: int) -> list[int]:

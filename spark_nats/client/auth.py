@@ -8,7 +8,8 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from spark_nats.errors import AuthorizationError, InvalidCredentialsError, Remedy
+from spark_nats.conditions.connecting import NKEYS_NOT_INSTALLED, NOTHING_TO_SIGN, SEED_INVALID
+from spark_nats.errors import AuthorizationError, Hint, InvalidCredentialsError
 from spark_nats.protocol.control import ConnectOptions, ServerInfo
 
 # Both blocks of a .creds file, as the server and its clients find them: dashes around a title, the text, dashes.
@@ -20,12 +21,8 @@ _RECOGNISED = 8  # characters that a secret must have to be told from other word
 class Credentials:
     """What a client proves itself with: a user with a password, a token, an nkey, or an nkey with a JWT.
 
-    Attributes:
-        user: user name.
-        password: its password.
-        token: authentication token.
-        nkey_seed: private key of an nkey (``SU…``), which signs what the server asks to sign and is never sent.
-        jwt: what an account says of the user, beside ``nkey_seed``.
+    The seed is the private key of an nkey (``SU…``), which signs what the server asks to sign and is never sent.
+    The JWT is what an account says of the user.
     """
 
     user: str | None = None
@@ -48,11 +45,7 @@ class Credentials:
         return text
 
     def apply(self, options: ConnectOptions, info: ServerInfo) -> ConnectOptions:
-        """Return ``options`` with these credentials in them.
-
-        Args:
-            options: what CONNECT says besides.
-            info: what the server said of itself; its nonce is what is signed.
+        """Return what CONNECT says with these credentials in it, which sign the nonce that ``info`` has.
 
         Raises:
             AuthorizationError: the server asks for credentials of another kind, or the package ``nkeys`` is missing.
@@ -62,10 +55,7 @@ class Credentials:
             return replace(options, user=self.user, password=self.password, auth_token=self.token)
         if not info.nonce:
             if info.auth_required:
-                raise AuthorizationError(
-                    "the server sent nothing to sign, so it lets nobody in with an nkey or a JWT; log in another way",
-                    remedies=[Remedy.CREDENTIALS],
-                )
+                raise AuthorizationError(NOTHING_TO_SIGN(), hints=[Hint.CREDENTIALS])
             return options  # it lets everybody in
         key = key_pair(self.nkey_seed)
         signature = base64.urlsafe_b64encode(key.sign(info.nonce.encode())).decode().rstrip("=")
@@ -84,25 +74,19 @@ def key_pair(seed: str) -> Any:
     try:
         import nkeys
     except ImportError:
-        raise AuthorizationError(
-            "to log in with an nkey or a JWT the package 'nkeys' is needed, on the driver and on every executor: "
-            'install it with: pip install "spark-nats[nkeys]"'
-        ) from None
+        raise AuthorizationError(NKEYS_NOT_INSTALLED()) from None
     with contextlib.suppress(Exception):  # nkeys lets errors of several libraries through
         kind, raw = nkeys.decode_seed(seed.encode())
         # Encoded again, for the checksum that nkeys does not look at.
         if kind == nkeys.PREFIX_BYTE_USER and nkeys.encode_seed(raw, kind) == seed.encode():
             return nkeys.from_seed(seed.encode())
-    raise InvalidCredentialsError(
-        "the nkey seed is not that of a user, which begins with SU", remedies=[Remedy.CREDENTIALS]
-    )
+    raise InvalidCredentialsError(SEED_INVALID(), hints=[Hint.CREDENTIALS])
 
 
 def parse_creds(text: str) -> Credentials:
     """Read a ``.creds`` file: a user's JWT and nkey seed, each between lines of dashes.
 
-    Raises:
-        ValueError: one of them is missing. The message carries neither.
+    A ValueError when one of them is missing carries neither.
     """
     blocks = dict(_BLOCK.findall(text))
     if "NATS USER JWT" not in blocks or "USER NKEY SEED" not in blocks:
@@ -111,11 +95,7 @@ def parse_creds(text: str) -> Credentials:
 
 
 def parse_seed(text: str) -> Credentials:
-    """Read an nkey seed: alone, or among comments or the other lines of an nkey file.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """Read an nkey seed: alone, or among comments or the other lines of an nkey file; ValueError when there is none."""
     found = re.search(r"^\s*(SU[A-Z2-7]{56})\s*$", text, re.MULTILINE)
     if not found:
         raise ValueError("is not an nkey seed of a user, which begins with SU")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from bisect import bisect_left
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -12,24 +11,20 @@ from typing import NamedTuple
 
 import numpy as np
 
+from spark_nats import clock
+from spark_nats.conditions import Said
+from spark_nats.conditions.warnings import MESSAGES_DROPPED
 from spark_nats.protocol.decoder import frame_ends
 
-PIECE_OVERHEAD = 256
-"""Bytes of memory that a piece takes beside the bytes of its messages, so that very small pieces are bounded too."""
+PIECE_OVERHEAD = 256  # bytes that a piece takes beside its messages, so that very small pieces are bounded too
 
 
 class Piece(NamedTuple):
-    """Consecutive messages from one reading of a socket.
+    """Consecutive messages from one reading of a socket."""
 
-    Attributes:
-        wire: their frames, whole, with the control lines that stood between them.
-        messages: how many there are; at least one.
-        received: when they were read, in microseconds since 1970.
-    """
-
-    wire: bytes
-    messages: int
-    received: int
+    wire: bytes  # their frames, whole, with the control lines that stood between them
+    messages: int  # how many there are; at least one
+    received: int  # when they were read, in microseconds since 1970
 
     @property
     def size(self) -> int:
@@ -52,8 +47,7 @@ class Piece(NamedTuple):
 class Backlog:
     """Messages that were received and not released yet, numbered from 0 on. For use by several threads at once.
 
-    Args:
-        max_bytes: most bytes that may wait to be taken; beyond it the newest messages are dropped and counted.
+    At most ``max_bytes`` may wait to be taken; beyond it the newest messages are dropped and counted.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -66,7 +60,7 @@ class Backlog:
         self._waiting = 0  # bytes
         self._dropped = 0
         self._dropped_since = 0.0
-        self._gaps: list[str] = []
+        self._gaps: list[Said] = []
 
     @property
     def end(self) -> int:
@@ -85,7 +79,7 @@ class Backlog:
             if piece.size > room:
                 fitting = int(np.searchsorted(frame_ends(piece.wire), room - PIECE_OVERHEAD, "right"))
                 if not self._dropped:
-                    self._dropped_since = time.time()
+                    self._dropped_since = clock.time()
                 self._dropped += piece.messages - fitting
                 if not fitting:
                     return
@@ -138,25 +132,23 @@ class Backlog:
         if start >= self._taken:
             self._waiting += PIECE_OVERHEAD
 
-    def note_gap(self, sentence: str) -> None:
+    def note_gap(self, sentence: Said) -> None:
         """Note that messages may have been missed."""
         with self._lock:
             self._gaps.append(sentence)
 
-    def losses(self) -> str | None:
-        """Return in words what was lost since this was last asked, None when it was nothing."""
+    def losses(self, subjects: str) -> list[Said]:
+        """Return what was lost since this was last asked, of messages to these subjects."""
         with self._lock:
             said, self._gaps = self._gaps, []
             if self._dropped:
-                said.insert(
-                    0,
-                    f"{self._dropped} messages since {clock(self._dropped_since)} were dropped, because "
-                    f"{self._max_bytes} bytes were waiting already",
-                )
+                since, most = time_of_day(self._dropped_since), self._max_bytes
+                dropped = MESSAGES_DROPPED(subjects=subjects, messages=self._dropped, since=since, bytes=most)
+                said.insert(0, dropped)
                 self._dropped = 0
-        return "; ".join(said) or None
+        return said
 
 
-def clock(seconds: float) -> str:
+def time_of_day(seconds: float) -> str:
     """Return a time, given in seconds since 1970, to be shown."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")

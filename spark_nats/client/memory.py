@@ -16,12 +16,12 @@ import hmac
 import os
 import secrets
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-KEPT = 3600.0
-"""Seconds after which a fact is forgotten."""
+from spark_nats import clock
+
+KEPT = 3600.0  # seconds after which a fact is forgotten
 _KEY = "key"
 
 
@@ -30,7 +30,7 @@ def remember(fact: str) -> None:
     with contextlib.suppress(OSError):
         _path().mkdir(0o700, exist_ok=True)
         with _directory() as directory:
-            name, now = _name(fact, _key(directory)), time.time_ns()
+            name, now = _name(fact, _key(directory)), clock.time_ns()
             os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=directory))
             os.utime(name, ns=(now, now), dir_fd=directory)  # by our clock, which is not always the file system's
             _remove_before(now - int(KEPT * 1e9), directory)
@@ -46,7 +46,7 @@ def age(fact: str) -> float | None:
     """Return how many seconds ago something was last remembered; None when it is not."""
     with contextlib.suppress(OSError), _directory() as directory:
         found = os.stat(_name(fact, _read_key(directory)), dir_fd=directory, follow_symlinks=False)
-        passed = (time.time_ns() - found.st_mtime_ns) / 1e9
+        passed = (clock.time_ns() - found.st_mtime_ns) / 1e9
         if passed >= 0:  # else the clock was set back
             return passed
     return None
@@ -87,11 +87,7 @@ def _path() -> Path:
 
 @contextlib.contextmanager
 def _directory() -> Iterator[int]:
-    """Open the directory, so that whatever is put in its place meanwhile makes no difference.
-
-    Raises:
-        OSError: it is not there, or others can write to it or see into it.
-    """
+    """Open the directory, so that what is put in its place meanwhile makes no difference; OSError if others see in."""
     directory = os.open(_path(), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         status = os.fstat(directory)
@@ -116,7 +112,7 @@ def _key(directory: int) -> bytes:
     try:
         return _read_key(directory)
     except FileNotFoundError:
-        draft = f"{_KEY}.{secrets.token_hex(8)}"
+        draft = f"{_KEY}.{clock.token(8)}"
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=directory), "wb") as file:
             file.write(secrets.token_bytes(32))
         with contextlib.suppress(FileExistsError):

@@ -14,12 +14,11 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from spark_nats.client.pool import Loan
+from spark_nats.client.pool import Lease
 from spark_nats.errors import NatsError
 from spark_nats.protocol.bytecolumns import lengths_of
 
-PART_BYTES = 1 << 20
-"""Payload and headers that are encoded and sent at once, in bytes. A larger message goes alone."""
+PART_BYTES = 1 << 20  # payload and headers that are encoded and sent at once, in bytes. A larger message goes alone
 _PART_ROWS = 65536
 _MOST_PARTS = 32  # that are not known to be processed
 
@@ -50,29 +49,24 @@ class _Part(NamedTuple):
 
 
 class CorePublisher:
-    """Publishes rows to core NATS.
+    """Publishes rows to core NATS, over a leased connection.
 
     Rows that the server is not known to have processed are kept, a few parts of them. When a connection is lost they
     are sent again over another one: some may then be delivered twice, as they would be if the whole task ran again.
-
-    Args:
-        loan: the connection, and others when it is lost.
-
-    Attributes:
-        duplicates: always 0; core NATS knows no message again.
+    When the connection failed, or the server refused a row, NatsError is raised and says what became of the rows.
     """
 
-    duplicates = 0
+    duplicates = 0  # core NATS knows no message again
 
-    def __init__(self, loan: Loan) -> None:
-        self._loan = loan
+    def __init__(self, lease: Lease) -> None:
+        self._lease = lease
         self._confirmed = 0
         self._parts: deque[_Part] = deque()  # not confirmed
 
     @property
     def confirmed(self) -> int:
         """How many rows the server is known to have processed."""
-        passed = self._loan.connection.passed
+        passed = self._lease.connection.passed
         while self._parts and (mark := self._parts[0].mark) is not None and mark <= passed:
             self._confirmed += len(self._parts.popleft().subjects)
         return self._confirmed
@@ -85,40 +79,20 @@ class CorePublisher:
         replies: pa.Array | None = None,
         ids: pa.Array | None = None,
     ) -> None:
-        """Send rows, which must be valid; returns when the last of them is sent.
-
-        Args:
-            subjects: string column without null.
-            payloads: string or binary column without null.
-            headers: binary column of header blocks, null where a row has none.
-            replies: string column, null where a row has none.
-            ids: of no use here.
-
-        Raises:
-            NatsError: the connection failed, or the server refused a row. The message says what became of the rows.
-        """
+        """Send rows as :meth:`Connection.publish_columns` does, to the last of them. Their ids are of no use here."""
+        columns = (subjects, payloads, headers, replies)
         for part in cut_into_parts(payloads, headers, _PART_ROWS):
-            rows = _Part(
-                None,
-                subjects[part],
-                payloads[part],
-                None if headers is None else headers[part],
-                None if replies is None else replies[part],
-            )
-            if self._loan.connection.retiring:
+            rows = _Part(None, *(None if column is None else column[part] for column in columns))
+            if self._lease.connection.lame_duck:
                 self.drain()
-                self._loan.move()
+                self._lease.move()
             if len(self._parts) >= _MOST_PARTS:
                 self.drain()
             self._parts.append(rows)
             self._persist(self._send)
 
     def drain(self) -> None:
-        """Wait until the server has processed every row.
-
-        Raises:
-            NatsError: the connection failed, or the server refused a row. The message says what became of the rows.
-        """
+        """Wait until the server has processed every row."""
         self._persist(self._flush)
 
     def close(self) -> None:
@@ -126,7 +100,7 @@ class CorePublisher:
 
     def _send(self) -> None:
         """Send the parts that were not sent over this connection."""
-        connection = self._loan.connection
+        connection = self._lease.connection
         for i, part in enumerate(self._parts):
             if part.mark is None:
                 connection.publish_columns(*part[1:])
@@ -135,13 +109,13 @@ class CorePublisher:
 
     def _flush(self) -> None:
         self._send()
-        self._loan.connection.flush()
+        self._lease.connection.flush()
         self._note_progress()
 
     def _note_progress(self) -> None:
         before = self._confirmed
         if self.confirmed > before:
-            self._loan.works()
+            self._lease.works()
 
     def _persist(self, work: Callable[[], None]) -> None:
         """Do what sends; when the connection is lost meanwhile, over another one."""
@@ -152,15 +126,15 @@ class CorePublisher:
             except NatsError as error:
                 failed = self._failed(error)
                 try:
-                    self._loan.renew(error)
+                    self._lease.renew(error)
                 except NatsError as lasting:
                     raise (failed if lasting is error else self._failed(lasting)) from None
                 self._parts = deque(part._replace(mark=None) for part in self._parts)
 
     def _failed(self, error: NatsError) -> NatsError:
         confirmed = self.confirmed
+        sent = confirmed + sum(len(part.subjects) for part in self._parts)
         return error.with_context(
-            f"{error}; {confirmed} rows of this task were flushed before, up to "
-            f"{confirmed + sum(len(part.subjects) for part in self._parts)} rows of this task were sent, without "
-            "acknowledgement"
+            f"{error}; {confirmed} rows of this task were flushed before, up to {sent} rows of this task were sent, "
+            "without acknowledgement"
         )

@@ -11,15 +11,16 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from spark_nats.client.backlog import Backlog, Piece, clock
-from spark_nats.client.connection import connect
+from spark_nats import clock
+from spark_nats.client.backlog import Backlog, Piece, time_of_day
+from spark_nats.client.connecting import connect
 from spark_nats.client.options import ConnectionOptions, RetryOptions
-from spark_nats.client.retrying import Retries, may_pass
+from spark_nats.client.retrying import Retries, is_retryable
 from spark_nats.client.subscriptions import Subscription
+from spark_nats.conditions.warnings import MESSAGES_MISSED
 from spark_nats.errors import NatsConnectionError, NatsError, PermissionsError
 from spark_nats.protocol.messages import Messages
 
@@ -30,12 +31,7 @@ _CLOSE_TIMEOUT = 10.0  # seconds that a thread has to drain and end
 class Receiver:
     """A subscription that a thread reads, from a connection of its own, until it is closed.
 
-    Args:
-        options: where to connect.
-        retries: in what rhythm to connect again; there is no limit of time, since nothing waits for it.
-        subjects: what to subscribe to.
-        queue: the queue group, if any.
-        backlog: where to put the messages.
+    It connects again in the rhythm of ``retries``, but without a limit of time, since nothing waits for it.
 
     Raises:
         NatsError: the server cannot be reached or refuses the subscription.
@@ -56,7 +52,7 @@ class Receiver:
         self._stop = threading.Event()
         self._failure: BaseException | None = None
         what = f"listening to {', '.join(subjects)}"
-        self._retries = Retries(replace(retries, timeout=math.inf), what, known=True, sleep=self._stop.wait)
+        self._retries = Retries(replace(retries, timeout=math.inf), what, established=True, sleep=self._stop.wait)
         self._connection = connect(options)
         self._subscription = self._subscribe()
         self._stays = False  # no other server was found for the one that is about to shut down
@@ -64,11 +60,7 @@ class Receiver:
         self._thread.start()
 
     def check(self) -> None:
-        """Raise what has ended the thread, if anything has.
-
-        Raises:
-            NatsError: the server does not let us in any more, or took the permission to subscribe away.
-        """
+        """Raise what has ended the thread, such as that the server took the permission to subscribe away."""
         if self._failure is not None:
             raise self._failure
 
@@ -93,7 +85,7 @@ class Receiver:
                     messages = self._connection.next(self._subscription, _POLL)
                     if messages is not None:
                         self._keep(messages)
-                    if self._connection.retiring and not self._stays:
+                    if self._connection.lame_duck and not self._stays:
                         self._move()
                 except PermissionsError:
                     raise
@@ -113,25 +105,21 @@ class Receiver:
                 self._keep(messages)
 
     def _keep(self, messages: Messages) -> None:
-        self._backlog.add(Piece(messages.wire(), len(messages), time.time_ns() // 1000))
+        self._backlog.add(Piece(messages.wire(), len(messages), clock.time_ns() // 1000))
 
     def _keep_pending(self) -> None:
         for messages in iter(self._subscription.take, None):
             self._keep(messages)
 
     def _move(self) -> None:
-        """Leave a server that is about to shut down for another one; if there is none, stay until it ends.
-
-        Raises:
-            NatsError: the other one was lost at once.
-        """
+        """Leave a server that is about to shut down for another one; if there is none, stay until it ends."""
         server = self._connection.server
         try:
             connection = connect(self._options, server)
         except NatsError:
             self._stays = True
             return
-        left = time.time()
+        left = clock.time()
         self._drain()
         self._keep_pending()
         self._connection.close()
@@ -140,17 +128,12 @@ class Receiver:
         self._note_gap(left, f"{server} is shutting down")
 
     def _connect_again(self, error: NatsError) -> None:
-        """Connect again, however long it takes.
-
-        Raises:
-            AuthorizationError: the server does not let us in any more.
-            PermissionsError: the server refuses the subscription.
-        """
-        lost, reason, server = time.time(), error, self._connection.server
+        """Connect again, however long it takes, unless the server does not let us in or refuses the subscription."""
+        lost, reason, server = clock.time(), error, self._connection.server
         self._connection.close()
         while True:
-            if not may_pass(error, known=True):  # it has worked before, so this is for the servers' side to repair
-                error = NatsConnectionError(str(error))
+            if not is_retryable(error, established=True):  # it has worked: this is for the servers' side to repair
+                error = NatsConnectionError(error.args[0])
             self._retries.failed(error)
             if self._stop.is_set():
                 return
@@ -168,6 +151,5 @@ class Receiver:
                 return
 
     def _note_gap(self, since: float, reason: str) -> None:
-        self._backlog.note_gap(
-            f"what was published from {clock(since)} to {clock(time.time())} was missed, because {reason}"
-        )
+        subjects, until = ",".join(self._subjects), time_of_day(clock.time())
+        self._backlog.note_gap(MESSAGES_MISSED(subjects=subjects, since=time_of_day(since), until=until, reason=reason))

@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import logging
 import math
-import random
-import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TypeVar
 
+from spark_nats import clock
 from spark_nats.client.options import RetryOptions
+from spark_nats.conditions.warnings import GOES_ON, TRYING_AGAIN
 from spark_nats.errors import (
     AuthorizationError,
+    Hint,
     InvalidCredentialsError,
     JetStreamError,
     JetStreamUnavailableError,
@@ -27,7 +29,6 @@ from spark_nats.errors import (
     NatsError,
     NatsTimeoutError,
     PermissionsError,
-    Remedy,
     ServerError,
 )
 from spark_nats.protocol.api import NOT_READY
@@ -38,13 +39,12 @@ logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
-LONGEST_WAIT = 10.0
-"""Most seconds between two attempts, beside jitter, unless the first wait is longer."""
+LONGEST_WAIT = 10.0  # most seconds between two attempts, beside jitter, unless the first wait is longer
 _LEADERLESS_WAIT = 1.0  # seconds before a stream without a leader is asked again; doubled too
 _MOST_DOUBLINGS = 16
 
 
-def may_pass(error: NatsError, known: bool = False) -> bool:
+def is_retryable(error: NatsError, established: bool = False) -> bool:
     """Tell whether an error is of a kind that passes by itself.
 
     A lost connection, a server that does not answer, and a stream without a leader are. Refused credentials or
@@ -52,21 +52,21 @@ def may_pass(error: NatsError, known: bool = False) -> bool:
 
     Args:
         error: what has happened.
-        known: whether the same has succeeded before: then a JetStream that does not answer is one that is starting,
-            one without resources (503) lacks servers that are away, a server that closes without a word is not one that
-            expects another handshake, and credentials that are refused once may be known again when the server has
-            found its accounts.
+        established: whether the same has succeeded before: then a JetStream that does not answer is one that is
+            starting, one without resources (503) lacks servers that are away, a server that closes without a word is
+            not one that expects another handshake, and credentials that are refused once may be known again when the
+            server has found its accounts.
     """
     if isinstance(error, InvalidCredentialsError | PermissionsError):
         return False
     if isinstance(error, AuthorizationError | JetStreamUnavailableError):
-        return known
+        return established
     if isinstance(error, JetStreamError):
-        return error.err_code in NOT_READY or (error.code == NO_RESPONDERS and (known or not error.err_code))
+        return error.err_code in NOT_READY or (error.code == NO_RESPONDERS and (established or not error.err_code))
     if isinstance(error, NatsConnectionError):
         if error.failures:
-            return any(not isinstance(failure, NatsError) or may_pass(failure, known) for failure in error.failures)
-        return not error.remedies or (known and error.remedies == (Remedy.TLS_FIRST,))
+            return any(not isinstance(each, NatsError) or is_retryable(each, established) for each in error.failures)
+        return not error.hints or (established and error.hints == (Hint.TLS_FIRST,))
     if isinstance(error, ServerError):
         return error_kind(error.text).passes
     return isinstance(error, NatsTimeoutError)
@@ -78,17 +78,17 @@ class Retries:
     Args:
         options: how long, and how often.
         what: names what waits, for the log.
-        known: whether the same has succeeded before, see :func:`may_pass`.
-        sleep: waits so many seconds.
+        established: whether the same has succeeded before, see :func:`is_retryable`.
+        sleep: waits so many seconds; :func:`clock.sleep` when None.
     """
 
     def __init__(
-        self, options: RetryOptions, what: str, *, known: bool, sleep: Callable[[float], object] = time.sleep
+        self, options: RetryOptions, what: str, *, established: bool, sleep: Callable[[float], object] | None = None
     ) -> None:
         self._options = options
         self._what = what
-        self._known = known
-        self._sleep = sleep
+        self._established = established
+        self._sleep = sleep or clock.sleep
         self._began: float | None = None
         self._resumed = -math.inf  # when it last went on after failures
         self._at_once = False  # whether the next attempt to connect need not wait
@@ -104,15 +104,14 @@ class Retries:
     def failed(self, error: NatsError) -> None:
         """Wait before the next attempt.
 
-        Raises:
-            NatsError: the error, when it does not pass, has come from the same server before as a refusal, or has not
-                passed in time.
+        The error is raised when it does not pass, has come from the same server before as a refusal, or has not passed
+        in time.
         """
         refusals = _refusals_in(error)
-        if not may_pass(error, self._known) or refusals & self._refusals:
+        if not is_retryable(error, self._established) or refusals & self._refusals:
             raise error
         self._refusals |= refusals
-        now = time.monotonic()
+        now = clock.monotonic()
         if self._began is None:
             if not self._options.timeout:
                 raise error
@@ -121,7 +120,7 @@ class Retries:
             self._at_once = now - self._resumed > self._options.wait  # else coming back at once has gained nothing
             self._waits.clear()
             limit = f" for up to {self._options.timeout:g} s" if self._options.timeout < math.inf else ""
-            logger.warning("%s: %s; trying again%s", self._what, error, limit)
+            logger.warning(TRYING_AGAIN(what=self._what, reason=error, limit=limit).coded)
         left = self._began + self._options.timeout - now
         attempts = self._options.attempts
         if left <= 0:
@@ -132,24 +131,24 @@ class Retries:
 
     def succeeded(self) -> None:
         """Note that an attempt has succeeded: the next failure begins anew."""
-        self._known = True
+        self._established = True
         if self._began is not None:
-            self._resumed = time.monotonic()
-            logger.warning("%s: goes on after %.1f s", self._what, self._resumed - self._began)
+            self._resumed = clock.monotonic()
+            logger.warning(GOES_ON(what=self._what, seconds=self._resumed - self._began).coded)
             self._began = None
             self._refusals.clear()
 
     def _wait_after(self, error: NatsError) -> float:
         if isinstance(error, JetStreamError):
             wait = min(_LEADERLESS_WAIT * self._doubled(JetStreamError), LONGEST_WAIT)
-            return wait * random.uniform(0.75, 1.0)  # noqa: S311 - so that tasks do not ask in step
+            return wait * clock.uniform(0.75, 1.0)
         self._attempts += 1
         at_once, self._at_once = self._at_once, False
         if at_once and was_connected(error):
             return 0.0
         times = self._doubled(NatsTimeoutError if isinstance(error, NatsTimeoutError) else NatsConnectionError)
         wait = min(self._options.wait * times, max(LONGEST_WAIT, self._options.wait))
-        return wait + random.uniform(0.0, min(self._options.jitter * times, wait))  # noqa: S311
+        return wait + clock.uniform(0.0, min(self._options.jitter * times, wait))
 
     def _doubled(self, kind: type[NatsError]) -> float:
         """How many times the first wait the next one after such a failure is."""
@@ -171,21 +170,12 @@ def _refusals_in(error: NatsError) -> set[str]:
     return {str(each) for each in failures or (error,) if isinstance(each, AuthorizationError)}
 
 
-def retrying(action: Callable[[], Result], options: RetryOptions, what: str, *, known: bool) -> Result:
-    """Return what an action returns, which is tried again while its error :func:`may_pass`.
+def retrying(action: Callable[[], Result], options: RetryOptions, what: str, *, established: bool) -> Result:
+    """Return what an action returns, which is tried again as :class:`Retries` says, of which the others are arguments.
 
-    The log has a line when that begins and one when it ends well.
-
-    Args:
-        action: whatever asks a server.
-        options: how long, and how often.
-        what: names what waits, for the log.
-        known: whether the same has succeeded before.
-
-    Raises:
-        NatsError: the error that did not pass, or has not passed in time.
+    The log has a line when that begins and one when it ends well. An error that has not passed in time is raised.
     """
-    retries = Retries(options, what, known=known)
+    retries = Retries(options, what, established=established)
     while True:
         try:
             result = action()
@@ -194,3 +184,37 @@ def retrying(action: Callable[[], Result], options: RetryOptions, what: str, *, 
         else:
             retries.succeeded()
             return result
+
+
+@dataclass(slots=True)
+class Backoff:
+    """Waits that double while one thing is waited for, where no error is judged as :class:`Retries` does.
+
+    Attributes:
+        first: seconds of the first wait.
+        longest: most seconds of a wait.
+        least: share of each that is waited in any case; chance decides about the rest.
+        upcoming: seconds of the next wait.
+    """
+
+    first: float
+    longest: float
+    least: float = 1.0
+    upcoming: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.reset()
+
+    @property
+    def is_new(self) -> bool:
+        """Whether there was no wait since the beginning."""
+        return self.upcoming == self.first
+
+    def reset(self) -> None:
+        """Begin anew."""
+        self.upcoming = self.first
+
+    def next(self) -> float:
+        """Return how many seconds to wait now."""
+        wait, self.upcoming = self.upcoming, min(2 * self.upcoming, self.longest)
+        return wait if self.least == 1.0 else clock.uniform(self.least * wait, wait)

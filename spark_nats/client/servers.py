@@ -18,17 +18,13 @@ DEFAULT_PORT = 4222
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where a server listens, whether its URL asks for TLS, and the credentials that the URL carries.
-
-    Attributes:
-        led_from: of a server that was announced, the host of the one that was named and has led there.
-    """
+    """Where a server listens, whether its URL asks for TLS, and the credentials that the URL carries."""
 
     host: str
     port: int = DEFAULT_PORT
     credentials: Credentials = field(default=Credentials(), repr=False)
     tls: bool = False
-    led_from: str | None = None
+    led_from: str | None = None  # of a server that was announced, the host of the one that was named and has led there
 
     @property
     def certificate_name(self) -> str:
@@ -42,11 +38,9 @@ class Server:
         return self.host
 
     def announced(self, url: str, tls: bool) -> Server | None:
-        """Return a server that this one announces, None when its URL is none.
+        """Return a server that this one announces by host and port, None when that is no URL.
 
-        Args:
-            url: host and port, as in INFO.
-            tls: whether it came through TLS, which is then asked of the other one too.
+        What came through TLS is asked for TLS too.
         """
         try:
             found = _parse(url)
@@ -102,12 +96,8 @@ def _parse(url: str) -> Server:
         raise ValueError(f"is not a server URL such as nats://localhost:4222: {shown!r}")
     user = unquote(parts.username) if parts.username else None
     password = unquote(parts.password) if parts.password is not None else None
-    if not user:
-        if password:
-            raise ValueError(f"has a password without a user for {shown!r}")
-        credentials = Credentials()
-    elif password is None:  # a single word before the @ is a token
-        credentials = Credentials(token=user)
-    else:
-        credentials = Credentials(user=user, password=password)
+    if password and not user:
+        raise ValueError(f"has a password without a user for {shown!r}")
+    has_both = user and password is not None  # a single word before the @ is a token
+    credentials = Credentials(user=user, password=password) if has_both else Credentials(token=user)
     return Server(host, DEFAULT_PORT if port is None else port, credentials, tls=parts.scheme == "tls")

@@ -26,11 +26,7 @@ class Subscription:
         self._size = 0
 
     def put(self, messages: Messages) -> None:
-        """Keep messages that have arrived.
-
-        Raises:
-            ProtocolError: more than :data:`MOST_PENDING` bytes wait already.
-        """
+        """Keep messages that have arrived; ProtocolError when more than :data:`MOST_PENDING` bytes wait already."""
         if self._size > MOST_PENDING:
             raise ProtocolError(f"it sent {MOST_PENDING >> 20} MiB to {self.subject} that nobody has asked for")
         self._pending.append(messages)
@@ -70,11 +66,7 @@ class Subscriptions:
         return [sid for sid in subscription.sids if self._by_sid.pop(sid, None) is not None]
 
     def deliver(self, messages: Messages) -> None:
-        """Put messages aside for the subscriptions that they are for.
-
-        Raises:
-            ProtocolError: one is for a subscription that was never made, or one has more than anybody asked for.
-        """
+        """Put messages aside for the subscriptions that they are for; ProtocolError when one was never made."""
         sids = messages.sids()
         if sids.min() < 1 or sids.max() >= self._next:
             raise ProtocolError("it delivers a message to a subscription that was never made")
@@ -82,7 +74,7 @@ class Subscriptions:
         if (sids == sids[0]).all() or (first and np.isin(sids, first.sids).all()):
             groups = [(first, messages)]
         else:
-            owners = {self._by_sid.get(int(sid)) for sid in np.unique(sids)}
+            owners = dict.fromkeys(self._by_sid.get(int(sid)) for sid in np.unique(sids))
             groups = [(owner, messages.take(np.isin(sids, owner.sids))) for owner in owners if owner]
         for owner, group in groups:
             if owner:

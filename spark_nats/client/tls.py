@@ -9,7 +9,8 @@ import tempfile
 from collections.abc import Iterator
 
 from spark_nats.client.options import TlsOptions
-from spark_nats.errors import InvalidCredentialsError, Remedy
+from spark_nats.conditions.connecting import AUTHORITIES_INVALID, CLIENT_CERTIFICATE_INVALID, NO_AUTHORITIES
+from spark_nats.errors import Hint, InvalidCredentialsError
 
 _RECORD = 16384  # most bytes of a record
 
@@ -21,12 +22,12 @@ def context_of(options: TlsOptions) -> ssl.SSLContext:
         InvalidCredentialsError: a certificate or key cannot be used. The message carries no part of it.
     """
     if options.ca == "":
-        raise InvalidCredentialsError("the certificates to trust are empty")  # to OpenSSL this means the system's
+        raise InvalidCredentialsError(NO_AUTHORITIES())  # to OpenSSL this means the system's
     try:
         ca = None if options.ca is None else options.ca.encode("ascii", "ignore").decode()  # comments may be in UTF-8
         context = ssl.create_default_context(cadata=ca)
     except ssl.SSLError:
-        raise InvalidCredentialsError("the certificates to trust are not in PEM", remedies=[Remedy.TRUST]) from None
+        raise InvalidCredentialsError(AUTHORITIES_INVALID(), hints=[Hint.TRUST]) from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION  # or writing could wait for reading
     if options.certificate is not None:
@@ -35,10 +36,8 @@ def context_of(options: TlsOptions) -> ssl.SSLContext:
                 # Without a password OpenSSL would ask for one on the terminal.
                 context.load_cert_chain(certificate, key, password="")
         except (ssl.SSLError, ValueError) as error:
-            raise InvalidCredentialsError(
-                f"the client's certificate and key are not a pair of PEM files, or the key is encrypted: {error}",
-                remedies=[Remedy.CLIENT_CERTIFICATE],
-            ) from None
+            reason = CLIENT_CERTIFICATE_INVALID(reason=error)
+            raise InvalidCredentialsError(reason, hints=[Hint.CLIENT_CERTIFICATE]) from None
     return context
 
 
@@ -48,12 +47,7 @@ class TlsLayer:
     A server may put each message into a record of its own. Python's TLS socket asks the system twice for every record;
     here many are received at once.
 
-    Args:
-        context: whom to trust.
-        server_name: who the server must be.
-
-    Raises:
-        ValueError: there can be no certificate for this name.
+    A ValueError says that there can be no certificate for the server's name.
     """
 
     def __init__(self, context: ssl.SSLContext, server_name: str) -> None:
@@ -63,11 +57,7 @@ class TlsLayer:
         self._ended = False
 
     def shake_hands(self) -> bool:
-        """Go on with the handshake; True when it is done.
-
-        Raises:
-            OSError: it failed.
-        """
+        """Go on with the handshake; True when it is done, OSError when it failed."""
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
@@ -84,8 +74,7 @@ class TlsLayer:
     def decrypt(self) -> bytes | None:
         """Return all that can be read of what was taken in; None when the server has closed.
 
-        Raises:
-            OSError: what was taken in is not what the server has sent, or the server ends the connection with an alert.
+        OSError says that it is not what the server has sent, or that the server ends the connection with an alert.
         """
         parts: list[bytes] = []
         while not (self._error or self._ended):

@@ -1,22 +1,21 @@
-"""The socket of a connection. Every wait ends at a deadline (a value of :func:`time.monotonic`)."""
+"""The socket of a connection. Every wait ends at a deadline (a value of :func:`spark_nats.clock.monotonic`)."""
 
 from __future__ import annotations
 
 import contextlib
 import select
 import socket
-import time
 
+from spark_nats import clock
 from spark_nats.client.servers import Server
 from spark_nats.client.tls import TlsLayer
 
-CHUNK = 1 << 20
-"""Most bytes taken from the socket at once. Large enough to spread the decoder's fixed cost over many messages."""
+CHUNK = 1 << 20  # bytes taken from the socket at once, which spread the decoder's fixed cost over many messages
 _ENCRYPTED_AT_ONCE = 256 * 1024  # bytes
 
 
 class Transport:
-    """A connected socket that never blocks by itself: whoever waits says until when."""
+    """A connected socket that never blocks by itself: whoever waits says until when. Broken, it raises OSError."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -32,18 +31,16 @@ class Transport:
 
     @classmethod
     def open(cls, server: Server, deadline: float) -> Transport:
-        """Connect to the first of a server's addresses that answers.
+        """Connect to the first of a server's addresses that answers; the deadline is for all of them together.
 
-        Args:
-            server: which server.
-            deadline: for all addresses together. How long the name is looked up is the system's to limit.
+        How long the name is looked up is the system's to limit.
 
         Raises:
             OSError: nothing listens there, the name is unknown, or it took too long.
         """
         problem: OSError = TimeoutError("timed out")
         for family, kind, protocol, _, address in socket.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM):
-            remaining = deadline - time.monotonic()
+            remaining = deadline - clock.monotonic()
             if remaining <= 0:
                 break
             sock = socket.socket(family, kind, protocol)
@@ -80,7 +77,7 @@ class Transport:
         self._in_layer = True
 
     def _wait_in_handshake(self, deadline: float, to_write: bool = False) -> None:
-        if not self.wait(deadline, to_write) or time.monotonic() >= deadline:
+        if not self.wait(deadline, to_write) or clock.monotonic() >= deadline:
             raise TimeoutError("the TLS handshake took too long")
 
     @property
@@ -94,15 +91,11 @@ class Transport:
             return True
         to_write = to_write or bool(self._unsent)
         self._poll.modify(self._socket, select.POLLIN | (select.POLLOUT if to_write else 0))
-        remaining = deadline - time.monotonic()
+        remaining = deadline - clock.monotonic()
         return bool(self._poll.poll(max(0.0, remaining) * 1000))
 
     def receive(self) -> bytes | None:
-        """Return what has arrived, up to :data:`CHUNK`; nothing when nothing has, None when the server closed.
-
-        Raises:
-            OSError: the connection is broken.
-        """
+        """Return what has arrived, up to :data:`CHUNK`; nothing when nothing has, None when the server closed."""
         arrived = self._receive()
         if self._tls is None:
             return arrived
@@ -135,9 +128,6 @@ class Transport:
         """Send as much as the socket takes now and return how many bytes that was.
 
         When that was none, the next call must come with the same bytes: TLS may have sent a part of them.
-
-        Raises:
-            OSError: the connection is broken.
         """
         if self._tls is None:
             return self._send(data)

@@ -1,10 +1,12 @@
-"""What the command ``spark-nats`` does beside the demonstration.
+"""What the command ``spark-nats`` does beside the demonstration."""
 
-=====================  ======================================================================
-:mod:`.check`          ``spark-nats check``: what a login reaches and may do
-:mod:`.permissions`    what reading and writing need, and which of it a user may
-:mod:`.lag`            ``spark-nats lag``: how far the query of a checkpoint is behind
-:mod:`.options`        ``spark-nats options``: the table of options
-:mod:`.console`        facts and tables in a terminal, in a pipe, as JSON
-=====================  ======================================================================
-"""
+READ, CONSUME, PEEK, WRITE, EXACT, COMPARE, CREATE = "read", "consume", "peek", "write", "exact", "compare", "create"
+"""Rows of the table of permissions in docs/login.md: reading a stream, a KV bucket or core NATS, with the options
+``consume`` and ``peek`` too; writing to it; a streaming write to a stream with ``deduplicate=exact``; one to a bucket
+with ``expected_revision``; and ``createStream`` or ``createBucket``."""
+ACTIVITIES = (READ, CONSUME, PEEK, WRITE, EXACT, COMPARE, CREATE)
+OF_STREAMS = (READ, CONSUME, PEEK, WRITE, EXACT, CREATE)
+OF_BUCKETS = (READ, WRITE, COMPARE, CREATE)
+
+LOOK_AGAIN = 1.0
+"""Seconds between two looks at streams, to know how fast they grow."""

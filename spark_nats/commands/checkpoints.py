@@ -13,40 +13,38 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from spark_nats.conditions.others import (
+    CHECKPOINT_DAMAGED,
+    CHECKPOINT_INCOMPLETE,
+    CHECKPOINT_NO_DIRECTORY,
+    CHECKPOINT_NOT_OF_SPARK,
+    CHECKPOINT_UNREADABLE,
+    CHECKPOINT_VERSION,
+    NO_CHECKPOINT,
+    NOT_BEHIND,
+)
 from spark_nats.errors import NatsError
 from spark_nats.lag import MOST_LOOKS, Key, Look, is_ours, start_of
 from spark_nats.protocol.documents import integer_at, parse_object, printable, string_at
-from spark_nats.source.stream.offsets import QueryOffset, StreamOffset, from_json
+from spark_nats.source.stream.positions import Batch, Position, QueryOffset, from_json
 
 
 class Planned(NamedTuple):
-    """A micro-batch as it was planned.
+    """A micro-batch as it was planned."""
 
-    Attributes:
-        began: when, in seconds since 1970.
-        positions: where it ends.
-        reads: whether the query reads streams of NATS, of which there may be none yet.
-    """
-
-    began: float
-    positions: dict[Key, StreamOffset]
-    reads: bool
+    began: float  # when, in seconds since 1970
+    batches: dict[Key, Batch]  # what it has of each stream
+    reads: bool  # whether the query reads streams of NATS, of which there may be none yet
 
 
 class Checkpoint(NamedTuple):
-    """Where a query is.
+    """Where a query is."""
 
-    Attributes:
-        query: its id.
-        looks: its last micro-batches that have ended, oldest first; of a query of which none has, where it begins.
-        batch: number of the last micro-batch that has ended; -1 when none has.
-        under_way: when the one behind it was planned; None when none was.
-    """
-
-    query: str
+    query: str  # its id
+    # its last micro-batches that have ended, oldest first; of a query of which none has, where it begins
     looks: tuple[Look, ...]
-    batch: int
-    under_way: datetime | None
+    batch: int  # number of the last micro-batch that has ended; -1 when none has
+    under_way: datetime | None  # when the one behind it was planned; None when none was
 
 
 def read_checkpoint(location: str) -> Checkpoint:
@@ -61,29 +59,31 @@ def read_checkpoint(location: str) -> Checkpoint:
     files = _Files(location)
     planned, ended = files.numbers("offsets"), files.numbers("commits")
     if not planned:
-        raise NatsError(f"{location!r} is no checkpoint, or that of a query which has never begun a micro-batch")
+        raise NatsError(NO_CHECKPOINT(location=location))
     batch = max(ended, default=-1)
     following = batch + 1
     under_way = files.planned(following) if following in planned else None
     known = {n: files.planned(n) for n in sorted(planned & ended)[-MOST_LOOKS - 1 :]}
     looks = [_look(batch_planned, known.get(n - 1), files.ended(n)) for n, batch_planned in known.items()]
     if not looks and under_way is not None:
-        start = {key: start_of(position, None) for key, position in under_way.positions.items()}
-        positions = {key: position._replace(next=start[key]) for key, position in under_way.positions.items()}
+        start = {key: start_of(batch, None) for key, batch in under_way.batches.items()}
+        ends = {key: batch.end for key, batch in under_way.batches.items()}
+        positions = {key: Position(end.created, start[key], earliest=end.earliest) for key, end in ends.items()}
         looks = [Look(under_way.began, under_way.began, start, positions, {})]
     if not looks or (ended and batch not in known):
-        raise NatsError(f"{location!r} has no offsets of its last micro-batch, {batch}; files of it are missing")
+        raise NatsError(CHECKPOINT_INCOMPLETE(location=location, batch=batch))
     last = known.get(batch, under_way)
     if last is None or not last.reads:
-        raise NatsError(f"the query of {location!r} reads no stream of NATS, so it cannot be behind one")
+        raise NatsError(NOT_BEHIND(query=f"of {location!r}"))
     since = datetime.fromtimestamp(under_way.began, UTC) if under_way else None
     return Checkpoint(files.query(), tuple(looks[-MOST_LOOKS:]), batch, since)
 
 
 def _look(planned: Planned, before: Planned | None, ended: float) -> Look:
-    begins = before.positions if before else {}
-    starts = {key: start_of(position, begins.get(key)) for key, position in planned.positions.items()}
-    return Look(planned.began, max(planned.began, ended), starts, planned.positions, {})
+    begins = {key: batch.end for key, batch in before.batches.items()} if before else {}
+    starts = {key: start_of(batch, begins.get(key)) for key, batch in planned.batches.items()}
+    positions = {key: batch.end for key, batch in planned.batches.items()}
+    return Look(planned.began, max(planned.began, ended), starts, positions, {})
 
 
 class _Files:
@@ -100,7 +100,7 @@ class _Files:
             else:
                 self._fs, self._root = fs.LocalFileSystem(), str(Path(location).expanduser().absolute())
             if self._fs.get_file_info(self._root).type is not fs.FileType.Directory:
-                raise NatsError(f"{self._location!r} is no directory, so it is no checkpoint")
+                raise NatsError(CHECKPOINT_NO_DIRECTORY(location=self._location))
 
     def numbers(self, log: str) -> set[int]:
         """Return the numbers of the micro-batches in a log."""
@@ -115,19 +115,14 @@ class _Files:
         lines = self._text(f"offsets/{number}").split("\n")
         try:
             if lines[0] != "v1":
-                raise NatsError(
-                    f"the checkpoint {self._location!r} has offsets of the version {lines[0][:20]!r}, which is unknown "
-                    "here"
-                )
+                raise NatsError(CHECKPOINT_VERSION(location=self._location, version=lines[0][:20]))
             began = integer_at(parse_object(lines[1]), "batchTimestampMs") / 1000
             datetime.fromtimestamp(began, UTC)
         except (IndexError, ValueError, OverflowError, OSError):
-            raise NatsError(
-                f"'offsets/{number}' of the checkpoint {self._location!r} is not as Spark writes it"
-            ) from None
+            raise NatsError(CHECKPOINT_NOT_OF_SPARK(batch=number, location=self._location)) from None
         offsets = [self._offset(number, i, line) for i, line in enumerate(lines[2:], 3)]
-        positions = {(i, name): at for i, offset in enumerate(offsets) for name, at in (offset or {}).items()}
-        return Planned(began, positions, any(offset is not None for offset in offsets))
+        batches = {(i, name): batch for i, offset in enumerate(offsets) for name, batch in (offset or {}).items()}
+        return Planned(began, batches, any(offset is not None for offset in offsets))
 
     def _offset(self, number: int, line: int, text: str) -> QueryOffset | None:
         """Return the offset that a line has; None where it is another source's."""
@@ -143,7 +138,7 @@ class _Files:
             raise self._damaged(number, str(error)) from None
 
     def _damaged(self, number: int, why: str) -> NatsError:
-        return NatsError(f"'offsets/{number}' of the checkpoint {self._location!r} is damaged: {why}")
+        return NatsError(CHECKPOINT_DAMAGED(batch=number, location=self._location, reason=why))
 
     def ended(self, number: int) -> float:
         """Return when a micro-batch ended, in seconds since 1970."""
@@ -168,4 +163,4 @@ class _Files:
             yield
         except (OSError, ValueError, NotImplementedError) as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise NatsError(f"the checkpoint {self._location!r} cannot be read: {reason}") from None
+            raise NatsError(CHECKPOINT_UNREADABLE(location=self._location, reason=reason)) from None

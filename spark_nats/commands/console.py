@@ -50,12 +50,9 @@ class Console:
             return
         lines = [list(titles), *shown] if titles else shown
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        right = [bool(titles) and titles[i] in numbers for i in range(len(widths))]
+        sides = [">" if title in numbers else "<" for title in titles] or ["<"] * len(widths)
         for line in lines:
-            cells = [
-                cell.rjust(width) if to_right else cell.ljust(width)
-                for cell, width, to_right in zip(line, widths, right, strict=True)
-            ]
+            cells = (f"{cell:{side}{width}}" for cell, side, width in zip(line, sides, widths, strict=True))
             print("  ".join(cells).rstrip())
 
     def _rich_table(self, titles: Sequence[str], rows: list[list[str]], numbers: Sequence[str]) -> None:
@@ -63,17 +60,12 @@ class Console:
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(
-            box=box.SIMPLE_HEAD if titles else None, show_header=bool(titles), show_edge=False, pad_edge=False
-        )
-        for i in range(len(titles) or 2):
-            title = titles[i] if titles else ""
-            table.add_column(
-                Text(title),
-                justify="right" if title in numbers else "left",
-                style="" if titles or i else "bold",
-                overflow="fold",
-            )
+        head = box.SIMPLE_HEAD if titles else None
+        table = Table(box=head, show_header=bool(titles), show_edge=False, pad_edge=False)
+        for i, title in enumerate(titles or ("", "")):
+            style = "" if titles or i else "bold"
+            side: Any = "right" if title in numbers else "left"
+            table.add_column(Text(title), justify=side, style=style, overflow="fold")
         for row in rows:
             table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
         self._rich.print(table)

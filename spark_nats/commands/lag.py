@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+from spark_nats import clock
+from spark_nats.commands import LOOK_AGAIN
 from spark_nats.commands.checkpoints import Checkpoint, read_checkpoint
 from spark_nats.commands.console import Console, rate_shown, seconds_shown, time_shown
 from spark_nats.lag import QueryLag, StreamLag, asked, lags, with_growth
 from spark_nats.options.settings import Settings
-
-LOOK_AGAIN = 1.0
-"""Seconds between two looks at the streams, to know how fast they grow."""
 
 
 class Found(NamedTuple):
@@ -22,13 +20,12 @@ class Found(NamedTuple):
     lag: QueryLag
 
 
-def find(location: str, settings: Settings, look_again: float = LOOK_AGAIN) -> Found:
+def find(location: str, settings: Settings) -> Found:
     """Read a checkpoint and ask the server.
 
     Args:
         location: of the checkpoint, see :func:`~spark_nats.commands.checkpoints.read_checkpoint`.
         settings: how to connect, and the query's options that :func:`~spark_nats.lag.progress` wants to know.
-        look_again: seconds between two looks at the streams.
 
     Raises:
         NatsError: one of the two cannot be done.
@@ -37,7 +34,7 @@ def find(location: str, settings: Settings, look_again: float = LOOK_AGAIN) -> F
     positions = checkpoint.looks[-1].positions
     known = lags(checkpoint.looks, settings)
     first, began = asked(settings, positions, known)
-    time.sleep(look_again)
+    clock.sleep(LOOK_AGAIN)
     second, ended = asked(settings, positions, known)
     streams = with_growth(first, second, ended - began)
     at = datetime.fromtimestamp(ended, UTC)

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from spark_nats import clock
 from spark_nats.client.connection import Connection
+from spark_nats.commands import COMPARE, CONSUME, CREATE, EXACT, PEEK, READ, WRITE
 from spark_nats.errors import PermissionsError
 from spark_nats.jetstream.streams import INTEREST, WORK_QUEUE
 from spark_nats.protocol.api import Api
 from spark_nats.protocol.keyvalue import key_subject, stream_of
 from spark_nats.protocol.users import UserInfo
-
-READ, CONSUME, PEEK, WRITE, EXACT, COMPARE, CREATE = "read", "consume", "peek", "write", "exact", "compare", "create"
-"""Rows of the table: reading a stream, a KV bucket or core NATS, with the options ``consume`` and ``peek`` too; writing
-to it; a streaming write to a stream with ``deduplicate=exact``; one to a bucket with ``expected_revision``; and
-``createStream`` or ``createBucket``."""
-ACTIVITIES = (READ, CONSUME, PEEK, WRITE, EXACT, COMPARE, CREATE)
-OF_STREAMS = (READ, CONSUME, PEEK, WRITE, EXACT, CREATE)
-OF_BUCKETS = (READ, WRITE, COMPARE, CREATE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,38 +26,28 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Ability:
-    """Whether a user may do something.
+    """Whether a user may do something."""
 
-    Attributes:
-        to: what, of :data:`ACTIVITIES`.
-        possible: whether it is; None when that is not known.
-        lacks: what is not allowed, such as ``publish to orders.>``.
-        unknown: of what it is not known whether it is allowed.
-        obstacle: what else is in the way; empty when nothing is.
-    """
-
-    to: str
-    possible: bool | None
-    lacks: tuple[str, ...]
-    unknown: tuple[str, ...]
-    obstacle: str = ""
+    to: str  # what, of :data:`~spark_nats.commands.ACTIVITIES`
+    possible: bool | None  # whether it is; None when that is not known
+    lacks: tuple[str, ...]  # what is not allowed, such as `publish to orders.>`
+    unknown: tuple[str, ...]  # of what it is not known whether it is allowed
+    obstacle: str = ""  # what else is in the way; empty when nothing is
 
 
 def needs_of_stream(
     prefix: str,
-    inbox: str,
     stream: str,
     retention: str,
     subjects: Sequence[str],
     bucket: str,
     bucket_exists: bool,
     by_pattern: bool,
-) -> dict[str, Needs]:
-    """Return what each of :data:`ACTIVITIES` needs that there are for a stream.
+) -> dict[str, tuple[str, ...]]:
+    """Return what has to be published for each of the activities that there are for a stream.
 
     Args:
         prefix: first tokens of the API's subjects.
-        inbox: wildcard of the subjects on which answers are awaited.
         stream: which stream.
         retention: its retention, that of most streams if it is not known.
         subjects: what is to be published to it.
@@ -94,28 +77,26 @@ def needs_of_stream(
     publish[CREATE] = (about, api(Api.STREAM_CREATE, stream))
     if by_pattern:
         publish |= {to: (api(Api.STREAM_NAMES), *publish[to]) for to in (READ, PEEK) if to in publish}
-    return {activity: Needs(wanted, (inbox,)) for activity, wanted in publish.items()}
+    return publish
 
 
-def needs_of_bucket(prefix: str, inbox: str, bucket: str, keys: Sequence[str]) -> dict[str, Needs]:
-    """Return what each of :data:`ACTIVITIES` needs that there are for a KV bucket.
+def needs_of_bucket(prefix: str, bucket: str, keys: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return what has to be published for each of the activities that there are for a KV bucket.
 
     Args:
         prefix: first tokens of the API's subjects.
-        inbox: wildcard of the subjects on which answers are awaited.
         bucket: which bucket.
         keys: what is to be written in it, with wildcards.
     """
     stream = stream_of(bucket)
     about = _api(prefix, Api.STREAM_INFO, stream)
     subjects = tuple(key_subject(bucket, key, prefix) for key in keys)
-    publish = {
+    return {
         READ: (about, *_read_back(prefix, stream)),
         WRITE: (about, *subjects),
         COMPARE: (about, *subjects, _api(prefix, Api.MESSAGE_GET, stream)),
         CREATE: (about, _api(prefix, Api.STREAM_CREATE, stream)),
     }
-    return {activity: Needs(wanted, (inbox,)) for activity, wanted in publish.items()}
 
 
 def _api(prefix: str, operation: Api, *names: str) -> str:
@@ -124,12 +105,8 @@ def _api(prefix: str, operation: Api, *names: str) -> str:
 
 def _read_back(prefix: str, stream: str) -> tuple[str, ...]:
     """Return what reading messages needs, beside asking for the stream's state."""
-    return (
-        _api(prefix, Api.CONSUMER_CREATE, stream, "*"),
-        _api(prefix, Api.CONSUMER_NEXT, stream, "*"),
-        _api(prefix, Api.CONSUMER_DELETE, stream, "*"),
-        _api(prefix, Api.MESSAGE_GET, stream),
-    )
+    of_consumers = (Api.CONSUMER_CREATE, Api.CONSUMER_NEXT, Api.CONSUMER_DELETE)
+    return (*(_api(prefix, each, stream, "*") for each in of_consumers), _api(prefix, Api.MESSAGE_GET, stream))
 
 
 def needs_of_core(subjects: Sequence[str]) -> dict[str, Needs]:
@@ -189,7 +166,7 @@ class Rights:
         harmless = tuple(f"{self._prefix}.{operation.about('')}" for operation in _HARMLESS)
         if not f"{subject}.".startswith(harmless):
             return None
-        return self._try("publish", subject.replace("*", f"spark-nats-{secrets.token_hex(6)}"), subject)
+        return self._try("publish", subject.replace("*", f"spark-nats-{clock.token(6)}"), subject)
 
     def _may_subscribe(self, subject: str) -> bool:
         if self._user is not None:

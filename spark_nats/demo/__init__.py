@@ -3,12 +3,4 @@
 Order events are made up from a seed and published to one stream. A streaming query reads them, keeps the revenue of
 each region and minute, and writes every change to a second stream. Both streams are then read back: the first
 is compared with a copy of the orders that never went through NATS, the second with sums that Spark had no part in.
-
-=====================  ======================================================================
-:mod:`.orders`         the orders, made up from a seed, and what they come to
-:mod:`.spark`          the Spark session, and the query
-:mod:`.check`          what was sent compared with what came back
-:mod:`.voice`          what is printed, and signs of life in between
-:mod:`.run`            the two streams, and what is run
-=====================  ======================================================================
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -37,6 +37,10 @@ _MINUTES = 60
 _LATENESS = 5_000  # ms by which an event may stand behind one that happened after it
 
 _REGIONS = sorted(set(_COUNTRIES.values()))
+_ORDER = '{"order":"|","customer":"C|","country":"|","product":"|","quantity":|,"unit_price":|,"time":"|Z"}'
+
+SCHEMA = pa.schema({"sequence": pa.int64(), "subject": pa.string(), "payload": pa.string(), "priority": pa.string()})
+Integers = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,7 @@ class Orders:
         self._sums = np.zeros((3, len(_REGIONS), _MINUTES + 1), np.int64)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Make the events: columns ``sequence`` (counted from 1), ``subject``, ``payload``, ``priority``."""
+        """Make the events, as columns of :data:`SCHEMA`; ``sequence`` is counted from 1."""
         for first in range(0, self._count, _ROWS_AT_ONCE):
             yield self._batch(np.arange(first, min(first + _ROWS_AT_ONCE, self._count)))
 
@@ -80,7 +84,7 @@ class Orders:
             for r, m in zip(*np.nonzero(orders), strict=True)
         }
 
-    def _batch(self, numbers: np.ndarray[Any, np.dtype[np.int64]]) -> pa.RecordBatch:
+    def _batch(self, numbers: Integers) -> pa.RecordBatch:
         random, rows = self._random, len(numbers)
         country = random.integers(0, len(_COUNTRIES), rows)
         region = np.array([_REGIONS.index(name) for name in _COUNTRIES.values()])[country]
@@ -93,37 +97,26 @@ class Orders:
         amount = np.where(event == 0, price, -price) * quantity
         for sums, values in zip(self._sums, (np.ones_like(amount), express.astype(np.int64), amount), strict=True):
             np.add.at(sums, (region, elapsed // 60_000), values)
-        payloads = self._payloads(numbers + 1, country, product, quantity, _OPENING + elapsed)
+        values_of_order = (
+            _padded(numbers + 1),
+            _padded(random.zipf(1.3, rows) % 100_000),
+            _named(_COUNTRIES, country),
+            _named(_PRODUCTS, product),
+            pa.array(quantity).cast(pa.string()),
+            _named([f"{cents / 100:.2f}" for cents in _PRODUCTS.values()], product),
+            pc.strftime(pa.array(_OPENING + elapsed), "%Y-%m-%dT%H:%M:%S"),
+        )
+        first, *between = _ORDER.split("|")
+        pieces = [piece for pair in zip(values_of_order, between, strict=True) for piece in pair]
+        payloads = pc.binary_join_element_wise(first, *pieces, "")
         subjects = pc.binary_join_element_wise(self._prefix, _named(_REGIONS, region), _named(_EVENTS, event), ".")
         priorities = pc.if_else(pa.array(express), pa.scalar("express"), pa.scalar(None, pa.string()))
-        return pa.record_batch(
-            {"sequence": pa.array(numbers + 1), "subject": subjects, "payload": payloads, "priority": priorities}
-        )
-
-    def _payloads(
-        self,
-        numbers: np.ndarray[Any, Any],
-        country: np.ndarray[Any, Any],
-        product: np.ndarray[Any, Any],
-        quantity: np.ndarray[Any, Any],
-        times: np.ndarray[Any, Any],
-    ) -> pa.Array:
-        fields: list[tuple[str, pa.Array | str]] = [
-            ('{"order":"', _padded(numbers)),
-            ('","customer":"C', _padded(self._random.zipf(1.3, len(numbers)) % 100_000)),
-            ('","country":"', _named(_COUNTRIES, country)),
-            ('","product":"', _named(_PRODUCTS, product)),
-            ('","quantity":', pa.array(quantity).cast(pa.string())),
-            (',"unit_price":', _named([f"{cents / 100:.2f}" for cents in _PRODUCTS.values()], product)),
-            (',"time":"', pc.strftime(pa.array(times), "%Y-%m-%dT%H:%M:%S")),
-            ('Z"}', ""),
-        ]
-        return pc.binary_join_element_wise(*(piece for field in fields for piece in field), "")
+        return pa.record_batch([pa.array(numbers + 1), subjects, payloads, priorities], SCHEMA)
 
 
-def _named(names: Mapping[str, Any] | Sequence[str], index: np.ndarray[Any, Any]) -> pa.Array:
+def _named(names: Iterable[str], index: Integers) -> pa.Array:
     return pa.array(list(names)).take(pa.array(index))
 
 
-def _padded(numbers: np.ndarray[Any, Any]) -> pa.Array:
+def _padded(numbers: Integers) -> pa.Array:
     return pc.utf8_lpad(pa.array(numbers).cast(pa.string()), 6, "0")

@@ -1,21 +1,30 @@
-"""The Spark session, and the query."""
+"""What Spark needs, its session, the query, and its errors in a line each."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import re
+import shutil
 import signal
+import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from spark_nats import clock
+from spark_nats.conditions.commands import DEMO_NEEDS_PYSPARK, JAVA_MISSING, JAVA_TOO_OLD, SPARK_FAILED
+from spark_nats.conditions.spark import PYSPARK_NEEDED
+from spark_nats.errors import NatsError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.listener import StreamingQueryProgress
     from pyspark.sql.streaming.query import StreamingQuery
 
+_OLDEST_JAVA = 17
 # Spark greets with a dozen warnings before a log level can be set, and logs pages about an error that it raises
 # anyhow, unless its logging is configured. Its shell's logger has a level of its own.
 _LOG_SETTINGS = """\
@@ -31,6 +40,56 @@ appender.stderr.layout.pattern = %p %c{1}: %m%n
 """
 
 
+def check_requirements() -> None:
+    """Check that there is what the demonstration and Spark need, which itself would say it at length.
+
+    Raises:
+        NatsError: PySpark or Java is missing or too old.
+    """
+    try:
+        from spark_nats import sparkapi
+    except ImportError as error:
+        raise NatsError(PYSPARK_NEEDED(reason=error)) from None
+    if not sparkapi.HAS_READ_LIMITS:
+        raise NatsError(DEMO_NEEDS_PYSPARK(version=sparkapi.VERSION))
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which(str(Path(home, "bin", "java")) if home else "java")
+    if java is None:
+        raise NatsError(JAVA_MISSING(oldest=_OLDEST_JAVA, where=f"in JAVA_HOME ({home})" if home else "on PATH"))
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "([0-9]+)[^"]*"', said)
+    if version is None or int(version[1]) < _OLDEST_JAVA:
+        found = version[0].removeprefix("version ").strip('"') if version else "of an unknown version"
+        raise NatsError(JAVA_TOO_OLD(oldest=_OLDEST_JAVA, java=java, version=found))
+
+
+@contextlib.contextmanager
+def spark_errors() -> Iterator[None]:
+    """Say in a line what Spark takes a page for, be it an error of ours or of its own.
+
+    Raises:
+        NatsError: Spark failed.
+    """
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    # Py4J logs an interrupted call as an error, on the root logger.
+    logging.getLogger().addFilter(_nothing)
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        # An error on an executor ends a Python traceback that stands in the middle of Spark's own text.
+        ours = re.findall(r"spark_nats\.errors\.\w+: (.+)", str(error))
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise NatsError(SPARK_FAILED(reason=ours[-1] if ours else lines[0])) from None
+    finally:
+        logging.getLogger().removeFilter(_nothing)
+
+
+def _nothing(_: logging.LogRecord) -> bool:
+    return False
+
+
 @contextlib.contextmanager
 def spark_session(directory: Path) -> Iterator[SparkSession]:
     """Start a quiet local Spark session, with all its files in a directory, and stop it afterwards."""
@@ -40,7 +99,7 @@ def spark_session(directory: Path) -> Iterator[SparkSession]:
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     log_settings = directory / "log4j2.properties"
     log_settings.write_text(_LOG_SETTINGS, encoding="utf-8")
-    settings = {
+    settings: dict[str, bool | float | int | str | None] = {
         # For a program that runs so briefly, Java's second compiler costs more than it gains: 47 s of processor time
         # with it, 18 s without.
         "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile={log_settings.as_uri()}",
@@ -53,9 +112,7 @@ def spark_session(directory: Path) -> Iterator[SparkSession]:
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
     }
-    builder = SparkSession.builder.master("local[*]").appName("spark-nats demo")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
+    builder = SparkSession.builder.master("local[*]").appName("spark-nats demo").config(map=settings)
     interrupt = signal.getsignal(signal.SIGINT)
     spark = builder.getOrCreate()
     signal.signal(signal.SIGINT, interrupt)  # Spark's own asks the JVM something while another question is open
@@ -98,10 +155,9 @@ def revenue_of(orders: DataFrame, prefix: str) -> DataFrame:
 
 def follow(query: StreamingQuery) -> Iterator[StreamingQueryProgress]:
     """Yield the progress of each micro-batch as it ends, until the query has ended."""
-    shown = -1
-    active = True
+    shown, active = -1, True
     while active:
-        time.sleep(0.2)
+        clock.sleep(0.2)
         active = query.isActive
         for progress in query.recentProgress:
             if progress.batchId > shown and progress.numInputRows:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
-from types import TracebackType
 from typing import Self
+
+from spark_nats import clock
 
 SILENCE = 2.0
 """Most seconds without a word."""
@@ -23,7 +23,7 @@ class Voice:
         self._changed = threading.Condition()
         self._terminal = sys.stdout.isatty()
         self._awaited: str | None = None
-        self._since = self._spoke = time.monotonic()
+        self._since = self._spoke = clock.monotonic()
         self._shown = False  # whether the terminal's line says what is under way
         self._ended = False
         self._ticker = threading.Thread(target=self._tick, name="demo-voice", daemon=True)
@@ -32,9 +32,7 @@ class Voice:
         self._ticker.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._changed:
             self._ended = True
             self._clear()
@@ -46,12 +44,12 @@ class Voice:
         with self._changed:
             self._clear()
             print(line, flush=True)
-            self._spoke = time.monotonic()
+            self._spoke = clock.monotonic()
 
     def awaits(self, what: str | None) -> None:
         """Note what is under way from now on, such as ``Spark is starting``; None when it is right to be silent."""
         with self._changed:
-            self._awaited, self._since = what, time.monotonic()
+            self._awaited, self._since = what, clock.monotonic()
             self._changed.notify()
 
     def _clear(self) -> None:
@@ -62,7 +60,7 @@ class Voice:
     def _tick(self) -> None:
         with self._changed:
             while not self._ended:
-                now = time.monotonic()
+                now = clock.monotonic()
                 left = None if self._awaited is None else self._spoke + SILENCE - now
                 if left is None or left > 0:
                     self._changed.wait(left)

@@ -20,28 +20,16 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class AccountInfo:
-    """What an account uses of JetStream.
+    """What an account uses of JetStream."""
 
-    Attributes:
-        memory: bytes of streams in memory.
-        storage: bytes of streams in files.
-        streams: number of streams.
-        consumers: number of consumers.
-    """
-
-    memory: Quota
-    storage: Quota
-    streams: Quota
-    consumers: Quota
+    memory: Quota  # bytes of streams in memory
+    storage: Quota  # bytes of streams in files
+    streams: Quota  # number of streams
+    consumers: Quota  # number of consumers
 
 
 def account_info(js: JetStream) -> AccountInfo:
-    """Return what the account uses; where it has limits for each number of replicas, their sums.
-
-    Raises:
-        JetStreamUnavailableError: JetStream is not enabled for the account.
-        NatsError: the request failed.
-    """
+    """Return what the account uses, or raise that it has no JetStream; limits by replicas are added up."""
     answer = js.request(Api.ACCOUNT_INFO)
     with interpreting(Api.ACCOUNT_INFO):
         tiers = answer.get("tiers") or {"": answer}

@@ -8,13 +8,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from spark_nats.client.connection import Connection
+from spark_nats.client.connection import Connection, Reply
+from spark_nats.conditions.others import ANSWER_INVALID
+from spark_nats.conditions.streams import API_ERROR, JETSTREAM_UNAVAILABLE, STREAM_NOT_FOUND
 from spark_nats.errors import (
+    Hint,
     JetStreamError,
     JetStreamUnavailableError,
+    NatsError,
     NoRespondersError,
     ProtocolError,
-    Remedy,
     StreamNotFoundError,
 )
 from spark_nats.protocol.api import API_PREFIX, NOT_ENABLED, Api, ApiError, ErrCode, parse_answer
@@ -65,34 +68,30 @@ class JetStream:
             NatsError: the connection failed.
         """
         (answer,) = self.request_all([Request(operation, names, body, level)])
-        if isinstance(answer, JetStreamError):
+        if isinstance(answer, NatsError):
             raise answer
         return answer
 
-    def request_all(self, requests: Sequence[Request]) -> list[dict[str, Any] | JetStreamError]:
-        """Send requests in one round trip; return for each the answer's JSON object, or the error that it is.
+    def request_all(self, requests: Sequence[Request]) -> list[dict[str, Any] | NatsError]:
+        """Send requests in one round trip; return for each the answer's JSON object, or what :meth:`request` raises.
 
         Raises:
-            JetStreamUnavailableError: JetStream does not answer at all.
-            NatsError: the connection failed.
+            NatsError: the connection failed, or an answer is not what the API's documentation says.
         """
         sent = [(f"{self.prefix}.{each.operation.about(*each.names)}", *each.encoded()) for each in requests]
-        try:
-            replies = self.connection.request_all(sent)
-        except NoRespondersError:
-            raise JetStreamUnavailableError(
-                f"JetStream does not answer on {self.prefix} at {self.connection.server}: it is not enabled there "
-                "(nats-server -js), or its API has another prefix",
-                remedies=[Remedy.API_PREFIX],
-            ) from None
-        found: list[dict[str, Any] | JetStreamError] = []
-        for request, reply in zip(requests, replies, strict=True):
-            with interpreting(request.operation, *request.names):
-                answer = parse_answer(reply.payload)
-            found.append(
-                _error_of(answer, request.operation, request.names) if isinstance(answer, ApiError) else answer
+        replies = self.connection.request_all(sent)
+        return [self._answer(request, reply) for request, reply in zip(requests, replies, strict=True)]
+
+    def _answer(self, request: Request, reply: Reply | NatsError) -> dict[str, Any] | NatsError:
+        if isinstance(reply, NoRespondersError):
+            return JetStreamUnavailableError(
+                JETSTREAM_UNAVAILABLE(prefix=self.prefix, server=self.connection.server), hints=[Hint.API_PREFIX]
             )
-        return found
+        if isinstance(reply, NatsError):
+            return reply
+        with interpreting(request.operation, *request.names):
+            answer = parse_answer(reply.payload)
+        return _error_of(answer, request.operation, request.names) if isinstance(answer, ApiError) else answer
 
 
 @contextlib.contextmanager
@@ -101,15 +100,14 @@ def interpreting(operation: Api, *names: str) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise ProtocolError(f"the server's answer to {operation.about(*names)} is invalid: {error}") from None
+        raise ProtocolError(ANSWER_INVALID(request=operation.about(*names), reason=error)) from None
 
 
 def _error_of(error: ApiError, operation: Api, names: tuple[str, ...]) -> JetStreamError:
-    if error.err_code == ErrCode.STREAM_NOT_FOUND:
-        return StreamNotFoundError(
-            f"the stream {names[0]!r} does not exist" if names else "the stream does not exist",
-            *error,
-            remedies=[Remedy.CREATE_STREAM],
-        )
+    if error.err_code == ErrCode.STREAM_NOT_FOUND and names:
+        return StreamNotFoundError(STREAM_NOT_FOUND(stream=names[0]), *error, hints=[Hint.CREATE_STREAM])
     kind = JetStreamUnavailableError if error.err_code in NOT_ENABLED else JetStreamError
-    return kind(f"{operation.about(*names)} failed: {error.description} ({error.code}, {error.err_code})", *error)
+    return kind(
+        API_ERROR(request=operation.about(*names), reason=error.description, code=error.code, err_code=error.err_code),
+        *error,
+    )

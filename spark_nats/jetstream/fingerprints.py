@@ -11,11 +11,13 @@ asks, and :class:`Witness` says when that is needed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum, auto
 from typing import NamedTuple
 
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.streams import StoredMessage, StreamInfo, first_sequence_since, next_message
+from spark_nats.jetstream.messages import StoredMessage, first_sequence_since, next_message
+from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.api import API_PREFIX
 
 SKEW = 20_000_000
@@ -24,28 +26,19 @@ have a later time than that by so much, where the leader changed in between."""
 
 
 class Fingerprint(NamedTuple):
-    """The last message that was stored before a place in a stream.
-
-    Attributes:
-        sequence: its sequence.
-        time: when it was stored, in nanoseconds since 1970 by the clock of the server that led the stream.
-    """
+    """The last message that was stored before a place in a stream."""
 
     sequence: int
-    time: int
+    time: int  # when it was stored, in nanoseconds since 1970 by the clock of the server that led the stream
 
 
 class History(Enum):
     """What has become of the history that a fingerprint was taken of."""
 
-    KEPT = auto()
-    """The stream still has it, or has removed it as streams do."""
-    SHORTER = auto()
-    """The stream ends before the fingerprint's message: its end is lost."""
-    REWRITTEN = auto()
-    """The stream's end is lost, and other messages have its sequences."""
-    HIDDEN = auto()
-    """The fingerprint's message was deleted, so those before it have to be asked for."""
+    KEPT = auto()  # the stream still has it, or has removed it as streams do
+    SHORTER = auto()  # the stream ends before the fingerprint's message: its end is lost
+    REWRITTEN = auto()  # the stream's end is lost, and other messages have its sequences
+    HIDDEN = auto()  # the fingerprint's message was deleted, so those before it have to be asked for
 
 
 def fingerprint_of(info: StreamInfo) -> Fingerprint | None:
@@ -54,12 +47,9 @@ def fingerprint_of(info: StreamInfo) -> Fingerprint | None:
 
 
 def judge(seen: Fingerprint, info: StreamInfo, there: StoredMessage | None) -> History:
-    """Decide what has become of a history.
+    """Decide what has become of a history of which ``seen`` is the fingerprint, in a stream in such a state.
 
-    Args:
-        seen: its fingerprint.
-        info: the state of the stream that it was taken of.
-        there: the first message from the fingerprint's sequence on; None when there is none, or it is not known.
+    ``there`` is the first message from the fingerprint's sequence on; None when there is none, or it is not known.
     """
     if info.last_sequence < seen.sequence:
         return History.SHORTER
@@ -74,33 +64,28 @@ def judge_hidden(seen: Fingerprint, later: int) -> History:
     """Decide what has become of a history whose last message was deleted.
 
     Whatever was stored after the history was seen is later than it, so that a later message among its sequences is of
-    another history. If there is none, nothing that is new has one of them.
-
-    Args:
-        seen: its fingerprint.
-        later: the first sequence with a message that was stored more than :data:`SKEW` after it.
+    another history. If there is none, nothing that is new has one of them. ``later`` is the first sequence with a
+    message that was stored more than :data:`SKEW` after the fingerprint.
     """
     return History.REWRITTEN if later <= seen.sequence else History.KEPT
 
 
-def compare(js: JetStream, seen: Fingerprint, info: StreamInfo) -> History:
+def compare(
+    js: JetStream, seen: Fingerprint, info: StreamInfo, look: Callable[[], StoredMessage | None] | None = None
+) -> History:
     """Ask the stream's leader what has become of a history; never :attr:`History.HIDDEN`.
 
-    Raises:
-        NatsError: a request failed.
+    The message at the fingerprint's sequence is asked for by ``look``; of the leader when that is None.
     """
     found = judge(seen, info, None)
     if found is History.HIDDEN:
-        found = judge(seen, info, next_message(js, info.name, seen.sequence, (">",), whole=False))
+        there = look() if look else next_message(js, info.name, seen.sequence, (">",), whole=False)
+        found = judge(seen, info, there)
     return unhide(js, seen, info, found)
 
 
 def unhide(js: JetStream, seen: Fingerprint, info: StreamInfo, found: History) -> History:
-    """Return what was found; where the message was deleted, ask for others.
-
-    Raises:
-        NatsError: a request failed.
-    """
+    """Return what was found; where the message was deleted, ask for others."""
     if found is not History.HIDDEN:
         return found
     end = seen.sequence + 1
@@ -109,20 +94,13 @@ def unhide(js: JetStream, seen: Fingerprint, info: StreamInfo, found: History) -
 
 
 def first_after(js: JetStream, seen: Fingerprint, info: StreamInfo) -> int:
-    """Return the sequence of the first message that was stored after a history; the next one to come when none was.
-
-    Raises:
-        NatsError: a request failed.
-    """
+    """Return the sequence of the first message that was stored after a history; the next one to come when none was."""
     return first_sequence_since(js, info.name, seen.time + 1, info.first_sequence, info.last_sequence + 1)
 
 
 class _Seen(NamedTuple):
     connection: tuple[str, int]
-    leader: str
-    led_since: str
-    last_sequence: int
-    last_time: int
+    info: StreamInfo
     busy: bool
 
 
@@ -148,18 +126,17 @@ class Witness:
         return (
             seen is None
             or seen.connection != _connection(js)
-            or (seen.leader, seen.led_since) != (info.leader, info.led_since)
-            or info.last_sequence < seen.last_sequence
-            or info.last_time < seen.last_time
-            or (_is_elsewhere(js) and not info.led_since and info.last_time != seen.last_time)
+            or (seen.info.leader, seen.info.led_since) != (info.leader, info.led_since)
+            or info.last_sequence < seen.info.last_sequence
+            or info.last_time < seen.info.last_time
+            or (_is_elsewhere(js) and not info.led_since and info.last_time != seen.info.last_time)
         )
 
     def saw(self, js: JetStream, info: StreamInfo) -> None:
         """Note that a stream in such a state has its history."""
         seen = self._seen.get(info.name)
-        busy = seen is None or seen.last_time != info.last_time
-        place = (info.leader, info.led_since, info.last_sequence, info.last_time, busy)
-        self._seen[info.name] = _Seen(_connection(js), *place)
+        busy = seen is None or seen.info.last_time != info.last_time
+        self._seen[info.name] = _Seen(_connection(js), info, busy)
 
 
 def _is_elsewhere(js: JetStream) -> bool:

@@ -8,12 +8,16 @@ from __future__ import annotations
 import logging
 import math
 import re
-import time
 from collections.abc import Iterable, Sequence
 
+from spark_nats import clock
+from spark_nats.conditions.streams import STREAM_NAME_UNSUPPORTED
+from spark_nats.conditions.warnings import FILTER_MATCHES_NONE, PATTERN_MATCHES_NOTHING
 from spark_nats.errors import JetStreamError, PermissionsError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.streams import StreamInfo, last_sequence, stream_names
+from spark_nats.jetstream.listing import stream_names
+from spark_nats.jetstream.messages import last_sequence
+from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.keyvalue import RESERVED_STREAMS
 from spark_nats.protocol.subjects import name_violation, overlap
 
@@ -36,16 +40,12 @@ def matches(pattern: re.Pattern[str], name: str) -> bool:
 def matching_names(js: JetStream, pattern: re.Pattern[str]) -> tuple[str, ...]:
     """Return the names of all streams that match a pattern, in order.
 
-    Raises:
-        UnsupportedStreamError: one has a name that servers allow, and that cannot be part of a subject here.
-        NatsError: a request failed.
+    One that servers allow, and that cannot be part of a subject here, is an :class:`UnsupportedStreamError`.
     """
     names = tuple(name for name in stream_names(js) if matches(pattern, name))
     for name in names:
         if violation := name_violation(name):
-            raise UnsupportedStreamError(
-                f"the stream {name!r} cannot be read: its name {violation}; have the pattern leave it out"
-            )
+            raise UnsupportedStreamError(STREAM_NAME_UNSUPPORTED(stream=name, violation=violation))
     return names
 
 
@@ -59,10 +59,6 @@ def unmatched_filters(filters: Sequence[str], streams: Iterable[StreamInfo]) -> 
     Messages that were stored before a stream got its present subjects may match all the same. Streams that also hold
     what comes under other subjects than they listen on, since they mirror or source others or change subjects, may have
     anything.
-
-    Args:
-        filters: valid filters of subjects.
-        streams: the state of each.
     """
     found = tuple(filters)
     for info in streams:
@@ -73,12 +69,7 @@ def unmatched_filters(filters: Sequence[str], streams: Iterable[StreamInfo]) -> 
 
 
 class Selection:
-    """The streams that a query reads: those that are named, or those whose names match a pattern.
-
-    Args:
-        named: names of streams, where there is no pattern.
-        pattern: which streams, otherwise.
-    """
+    """The streams that a query reads: those that are named, or those whose names match a pattern if there is one."""
 
     def __init__(self, named: Sequence[str], pattern: re.Pattern[str] | None = None) -> None:
         self.names = tuple(named)
@@ -91,34 +82,17 @@ class Selection:
         return f"the streams that match {self.pattern.pattern!r}" if self.pattern else ", ".join(self.names)
 
     def look(self, js: JetStream) -> None:
-        """Ask for the names that match, unless they were asked for a moment ago.
-
-        Raises:
-            NatsError: see :func:`matching_names`.
-        """
-        if self.pattern is None or time.monotonic() - self._listed < LIST_INTERVAL:
+        """Ask for the names that match, unless they were asked for a moment ago."""
+        if self.pattern is None or clock.monotonic() - self._listed < LIST_INTERVAL:
             return
         self.names = matching_names(js, self.pattern)
-        self._listed = time.monotonic()
+        self._listed = clock.monotonic()
         if not self.names and not self._warned:
             self._warned = True
-            logger.warning(
-                "no stream has a name that matches the regular expression %r, so there is nothing to read yet "
-                "(.* stands for any letters, * alone does not)",
-                self.pattern.pattern,
-            )
+            logger.warning(PATTERN_MATCHES_NOTHING(pattern=self.pattern.pattern).coded)
 
     def see(self, js: JetStream, info: StreamInfo, filters: Sequence[str]) -> None:
-        """Take note of a stream's state; when all were seen, warn once of filters that nothing can match.
-
-        Args:
-            js: where.
-            info: the state of one of the streams.
-            filters: those of the query.
-
-        Raises:
-            NatsError: the connection failed.
-        """
+        """Take note of a stream's state; when all were seen, warn once of filters that nothing can match."""
         if self._seen is None or not filters:
             return
         self._seen[info.name] = info
@@ -131,10 +105,11 @@ class Selection:
             subjects = sorted({subject for stream in streams for subject in stream.subjects})
             more = f" and {len(subjects) - _SUBJECTS_SHOWN} more" if len(subjects) > _SUBJECTS_SHOWN else ""
             logger.warning(
-                "no message can match the subject %s: what is stored in %s comes under %s",
-                ", ".join(filters),
-                ", ".join(stream.name for stream in streams[:_SUBJECTS_SHOWN]),
-                ", ".join(subjects[:_SUBJECTS_SHOWN]) + more,
+                FILTER_MATCHES_NONE(
+                    filters=", ".join(filters),
+                    streams=", ".join(stream.name for stream in streams[:_SUBJECTS_SHOWN]),
+                    subjects=", ".join(subjects[:_SUBJECTS_SHOWN]) + more,
+                ).coded
             )
 
     def leave_out(self, name: str) -> None:

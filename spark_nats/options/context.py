@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-from spark_nats.options.files import read_file
+from spark_nats.options.values import read_file
 from spark_nats.protocol.documents import parse_document
 
 # What each field of a context is as one of our options.

@@ -1,92 +1,52 @@
-"""What is said of options that do not exist: what to set instead, for people who come from elsewhere."""
+"""How an error leaves us: with its code, the options to look at, which are not known below, and its sentence first.
+
+:func:`naming_options` stands around whatever Spark calls of ours that can fail, and nowhere else.
+"""
 
 from __future__ import annotations
 
-import difflib
-import re
-from collections.abc import Iterable
+import contextlib
+import logging
+from collections.abc import Iterator
 
-from spark_nats.options.table import BY_NAME
+from spark_nats.errors import Hint, NatsError
 
-_STREAMS = "name a stream in the option 'stream', and subjects in 'subject'"
-_SERVERS = "name the servers in the option 'servers', such as nats://localhost:4222"
-_POSITION = (
-    "a query keeps its position in its checkpoint (checkpointLocation) and needs no {}; for core NATS, the option "
-    "'queueGroup' shares messages"
-)
-_GROUP = _POSITION.format("consumer group")
-_CONSUMER = _POSITION.format("durable consumer") + "; to show its position, or to read work queues, use 'consume'"
-_RETRIES = "use the option 'retryTimeout', which says for how long servers that are away are waited for"
-VIEW = "use CREATE TEMPORARY VIEW ... USING nats OPTIONS (...)"
-"""What to do instead of making a table."""
-_TABLE = f"Spark sets it for tables, and does not hand on a table's options when it is read; {VIEW}"
-_TABLES_OWN = ("provider", "owner")
-_OF_TABLES = "option."  # what Spark puts before the names of a table's options, besides the options themselves
-_SHOWN = "Spark's plans would show its value; use '{0}File', or '{0}Secret', which they hide"
+logger = logging.getLogger(__name__)
 
-# By their names in lower case. Those of Spark's Kafka connector that mean the same here are options of the same name.
-_HINTS = {
-    "subscribe": _STREAMS,
-    "topic": _STREAMS,
-    "topics": _STREAMS,
-    "subscribepattern": "use the option 'streamPattern', a regular expression for names of streams; for subjects, "
-    "wildcards in 'subject'",
-    "assign": "name a stream in the option 'stream'; tasks share its sequences by themselves (see 'minPartitions')",
-    "bootstrap.servers": _SERVERS,
-    "kafka.bootstrap.servers": _SERVERS,
-    "url": _SERVERS,
-    "urls": _SERVERS,
-    "host": _SERVERS,
-    "port": _SERVERS,
-    "groupid": _GROUP,
-    "group.id": _GROUP,
-    "groupidprefix": _GROUP,
-    "kafka.group.id": _GROUP,
-    "durable": _CONSUMER,
-    "durablename": _CONSUMER,
-    "startingoffsetsbytimestamp": "use the option 'startingTimestamp', one time for all streams",
-    "endingoffsetsbytimestamp": "use the option 'endingTimestamp', one time for all streams",
-    "fetchoffset.numretries": _RETRIES,
-    "fetchoffset.retryintervalms": _RETRIES,
-    "includeheaders": "leave it out: the column 'headers' is always there",
-    "creds": "use the option 'credentialsFile', or 'credentialsSecret' for the text itself",
-    "nkeyseed": _SHOWN.format("nkeySeed"),
-    "tlskey": _SHOWN.format("tlsKey"),
-    "tlskeypem": _SHOWN.format("tlsKey"),
-    "credentials": _SHOWN.format("credentials"),
-    **dict.fromkeys(_TABLES_OWN, _TABLE),
+_SENTENCES = {
+    Hint.SERVERS: "check the option 'servers' and that a nats-server listens there",
+    Hint.TLS: "check the option 'servers' (tls://) and those that ask for TLS, such as 'tlsCaFile'",
+    Hint.TLS_FIRST: "check the option 'tlsHandshakeFirst', which must be what the server does",
+    Hint.TRUST: "check the options 'tlsCaFile' (or 'tlsCaPem') and 'tlsServerName'",
+    Hint.CLIENT_CERTIFICATE: "check the options 'tlsCertFile' and 'tlsKeyFile' (or 'tlsCertPem' and 'tlsKeySecret')",
+    Hint.CREDENTIALS: "check the options 'user' and 'password', 'token', 'nkeySeedFile', 'credentialsFile' (or "
+    "'credentialsSecret') or 'context', or the client certificate",
+    Hint.API_PREFIX: "check the options 'domain' and 'apiPrefix'",
+    Hint.CREATE_STREAM: "create it, or set the option 'createStream'",
+    Hint.CREATE_BUCKET: "create it, or set the option 'createBucket'",
+    Hint.MESSAGE_IDS: "set the option 'deduplicate'",
+    Hint.STATE_BUCKET: "let the user make and use the bucket that the option 'stateBucket' names (see "
+    "Permissions in the documentation), or set the option 'deduplicate' to window, which needs none",
+    Hint.READ_BACK: "let the user read the stream (see Permissions in the documentation), or set the option "
+    "'deduplicate' to window, which never has to",
+    Hint.ON_CONFLICT: "read the key again and decide anew, or set the option 'onConflict' to skip to leave such rows "
+    "out",
+    Hint.CONSUMER: "give each query a durable consumer of its own with the option 'consumer'",
 }
-_OF_CLIENT = "options of Kafka's client mean nothing here; see Options, and Login, in the documentation"
-_OF_CONNECTOR = (
-    "that is one of nats-spark-connector's; the documentation has what to set here, in Coming from nats-spark-connector"
-)
 
 
-def hint(name: str) -> str:
-    """Return what to do instead of setting an option that does not exist."""
-    lower = name.lower()
-    if lower in _HINTS:
-        return _HINTS[lower]
-    if lower.startswith(_OF_TABLES):
-        return _TABLE
-    if lower.startswith(("kafka.", "kafkaconsumer.")):
-        return _OF_CLIENT
-    if lower.startswith("nats."):
-        return _OF_CONNECTOR
-    near = difflib.get_close_matches(lower, BY_NAME, n=1, cutoff=0.6)
-    return f"did you mean '{BY_NAME[near[0]].name}'?" if near else "`spark-nats options` lists them"
+@contextlib.contextmanager
+def naming_options() -> Iterator[None]:
+    """Add to an error's message its code and which options to look at, and have Spark show the message first.
 
-
-def of_a_table(names: Iterable[str]) -> str | None:
-    """Return an option by which Spark shows that it makes a table; None when it does not."""
-    return next((name for name in names if name.lower() in _TABLES_OWN or name.lower().startswith(_OF_TABLES)), None)
-
-
-def instead_of_path(path: str) -> str:
-    """Return what to do instead of giving a path."""
-    shown = re.sub("//[^/]*@", "//…@", path)  # nobody's password
-    table = f"; if that is where Spark keeps a table, {VIEW}" if "/" in path else ""
-    return (
-        f"the path {shown!r} means nothing here; use the option 'stream' for the name of a stream, or 'bucket', or "
-        f"'subject' for core NATS{table}"
-    )
+    Spark shows an error of Python as Python prints it, which is the message last, below all frames. What an error was
+    raised from is printed above it: that is the same error here, without frames. They are in the log (DEBUG). What is
+    no :class:`NatsError` is a mistake of ours, and passes with its traceback.
+    """
+    try:
+        yield
+    except NatsError as error:
+        logger.debug("this error is handed to Spark", exc_info=error)
+        named = error.with_context("; ".join([str(error), *(_SENTENCES[hint] for hint in error.hints)])).coded()
+        named.hints = ()
+        raise named from named.with_context(str(named))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 
+from spark_nats.conditions import Said, reworded
+from spark_nats.conditions.warnings import LOSS_ACCEPTED
 from spark_nats.errors import DataLossError
 
 logger = logging.getLogger(__name__)
@@ -12,7 +14,7 @@ GO_ON = "set the option 'failOnDataLoss' to false to go on with"
 """What follows says where the query then goes on."""
 
 
-def report_loss(what: str, fail: bool, rest: str = "what there is", hint: str = "") -> None:
+def report_loss(what: Said, fail: bool, rest: str = "what there is", hint: str = "") -> None:
     """Fail or warn about messages that are gone.
 
     Args:
@@ -25,5 +27,5 @@ def report_loss(what: str, fail: bool, rest: str = "what there is", hint: str = 
         DataLossError: if ``fail``.
     """
     if fail:
-        raise DataLossError(f"{what}; {hint or f'{GO_ON} {rest}'}")
-    logger.warning("%s; the query goes on with %s", what, rest)
+        raise DataLossError(reworded(what, f"{what}; {hint or f'{GO_ON} {rest}'}"))
+    logger.warning(LOSS_ACCEPTED(loss=what, rest=rest).coded)

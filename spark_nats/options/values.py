@@ -12,23 +12,18 @@ import json
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from itertools import combinations
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from spark_nats.client.auth import Credentials, key_pair, parse_creds, parse_seed
 from spark_nats.client.servers import Server, parse_servers
 from spark_nats.errors import AuthorizationError, InvalidCredentialsError
-from spark_nats.options.files import read_file
 from spark_nats.protocol.documents import sequence_at, string_at, time_at
 from spark_nats.protocol.keyvalue import LONGEST_HISTORY, SHORTEST_MARKER, key_filter_violation
 from spark_nats.protocol.stream_configs import Wish, nanoseconds, read_config
-from spark_nats.protocol.subjects import (
-    filter_violation,
-    name_violation,
-    overlap,
-    queue_violation,
-    subject_violation,
-)
+from spark_nats.protocol.subjects import filter_violation, name_violation, overlap, queue_violation, subject_violation
 
 EARLIEST = "earliest"
 LATEST = "latest"
@@ -36,16 +31,11 @@ ERROR = "error"
 
 
 class Place(NamedTuple):
-    """A place in a stream, as a checkpoint has it.
+    """A place in a stream, as a checkpoint has it."""
 
-    Attributes:
-        next: the next sequence to read.
-        created: when the stream was made, as the server writes it; empty when that is not given.
-        timestamp: when the message before ``next`` was stored, in nanoseconds since 1970; None when that is not given.
-    """
-
-    next: int
-    created: str = ""
+    next: int  # the next sequence to read
+    created: str = ""  # when the stream was made, as the server writes it; empty when that is not given
+    # when the message before `next` was stored, in nanoseconds since 1970; None when that is not given
     timestamp: int | None = None
 
 
@@ -60,11 +50,15 @@ def read_whole_number(text: str) -> int:
     return int(text)
 
 
+def _word(text: str, *words: str) -> str:
+    if text.lower() not in words:
+        raise ValueError(f"is {text!r}; it must be {', '.join(words[:-1])} or {words[-1]}")
+    return text.lower()
+
+
 def read_boolean(text: str) -> bool:
     """Read ``true`` or ``false``."""
-    if text.lower() not in ("true", "false"):
-        raise ValueError(f"is {text!r}; it must be true or false")
-    return text.lower() == "true"
+    return _word(text, "true", "false") == "true"
 
 
 EXACT, WINDOW, NEVER = "exact", "window", "false"
@@ -73,10 +67,7 @@ EXACT, WINDOW, NEVER = "exact", "window", "false"
 
 def read_deduplicate(text: str) -> str:
     """Read ``exact``, ``window`` or ``false``; ``true`` is ``exact``."""
-    value = EXACT if text.lower() == "true" else text.lower()
-    if value not in (EXACT, WINDOW, NEVER):
-        raise ValueError(f"is {text!r}; it must be exact, window or false")
-    return value
+    return EXACT if text.lower() == "true" else _word(text, EXACT, WINDOW, NEVER)
 
 
 def read_bucket(text: str) -> str:
@@ -86,31 +77,22 @@ def read_bucket(text: str) -> str:
     return text
 
 
-def read_keys(text: str) -> tuple[str, ...]:
-    """Read keys of a KV bucket, comma-separated, which may have wildcards and must not overlap."""
-    return _disjoint(text, key_filter_violation)
-
-
 FAIL, SKIP = "fail", "skip"
 """What becomes of a row whose key has another revision than was expected."""
 
 
 def read_on_conflict(text: str) -> str:
     """Read ``fail`` or ``skip``."""
-    if text.lower() not in (FAIL, SKIP):
-        raise ValueError(f"is {text!r}; it must be fail or skip")
-    return text.lower()
+    return _word(text, FAIL, SKIP)
 
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _LONGEST = 500 * 3600.0  # seconds; the system counts a wait in milliseconds of 31 bits
 
 
-def read_strategy(text: str) -> str:
-    """Read ``error`` or ``latest``."""
-    if text.lower() not in (ERROR, LATEST):
-        raise ValueError(f"is {text!r}; it must be error or latest")
-    return text.lower()
+def read_strategy(text: str) -> bool:
+    """Read ``error`` or ``latest``, as whether there must be something."""
+    return _word(text, ERROR, LATEST) == ERROR
 
 
 def read_duration(text: str) -> float:
@@ -171,7 +153,6 @@ def _shown(milliseconds: int) -> str:
 
 
 def _object_in(text: str) -> dict[str, Any] | None:
-    """Return a JSON object; None when the text is none."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
@@ -223,6 +204,16 @@ def read_secret(text: str) -> str:
     return text
 
 
+def read_file(path: str) -> bytes:
+    """Return what a file holds, which is read here, on the driver, and nowhere else; ``~`` is the home directory."""
+    try:
+        return Path(path).expanduser().read_bytes()
+    except OSError as error:
+        raise ValueError(f"cannot be read: {error.strerror}") from None
+    except (RuntimeError, ValueError) as error:  # a user without a home, a NUL
+        raise ValueError(f"cannot be read: {error}") from None
+
+
 def read_servers(text: str) -> tuple[Server, ...]:
     """Read server URLs without user, password or token."""
     if "@" in text:
@@ -238,7 +229,6 @@ _CONTENT = re.compile(r"\n|-----|\bS[A-Z2-7]{50,}|\beyJ")
 
 
 def _content_of_file(text: str) -> str:
-    """Return what a file holds. Files are read here, on the driver, and nowhere else."""
     if _CONTENT.search(text) or _is_encoded(text):
         raise ValueError(
             "must be the name of a file, and looks like what such a file holds; that goes into the option of this name "
@@ -308,26 +298,6 @@ def read_key_pem(text: str) -> str:
     return pem
 
 
-def read_seed(text: str) -> Credentials:
-    """Read an nkey seed."""
-    return _from_text(text, parse_seed)
-
-
-def read_credentials(text: str) -> Credentials:
-    """Read what a ``.creds`` file holds."""
-    return _from_text(text, parse_creds)
-
-
-def read_seed_file(text: str) -> Credentials:
-    """Read a file that holds an nkey seed."""
-    return _from_file(text, parse_seed)
-
-
-def read_credentials_file(text: str) -> Credentials:
-    """Read a ``.creds`` file."""
-    return _from_file(text, parse_creds)
-
-
 def _from_text(text: str, parse: Callable[[str], Credentials]) -> Credentials:
     content = _text_with_lines(text)
     try:
@@ -357,6 +327,13 @@ def _usable(credentials: Credentials) -> Credentials:
     return credentials
 
 
+# An nkey seed, and what a .creds file holds: as texts, and as names of files.
+read_seed = partial(_from_text, parse=parse_seed)
+read_credentials = partial(_from_text, parse=parse_creds)
+read_seed_file = partial(_from_file, parse=parse_seed)
+read_credentials_file = partial(_from_file, parse=parse_creds)
+
+
 def read_location(text: str) -> str:
     """Read a path or URI without a secret."""
     if re.match(r"[^/]*://[^/]*@", text):
@@ -364,11 +341,6 @@ def read_location(text: str) -> str:
             "has a user or a key in its URI, where Spark's plans would show it; leave it to the environment"
         )
     return read_text(text)
-
-
-def read_names(text: str) -> tuple[str, ...]:
-    """Read names of streams, comma-separated."""
-    return _each(text, _stream_violation)
 
 
 def _stream_violation(name: str) -> str | None:
@@ -389,31 +361,6 @@ def read_pattern(text: str) -> re.Pattern[str]:
         ) from None
 
 
-def read_filters(text: str) -> tuple[str, ...]:
-    """Read subjects of a stream, comma-separated, which may have wildcards and must not overlap."""
-    return _disjoint(text, filter_violation)
-
-
-def _disjoint(text: str, violation_of: Callable[[str], str | None]) -> tuple[str, ...]:
-    filters = _each(text, violation_of)
-    for one, other in combinations(filters, 2):
-        if overlap(one, other):
-            raise ValueError(f"names {one!r} and {other!r}, which overlap; name everything once")
-    return filters
-
-
-def read_queue_group(text: str) -> str:
-    """Read the name of a queue group."""
-    if violation := queue_violation(text):
-        raise ValueError(f"is {text!r}; it {violation}")
-    return text
-
-
-def read_subjects(text: str) -> tuple[str, ...]:
-    """Read subjects to subscribe to, comma-separated, which may have wildcards."""
-    return _each(text, filter_violation)
-
-
 def _each(text: str, violation_of: Callable[[str], str | None]) -> tuple[str, ...]:
     parts = tuple(part.strip() for part in text.split(","))
     for part in parts:
@@ -424,19 +371,34 @@ def _each(text: str, violation_of: Callable[[str], str | None]) -> tuple[str, ..
     return parts
 
 
-def read_tokens(text: str) -> str:
-    """Read a subject prefix: literal tokens, with or without a last dot."""
-    stripped = text.removesuffix(".")
-    if violation := subject_violation(stripped):
-        raise ValueError(f"is {text!r}; it {violation}")
-    return stripped
+def _disjoint(text: str, violation_of: Callable[[str], str | None]) -> tuple[str, ...]:
+    filters = _each(text, violation_of)
+    for one, other in combinations(filters, 2):
+        if overlap(one, other):
+            raise ValueError(f"names {one!r} and {other!r}, which overlap; name everything once")
+    return filters
 
 
-def read_name(text: str) -> str:
-    """Read the name of a JetStream domain or of a consumer."""
-    if violation := name_violation(text):
+def _valid(text: str, violation_of: Callable[[str], str | None]) -> str:
+    if violation := violation_of(text):
         raise ValueError(f"is {text!r}; it {violation}")
     return text
+
+
+# Names of streams; subjects of a stream and keys of a bucket, which must not overlap; subjects to subscribe to. All of
+# them are comma-separated, and all but names may have wildcards.
+read_names = partial(_each, violation_of=_stream_violation)
+read_filters = partial(_disjoint, violation_of=filter_violation)
+read_keys = partial(_disjoint, violation_of=key_filter_violation)
+read_subjects = partial(_each, violation_of=filter_violation)
+# The name of a JetStream domain or of a consumer, and that of a queue group.
+read_name = partial(_valid, violation_of=name_violation)
+read_queue_group = partial(_valid, violation_of=queue_violation)
+
+
+def read_tokens(text: str) -> str:
+    """Read a subject prefix: literal tokens, with or without a last dot."""
+    return _valid(text, lambda prefix: subject_violation(prefix.removesuffix("."))).removesuffix(".")
 
 
 def read_create_stream(text: str) -> bool | Wish:
@@ -452,6 +414,7 @@ def read_create_stream(text: str) -> bool | Wish:
     return read_config(config)
 
 
+_KINDS = {int: "a whole number", str: "a text", bool: "true or false"}
 _BUCKET_FIELDS: dict[str, type] = {
     "history": int,
     "max_age": str,
@@ -498,6 +461,3 @@ def read_create_bucket(text: str) -> dict[str, Any] | None:
     if times.get("limit_marker_ttl", SHORTEST_MARKER) < SHORTEST_MARKER:
         raise ValueError(f"has {config['limit_marker_ttl']!r} as 'limit_marker_ttl', which must be 1s or longer")
     return {**config, **times}
-
-
-_KINDS = {int: "a whole number", str: "a text", bool: "true or false"}

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 from spark_nats.protocol.documents import integer_at, parse_document, printable, string_at
 
-API_PREFIX = "$JS.API"
-"""First tokens of the API's subjects, unless an account imports them from elsewhere."""
+API_PREFIX = "$JS.API"  # first tokens of the API's subjects, unless an account imports them from elsewhere
 
 
 def prefix_of_domain(domain: str) -> str:
@@ -94,25 +93,15 @@ NOT_ENABLED = frozenset({ErrCode.NOT_ENABLED, ErrCode.NOT_ENABLED_FOR_ACCOUNT})
 
 
 class ApiError(NamedTuple):
-    """The error object of an answer.
+    """The error object of an answer."""
 
-    Attributes:
-        code: class of the error, as in HTTP.
-        err_code: the exact error; 0 where an old server does not say.
-        description: the server's words, fit to be shown.
-    """
-
-    code: int
-    err_code: int
-    description: str
+    code: int  # class of the error, as in HTTP
+    err_code: int  # the exact error; 0 where an old server does not say
+    description: str  # the server's words, fit to be shown
 
 
 def parse_answer(payload: bytes) -> dict[str, Any] | ApiError:
-    """Return an answer's JSON object, or the error in it.
-
-    Raises:
-        ValueError: it is not a JSON object, or its error is not one of the API's.
-    """
+    """Return an answer's JSON object, or the error in it; ValueError when it is no object, or no error of the API's."""
     answer = parse_document(payload)
     error = answer.get("error")
     if error is None:
@@ -129,16 +118,12 @@ def encode_pull(messages: int, max_bytes: int | None, expires: float, heartbeat:
 
     Args:
         messages: most messages.
-        max_bytes: most bytes, counted as :func:`~spark_nats.jetstream.pulling.sizes_of` does; None for any number.
+        max_bytes: most bytes, counted as :func:`~spark_nats.jetstream.reading.pulls.sizes_of` does; None for any
+            number.
         expires: seconds that the request lives.
         heartbeat: seconds after which the server says that it has nothing to send; at most half of ``expires``.
     """
-    nanoseconds = 1_000_000_000
-    body = {
-        "batch": messages,
-        "expires": int(expires * nanoseconds),
-        "idle_heartbeat": int(heartbeat * nanoseconds),
-    }
+    body = {"batch": messages, "expires": int(expires * 10**9), "idle_heartbeat": int(heartbeat * 10**9)}  # nanoseconds
     if max_bytes is not None:
         body["max_bytes"] = max_bytes
     return json.dumps(body).encode()

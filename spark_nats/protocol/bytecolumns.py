@@ -147,6 +147,12 @@ def load_words(buffer: Bytes, position: Positions) -> npt.NDArray[np.uint64]:
     return loaded
 
 
+def words_of(text: bytes) -> list[tuple[int, np.uint64]]:
+    """Return eight bytes or more as :func:`load_words` does, each word behind its place; the last may overlap."""
+    places = [*range(0, len(text) - 8, 8), len(text) - 8]
+    return [(i, np.uint64(int.from_bytes(text[i : i + 8], "little"))) for i in places]
+
+
 def decimals(buffer: Bytes, start: Positions, end: Positions) -> tuple[Positions, Mask]:
     """Parse the ASCII decimal number in each span.
 
@@ -178,9 +184,7 @@ def decimals(buffer: Bytes, start: Positions, end: Positions) -> tuple[Positions
 
 
 def trailing_decimals(buffer: Bytes, end: Positions) -> tuple[Positions, Positions]:
-    """Parse the ASCII decimal number that ends at each position, wherever it begins.
-
-    Every position must be at least 8.
+    """Parse the ASCII decimal number that ends at each position, which is at least 8, wherever it begins.
 
     Returns:
         The value of the last eight digits or fewer, and how many there are: 0 where there is no number, 8 where
@@ -210,17 +214,11 @@ def _fold_digits(word: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 
 
 class Fields(NamedTuple):
-    """Where the separators stand in each row of a packed column.
+    """Where the separators stand in each row of a packed column."""
 
-    Attributes:
-        position: positions of all separators in the packed buffer.
-        first: for each row, the index in ``position`` of its first separator.
-        per_row: for each row, how many separators it has.
-    """
-
-    position: Positions
-    first: Positions
-    per_row: Positions
+    position: Positions  # of all separators in the packed buffer
+    first: Positions  # for each row, the index in ``position`` of its first separator
+    per_row: Positions  # for each row, how many separators it has
 
     def rows(self) -> Positions:
         """Return the row of each separator."""
@@ -235,12 +233,7 @@ class Fields(NamedTuple):
 
 
 def split(is_separator: Mask, offsets: Positions) -> Fields:
-    """Find the separators of each row of a packed column.
-
-    Args:
-        is_separator: for each byte of the column, whether it is one.
-        offsets: the column's offsets.
-    """
+    """Find the separators of each row of a packed column, where ``is_separator`` tells of each byte."""
     rows = len(offsets) - 1
     if rows == 0:
         return Fields(_NO_POSITIONS, _NO_POSITIONS, _NO_POSITIONS)
@@ -264,6 +257,13 @@ def split(is_separator: Mask, offsets: Positions) -> Fields:
         return Fields(position, np.arange(rows) * each, np.full(rows, each))
     bounds = np.searchsorted(position, offsets)
     return Fields(position, bounds[:-1], np.diff(bounds))
+
+
+def rows_with(marked: Positions, offsets: Positions) -> Mask:
+    """Tell which rows of a packed column have one of the marked bytes."""
+    found = np.zeros(len(offsets) - 1, np.bool_)
+    found[np.searchsorted(offsets[1:], marked, "right")] = True
+    return found
 
 
 def offsets_of(row: Positions, rows: int) -> Positions:

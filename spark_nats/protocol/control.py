@@ -75,10 +75,10 @@ class ServerInfo:
     cluster: str = ""
     domain: str = ""
 
-    def is_older_than(self, major: int, minor: int) -> bool:
+    def is_older_than(self, major: int, minor: int, patch: int = 0) -> bool:
         """Tell whether its version is older than a release; one that does not say is not."""
-        found = re.match(r"v?(\d{1,4})\.(\d{1,4})", self.version)
-        return found is not None and (int(found[1]), int(found[2])) < (major, minor)
+        found = re.match(r"v?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?", self.version)
+        return found is not None and (int(found[1]), int(found[2]), int(found[3] or 0)) < (major, minor, patch)
 
 
 _INFO_TYPES = {f.name: type(f.default) for f in fields(ServerInfo)}
@@ -86,11 +86,7 @@ _READERS: dict[type, Callable[..., Any]] = {bool: boolean_at, int: integer_at, s
 
 
 def parse_info(argument: bytes) -> ServerInfo:
-    """Parse the JSON of an INFO line.
-
-    Raises:
-        ProtocolError: it is not a JSON object, or a field has another type than the protocol gives it.
-    """
+    """Parse the JSON of an INFO line; ProtocolError when it is none, or a field has another type than it should."""
     try:
         document = parse_document(argument)
         if "ssl_required" in document:  # the name of tls_required before 2016
@@ -139,11 +135,7 @@ class ConnectOptions:
 
 
 def encode_sub(subject: str, sid: int, queue: str | None = None) -> bytes:
-    """Return a SUB line.
-
-    Raises:
-        ValueError: the subject or the queue group would not be one field of the line.
-    """
+    """Return a SUB line; ValueError when the subject or the queue group would not be one field of it."""
     if violation := filter_violation(subject):
         raise ValueError(f"subject {subject!r} {violation}")
     if queue is None:
@@ -161,20 +153,13 @@ def encode_unsub(sid: int, max_msgs: int | None = None) -> bytes:
 class ErrorKind(Enum):
     """What an -ERR means for its receiver (ADR-40, "Error Handling", and the server's source)."""
 
-    PERMISSIONS = auto()
-    """One publish or subscription is not permitted."""
-    REJECTED = auto()
-    """One operation is not valid."""
-    LIMITED = auto()
-    """One operation exceeds a limit that others share."""
-    AUTHORIZATION = auto()
-    """The credentials are refused."""
-    CROWDED = auto()
-    """There are too many connections, or this one takes too little of what it is sent."""
-    MISUSE = auto()
-    """What this server does not take was sent to it, or it is not for clients."""
-    FATAL = auto()
-    """Anything else."""
+    PERMISSIONS = auto()  # one publish or subscription is not permitted
+    REJECTED = auto()  # one operation is not valid
+    LIMITED = auto()  # one operation exceeds a limit that others share
+    AUTHORIZATION = auto()  # the credentials are refused
+    CROWDED = auto()  # there are too many connections, or this one takes too little of what it is sent
+    MISUSE = auto()  # what this server does not take was sent to it, or it is not for clients
+    FATAL = auto()  # anything else
 
     @property
     def closes(self) -> bool:

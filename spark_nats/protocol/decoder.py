@@ -10,7 +10,8 @@ inside a payload that looks like a message is never reached that way.
 Where a verified frame is not followed by a good candidate (a control line, tabs or several spaces between fields, a
 torn frame, an error), one step is taken by :meth:`_Scan._step`, which reads the protocol's grammar as it is written,
 and the guesses go on from there. So the guess can cost time but not correctness: whatever it does not recognise,
-the grammar decides, and only the grammar raises errors.
+the grammar decides, and only the grammar raises errors. A chunk of a few frames is read by the grammar from the
+beginning: an answer to a request would wait ten times as long for the arrays.
 
 The benchmark's rows "codec: decode ..." guard the cost: of deliveries, of headers, and of hostile payloads.
 """
@@ -37,10 +38,9 @@ from spark_nats.protocol.bytecolumns import (
 from spark_nats.protocol.control import Control, Op
 from spark_nats.protocol.messages import Messages, Span
 
-MAX_LINE = 64 * 1024
-"""Longest control line accepted, in bytes. The server's own limit is 4 KiB; INFO with many servers is longer."""
-MAX_MESSAGE = 64 * 1024 * 1024
-"""Largest message accepted, in bytes, headers included: the most that a server can be configured to carry."""
+MAX_LINE = 64 * 1024  # bytes that a control line may have; servers take 4 KiB, but INFO with many of them is longer
+MAX_MESSAGE = 64 * 1024 * 1024  # bytes that a message may have, with headers: the most that a server can carry
+SMALL = 4 * 1024  # bytes of a chunk of which frame after frame is taken; array arithmetic pays in larger ones
 
 _CR, _LF, _SPACE, _TAB = b"\r\n \t"
 _FOUR_LETTERS = np.uint32(0x20202020)  # or-ed to four ASCII letters it makes them lower case
@@ -58,23 +58,16 @@ _CONTROL_LINE = re.compile(rb"(?i:(INFO|PING|PONG|\+OK|-ERR))(?:[ \t]+(.*))?[ \t
 
 
 class Decoded(NamedTuple):
-    """What one chunk completed.
-
-    Attributes:
-        messages: the messages, in order.
-        controls: the control lines, in order; each with the number of messages that came before it.
-    """
+    """What one chunk completed, in order."""
 
     messages: Messages
-    controls: list[tuple[int, Control]]
+    controls: list[tuple[int, Control]]  # the control lines, each with the number of messages that came before it
 
 
 class Decoder:
     """Turns the bytes of one connection into messages and control lines.
 
-    Args:
-        max_line: longest control line accepted, in bytes.
-        max_message: largest message accepted, headers included, in bytes.
+    The arguments are limits in bytes: of a control line, and of a message with its headers.
     """
 
     def __init__(self, max_line: int = MAX_LINE, max_message: int = MAX_MESSAGE) -> None:
@@ -105,42 +98,23 @@ class Decoder:
 
 
 def frame_ends(wire: bytes) -> Positions:
-    """Return where each message's frame ends in bytes that are whole frames, control lines between them included.
-
-    Raises:
-        ProtocolError: the bytes are not the protocol.
-    """
+    """Return where each message's frame ends in bytes that are whole frames, control lines between them included."""
     return Decoder().feed(wire).messages.payload.end + 2
 
 
-class _Frames:
-    """A table of frames, one array per column; positions are those in the chunk.
+def _messages(buffer: Bytes, table: Positions) -> Messages:
+    """Return the messages of a table of frames, which has a row for each of these positions in the chunk.
 
-    The rows of ``table`` are: frame start, subject start and end, sid start and end, reply start and end, header start,
-    payload start and end. The header ends where the payload begins, the frame ends two bytes after the payload.
+    The header ends where the payload begins, the frame ends two bytes after the payload.
     """
-
-    ROWS = 10
-
-    def __init__(self, table: Positions) -> None:
-        self.table = table
-
-    def messages(self, buffer: Bytes) -> Messages:
-        start, subject, subject_end, sid, sid_end, reply, reply_end, header, payload, end = self.table
-        return Messages(
-            buffer,
-            start,
-            Span(subject, subject_end),
-            Span(sid, sid_end),
-            Span(reply, reply_end),
-            Span(header, payload),
-            Span(payload, end),
-        )
+    start, subject, subject_end, sid, sid_end, reply, reply_end, header, payload, end = table
+    of_line = Span(subject, subject_end), Span(sid, sid_end), Span(reply, reply_end)
+    return Messages(buffer, start, *of_line, Span(header, payload), Span(payload, end))
 
 
 _NO_POSITIONS: Positions = np.empty(0, np.int64)
-_NO_FRAMES: Positions = np.empty((_Frames.ROWS, 0), np.int64)
-_NOTHING = _Frames(_NO_FRAMES).messages(np.empty(0, np.uint8))
+_NO_FRAMES: Positions = np.empty((10, 0), np.int64)
+_NOTHING = _messages(np.empty(0, np.uint8), _NO_FRAMES)
 
 
 class _Scan:
@@ -155,10 +129,15 @@ class _Scan:
         self.needed = 1
         self.controls: list[tuple[int, Control]] = []
         self._tables: list[Positions] = []
+        self._rows: list[tuple[int, ...]] = []  # frames behind those of the tables
         self._count = 0
 
     def run(self) -> None:
         """Decode all complete frames."""
+        if len(self.chunk) <= SMALL:
+            while self.position < len(self.chunk) and self._step():
+                pass
+            return
         guess = _Guess(self.buffer, self.max_line, self.max_message)
         while self.position < len(self.chunk):
             frames = guess.chain_from(self.position)
@@ -168,12 +147,18 @@ class _Scan:
                 break
 
     def messages(self) -> Messages:
+        self._gather()
         if not self._tables:
             return _NOTHING
-        table = self._tables[0] if len(self._tables) == 1 else np.concatenate(self._tables, axis=1)
-        return _Frames(table).messages(self.buffer)
+        return _messages(self.buffer, self._tables[0] if len(self._tables) == 1 else np.concatenate(self._tables, 1))
+
+    def _gather(self) -> None:
+        if self._rows:
+            self._tables.append(np.ascontiguousarray(np.array(self._rows, np.int64).T))
+            self._rows = []
 
     def _add(self, frames: Positions) -> None:
+        self._gather()
         self._tables.append(frames)
         self._count += frames.shape[1]
         self.position = int(frames[-1, -1]) + 2
@@ -214,8 +199,9 @@ class _Scan:
         if self.chunk[end : end + 2] != b"\r\n":
             raise ProtocolError(f"no CRLF after the {total} bytes of the message {_excerpt(self.chunk[start:eol])}")
         reply = found.span(3) if found[3] is not None else (eol, eol)
-        row = (start, *found.span(1), *found.span(2), *reply, header, header + header_size, end)
-        self._add(np.array(row, np.int64).reshape(_Frames.ROWS, 1))
+        self._rows.append((start, *found.span(1), *found.span(2), *reply, header, header + header_size, end))
+        self._count += 1
+        self.position = end + 2
         return True
 
     def _size(self, found: re.Match[bytes], group: int) -> int:
@@ -241,9 +227,8 @@ class _Guess:
         self._good: Mask = np.empty(0, np.bool_)
         self._table: Positions = _NO_FRAMES
         self._stops: Positions = _NO_POSITIONS
-        feeds = np.concatenate(
-            [_BEFORE_FIRST, rare_positions(buffer == _LF)]
-        )  # a line begins behind each and ends before the next
+        # A line begins behind each and ends before the next.
+        feeds = np.concatenate([_BEFORE_FIRST, rare_positions(buffer == _LF)])
         chosen = np.flatnonzero(np.diff(feeds) >= _SHORTEST_LINE + 2)
         if len(chosen) == 0:
             return

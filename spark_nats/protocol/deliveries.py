@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from spark_nats.conditions.others import REPLY_INVALID
 from spark_nats.errors import ProtocolError
 from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, decimals, load_words, packed, split
 
@@ -27,29 +28,18 @@ _LONG_FORM_DOTS = 10  # eleven tokens, twelve with the trailing one
 
 
 class Delivery(NamedTuple):
-    """Metadata of one JetStream delivery.
-
-    Attributes:
-        stream_sequence: sequence in the stream.
-        consumer_sequence: sequence of the delivery; rises by one from message to message.
-        timestamp: when the server stored the message, in nanoseconds since 1970 UTC.
-        pending: how many messages the consumer had still to deliver.
-    """
+    """Metadata of one JetStream delivery."""
 
     stream_sequence: int
-    consumer_sequence: int
-    timestamp: int
-    pending: int
+    consumer_sequence: int  # rises by one from message to message
+    timestamp: int  # when the server stored the message, in nanoseconds since 1970 UTC
+    pending: int  # how many messages the consumer had still to deliver
 
 
 class Deliveries:
-    """Metadata of a batch of JetStream deliveries. A column is parsed when it is asked for.
+    """Metadata of a batch of JetStream deliveries by their reply subjects. A column is parsed when it is asked for.
 
-    Args:
-        replies: the deliveries' reply subjects.
-
-    Raises:
-        ProtocolError: one of them is not an acknowledgement subject; also from the methods.
+    It and its methods raise ProtocolError when one of them is not an acknowledgement subject.
     """
 
     def __init__(self, replies: pa.BinaryArray) -> None:
@@ -107,5 +97,4 @@ class Deliveries:
             raise self._error(int(np.argmin(valid)))
 
     def _error(self, i: int) -> ProtocolError:
-        reply = self._replies[i].as_py()[:100]
-        return ProtocolError(f"a delivery's reply is not a JetStream acknowledgement subject: {reply!r}")
+        return ProtocolError(REPLY_INVALID(reply=self._replies[i].as_py()[:100]))

@@ -11,10 +11,11 @@ seven columns" guards the cost.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from spark_nats.conditions.others import DIRECT_GET_WITHOUT_SEQUENCE, DIRECT_GET_WITHOUT_TIME
 from spark_nats.errors import ProtocolError
 from spark_nats.protocol.bytecolumns import (
     Bytes,
@@ -25,6 +26,7 @@ from spark_nats.protocol.bytecolumns import (
     load_words,
     packed,
     split,
+    words_of,
 )
 from spark_nats.protocol.headers import VERSION
 from spark_nats.protocol.messages import Messages, Span
@@ -38,56 +40,42 @@ _SECONDS = 19  # characters of a time before its fraction
 _DIGITS = np.array([i for i, character in enumerate("0000-00-00T00:00:00") if character == "0"])
 
 
-class Gotten:
-    """Metadata of messages that direct gets have brought. Times are parsed when they are asked for.
+@dataclass(frozen=True, slots=True, eq=False)
+class DirectGetReplies:
+    """Metadata of messages that direct gets have brought. Times are parsed when they are asked for."""
 
-    Args:
-        sequences: of the messages in the stream.
-        previous: for each the sequence of the message before it in its batch, 0 for the first one.
-        data: bytes that hold the times.
-        times: where each time stands in them.
-    """
-
-    def __init__(self, sequences: Positions, previous: Positions, data: Bytes, times: Span) -> None:
-        self.previous = previous
-        self._sequences = sequences
-        self._data = data
-        self._times = times
+    sequences: Positions  # of the messages in the stream
+    previous: Positions  # for each the sequence of the message before it in its batch, 0 for the first one
+    data: Bytes  # holds the times
+    times: Span  # where each time stands in ``data``
 
     def __len__(self) -> int:
-        return len(self._sequences)
+        return len(self.sequences)
 
-    def head(self, count: int) -> Gotten:
+    def head(self, count: int) -> DirectGetReplies:
         """Return the first ``count`` of them."""
         return self.take(slice(count))
 
-    def take(self, chosen: slice | Mask) -> Gotten:
+    def take(self, chosen: slice | Mask) -> DirectGetReplies:
         """Return the chosen ones."""
-        return Gotten(self._sequences[chosen], self.previous[chosen], self._data, self._times.take(chosen))
+        return DirectGetReplies(self.sequences[chosen], self.previous[chosen], self.data, self.times.take(chosen))
 
     def last(self) -> tuple[int, int]:
         """Return the sequence of the last of them, and when it was stored."""
         (time,) = self.take(slice(-1, None)).timestamps()
-        return int(self._sequences[-1]), int(time)
+        return int(self.sequences[-1]), int(time)
 
     def stream_sequences(self) -> Positions:
         """Return the sequences in the stream."""
-        return self._sequences
+        return self.sequences
 
     def timestamps(self) -> Positions:
-        """Return when the messages were stored, in nanoseconds since 1970 UTC.
-
-        Raises:
-            ProtocolError: a time is not one.
-        """
-        return _nanoseconds(self._data, *self._times)
+        """Return when the messages were stored, in nanoseconds since 1970 UTC; ProtocolError when a time is none."""
+        return _nanoseconds(self.data, *self.times)
 
 
-def take_apart(answers: Messages) -> tuple[Messages, Gotten, list[bytes]]:
+def take_apart(answers: Messages) -> tuple[Messages, DirectGetReplies, list[bytes]]:
     """Tell stored messages from statuses, and give each its own subject and headers back.
-
-    Args:
-        answers: as they have arrived.
 
     Returns:
         The messages as they were stored, their metadata row by row, and the header blocks of the statuses.
@@ -107,14 +95,14 @@ def take_apart(answers: Messages) -> tuple[Messages, Gotten, list[bytes]]:
     sequences, one = decimals(data, *_value(lines, 4, _SEQUENCE))
     previous, other = decimals(data, *_value(lines, 1, _PREVIOUS))
     if not (one & other).all():
-        raise ProtocolError("a direct get's answer has a sequence that is not a number")
+        raise ProtocolError(DIRECT_GET_WITHOUT_SEQUENCE())
     shift = answers.header.start - offsets  # from the packed headers to the buffer
     subject = Span(*(position + shift for position in _value(lines, 5, _SUBJECT)))
     # The first of the added lines begins behind the last line of the message's own, or with the block.
     own = np.where(lines.per_row > _ADDED_LINES, lines.at(lines.per_row - _ADDED_LINES - 1) + 1, offsets)
     own = np.where(own - offsets > len(VERSION) + 2, own, offsets)  # a version alone is no header
     header = Span(answers.header.start, own + shift)
-    gotten = Gotten(sequences, previous, data, Span(*_value(lines, 3, _TIME)))
+    gotten = DirectGetReplies(sequences, previous, data, Span(*_value(lines, 3, _TIME)))
     return replace(answers, subject=subject, header=header), gotten, statuses
 
 
@@ -125,8 +113,7 @@ def _has_added_lines(data: Bytes, lines: Fields) -> Mask:
         return np.zeros_like(found)
     for line, name in ((5, _SUBJECT), (4, _SEQUENCE), (3, _TIME), (2, _PENDING), (1, _PREVIOUS)):
         start = lines.at(lines.per_row - 2 - line) + 1
-        for i in {*range(0, len(name) - 8, 8), len(name) - 8}:
-            word = np.uint64(int.from_bytes(name[i : i + 8], "little"))
+        for i, word in words_of(name):
             found &= load_words(data, np.clip(start + i, 0, len(data) - 8)) == word
     return found
 
@@ -159,7 +146,7 @@ def _nanoseconds(data: Bytes, start: Positions, end: Positions) -> Positions:
             found: Positions = seconds * 1_000_000_000 + np.where(fraction > 0, value * scale, 0)
             return found
     i = int(np.argmin(right))
-    raise ProtocolError(f"a direct get's answer has a time that is none: {data[start[i] : end[i]].tobytes()[:40]!r}")
+    raise ProtocolError(DIRECT_GET_WITHOUT_TIME(time=data[start[i] : end[i]].tobytes()[:40]))
 
 
 def _seconds(*parts: Positions) -> Positions:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
-LARGEST_NUMBER = 2**64 - 1
-"""Largest number that is taken from a server: it counts in 64 bits."""
-
+LARGEST_NUMBER = 2**64 - 1  # largest number that is taken from a server: it counts in 64 bits
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)", re.ASCII)
 _MOST_WORDS = 500  # characters
@@ -19,22 +18,14 @@ _MOST_PARTS = 200_000
 
 
 def parse_document(data: bytes) -> dict[str, Any]:
-    """Return a JSON object that somebody else has sent.
-
-    Raises:
-        ValueError: it is too large, or as in :func:`parse_object`.
-    """
+    """Return a JSON object that somebody else has sent; ValueError when it is too large, too."""
     if sum(map(data.count, _SEPARATORS)) > _MOST_PARTS:  # each takes a hundred times its bytes
         raise ValueError(f"it has more than {_MOST_PARTS} parts")
     return parse_object(data)
 
 
 def parse_object(data: bytes | str) -> dict[str, Any]:
-    """Return a JSON object, of whatever size.
-
-    Raises:
-        ValueError: it is invalid, or its text cannot be written in UTF-8 again.
-    """
+    """Return a JSON object of any size; ValueError when it is invalid, or cannot be written in UTF-8 again."""
     try:
         document = json.loads(data, parse_constant=_refuse)
         json.dumps(document, ensure_ascii=False).encode()  # half a surrogate pair would break whatever prints it
@@ -54,81 +45,80 @@ def integer_at(document: Any, *path: str) -> int:
 
     Args:
         document: an object.
-        path: names that lead to the number, each in the object of the one before.
+        path: names that lead to the value, each in the object of the one before.
 
     Raises:
-        ValueError: there is no such integer.
+        ValueError: there is something else. This goes for all of these functions, as do the arguments.
     """
-    value = _at(document, path)
-    if type(value) is not int or not 0 <= value <= LARGEST_NUMBER:
-        raise ValueError(f"{'.'.join(path)!r} is not an integer from 0 to 2^64 - 1")
-    return value
+    return _integer(document, path, 0)
 
 
 def sequence_at(document: Any, *path: str) -> int:
-    """Return the sequence of a message, which is 1 or larger; see :func:`integer_at`.
+    """Return the sequence of a message, which is 1 or larger."""
+    return _integer(document, path, 1)
 
-    Raises:
-        ValueError: there is something else.
-    """
+
+def _integer(document: Any, path: tuple[str, ...], least: int) -> int:
     value = _at(document, path)
-    if type(value) is not int or not 1 <= value <= LARGEST_NUMBER:
-        raise ValueError(f"{'.'.join(path)!r} is not an integer from 1 to 2^64 - 1")
+    if type(value) is not int or not least <= value <= LARGEST_NUMBER:
+        raise _wrong(path, f"not an integer from {least} to 2^64 - 1")
     return value
 
 
 def boolean_at(document: Any, *path: str) -> bool:
-    """Return true or false; see :func:`integer_at`.
-
-    Raises:
-        ValueError: there is something else.
-    """
+    """Return true or false."""
     value = _at(document, path)
     if not isinstance(value, bool):
-        raise ValueError(f"{'.'.join(path)!r} is neither true nor false")
+        raise _wrong(path, "neither true nor false")
     return value
 
 
 def string_at(document: Any, *path: str) -> str:
-    """Return a string; see :func:`integer_at`.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """Return a string."""
     value = _at(document, path)
     if not isinstance(value, str):
-        raise ValueError(f"{'.'.join(path)!r} is not a text")
+        raise _wrong(path, "not a text")
     return value
 
 
-def bytes_at(document: Any, *path: str) -> bytes:
-    """Return bytes that are encoded in base64, none where there is nothing; see :func:`integer_at`.
+def strings_at(document: Any, *path: str) -> tuple[str, ...]:
+    """Return a list of strings, which may be null."""
+    value = _at(document, path)
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise _wrong(path, "not a list of strings")
+    return tuple(value)
 
-    Raises:
-        ValueError: there is something else.
-    """
+
+def bytes_at(document: Any, *path: str) -> bytes:
+    """Return bytes that are encoded in base64, none where there is nothing."""
     value = _at(document, path)
     try:
         return base64.b64decode(value, validate=True) if value is not None else b""
     except (TypeError, ValueError):
-        raise ValueError(f"{'.'.join(path)!r} is not base64") from None
+        raise _wrong(path, "not base64") from None
 
 
 def time_at(document: Any, *path: str) -> int:
-    """Return a time of RFC 3339, in nanoseconds since 1970; see :func:`integer_at`.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """Return a time of RFC 3339, in nanoseconds since 1970."""
     value = _at(document, path)
     found = _TIME.fullmatch(value) if isinstance(value, str) else None
-    try:
-        time = datetime.fromisoformat(found[1] + found[3]) if found else None
-    except ValueError:
-        time = None
-    if found is None or time is None:
-        raise ValueError(f"{'.'.join(path)!r} is not a time")
-    return (time - EPOCH) // timedelta(seconds=1) * 1_000_000_000 + int((found[2] or "").ljust(9, "0"))
+    if found is not None:
+        with contextlib.suppress(ValueError):
+            whole = (datetime.fromisoformat(found[1] + found[3]) - EPOCH) // timedelta(seconds=1)
+            return whole * 1_000_000_000 + int((found[2] or "").ljust(9, "0"))
+    raise _wrong(path, "not a time")
+
+
+def _at(document: Any, path: tuple[str, ...]) -> Any:
+    for name in path:
+        document = document.get(name) if isinstance(document, dict) else None
+    return document
+
+
+def _wrong(path: tuple[str, ...], what: str) -> ValueError:
+    return ValueError(f"{'.'.join(path)!r} is {what}")
 
 
 def text_of(nanoseconds: int) -> str:
@@ -140,26 +130,6 @@ def text_of(nanoseconds: int) -> str:
 def moment(nanoseconds: int) -> datetime:
     """Return a time in nanoseconds since 1970, as :func:`time_at` returns it, to the microsecond."""
     return EPOCH + timedelta(microseconds=nanoseconds // 1000)
-
-
-def strings_at(document: Any, *path: str) -> tuple[str, ...]:
-    """Return a list of strings, which may be null; see :func:`integer_at`.
-
-    Raises:
-        ValueError: there is something else.
-    """
-    value = _at(document, path)
-    if value is None:
-        return ()
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise ValueError(f"{'.'.join(path)!r} is not a list of strings")
-    return tuple(value)
-
-
-def _at(document: Any, path: tuple[str, ...]) -> Any:
-    for name in path:
-        document = document.get(name) if isinstance(document, dict) else None
-    return document
 
 
 def printable(said: str) -> str:

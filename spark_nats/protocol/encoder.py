@@ -16,16 +16,11 @@ import pyarrow.compute as pc
 from spark_nats.protocol.bytecolumns import strings
 
 _BINARY = pa.binary()
-
-
 _PUB, _HPUB, _NOTHING, _BLANK, _CRLF = strings([b"PUB ", b"HPUB ", b"", b" ", b"\r\n"])
 
 
 def encode_messages(
-    subjects: pa.Array,
-    payloads: pa.Array,
-    replies: pa.Array | None = None,
-    headers: pa.Array | None = None,
+    subjects: pa.Array, payloads: pa.Array, replies: pa.Array | None = None, headers: pa.Array | None = None
 ) -> pa.Buffer:
     """Return the bytes that publish every row, in order.
 
@@ -60,8 +55,7 @@ def encode_messages(
         else:
             operation = _HPUB
         pieces = [operation, *subject_and_reply, sizes, _CRLF, block, payloads, _CRLF]
-    wire = pc.binary_join_element_wise(*pieces, _NOTHING)
-    return _data(wire)
+    return _data(pc.binary_join_element_wise(*pieces, _NOTHING))
 
 
 def encode_message(subject: str, payload: bytes, reply: str | None = None, header: bytes | None = None) -> bytes:

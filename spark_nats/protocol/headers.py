@@ -30,39 +30,29 @@ from spark_nats.protocol.bytecolumns import (
     offsets_of,
     packed,
     repeated,
+    rows_with,
     split,
     texts,
     to_text,
     values_of,
 )
-from spark_nats.protocol.subject_columns import Violation
+from spark_nats.protocol.subject_columns import Violation, first_violation
 
 VERSION = b"NATS/1.0"
-EMPTY_BLOCK = VERSION + b"\r\n\r\n"
-"""A header block without headers."""
-CONTROL_PREFIX = "Nats-"
-"""What the names of headers begin with on which the server acts."""
-MSG_ID = "Nats-Msg-Id"
-"""Header by which a stream knows a message again."""
-EXPECTED_STREAM = "Nats-Expected-Stream"
-"""Header that names the stream by which alone a message may be stored."""
-EXPECTED_REVISION = "Nats-Expected-Last-Subject-Sequence"
-"""Header that names the sequence of the last message of its subject, without which a message is not stored."""
-EXPECTED_MSG_ID = "Nats-Expected-Last-Msg-Id"
-"""Header that names the id of the stream's last message, without which a message is not stored."""
-TTL = "Nats-TTL"
-"""Header that says for how long a message is kept (ADR-43)."""
-INCREMENT = "Nats-Incr"
-"""Header that says what is added to a counter; the message has no payload then (ADR-49)."""
-PAYLOAD_SIZE = "Nats-Msg-Size"
-"""Header that names a payload's size in bytes where the server has left it out."""
-REQUIRED_API_LEVEL = "Nats-Required-Api-Level"
-"""Header of a request that a server refuses which is too old for it."""
+EMPTY_BLOCK = VERSION + b"\r\n\r\n"  # a header block without headers
+CONTROL_PREFIX = "Nats-"  # what the names of headers begin with on which the server acts
+# Headers on which a server acts.
+MSG_ID = "Nats-Msg-Id"  # by which a stream knows a message again
+EXPECTED_STREAM = "Nats-Expected-Stream"  # the stream by which alone a message may be stored
+EXPECTED_REVISION = "Nats-Expected-Last-Subject-Sequence"  # that of its subject's last message, or it is not stored
+EXPECTED_MSG_ID = "Nats-Expected-Last-Msg-Id"  # the id of the stream's last message, or it is not stored
+TTL = "Nats-TTL"  # for how long a message is kept (ADR-43)
+INCREMENT = "Nats-Incr"  # what is added to a counter; the message has no payload then (ADR-49)
+PAYLOAD_SIZE = "Nats-Msg-Size"  # a payload's size in bytes where the server has left it out
+REQUIRED_API_LEVEL = "Nats-Required-Api-Level"  # of a request that a server refuses which is too old for it
 _BATCH_ID, _BATCH_SEQUENCE, _BATCH_COMMIT = "Nats-Batch-Id", "Nats-Batch-Sequence", "Nats-Batch-Commit"
-BATCH_HEADERS = (_BATCH_ID, _BATCH_SEQUENCE, _BATCH_COMMIT)
-"""Headers of messages that are stored together or not at all (ADR-50)."""
-BATCH_BYTES = 94
-"""Bytes that :func:`number_batch` adds to a block at most, with an id of 16 characters."""
+BATCH_HEADERS = (_BATCH_ID, _BATCH_SEQUENCE, _BATCH_COMMIT)  # of what is stored together or not at all (ADR-50)
+BATCH_BYTES = 94  # bytes that :func:`number_batch` adds to a block at most, with an id of 16 characters
 HEADERS_TYPE = pa.map_(pa.string(), pa.list_(pa.field("element", pa.string())))
 
 _END = b"\r\n"  # of a block
@@ -84,15 +74,10 @@ _NAME_BYTE[_COLON] = False
 
 
 class HeaderColumn(NamedTuple):
-    """The headers of a batch.
+    """The headers of a batch."""
 
-    Attributes:
-        values: ``map<string, list<string>>``, never null.
-        malformed: how many lines were no ``Name: value``, or did not end, and are left out.
-    """
-
-    values: pa.MapArray
-    malformed: int
+    values: pa.MapArray  # ``map<string, list<string>>``, never null
+    malformed: int  # how many lines were no ``Name: value``, or did not end, and are left out
 
 
 def parse_block(block: bytes) -> dict[str, list[str]]:
@@ -113,14 +98,8 @@ def encode_block(headers: Mapping[str, str]) -> bytes:
 
 
 def header_values(blocks: pa.BinaryArray, name: str) -> pa.BinaryArray:
-    """Return the first value of one header in each block, null where a block has none.
-
-    Args:
-        blocks: a column of header blocks.
-        name: the header's name, of letters and dashes.
-    """
-    found = pc.extract_regex(blocks, rf"\r\n{name}:[ \t]*(?P<value>[^\r\n]*?)[ \t]*\r\n")
-    return found.flatten()[0]
+    """Return the first value of one header, of letters and dashes, in each block; null where a block has none."""
+    return pc.extract_regex(blocks, rf"\r\n{name}:[ \t]*(?P<value>[^\r\n]*?)[ \t]*\r\n").flatten()[0]
 
 
 def split_blocks(blocks: pa.BinaryArray) -> HeaderColumn:
@@ -237,19 +216,12 @@ def _maps(offsets: Positions, names: pa.StringArray, lists: pa.ListArray) -> pa.
 
 
 class HeaderLines(NamedTuple):
-    """The headers of a batch, one element per line: what a map column is flattened to.
+    """The headers of a batch, one element per line: what a map column is flattened to."""
 
-    Attributes:
-        row: the row that each line belongs to, rising.
-        name: header names.
-        value: header values.
-        rows: how many rows the batch has.
-    """
-
-    row: Positions
+    row: Positions  # the row that each line belongs to, rising
     name: pa.StringArray
     value: pa.StringArray
-    rows: int
+    rows: int  # how many rows the batch has
 
     def where(self, chosen: Mask) -> HeaderLines:
         """Return the chosen lines."""
@@ -281,56 +253,36 @@ def find_header_violation(lines: HeaderLines) -> Violation | None:
     """Find the first header line that may not be sent, and say why."""
     name_data, name_offsets = packed(lines.name)
     value_data, value_offsets = packed(lines.value)
-
-    def rows_with(wrong: Mask, offsets: Positions) -> Mask:
-        rows = np.zeros(len(offsets) - 1, np.bool_)
-        rows[np.searchsorted(offsets[1:], np.flatnonzero(wrong), "right")] = True
-        return rows
-
+    breaks = np.flatnonzero((value_data == _CR) | (value_data == _LF))
     checks = [
         (np.diff(name_offsets) == 0, "has a header with an empty name"),
         (
-            rows_with(~_NAME_BYTE[name_data], name_offsets),
+            rows_with(np.flatnonzero(~_NAME_BYTE[name_data]), name_offsets),
             "has a header name with white space, a control character, a colon or a character outside ASCII",
         ),
         (flags_of(lines.value.is_null()), "has a header whose value is null"),
-        (
-            rows_with((value_data == _CR) | (value_data == _LF), value_offsets),
-            "has a header value with a line break (CR or LF)",
-        ),
+        (rows_with(breaks, value_offsets), "has a header value with a line break (CR or LF)"),
     ]
     found = [Violation(int(lines.row[wrong.argmax()]), rule) for wrong, rule in checks if wrong.any()]
     return min(found, default=None)
 
 
 def join_lines(lines: HeaderLines) -> pa.StringArray:
-    """Return the header lines of each row as they stand in its block; empty for rows that have none.
-
-    Args:
-        lines: headers that passed :func:`find_header_violation`.
-    """
+    """Return the lines of each row, which passed :func:`find_header_violation`, as they stand in its block."""
     text = pc.binary_join_element_wise(lines.name, _COLON_BLANK, lines.value, _CRLF, _NOTHING)
     offsets = integers(offsets_of(lines.row, lines.rows).astype(np.int32))
     return pc.binary_join(pa.ListArray.from_arrays(offsets, text), _NOTHING)
 
 
 def encode_blocks(lines: HeaderLines, extra: list[tuple[str, pa.Array | str]] | None = None) -> pa.BinaryArray:
-    """Return the header block of each row, null for rows that have no header: both steps at once.
-
-    Args:
-        lines: headers that passed :func:`find_header_violation`.
-        extra: as for :func:`wrap_lines`.
-    """
+    """Return the header block of each row: :func:`join_lines` and :func:`wrap_lines` at once."""
     return wrap_lines(join_lines(lines), extra)
 
 
 def add_lines(lines: pa.StringArray, extra: list[tuple[str, pa.Array | str]]) -> pa.StringArray:
-    """Return the header lines of each row with more behind them.
+    """Return the header lines of each row, as :func:`join_lines` does, with more behind them.
 
-    Args:
-        lines: what :func:`join_lines` returned.
-        extra: more headers to give every row, as a value for all or a column with one per row; a null in such a
-            column leaves the header out of that row.
+    ``extra`` has a value for all rows or a column, in which a null leaves the header out of that row.
     """
     parts = [lines]
     for name, value in extra:
@@ -343,12 +295,7 @@ def add_lines(lines: pa.StringArray, extra: list[tuple[str, pa.Array | str]]) ->
 
 
 def wrap_lines(lines: pa.StringArray, extra: list[tuple[str, pa.Array | str]] | None = None) -> pa.BinaryArray:
-    """Return the header block of each row, null for rows that have no header.
-
-    Args:
-        lines: what :func:`join_lines` returned.
-        extra: as for :func:`add_lines`.
-    """
+    """Return the header block of each row's lines, with more as in :func:`add_lines`; null for rows without any."""
     body = add_lines(lines, extra or [])
     block = pc.binary_join_element_wise(_VERSION_LINE, body, _CRLF, _NOTHING)
     present = values_of(pc.binary_length(body)) > 0
@@ -360,15 +307,8 @@ def wrap_lines(lines: pa.StringArray, extra: list[tuple[str, pa.Array | str]] | 
 def find_value_violation(values: pa.Array) -> Violation | None:
     """Find the first value of a string column that may not be a header's, and say why. Nulls are not judged."""
     data, offsets = packed(values)
-    wrong = np.diff(offsets) == 0
-    breaks = np.flatnonzero((data == _CR) | (data == _LF))
-    wrong[np.searchsorted(offsets[1:], breaks, "right")] = True
-    if values.null_count:
-        wrong &= flags_of(values.is_valid())
-    if not wrong.any():
-        return None
-    row = int(wrong.argmax())
-    return Violation(row, "is empty" if offsets[row] == offsets[row + 1] else "has a line break (CR or LF)")
+    wrong = rows_with(np.flatnonzero((data == _CR) | (data == _LF)), offsets) | (np.diff(offsets) == 0)
+    return first_violation(values, wrong, lambda value: "has a line break (CR or LF)" if value else "is empty")
 
 
 def number_batch(blocks: pa.BinaryArray, batch: str) -> pa.BinaryArray:
@@ -387,15 +327,10 @@ def number_batch(blocks: pa.BinaryArray, batch: str) -> pa.BinaryArray:
 
 
 class Encoded(NamedTuple):
-    """A column as the values of a header.
+    """A column as the values of a header."""
 
-    Attributes:
-        values: string column, null where a row has none.
-        violation: the first row that cannot have the header, if any; the values mean nothing then.
-    """
-
-    values: pa.StringArray
-    violation: Violation | None
+    values: pa.StringArray  # null where a row has none
+    violation: Violation | None  # the first row that cannot have the header; the values mean nothing then
 
 
 def encode_ttls(ttls: pa.Array) -> Encoded:
@@ -415,30 +350,22 @@ def encode_ttls(ttls: pa.Array) -> Encoded:
         wrong = ~((seconds >= 1) & (seconds <= _LONGEST_TTL))
     wrong |= flags_of(found.is_null())
     wrong |= flags_of(pc.fill_null(pc.and_(pc.equal(unit, _NOTHING), pc.match_substring(number, ".")), _FALSE))
-    wrong &= flags_of(text.is_valid()) & ~flags_of(pc.fill_null(never, _FALSE))
+    wrong &= ~flags_of(pc.fill_null(never, _FALSE))
     rule = "it must be a time from 1s to 876000h with its unit, whole seconds, or 'never'"
     shown = integers(np.where(wrong | (seconds != seconds), 0, seconds).astype(np.int64)).cast(pa.string())
     return Encoded(pc.if_else(never, text, shown), _shown(text, wrong, rule))
 
 
 def encode_revisions(revisions: pa.Array) -> Encoded:
-    """Return sequences as values of :data:`EXPECTED_REVISION`; 0 means that the subject has no message yet.
-
-    Args:
-        revisions: column of integers. Null is none.
-    """
+    """Return sequences, of which null is none, as values of :data:`EXPECTED_REVISION`; 0: there is no message yet."""
     revisions = revisions.cast(pa.int64())
     text = revisions.cast(pa.string())
-    wrong = (values_of(revisions) < 0) & flags_of(revisions.is_valid())
-    return Encoded(text, _shown(text, wrong, "it must be a sequence, or 0 for a subject that has no message"))
+    rule = "it must be a sequence, or 0 for a subject that has no message"
+    return Encoded(text, _shown(text, values_of(revisions) < 0, rule))
 
 
 def encode_increments(increments: pa.Array) -> Encoded:
-    """Return numbers as values of :data:`INCREMENT`.
-
-    Args:
-        increments: column of integers; or of strings, whole numbers of any size. Null is none.
-    """
+    """Return integers, or whole numbers of any size as strings, as values of :data:`INCREMENT`. Null is none."""
     text = increments.cast(pa.string())
     wrong = ~flags_of(pc.fill_null(pc.match_substring_regex(text, _INCREMENT), _TRUE))
     return Encoded(text, _shown(text, wrong, "it must be a whole number"))
@@ -446,7 +373,4 @@ def encode_increments(increments: pa.Array) -> Encoded:
 
 def _shown(values: pa.StringArray, wrong: Mask, rule: str) -> Violation | None:
     """Name the first wrong row with its value."""
-    if not wrong.any():
-        return None
-    row = int(wrong.argmax())
-    return Violation(row, f"is {str(values[row])[:_SHOWN]!r}; {rule}")
+    return first_violation(values, wrong, lambda value: f"is {value[:_SHOWN]!r}; {rule}")

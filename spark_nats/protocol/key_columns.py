@@ -24,37 +24,28 @@ from spark_nats.protocol.bytecolumns import (
 from spark_nats.protocol.headers import header_values
 from spark_nats.protocol.keyvalue import KEY_VALUE_SUBJECTS, RESERVED, key_subject, key_violation
 from spark_nats.protocol.messages import Messages
-from spark_nats.protocol.subject_columns import Violation
+from spark_nats.protocol.subject_columns import Violation, first_violation, have_wrong_tokens
 
-OPERATION = "KV-Operation"
-"""Header that says that a key was deleted or purged."""
-PUT, DELETE, PURGE = "PUT", "DEL", "PURGE"
-"""What can be done to a key. The first is what a message without that header does."""
-ROLLUP = "Nats-Rollup"
-"""Header by which a message takes the place of those before it."""
-OF_SUBJECT = "sub"
-"""Value of :data:`ROLLUP`: of those of its subject."""
+OPERATION = "KV-Operation"  # header that says that a key was deleted or purged
+PUT, DELETE, PURGE = "PUT", "DEL", "PURGE"  # the first is what a message without that header does
+ROLLUP = "Nats-Rollup"  # header by which a message takes the place of those before it
+OF_SUBJECT = "sub"  # value of :data:`ROLLUP`: of those of its subject
 
 _REASON = "Nats-Marker-Reason"
 _PUT, _DEL, _PURGE = range(3)
 _NAMES = texts([PUT, DELETE, PURGE])
 _SAYS_PURGE, _SAYS_NO_DELETION = strings([b"PURGE"]), strings([b"PUT", b""])
 _EXPIRED, _REMOVED = strings([b"MaxAge", b"Purge"]), strings([b"Remove"])
-_KEY_BYTE = np.zeros(256, np.bool_)
-_KEY_BYTE[list(b"-/_=.0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")] = True
+_NO_KEY_BYTE = np.ones(256, np.bool_)
+_NO_KEY_BYTE[list(b"-/_=.0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")] = False
 _DOT = ord(".")
 
 
 class Operations(NamedTuple):
-    """What messages have done to their keys.
+    """What messages have done to their keys."""
 
-    Attributes:
-        names: ``PUT``, ``DEL`` or ``PURGE``.
-        deletions: which of them are not ``PUT``.
-    """
-
-    names: pa.StringArray
-    deletions: Mask
+    names: pa.StringArray  # ``PUT``, ``DEL`` or ``PURGE``
+    deletions: Mask  # which of them are not ``PUT``
 
 
 def operations_of(messages: Messages) -> Operations:
@@ -85,20 +76,8 @@ def is_marker(header: bytes) -> bool:
 
 def find_key_violation(keys: pa.Array) -> Violation | None:
     """Find the first row of a string column without nulls that is no key, and say why."""
-    data, offsets = packed(keys)
-    starts, ends = offsets[:-1], offsets[1:]
-    wrong = starts == ends
-    dots = np.flatnonzero(data == _DOT)
-    is_edge = np.zeros(len(data) + 1, np.bool_)
-    is_edge[offsets] = True
-    places = (np.flatnonzero(~_KEY_BYTE[data]), dots[is_edge[dots] | is_edge[dots + 1]], dots[1:][np.diff(dots) == 1])
-    for place in places:
-        wrong[np.searchsorted(ends, place, "right")] = True
-    wrong |= flags_of(pc.starts_with(keys, RESERVED))
-    if not wrong.any():
-        return None
-    row = int(wrong.argmax())
-    return Violation(row, key_violation(str(keys[row])) or "")
+    wrong = have_wrong_tokens(keys, _NO_KEY_BYTE) | flags_of(pc.starts_with(keys, RESERVED))
+    return first_violation(keys, wrong, key_violation)
 
 
 def keys_of(messages: Messages, bucket: str) -> pa.StringArray:

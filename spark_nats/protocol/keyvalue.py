@@ -11,22 +11,17 @@ from typing import Any
 
 from spark_nats.protocol.api import API_PREFIX
 from spark_nats.protocol.stream_configs import Wish
-from spark_nats.protocol.subjects import filter_violation
+from spark_nats.protocol.subjects import EMPTY_TOKEN, filter_violation
 
 _SUBJECTS = "$KV"  # first token of the subjects that keys are
 _STREAM = "KV_"  # what the name of a bucket's stream begins with
 _NOT_KEY = re.compile(r"[^-/_=.a-zA-Z0-9]")
 _NOT_KEY_FILTER = re.compile(r"[^-/_=.a-zA-Z0-9*>]")
-KEY_VALUE_SUBJECTS = f"{_SUBJECTS}."
-"""What the subjects of keys begin with, before the name of their bucket."""
-RESERVED_STREAMS = (_STREAM, "OBJ_", "$MQTT_")
-"""What names of streams begin with that are something else: KV buckets, object stores (ADR-20), and MQTT's state."""
-RESERVED = "_kv"
-"""What a key does not begin with: such keys are for the use of clients themselves."""
-LONGEST_HISTORY = 64
-"""Most revisions of a key that a bucket keeps."""
-SHORTEST_MARKER = 1.0
-"""Least seconds for which a bucket says that a key has expired."""
+KEY_VALUE_SUBJECTS = f"{_SUBJECTS}."  # what the subjects of keys begin with, before the name of their bucket
+RESERVED_STREAMS = (_STREAM, "OBJ_", "$MQTT_")  # streams that are KV buckets, object stores (ADR-20), MQTT's state
+RESERVED = "_kv"  # what a key does not begin with: such keys are for the use of clients themselves
+LONGEST_HISTORY = 64  # most revisions of a key that a bucket keeps
+SHORTEST_MARKER = 1.0  # least seconds for which a bucket says that a key has expired
 
 
 def stream_of(bucket: str) -> str:
@@ -55,14 +50,8 @@ def key_subject(bucket: str, key: str, prefix: str = API_PREFIX) -> str:
 
 
 def key_filter(pattern: str) -> str:
-    """Return the subjects of keys in their bucket's stream.
-
-    A bucket that mirrors or sources another one has that one's name in them.
-
-    Args:
-        pattern: a key, or with wildcards.
-    """
-    return key_subject("*", pattern)
+    """Return the subjects of a key, or of a pattern of keys, in a bucket's stream."""
+    return key_subject("*", pattern)  # a bucket that mirrors or sources another one has that one's name in them
 
 
 def key_violation(key: str) -> str | None:
@@ -72,7 +61,7 @@ def key_violation(key: str) -> str | None:
     if _NOT_KEY.search(key):
         return "has a character that no key has; there are letters, digits and - / _ = ."
     if "" in key.split("."):
-        return "has an empty token (a dot at its beginning or end, or two in a row)"
+        return EMPTY_TOKEN
     if key.startswith(RESERVED):
         return f"begins with {RESERVED}, which is reserved"
     return None
@@ -110,18 +99,13 @@ def bucket_config(bucket: str, wish: Mapping[str, Any]) -> Wish:
             value = round(value * 1e9)
         elif name == "compression":
             value = "s2" if value else "none"
-        config[_FIELDS[name]] = value
-    return Wish.of(config, {_FIELDS[name]: name for name in wish})
+        config[_FIELDS.get(name, name)] = value
+    return Wish.of(config, {_FIELDS.get(name, name): name for name in wish})
 
 
-_FIELDS = {
+_FIELDS = {  # the others have the same names
     "history": "max_msgs_per_subject",
-    "max_age": "max_age",
-    "max_bytes": "max_bytes",
     "max_value_size": "max_msg_size",
     "limit_marker_ttl": "subject_delete_marker_ttl",
     "replicas": "num_replicas",
-    "storage": "storage",
-    "compression": "compression",
-    "description": "description",
 }

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_nats.conditions.others import PAYLOADS_LEFT_OUT
 from spark_nats.errors import ProtocolError
 from spark_nats.protocol.bytecolumns import (
     Bytes,
@@ -41,24 +42,14 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Messages:
-    """Messages in the order in which they arrived.
+    """Messages in the order in which they arrived. The reply, the header and the payload may be empty."""
 
-    Attributes:
-        buffer: the received bytes that all spans point into.
-        start: where each message's frame begins; it ends with the CRLF behind the payload.
-        subject: subject.
-        sid: subscription id, as the client chose it in SUB.
-        reply: reply subject; empty where there is none.
-        header: header block, from ``NATS/1.0`` to its closing empty line; empty where there is none.
-        payload: payload; may be empty.
-    """
-
-    buffer: Bytes
-    start: Positions
+    buffer: Bytes  # the received bytes that all spans point into
+    start: Positions  # where each message's frame begins; it ends with the CRLF behind the payload
     subject: Span
-    sid: Span
+    sid: Span  # subscription id, as the client chose it in SUB
     reply: Span
-    header: Span
+    header: Span  # from ``NATS/1.0`` to its closing empty line
     payload: Span
 
     def __len__(self) -> int:
@@ -66,15 +57,8 @@ class Messages:
 
     def take(self, index: Positions | Mask | slice) -> Messages:
         """Return the chosen messages, which must stay in order. The buffer is shared."""
-        return Messages(
-            self.buffer,
-            self.start[index],
-            self.subject.take(index),
-            self.sid.take(index),
-            self.reply.take(index),
-            self.header.take(index),
-            self.payload.take(index),
-        )
+        of_line = self.subject.take(index), self.sid.take(index), self.reply.take(index)
+        return Messages(self.buffer, self.start[index], *of_line, self.header.take(index), self.payload.take(index))
 
     def gather(self, span: Span) -> pa.BinaryArray:
         """Copy one part of every message into a binary column."""
@@ -98,9 +82,7 @@ class Messages:
         if absent.all():
             return pa.nulls(len(self), pa.string())
         replies = to_text(self.gather(self.reply))
-        if not absent.any():
-            return replies
-        return pc.if_else(booleans(~absent), replies, pa.nulls(len(self), pa.string()))
+        return pc.if_else(booleans(~absent), replies, pa.nulls(len(self), pa.string())) if absent.any() else replies
 
     def payloads(self) -> pa.BinaryArray:
         """Return the payloads."""
@@ -115,16 +97,14 @@ class Messages:
     def sizes_with_payloads(self) -> Positions:
         """Return how many bytes messages have whose payloads the server has left out: subject, headers and payload.
 
-        It names the size of each payload in a last line of the header block, which it makes where there is none.
-
-        Raises:
-            ProtocolError: it does not.
+        It names the size of each payload in a last line of the header block, which it makes where there is none;
+        ProtocolError when it does not.
         """
         length, end = self.header.end - self.header.start, self.header.end - 2 * len(b"\r\n")
         least = len(EMPTY_BLOCK) + len(PAYLOAD_SIZE)
         payload, digits = trailing_decimals(self.buffer, np.maximum(end, 8))
         if not ((length > least) & (digits > 0)).all():
-            raise ProtocolError("the server has left out payloads without saying how large they are")
+            raise ProtocolError(PAYLOADS_LEFT_OUT())
         headers = length - len(PAYLOAD_SIZE) - len(b": \r\n") - digits
         return self.subject.end - self.subject.start + headers * (headers > len(EMPTY_BLOCK)) + payload
 

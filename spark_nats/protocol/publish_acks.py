@@ -14,14 +14,11 @@ import numpy as np
 import pyarrow.compute as pc
 
 from spark_nats.protocol.api import NOT_ENABLED, NOT_READY, ApiError, ErrCode, parse_answer
-from spark_nats.protocol.bytecolumns import Mask, Positions, decimals, flags_of, gather, load_words
+from spark_nats.protocol.bytecolumns import Mask, Positions, decimals, flags_of, gather, load_words, words_of
 from spark_nats.protocol.documents import integer_at, parse_document, string_at
 from spark_nats.protocol.messages import Messages
 from spark_nats.protocol.statuses import NO_RESPONDERS, TOO_MANY_REQUESTS, parse_status
 
-_AWAY = NOT_READY | NOT_ENABLED
-# What passes when it is sent again: a batch that the server has dropped, as when its leader has gone.
-_LATER = frozenset({ErrCode.SUBJECT_IN_PROCESS, ErrCode.BATCH_INCOMPLETE})
 _DUPLICATE = '"duplicate": ?true'  # as the server writes it, and as a JSON library might
 
 
@@ -49,32 +46,19 @@ class Verdict(Enum):
 
 
 class Refusal(NamedTuple):
-    """Why a message was not stored.
+    """Why a message was not stored."""
 
-    Attributes:
-        reason: to be shown.
-        verdict: what that means.
-    """
-
-    reason: str
+    reason: str  # to be shown
     verdict: Verdict
 
 
 class PublishAcks:
-    """Reads the answers of one stream.
-
-    Args:
-        stream: its name; an answer that does not name it is not an acknowledgement.
-    """
+    """Reads the answers of one stream; one that does not name it is not an acknowledgement."""
 
     def __init__(self, stream: str) -> None:
         self._stream = stream
-        # How an acknowledgement begins, as words of eight bytes, the last of which overlaps the one before.
         self._beginning = f'{{"stream":"{stream}","seq":'.encode()
-        size = len(self._beginning)
-        self._words = [
-            (i, int.from_bytes(self._beginning[i : i + 8], "little")) for i in (*range(0, size - 8, 8), size - 8)
-        ]
+        self._words = words_of(self._beginning)
 
     def plain(self, answers: Messages) -> Mask:
         """Tell which answers begin as the stream's acknowledgements do.
@@ -83,11 +67,11 @@ class PublishAcks:
         """
         return self._begin_with(answers, self._words)
 
-    def _begin_with(self, answers: Messages, words: list[tuple[int, int]]) -> Mask:
+    def _begin_with(self, answers: Messages, words: list[tuple[int, np.uint64]]) -> Mask:
         start, end = answers.payload
         success: Mask = end - start >= len(self._beginning)
         for place, word in words:
-            success &= load_words(answers.buffer, np.where(success, start + place, 0)) == np.uint64(word)
+            success &= load_words(answers.buffer, np.where(success, start + place, 0)) == word
         return success
 
     def refusal(self, answers: Messages, i: int) -> Refusal | None:
@@ -147,16 +131,20 @@ class PublishAcks:
         return sequences
 
 
+_VERDICTS: dict[int, Verdict] = {
+    **dict.fromkeys(NOT_READY | NOT_ENABLED, Verdict.AWAY),
+    ErrCode.DUPLICATE_IN_PROCESS: Verdict.IN_PROCESS,
+    ErrCode.SUBJECT_IN_PROCESS: Verdict.TOO_MANY,
+    ErrCode.BATCH_INCOMPLETE: Verdict.TOO_MANY,  # the server has dropped the batch, as when its leader has gone
+    ErrCode.BATCH_REPEATED: Verdict.REPEATED,
+    ErrCode.WRONG_LAST_SEQUENCE: Verdict.CONFLICT,
+}
+
+
 def _verdict(error: ApiError) -> Verdict:
-    if error.err_code == ErrCode.DUPLICATE_IN_PROCESS:
-        return Verdict.IN_PROCESS
-    if error.code == TOO_MANY_REQUESTS or error.err_code in _LATER:
+    if error.code == TOO_MANY_REQUESTS and error.err_code != ErrCode.DUPLICATE_IN_PROCESS:
         return Verdict.TOO_MANY
-    if error.err_code == ErrCode.BATCH_REPEATED:
-        return Verdict.REPEATED
-    if error.err_code == ErrCode.WRONG_LAST_SEQUENCE:
-        return Verdict.CONFLICT
-    return Verdict.AWAY if error.err_code in _AWAY else Verdict.NO
+    return _VERDICTS.get(error.err_code, Verdict.NO)
 
 
 def expecting(sequence: str, reason: str) -> str:
@@ -181,8 +169,3 @@ def are_duplicates(answers: Messages) -> Mask:
         payloads = gather(answers.buffer, start[found], end[found])
         found[found] = flags_of(pc.match_substring_regex(payloads, _DUPLICATE))
     return found
-
-
-def count_duplicates(answers: Messages) -> int:
-    """Return how many acknowledgements say that the stream had the message already."""
-    return int(np.count_nonzero(are_duplicates(answers)))

@@ -12,7 +12,7 @@ not inside it.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -31,33 +31,21 @@ from spark_nats.protocol.control import (
 from spark_nats.protocol.decoder import Decoder
 from spark_nats.protocol.messages import Messages
 
-MAX_PINGS_OUT = 2
-"""So many PINGs may be unanswered before a silent server is given up (ADR-40)."""
+MAX_PINGS_OUT = 2  # so many PINGs may be unanswered before a silent server is given up (ADR-40)
 _MOST_DUE = 1000  # entries in the queue beyond which no PONG is added, for a server that sends PING and reads nothing
 
 
-@dataclass(frozen=True, slots=True)
-class InfoReceived:
-    """The server has described itself: at first, and whenever something changes, such as ``ldm`` or ``connect_urls``.
+class InfoReceived(NamedTuple):
+    """The server has described itself: at first, and when something changes, such as ``ldm`` or ``connect_urls``."""
 
-    Attributes:
-        info: what it said; also :attr:`Session.info` from now on.
-    """
-
-    info: ServerInfo
+    info: ServerInfo  # also :attr:`Session.info` from now on
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorReceived:
-    """The server has sent an -ERR.
-
-    Attributes:
-        kind: what it means.
-        text: the server's own words, fit to be shown.
-    """
+class ErrorReceived(NamedTuple):
+    """The server has sent an -ERR."""
 
     kind: ErrorKind
-    text: str
+    text: str  # the server's own words, fit to be shown
 
 
 Event = InfoReceived | ErrorReceived
@@ -70,19 +58,13 @@ class Session:
         ping_interval: seconds without a byte from the server after which it is pinged.
         now: the time, in seconds of any clock that does not go back.
         info: what the server has said of itself already, when this session replaces another one on the same connection.
-
-    Attributes:
-        info: what the server says of itself; all defaults before :attr:`greeted`.
-        greeted: whether INFO has come.
-        ping_at: when :meth:`check_silence` has to be called, unless something is received before.
-        passed: the last mark that the server is known to have reached before it reported any error.
     """
 
     def __init__(self, ping_interval: float, now: float, info: ServerInfo | None = None) -> None:
-        self.info = info or ServerInfo()
-        self.greeted = info is not None
-        self.ping_at = now + ping_interval
-        self.passed = 0
+        self.info = info or ServerInfo()  # what the server says of itself; all defaults before it has greeted
+        self.greeted = info is not None  # whether INFO has come
+        self.ping_at = now + ping_interval  # when check_silence has to be called, unless something is received before
+        self.passed = 0  # the last mark that the server is known to have reached before it reported any error
         self._ping_interval = ping_interval
         self._decoder = Decoder()
         self._due: deque[memoryview] = deque()
@@ -114,11 +96,7 @@ class Session:
         return self.mark()
 
     def mark(self) -> int:
-        """Mark what was sent so far with a PING, which the server answers when it has processed all before it.
-
-        Returns:
-            The number of the mark, see :meth:`has_reached` and :attr:`passed`.
-        """
+        """Mark what was sent so far with a PING, which the server answers when it has processed all before it."""
         self._pings += 1
         self.send(PING)
         return self._pings
@@ -130,10 +108,7 @@ class Session:
     # Receiving
 
     def receive(self, data: bytes, now: float) -> tuple[Messages, list[Event]]:
-        """Take in what has arrived, in any pieces.
-
-        Returns:
-            The messages that it completes, and what else the server has said.
+        """Take in what has arrived, in any pieces; return the messages that it completes, and what else was said.
 
         Raises:
             ProtocolError: these bytes are not the protocol. The connection is of no more use.
@@ -144,11 +119,7 @@ class Session:
         return messages, events
 
     def check_silence(self, now: float) -> bool:
-        """Ping a server that has been silent for too long.
-
-        Returns:
-            False when it has not answered earlier PINGs either, and is to be given up.
-        """
+        """Ping a server that is silent for too long; False when it has not answered earlier PINGs, and is given up."""
         if now < self.ping_at:
             return True
         if self._pings - self._pongs >= MAX_PINGS_OUT:

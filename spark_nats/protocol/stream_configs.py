@@ -23,49 +23,28 @@ _SOURCE = {
     "external": {"api": str, "deliver": str},
     "consumer": {"name": str, "deliver_subject": str},
 }
+_LIMITS = frozenset({"max_consumers", "max_msgs", "max_bytes", "max_msgs_per_subject", "max_msg_size"})
 # What each field is: a type, a time, one of some texts, a list of something, or an object with fields.
 _FIELDS: dict[str, Any] = {
-    "name": str,
-    "description": str,
+    **dict.fromkeys(("name", "description", "compression", "persist_mode"), str),
+    **dict.fromkeys((*_LIMITS, "num_replicas", "first_seq"), int),
+    **dict.fromkeys(("max_age", "duplicate_window", "subject_delete_marker_ttl"), _TIME),
+    **dict.fromkeys(("no_ack", "allow_direct", "mirror_direct", "sealed", "deny_delete", "deny_purge"), bool),
+    **dict.fromkeys(("allow_rollup_hdrs", "allow_msg_ttl", "allow_msg_counter", "allow_msg_schedules"), bool),
+    **dict.fromkeys(("allow_atomic", "allow_batched", "discard_new_per_subject"), bool),
     "subjects": [str],
     "retention": ("limits", "interest", "workqueue"),
-    "max_consumers": int,
-    "max_msgs": int,
-    "max_bytes": int,
-    "max_age": _TIME,
-    "max_msgs_per_subject": int,
-    "max_msg_size": int,
     "discard": ("old", "new"),
     "storage": ("file", "memory"),
-    "num_replicas": int,
-    "no_ack": bool,
-    "duplicate_window": _TIME,
     "placement": {"cluster": str, "tags": [str], "preferred": str},
     "mirror": _SOURCE,
     "sources": [_SOURCE],
-    "compression": str,
-    "first_seq": int,
     "subject_transform": _TRANSFORM,
     "republish": {"src": str, "dest": str, "headers_only": bool},
-    "allow_direct": bool,
-    "mirror_direct": bool,
-    "discard_new_per_subject": bool,
-    "sealed": bool,
-    "deny_delete": bool,
-    "deny_purge": bool,
-    "allow_rollup_hdrs": bool,
     "consumer_limits": {"inactive_threshold": _TIME, "max_ack_pending": int},
-    "allow_msg_ttl": bool,
-    "subject_delete_marker_ttl": _TIME,
-    "allow_msg_counter": bool,
-    "allow_atomic": bool,
-    "allow_msg_schedules": bool,
-    "persist_mode": str,
-    "allow_batched": bool,
     "metadata": dict,
 }
 _OTHER_NAMES = {"replicas": "num_replicas"}  # as people know it from the command line, and from buckets
-_LIMITS = frozenset({"max_consumers", "max_msgs", "max_bytes", "max_msgs_per_subject", "max_msg_size"})
 _KINDS = {str: "a text", int: "a whole number", bool: "true or false", dict: "an object"}
 _UNITS = {"ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9, "d": 86400 * 10**9}
 _LONGEST = 2**63 - 1
@@ -126,11 +105,7 @@ def nearest_field(name: str, fields: Iterable[str] = _FIELDS, cutoff: float = 0.
 
 
 def _read(shown: str, kind: Any, value: Any) -> Any:
-    """Return a value as servers take it.
-
-    Raises:
-        ValueError: none does.
-    """
+    """Return a value as servers take it; ValueError when none does."""
     if kind is None or value is None:
         return value
     if kind == _TIME and isinstance(value, str):
@@ -166,11 +141,7 @@ def _wrong(shown: str, value: Any, wanted: str) -> ValueError:
 
 
 def nanoseconds(text: str) -> int:
-    """Read a time with its unit, such as ``90s``, ``1h30m`` or ``30d``.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Read a time with its unit, such as ``90s``, ``1h30m`` or ``30d``; ValueError when it is none."""
     parts = re.findall(r"([0-9]{1,19}(?:\.[0-9]{1,9})?)(ms|s|m|h|d)", text)
     total = sum(
         _UNITS[unit] * int(number) if number.isdigit() else round(_UNITS[unit] * float(number))
@@ -182,12 +153,7 @@ def nanoseconds(text: str) -> int:
 
 
 def differences(wish: Wish, actual: Mapping[str, Any]) -> list[str]:
-    """Return in words where a stream's configuration is not what somebody has named.
-
-    Args:
-        wish: what was named.
-        actual: the configuration of a stream, as a server gives it.
-    """
+    """Return in words where a stream's configuration, as a server gives it, is not what somebody has named."""
     return [
         f"{shown} (has {_shown(field, actual.get(field))}, asked {_shown(field, wish[field])})"
         for field, shown in wish.named.items()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -10,7 +10,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_nats.protocol.bytecolumns import Bytes, Fields, Mask, Positions, flags_of, gather, packed, split, strings
+from spark_nats.protocol.bytecolumns import (
+    Bytes,
+    Fields,
+    Mask,
+    Positions,
+    flags_of,
+    gather,
+    packed,
+    rows_with,
+    split,
+    strings,
+)
 from spark_nats.protocol.subjects import subject_violation
 
 _FORBIDDEN = np.zeros(256, np.bool_)
@@ -28,17 +39,11 @@ class Violation(NamedTuple):
 
 
 class _Shape(NamedTuple):
-    """What filters have in common whose wildcards stand in the same places.
+    """What filters have in common whose wildcards stand in the same places."""
 
-    Attributes:
-        tokens: how many tokens there are before a last ``>``.
-        is_open: whether ``>`` is the last token.
-        stars: the numbers of the tokens that are ``*``.
-    """
-
-    tokens: int
-    is_open: bool
-    stars: tuple[int, ...]
+    tokens: int  # how many there are before a last ``>``
+    is_open: bool  # whether ``>`` is the last token
+    stars: tuple[int, ...]  # the numbers of the tokens that are ``*``
 
     def runs(self) -> Iterator[tuple[int, int]]:
         """Return the number of the first token and of that behind the last, for each run of literal tokens."""
@@ -123,23 +128,25 @@ def find_subject_violation(subjects: pa.Array) -> Violation | None:
 
     A null is not judged: whether it may stand there is not a rule of subjects.
     """
-    data, offsets = packed(subjects)
-    starts, ends = offsets[:-1], offsets[1:]
+    return first_violation(subjects, have_wrong_tokens(subjects, _FORBIDDEN), subject_violation)
 
-    def row_of(position: Positions) -> Positions:
-        return np.searchsorted(ends, position, "right")
 
-    wrong = starts == ends
-    wrong[row_of(np.flatnonzero(_FORBIDDEN[data]))] = True
+def have_wrong_tokens(values: pa.Array, forbidden: Mask) -> Mask:
+    """Tell which rows of a string column are empty, or have an empty token or a byte that ``forbidden`` marks."""
+    data, offsets = packed(values)
     dots = np.flatnonzero(data == _DOT)
     is_edge = np.zeros(len(data) + 1, np.bool_)
     is_edge[offsets] = True
-    doubled = dots[1:][np.diff(dots) == 1]
-    wrong[row_of(dots[is_edge[dots] | is_edge[dots + 1]])] = True
-    wrong[row_of(doubled)] = True
-    if subjects.null_count:
-        wrong &= flags_of(subjects.is_valid())
+    marked = (np.flatnonzero(forbidden[data]), dots[is_edge[dots] | is_edge[dots + 1]], dots[1:][np.diff(dots) == 1])
+    wrong: Mask = rows_with(np.concatenate(marked), offsets) | (offsets[:-1] == offsets[1:])
+    return wrong
+
+
+def first_violation(values: pa.Array, wrong: Mask, say: Callable[[str], str | None]) -> Violation | None:
+    """Return the first row of a string column that is wrong, and what is said of its value. Nulls are not judged."""
+    if values.null_count:
+        wrong = wrong & flags_of(values.is_valid())
     if not wrong.any():
         return None
     row = int(wrong.argmax())
-    return Violation(row, subject_violation(subjects[row].as_py()) or "")
+    return Violation(row, say(values[row].as_py()) or "")

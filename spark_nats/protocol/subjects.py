@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import re
 
-INBOX_PREFIX = "_INBOX"
-"""First tokens of the subjects on which clients await answers, unless a user may only subscribe to others."""
+INBOX_PREFIX = "_INBOX"  # first tokens of subjects on which clients await answers, unless a user has others
+EMPTY_TOKEN = "has an empty token (a dot at its beginning or end, or two in a row)"
 _NOT_LITERAL = re.compile(r"[\x00-\x20\x7f*>]")
 _NOT_FILTER = re.compile(r"[\x00-\x20\x7f]")
 _NOT_NAME = re.compile(r"[\x00-\x20\x7f.*>/\\]")
@@ -19,24 +19,18 @@ _NOT_NAME = re.compile(r"[\x00-\x20\x7f.*>/\\]")
 
 def subject_violation(subject: str) -> str | None:
     """Say why a message cannot be published to ``subject``; None when it can."""
-    if not subject:
-        return "is empty"
-    if _NOT_LITERAL.search(subject):
-        return "contains white space, a control character or a wildcard (* or >)"
-    if "" in subject.split("."):
-        return "has an empty token (a dot at its beginning or end, or two in a row)"
-    return None
+    if violation := _violation(subject, _NOT_LITERAL, "white space, a control character or a wildcard (* or >)"):
+        return violation
+    return EMPTY_TOKEN if "" in subject.split(".") else None
 
 
 def filter_violation(subject: str) -> str | None:
     """Say why ``subject`` cannot be subscribed to or used as a filter; None when it can."""
-    if not subject:
-        return "is empty"
-    if _NOT_FILTER.search(subject):
-        return "contains white space or a control character"
+    if violation := queue_violation(subject):
+        return violation
     tokens = subject.split(".")
     if "" in tokens:
-        return "has an empty token (a dot at its beginning or end, or two in a row)"
+        return EMPTY_TOKEN
     for i, token in enumerate(tokens):
         if token == ">" and i < len(tokens) - 1:
             return "has the wildcard > before its last token"
@@ -47,20 +41,18 @@ def filter_violation(subject: str) -> str | None:
 
 def name_violation(name: str) -> str | None:
     """Say why ``name`` cannot name a stream or a consumer (ADR-6: no dot, wildcard, slash or white space)."""
-    if not name:
-        return "is empty"
-    if _NOT_NAME.search(name):
-        return "contains white space, a control character or one of . * > / \\"
-    return None
+    return _violation(name, _NOT_NAME, "white space, a control character or one of . * > / \\")
 
 
 def queue_violation(queue: str) -> str | None:
     """Say why ``queue`` cannot name a queue group; None when it can."""
-    if not queue:
+    return _violation(queue, _NOT_FILTER, "white space or a control character")
+
+
+def _violation(text: str, forbidden: re.Pattern[str], what: str) -> str | None:
+    if not text:
         return "is empty"
-    if _NOT_FILTER.search(queue):
-        return "contains white space or a control character"
-    return None
+    return f"contains {what}" if forbidden.search(text) else None
 
 
 def matches(subject_filter: str, subject: str) -> bool:

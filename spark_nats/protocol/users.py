@@ -8,21 +8,15 @@ from typing import Any
 from spark_nats.protocol.documents import integer_at, parse_document, printable, string_at, strings_at
 from spark_nats.protocol.subjects import covers, overlap
 
-USER_INFO = "$SYS.REQ.USER.INFO"
-"""Subject on which the server describes the user that asks, who must be allowed to publish to it."""
+USER_INFO = "$SYS.REQ.USER.INFO"  # where the server describes the user that asks, if that one may publish to it
 
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """What may be published or subscribed to.
+    """What may be published or subscribed to: subjects and wildcards."""
 
-    Attributes:
-        allow: subjects and wildcards; everything when empty.
-        deny: subjects and wildcards that are not, whatever ``allow`` says.
-    """
-
-    allow: tuple[str, ...] = ()
-    deny: tuple[str, ...] = ()
+    allow: tuple[str, ...] = ()  # everything when empty
+    deny: tuple[str, ...] = ()  # what may not be, whatever ``allow`` says
 
     def includes(self, subject: str) -> bool:
         """Tell whether all that a subject or wildcard stands for is allowed, by one entry at least."""
@@ -33,29 +27,17 @@ class Permission:
 
 @dataclass(frozen=True, slots=True)
 class UserInfo:
-    """Who is logged in.
+    """Who is logged in."""
 
-    Attributes:
-        name: name or public key, fit to be shown.
-        account: name of its account, likewise.
-        expires: seconds after which the login ends; None when it does not.
-        publish: what the user may publish to.
-        subscribe: what the user may subscribe to without a queue group.
-    """
-
-    name: str
-    account: str
-    expires: float | None
+    name: str  # or public key, fit to be shown
+    account: str  # its name or public key, likewise
+    expires: float | None  # seconds after which the login ends; None when it does not
     publish: Permission
-    subscribe: Permission
+    subscribe: Permission  # without a queue group
 
 
 def parse_user_info(payload: bytes) -> UserInfo:
-    """Read the answer to a request to :data:`USER_INFO`.
-
-    Raises:
-        ValueError: it is something else.
-    """
+    """Read the answer to a request to :data:`USER_INFO`; ValueError when it is something else."""
     answer = parse_document(payload)
     data = answer.get("data")
     if not isinstance(data, dict):

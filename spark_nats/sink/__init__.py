@@ -5,6 +5,9 @@
 :mod:`.columns`        the columns of a row, and the checks of a whole batch before it is sent
 :mod:`.keys`           rows for a KV bucket as the messages that they are
 :mod:`.message_ids`    message ids made of what rows say
+:mod:`.checks`         what the driver looks at before there are tasks, and behind them
+:mod:`.notes`          what tasks note when they begin
+:mod:`.beginning`      how a task begins: a function of what is known then
 :mod:`.settling`       what a task has stored already when it is run again
 :mod:`.conflicts`      rows that expect another revision of their key than there is
 :mod:`.partitions`     writing one partition

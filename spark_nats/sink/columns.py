@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_nats.conditions.warnings import CONTROL_HEADERS_LEFT_OUT
+from spark_nats.conditions.writing import ROW_CANNOT_BE_SENT, SAME_ID_TOGETHER, SAME_SUBJECT_TOGETHER
 from spark_nats.errors import InvalidRowError
 from spark_nats.options.values import NEVER
 from spark_nats.options.write import WriteOptions
@@ -42,7 +43,7 @@ from spark_nats.protocol.headers import (
 from spark_nats.protocol.key_columns import OPERATION, ROLLUP
 from spark_nats.protocol.keyvalue import key_subject
 from spark_nats.protocol.subject_columns import Violation, find_subject_violation
-from spark_nats.sink.keys import messages_of
+from spark_nats.sink.keys import first_of, messages_of
 from spark_nats.sink.message_ids import MessageIds
 from spark_nats.sink.schema import column_types, place_column
 
@@ -94,7 +95,7 @@ class Rows(NamedTuple):
         mask = booleans(chosen)
         return Rows(*(None if column is None else column.filter(mask) for column in self))
 
-    def in_turn(self) -> Iterator[Rows]:
+    def apart(self) -> Iterator[Rows]:
         """Cut them into rows that may be unanswered together.
 
         Of two rows of one subject, one of which expects a certain message to be its last one, the second waits for
@@ -123,18 +124,12 @@ class Rows(NamedTuple):
         of_id = np.flatnonzero(flags_of(self.ids.is_valid()))
         same_id = of_id[_place_before(self.ids.drop_null()) >= 0]
         if len(same_id):
-            raise InvalidRowError(
-                f"row {same_id[0]} of the task cannot be sent: a row before it has the same message id, and rows that "
-                "are stored together are each stored once; nothing was sent"
-            )
+            raise InvalidRowError(SAME_ID_TOGETHER(row=int(same_id[0])))
         if self.conditional is None:
             return
         behind = np.flatnonzero(flags_of(self.conditional) & (_place_before(self.subjects) >= 0))
         if len(behind):
-            raise InvalidRowError(
-                f"row {behind[0]} of the task cannot be sent: a row before it has the same subject, and what it "
-                "expects to be the last message there is compared before any of the rows is stored; nothing was sent"
-            )
+            raise InvalidRowError(SAME_SUBJECT_TOGETHER(row=int(behind[0])))
 
     def _cut(self, start: int, end: int) -> Rows:
         return Rows(*(None if column is None else column[start:end] for column in self))
@@ -168,6 +163,7 @@ class RowChecker:
         self._types = column_types(options)
         self._before_key = key_subject(options.bucket or "", "", options.api_prefix)
         self._warned = False
+        self._first_row = 0  # of the batch that is checked
         # What stands behind the subject on the line: the reply of a publish to a stream, and two sizes.
         self._line_rest = 2 * len(f" {self._max_payload}")
         if options.stream is not None:
@@ -183,27 +179,27 @@ class RowChecker:
         Raises:
             InvalidRowError: a row cannot be sent. Nothing of the batch has been sent then.
         """
-        names = batch.schema.names
+        self._first_row, names = first_row, batch.schema.names
         if place := place_column(names, self._options):
-            self._check_place(place, batch.column(place).cast(pa.string()), first_row)
+            self._check_place(place, batch.column(place).cast(pa.string()))
         columns = {name: batch.column(name) for name in names if name in self._types}
         if self._options.bucket is not None:
-            columns = messages_of(columns, self._before_key, batch.num_rows, partial(self._refuse, first_row))
-        payloads = self._payloads(columns, batch.num_rows, first_row)
-        subjects = self._subjects(columns, batch.num_rows, first_row)
-        replies = self._replies(columns.get("reply"), first_row)
-        self._check_lines(subjects, replies, first_row)
-        headers, ids, conditional = self._headers(columns, subjects, payloads, first_row)
+            columns = messages_of(columns, self._before_key, batch.num_rows, self._refuse)
+        payloads = self._payloads(columns, batch.num_rows)
+        subjects = self._subjects(columns, batch.num_rows)
+        replies = self._replies(columns.get("reply"))
+        self._check_lines(subjects, replies)
+        headers, ids, conditional = self._headers(columns, subjects, payloads)
         size = lengths_of(payloads)
         if headers is not None:
             size = size + lengths_of(headers)
         if self._options.atomic:
             size = size + BATCH_BYTES
         rule = f"is larger with its headers than the server's max_payload of {self._max_payload} bytes"
-        self._refuse(first_row, "payload", _first(size > self._max_payload, rule), size)
+        self._refuse("payload", first_of(size > self._max_payload, rule), size)
         return Rows(subjects, payloads, headers, replies, ids, conditional)
 
-    def _check_place(self, column: str, values: pa.Array, first_row: int) -> None:
+    def _check_place(self, column: str, values: pa.Array) -> None:
         """Check that rows do not ask for another place than the one that is written to."""
         place = self._options.bucket or self._options.stream or ""
         elsewhere = flags_of(pc.not_equal(values, place).fill_null(False))
@@ -212,30 +208,30 @@ class RowChecker:
             rule = (
                 f"is {shown!r}, and rows go where the option '{column}' says, to {place!r}; drop or rename the column"
             )
-            self._refuse(first_row, column, _first(elsewhere, rule))
+            self._refuse(column, first_of(elsewhere, rule))
 
-    def _payloads(self, columns: dict[str, pa.Array], rows: int, first_row: int) -> pa.Array:
+    def _payloads(self, columns: dict[str, pa.Array], rows: int) -> pa.Array:
         is_counter = "increment" in columns
         if is_counter and "payload" not in columns:
             return repeated("", rows).cast(pa.binary())
         payloads = columns["payload"].cast(pa.binary())
         is_null = flags_of(payloads.is_null())
-        self._refuse(first_row, "payload", _first(is_null, "is null; an empty payload is written as ''"))
+        self._refuse("payload", first_of(is_null, "is null; an empty payload is written as ''"))
         if is_counter:
             length = lengths_of(payloads)
             rule = "is not empty, but the server writes the total there; drop the column"
-            self._refuse(first_row, "payload", _first(length > 0, rule), length)
+            self._refuse("payload", first_of(length > 0, rule), length)
         return payloads
 
-    def _subjects(self, columns: dict[str, pa.Array], rows: int, first_row: int) -> pa.Array:
+    def _subjects(self, columns: dict[str, pa.Array], rows: int) -> pa.Array:
         if self._options.subject is not None:  # as in Spark's Kafka sink, the option stands above the column
             return repeated(self._options.subject, rows)
         subjects = columns["subject"].cast(pa.string())
-        self._refuse(first_row, "subject", _first(flags_of(subjects.is_null()), "is null"))
-        self._refuse(first_row, "subject", find_subject_violation(subjects), lengths_of(subjects))
+        self._refuse("subject", first_of(flags_of(subjects.is_null()), "is null"))
+        self._refuse("subject", find_subject_violation(subjects), lengths_of(subjects))
         return subjects
 
-    def _replies(self, replies: pa.Array | None, first_row: int) -> pa.Array | None:
+    def _replies(self, replies: pa.Array | None) -> pa.Array | None:
         if replies is None or replies.null_count == len(replies):
             return None
         if self._options.stream is not None:
@@ -243,12 +239,12 @@ class RowChecker:
                 "is not null, but a publish to a stream uses the reply for its acknowledgement; drop the column, or "
                 "write to core NATS by leaving out the option 'stream'"
             )
-            self._refuse(first_row, "reply", _first(flags_of(replies.is_valid()), rule))
+            self._refuse("reply", first_of(flags_of(replies.is_valid()), rule))
         replies = replies.cast(pa.string())
-        self._refuse(first_row, "reply", find_subject_violation(replies), lengths_of(replies))
+        self._refuse("reply", find_subject_violation(replies), lengths_of(replies))
         return replies
 
-    def _check_lines(self, subjects: pa.Array, replies: pa.Array | None, first_row: int) -> None:
+    def _check_lines(self, subjects: pa.Array, replies: pa.Array | None) -> None:
         """Refuse a row whose line a server would not take: it would end the connection instead."""
         length = lengths_of(subjects) + self._line_rest
         if replies is not None:
@@ -257,17 +253,17 @@ class RowChecker:
             f"is too long: with the reply subject and the sizes its line may have {MAX_CONTROL_LINE} bytes, the "
             "server's max_control_line"
         )
-        self._refuse(first_row, "subject", _first(length > MAX_CONTROL_LINE, rule), length)
+        self._refuse("subject", first_of(length > MAX_CONTROL_LINE, rule), length)
 
     def _headers(
-        self, columns: dict[str, pa.Array], subjects: pa.Array, payloads: pa.Array, first_row: int
+        self, columns: dict[str, pa.Array], subjects: pa.Array, payloads: pa.Array
     ) -> tuple[pa.Array | None, pa.Array, pa.Array | None]:
         """Return the rows' header blocks, the message ids in them, and which expect a last message of their subject."""
         rows = len(subjects)
         lines = flatten(columns.get("headers", no_headers(0)))._replace(rows=rows)
-        self._refuse(first_row, "headers", find_header_violation(lines))
+        self._refuse("headers", find_header_violation(lines))
         ids = columns.get("msg_id", pa.nulls(rows, pa.string())).cast(pa.string())
-        self._refuse(first_row, "msg_id", find_value_violation(ids), lengths_of(ids))
+        self._refuse("msg_id", find_value_violation(ids), lengths_of(ids))
         if self._options.bucket is not None:
             lines = lines.where(~_is_among(lines.name, (OPERATION, ROLLUP, TTL)))  # for which there are columns
         if not self._options.control_headers:
@@ -285,10 +281,10 @@ class RowChecker:
             if column not in columns and not self._options.control_headers:
                 continue
             values, violation = encode(columns.get(column, pa.nulls(rows, pa.string())))
-            self._refuse(first_row, column, violation)
+            self._refuse(column, violation)
             lines, has_it = _prefer(values, name, lines)
             if name == INCREMENT and column in columns:
-                self._refuse(first_row, column, _first(~has_it, "is null, and a counter takes nothing else"))
+                self._refuse(column, first_of(~has_it, "is null, and a counter takes nothing else"))
             if name == EXPECTED_REVISION and has_it.any():
                 conditional = booleans(has_it if conditional is None else has_it | flags_of(conditional))
             if values.null_count < rows:
@@ -319,29 +315,20 @@ class RowChecker:
             if names:
                 self._warned = True
                 more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
-                logger.warning(
-                    "rows have headers on which the server would act, and these are not sent: %s; "
-                    "set the option 'controlHeaders' to true to send them",
-                    ", ".join(names[:_NAMES_SHOWN]) + more,
-                )
+                logger.warning(CONTROL_HEADERS_LEFT_OUT(headers=", ".join(names[:_NAMES_SHOWN]) + more).coded)
         return lines.where(~is_control)
 
-    def _refuse(
-        self, first_row: int, column: str, violation: Violation | None, length: Positions | None = None
-    ) -> None:
+    def _refuse(self, column: str, violation: Violation | None, length: Positions | None = None) -> None:
         if violation is None:
             return
         if self._options.bucket is not None:
             column = _NAMES_OF_ENTRIES.get(column, column)
-        text = f"row {first_row + violation.row} of the task cannot be sent: column '{column}' {violation.rule}"
+        rule = violation.rule
         if length is not None:
-            text += f" (its length is {length[violation.row]} bytes)"
-        sent = f"the {first_row} rows before its batch were sent" if first_row else "nothing was sent"
-        raise InvalidRowError(f"{text}; {sent}")
-
-
-def _first(wrong: Mask, rule: str) -> Violation | None:
-    return Violation(int(wrong.argmax()), rule) if wrong.any() else None
+            rule += f" (its length is {length[violation.row]} bytes)"
+        sent = f"the {self._first_row} rows before its batch were sent" if self._first_row else "nothing was sent"
+        row = self._first_row + violation.row
+        raise InvalidRowError(ROW_CANNOT_BE_SENT(row=row, column=column, rule=rule, sent=sent))
 
 
 def _prefer(values: pa.Array, name: str, lines: HeaderLines) -> tuple[HeaderLines, Mask]:

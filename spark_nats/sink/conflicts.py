@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 import re
 
-from spark_nats.errors import PublishError, Remedy
+from spark_nats.conditions.writing import ENTRY_CONFLICTS, ENTRY_REFUSED
+from spark_nats.errors import Hint, PublishError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.publishing import Conflict, Resolution
-from spark_nats.jetstream.streams import last_message, next_message
+from spark_nats.jetstream.messages import last_message, next_message
+from spark_nats.jetstream.publishing.conflicts import Conflict, Resolution
 from spark_nats.options.values import SKIP
 from spark_nats.options.write import WriteOptions
 from spark_nats.protocol.headers import EXPECTED_REVISION, MSG_ID, parse_block
@@ -23,12 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class Conflicts:
-    """Decides what becomes of such rows of one task.
-
-    Args:
-        options: of the write.
-        bucket: its name.
-    """
+    """Decides what becomes of such rows of one task."""
 
     def __init__(self, options: WriteOptions, bucket: str) -> None:
         self._skips = options.on_conflict == SKIP
@@ -48,7 +44,7 @@ class Conflicts:
         headers = parse_block(conflict.header)
         named, ids = headers.get(EXPECTED_REVISION, [""])[0], headers.get(MSG_ID)
         if not re.fullmatch("[0-9]{1,19}", named):
-            raise PublishError(f"row {conflict.row} was refused: {conflict.reason}")
+            raise PublishError(ENTRY_REFUSED(row=conflict.row, reason=conflict.reason))
         key = conflict.subject.removeprefix(self._published)
         subject = key_subject(self._bucket, key)
         if ids and self._is_stored(js, subject, int(named), ids[0]):
@@ -69,8 +65,8 @@ class Conflicts:
         has = f"has the revision {actual}" if actual else "does not exist"
         wants = f"its expected_revision is {expected}" + ("" if expected else ", by which it is to be created")
         raise PublishError(
-            f"row {conflict.row} conflicts: the key {key!r} of the bucket {self._bucket!r} {has}, and {wants}",
-            remedies=[Remedy.ON_CONFLICT],
+            ENTRY_CONFLICTS(row=conflict.row, key=key, bucket=self._bucket, has=has, wants=wants),
+            hints=[Hint.ON_CONFLICT],
         )
 
     def _is_stored(self, js: JetStream, subject: str, expected: int, message_id: str) -> bool:

@@ -20,6 +20,10 @@ _PUT, _DELETE, _PURGE = _OPERATIONS
 _NULL = pa.nulls(1, pa.string())[0]
 _EMPTY = strings([b""])[0]
 _NONE = integers(np.array([-1]))[0]
+_NO_TTL = (
+    "is for keys that are created (expected_revision 0) and for PURGE: when a value that was put expires, the one "
+    "before it would come back (ADR-48)"
+)
 
 
 def messages_of(columns: dict[str, pa.Array], prefix: str, rows: int, refuse: Refuse) -> dict[str, pa.Array]:
@@ -32,19 +36,22 @@ def messages_of(columns: dict[str, pa.Array], prefix: str, rows: int, refuse: Re
         refuse: is told what cannot be sent.
     """
     keys = columns["key"].cast(pa.string())
-    refuse("key", _first(flags_of(keys.is_null()), "is null"))
+    refuse("key", first_of(flags_of(keys.is_null()), "is null"))
     refuse("key", find_key_violation(keys))
     operations = columns.get("operation", pa.nulls(rows, pa.string())).cast(pa.string()).fill_null(_PUT)
     known = flags_of(pc.is_in(operations, _OPERATIONS))
-    refuse("operation", _first(~known, f"is none of {PUT}, {DELETE} and {PURGE}, nor null, which is {PUT}"))
+    refuse("operation", first_of(~known, f"is none of {PUT}, {DELETE} and {PURGE}, nor null, which is {PUT}"))
     is_put = flags_of(pc.equal(operations, _PUT))
     values = columns.get("value", pa.nulls(rows, pa.binary())).cast(pa.binary())
-    is_null = flags_of(values.is_null())
-    refuse("value", _first(is_null & is_put, f"is null; an empty value is written as '', a key is deleted by {DELETE}"))
+    rule = f"is null; an empty value is written as '', a key is deleted by {DELETE}"
+    refuse("value", first_of(flags_of(values.is_null()) & is_put, rule))
     rule = f"is not empty, but the operation is {DELETE} or {PURGE}, which has no value; let it be null"
-    refuse("value", _first(~is_put & (lengths_of(values) > 0), rule))
+    refuse("value", first_of(~is_put & (lengths_of(values) > 0), rule))
     if "ttl" in columns:
-        refuse("ttl", _first(_ages(columns, rows, is_put, operations), _NO_TTL))
+        revisions = columns.get("expected_revision", pa.nulls(rows, pa.int64())).cast(pa.int64())
+        creates = is_put & (values_of(revisions.fill_null(_NONE)) == 0)
+        may_age = creates | flags_of(pc.equal(operations, _PURGE))
+        refuse("ttl", first_of(flags_of(columns["ttl"].is_valid()) & ~may_age, _NO_TTL))
     found = {name: column for name, column in columns.items() if name not in ("key", "value", "operation")}
     found["subject"] = pc.binary_join_element_wise(texts([prefix])[0], keys, texts([""])[0])
     found["payload"] = values.fill_null(_EMPTY)
@@ -54,19 +61,6 @@ def messages_of(columns: dict[str, pa.Array], prefix: str, rows: int, refuse: Re
     return found
 
 
-_NO_TTL = (
-    "is for keys that are created (expected_revision 0) and for PURGE: when a value that was put expires, the one "
-    "before it would come back (ADR-48)"
-)
-
-
-def _ages(columns: dict[str, pa.Array], rows: int, is_put: Mask, operations: pa.Array) -> Mask:
-    """Tell which rows have a lifetime that they must not have."""
-    revisions = columns.get("expected_revision", pa.nulls(rows, pa.int64())).cast(pa.int64())
-    creates = is_put & (values_of(revisions.fill_null(_NONE)) == 0)
-    wrong: Mask = flags_of(columns["ttl"].is_valid()) & ~creates & ~flags_of(pc.equal(operations, _PURGE))
-    return wrong
-
-
-def _first(wrong: Mask, rule: str) -> Violation | None:
+def first_of(wrong: Mask, rule: str) -> Violation | None:
+    """Return where a rule is broken first, by a mask of the rows that break it."""
     return Violation(int(wrong.argmax()), rule) if wrong.any() else None

@@ -6,6 +6,15 @@ from collections.abc import Iterable
 
 from pyspark.sql.types import StructType
 
+from spark_nats.conditions.options import (
+    COLUMN_FOR_STREAMS,
+    COLUMN_MISSING,
+    COLUMN_NOT_FOR_CORE,
+    COLUMN_OF_SOURCE,
+    COLUMN_TYPE,
+    COLUMN_UNKNOWN,
+    NO_SUBJECT,
+)
 from spark_nats.errors import SchemaError
 from spark_nats.options.write import WriteOptions
 
@@ -71,46 +80,38 @@ def check_schema(schema: StructType, options: WriteOptions) -> None:
             actual = column.dataType.simpleString()
             if actual != expected:
                 raise SchemaError(
-                    f"column '{column.name}' cannot be written, which would lose it: it is {actual.upper()}, and only "
-                    f"what was read of NATS, {expected.upper()}, is left out; rename or drop it, or put it into "
-                    f"'{'value' if of_bucket else 'payload'}' or 'headers'"
+                    COLUMN_OF_SOURCE(
+                        column=column.name,
+                        type=actual.upper(),
+                        expected=expected.upper(),
+                        into="value" if of_bucket else "payload",
+                    )
                 )
             if place_column(names, options) == column.name and options.stream is None:
-                raise SchemaError(
-                    f"column '{column.name}' cannot be written to core NATS, which would lose it; rename or drop it, "
-                    "and name a stream to write to in the option 'stream'"
-                )
+                raise SchemaError(COLUMN_NOT_FOR_CORE(column=column.name))
             continue
         if column.name not in types:
             where, into = ("a KV bucket", "value") if of_bucket else ("NATS", "payload")
             hint = f"drop it, or put it into '{into}' or 'headers'"
             hint = hint if of_bucket else _ELSEWHERE.get(column.name, hint)
-            raise SchemaError(
-                f"column '{column.name}' cannot be written to {where}, which would lose it; {hint} (columns that can "
-                f"be written: {', '.join(types)})"
-            )
+            raise SchemaError(COLUMN_UNKNOWN(column=column.name, where=where, hint=hint, columns=", ".join(types)))
         actual = column.dataType.simpleString()
         if actual not in types[column.name]:
             allowed = " or ".join(name.upper() for name in types[column.name])
-            raise SchemaError(f"column '{column.name}' must be {allowed}, not {actual.upper()}")
+            raise SchemaError(COLUMN_TYPE(column=column.name, expected=allowed, type=actual.upper()))
         if column.name in _OF_STREAMS and options.stream is None:
-            raise SchemaError(
-                f"column '{column.name}' is for streams, and core NATS does not act on it; set the option 'stream', or "
-                "drop the column"
-            )
+            raise SchemaError(COLUMN_FOR_STREAMS(column=column.name))
     there = ", ".join(names) or "none"
     if of_bucket:
         if "key" not in names:
-            raise SchemaError(f"the column 'key' (STRING) is missing; there are {there}")
+            raise SchemaError(COLUMN_MISSING(column="key", type="STRING", columns=there))
         if "value" not in names and "operation" not in names:
-            raise SchemaError(f"the column 'value' (BINARY or STRING) is missing; there are {there}")
+            raise SchemaError(COLUMN_MISSING(column="value", type="BINARY or STRING", columns=there))
         return
     if "payload" not in names and "increment" not in names:
-        raise SchemaError(f"the column 'payload' (BINARY or STRING) is missing; there are {there}")
+        raise SchemaError(COLUMN_MISSING(column="payload", type="BINARY or STRING", columns=there))
     if "subject" not in names and options.subject is None:
-        raise SchemaError(
-            "it is not known where to publish: add the column 'subject' (STRING) or set the option 'subject'"
-        )
+        raise SchemaError(NO_SUBJECT())
 
 
 def may_have_ids(schema: StructType, options: WriteOptions) -> bool:

@@ -14,16 +14,16 @@ class Written(WriterCommitMessage):
     Attributes:
         rows: how many rows it wrote.
         duplicates: how many of them the stream had already, by their message ids.
-        begun_before: id of the query, if the task found that it was begun before.
+        unsure: id of the query, if its micro-batch may have been begun before, as far as the task knows.
     """
 
     rows: int
     duplicates: int = 0
-    begun_before: str | None = None
+    unsure: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class Position:
     """Where a stream ended when a task, or a batch write, began.
 
     Attributes:
@@ -50,18 +50,21 @@ class Task:
         batch: the micro-batch; None in a batch write.
         partition: number of its partition.
         attempt: how often it was tried before, as far as Spark says.
-        mark: where the stream ended when a batch write began, if that was noted.
+        position: where the stream ended when a batch write began, if that was noted.
         own_ids: whether rows may have message ids of their own.
         run: id of the query's run, which is another one each time that it is started.
+        planned: when the driver has planned the micro-batch, in nanoseconds since 1970 by its clock; 0 if that is not
+            known.
     """
 
     query: str
     batch: str | None
     partition: int
     attempt: int = 0
-    mark: Mark | None = None
+    position: Position | None = None
     own_ids: bool = False
     run: str = ""
+    planned: int = 0
 
     @property
     def key(self) -> str:

@@ -6,19 +6,21 @@ imported where they begin, and this module imports next to nothing.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from spark_nats import clock
+from spark_nats.conditions.spark import WRITES_NO_TABLE
+from spark_nats.conditions.writing import BATCH_UNKNOWN
 from spark_nats.errors import NatsError, OptionError
-from spark_nats.options.hints import VIEW
-from spark_nats.options.remedies import naming_options
+from spark_nats.options.hints import naming_options
+from spark_nats.options.nearest import VIEW
 from spark_nats.options.values import EXACT, WINDOW
 from spark_nats.options.write import WriteOptions
-from spark_nats.sink.tasks import Mark, Task, Written
+from spark_nats.sink.tasks import Position, Task, Written
 from spark_nats.sparkapi import DataSourceStreamArrowWriter, makes_a_table
 
 if TYPE_CHECKING:
@@ -37,15 +39,15 @@ class NatsWriter(DataSourceArrowWriter):
     Args:
         options: where and how.
         own_ids: whether rows may have message ids of their own.
-        mark: where the stream ends now, if tasks that are tried again are to read back what they have stored.
+        position: where the stream ends now, if tasks that are tried again are to read back what they have stored.
     """
 
-    def __init__(self, options: WriteOptions, own_ids: bool = False, mark: Mark | None = None) -> None:
+    def __init__(self, options: WriteOptions, own_ids: bool = False, position: Position | None = None) -> None:
         self._options = options
         self._own_ids = own_ids
-        self._mark = mark
+        self._position = position
         # Made once, on the driver: a task that is tried again gives its rows the same ids.
-        self._id = secrets.token_hex(16)
+        self._id = clock.token(16)
 
     @naming_options()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
@@ -57,25 +59,18 @@ class NatsWriter(DataSourceArrowWriter):
         """
         context = TaskContext.get()
         if context and makes_a_table(context):
-            raise OptionError(
-                "rows are not written where a table is made (saveAsTable, writeTo, CREATE TABLE ... AS), since Spark "
-                f"does not hand on a table's options when it is read; use save(), and for reading {VIEW}"
-            )
+            raise OptionError(WRITES_NO_TABLE(instead=VIEW))
         partition, attempt = (context.partitionId(), context.attemptNumber()) if context else (0, 0)
-        return _write(self._options, Task(self._id, None, partition, attempt, self._mark, self._own_ids), iterator)
+        return _write(self._options, Task(self._id, None, partition, attempt, self._position, self._own_ids), iterator)
 
 
 class NatsStreamWriter(DataSourceStreamArrowWriter):
-    """Writes the micro-batches of a query.
-
-    Args:
-        options: where and how.
-        own_ids: whether rows may have message ids of their own.
-    """
+    """Writes the micro-batches of a query; their rows may have message ids of their own if ``own_ids``."""
 
     def __init__(self, options: WriteOptions, own_ids: bool = False) -> None:
         self._options = options
         self._own_ids = own_ids
+        self._planned = clock.time_ns()
 
     @naming_options()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
@@ -85,32 +80,30 @@ class NatsStreamWriter(DataSourceStreamArrowWriter):
         batch = context.getLocalProperty("streaming.sql.batchId") if context else None
         if context is None or not (query and batch):
             if self._options.deduplicate in (EXACT, WINDOW):
-                raise NatsError(
-                    "Spark does not say which query and micro-batch this is, so rows cannot get message ids that a "
-                    "replay repeats; set the option 'deduplicate' to false"
-                )
+                raise NatsError(BATCH_UNKNOWN())
             return _write(self._options, Task("", batch, 0), iterator)
         partition, attempt = context.partitionId(), context.attemptNumber()
         run = context.getLocalProperty("spark.jobGroup.id") or ""
-        return _write(self._options, Task(query, batch, partition, attempt, own_ids=self._own_ids, run=run), iterator)
+        task = Task(query, batch, partition, attempt, own_ids=self._own_ids, run=run, planned=self._planned)
+        return _write(self._options, task, iterator)
 
     @naming_options()
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Check a micro-batch that was begun before: it must still be split into as many partitions.
+        """Check a micro-batch that may have been begun before: it must still be split into as many partitions.
 
         Raises:
             PublishError: it is split into fewer, so that rows were stored twice.
         """
-        begun = [message.begun_before for message in messages if isinstance(message, Written) and message.begun_before]
-        if not begun or self._options.deduplicate != EXACT:
+        unsure = [message.unsure for message in messages if isinstance(message, Written) and message.unsure]
+        if not unsure or self._options.deduplicate != EXACT:
             return
 
         from spark_nats.client.pool import borrow
         from spark_nats.client.retrying import retrying
-        from spark_nats.sink.settling import check_partitions
+        from spark_nats.sink.checks import check_partitions
 
         def check() -> None:
             with borrow(self._options.connection) as connection:
-                check_partitions(connection, self._options, begun[0], batchId, len(messages))
+                check_partitions(connection, self._options, unsure[0], batchId, len(messages))
 
-        retrying(check, self._options.retries, "committing a micro-batch", known=True)
+        retrying(check, self._options.retries, "committing a micro-batch", established=True)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from spark_nats.jetstream.delivering import Delivered
+from spark_nats.conditions.warnings import HEADERS_MALFORMED
+from spark_nats.jetstream.reading.delivering import Delivered
 from spark_nats.protocol.bytecolumns import Positions, integers, repeated
 from spark_nats.protocol.key_columns import keys_of, operations_of
 from spark_nats.protocol.messages import Messages
@@ -16,13 +18,11 @@ from spark_nats.sparkapi import arrow_schema
 
 logger = logging.getLogger(__name__)
 
+_Columns = dict[str, Callable[[], pa.Array]]
+
 
 class RowBuilder:
-    """Builds Arrow batches with the columns of a schema from messages; other columns cost nothing.
-
-    Args:
-        schema: which columns.
-    """
+    """Builds Arrow batches with the columns of a schema from messages; other columns cost nothing."""
 
     def __init__(self, schema: StructType) -> None:
         self._schema = arrow_schema(schema)
@@ -31,19 +31,13 @@ class RowBuilder:
     def build(self, delivered: Delivered, stream: str) -> pa.RecordBatch:
         """Return one row for each message of a stream."""
         messages, deliveries = delivered
-
-        def own(name: str) -> pa.Array:
-            match name:
-                case "sequence":
-                    return integers(deliveries.stream_sequences())
-                case "timestamp":
-                    # Spark's timestamps are microseconds; the server's are nanoseconds.
-                    return integers(deliveries.timestamps() // 1000)
-                case "stream":
-                    return repeated(stream, len(messages))
-            # The wire's reply is the acknowledgement subject, which nobody may publish to.
-            return pa.nulls(len(messages))
-
+        # Without the wire's reply: that is the acknowledgement subject, which nobody may publish to.
+        own: _Columns = {
+            "sequence": lambda: integers(deliveries.stream_sequences()),
+            # Spark's timestamps are microseconds; the server's are nanoseconds.
+            "timestamp": lambda: integers(deliveries.timestamps() // 1000),
+            "stream": lambda: repeated(stream, len(messages)),
+        }
         return self._build(messages, f"stream {stream}", own)
 
     def build_core(self, messages: Messages, received: Positions) -> pa.RecordBatch:
@@ -53,46 +47,29 @@ class RowBuilder:
             messages: the messages.
             received: when each was received, in microseconds since 1970.
         """
+        return self._build(messages, "core NATS", {"timestamp": lambda: integers(received), "reply": messages.replies})
 
-        def own(name: str) -> pa.Array:
-            match name:
-                case "timestamp":
-                    return integers(received)
-                case "reply":
-                    return messages.replies()
-            return pa.nulls(len(messages))
+    def _build(self, messages: Messages, source: str, own: _Columns) -> pa.RecordBatch:
+        def headers() -> pa.Array:
+            found = messages.headers()
+            if found.malformed and not self._warned:
+                self._warned = True
+                logger.warning(HEADERS_MALFORMED(source=source, lines=found.malformed).coded)
+            return found.values
 
-        return self._build(messages, "core NATS", own)
-
-    def _build(self, messages: Messages, source: str, own: Callable[[str], pa.Array]) -> pa.RecordBatch:
-        columns = [self._column(field.name, messages, source, own).cast(field.type) for field in self._schema]
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
-
-    def _column(self, name: str, messages: Messages, source: str, own: Callable[[str], pa.Array]) -> pa.Array:
-        match name:
-            case "subject":
-                return messages.subjects()
-            case "payload":
-                return messages.payloads()
-            case "headers":
-                headers = messages.headers()
-                if headers.malformed and not self._warned:
-                    self._warned = True
-                    logger.warning(
-                        "%s: %d header lines are not 'Name: value' and are left out", source, headers.malformed
-                    )
-                return headers.values
-        return own(name)
+        columns: _Columns = {
+            "subject": lambda: messages.subjects(),
+            "payload": lambda: messages.payloads(),
+            "headers": headers,
+            **own,
+        }
+        absent = partial(pa.nulls, len(messages))
+        arrays = [columns.get(field.name, absent)().cast(field.type) for field in self._schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
 class EntryBuilder(RowBuilder):
-    """Builds Arrow batches from what a KV bucket holds.
-
-    Args:
-        schema: which columns.
-        bucket: name of the bucket.
-        ignore_deletes: whether to leave out that a key was deleted, purged or has expired.
-    """
+    """Builds Arrow batches from what a KV bucket holds; ``ignore_deletes`` leaves out what deletes, purges, expires."""
 
     def __init__(self, schema: StructType, bucket: str, ignore_deletes: bool) -> None:
         super().__init__(schema)
@@ -106,19 +83,12 @@ class EntryBuilder(RowBuilder):
             deletions = operations_of(messages).deletions
             if deletions.any():
                 messages, deliveries = messages.take(~deletions), deliveries.take(~deletions)
-
-        def own(name: str) -> pa.Array:
-            match name:
-                case "bucket":
-                    return repeated(self._bucket, len(messages))
-                case "key":
-                    return keys_of(messages, self._bucket)
-                case "value":
-                    return messages.payloads()
-                case "revision":
-                    return integers(deliveries.stream_sequences())
-                case "created":
-                    return integers(deliveries.timestamps() // 1000)
-            return operations_of(messages).names
-
+        own: _Columns = {
+            "bucket": lambda: repeated(self._bucket, len(messages)),
+            "key": lambda: keys_of(messages, self._bucket),
+            "value": messages.payloads,
+            "revision": lambda: integers(deliveries.stream_sequences()),
+            "created": lambda: integers(deliveries.timestamps() // 1000),
+            "operation": lambda: operations_of(messages).names,
+        }
         return self._build(messages, f"bucket {self._bucket}", own)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-
+from spark_nats import clock
 from spark_nats.options.read import TriggerLimits
 from spark_nats.sparkapi import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
@@ -13,9 +12,6 @@ class Pace:
 
     The first one waits for nothing, as in Spark's Kafka source. That is also the only one of ``Trigger.AvailableNow``
     in PySpark before 4.2, which does not say that this is the trigger.
-
-    Args:
-        limits: what the options say.
     """
 
     def __init__(self, limits: TriggerLimits) -> None:
@@ -34,13 +30,12 @@ class Pace:
             return ReadMaxBytes(self._limits.max_bytes)
         return ReadMinRows(self._limits.min_offsets) if self._limits.min_offsets else ReadAllAvailable()
 
-    def waits(self, new: int) -> bool:
-        """Tell whether a micro-batch of so many new sequences or messages has to wait."""
-        least, delay = self._limits.min_offsets, self._limits.max_delay
-        if self._planned is None or least is None or delay is None:
-            return False
-        return new < least and time.monotonic() - self._planned < delay
+    @property
+    def least(self) -> int:
+        """The fewest new sequences or messages for which there is a micro-batch now."""
+        waits = self._planned is not None and clock.monotonic() - self._planned < self._limits.max_delay
+        return (self._limits.min_offsets or 0) if waits else 0
 
     def planned(self) -> None:
         """Note that a micro-batch was planned."""
-        self._planned = time.monotonic()
+        self._planned = clock.monotonic()

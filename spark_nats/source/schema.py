@@ -6,6 +6,7 @@ import re
 
 from pyspark.sql.types import StructType
 
+from spark_nats.conditions.options import COLUMN_TYPE_OF_SOURCE, NO_SUCH_COLUMN
 from spark_nats.errors import SchemaError
 
 SCHEMA = (
@@ -36,10 +37,10 @@ def check_schema(schema: StructType, has: str = SCHEMA) -> None:
         expected = types.get(column.name)
         actual = column.dataType.simpleString()
         if expected is None:
-            raise SchemaError(f"{what} has no column '{column.name}'; its columns are {has}")
+            raise SchemaError(NO_SUCH_COLUMN(what=what, column=column.name, columns=has))
         if actual != expected:
             raise SchemaError(
-                f"column '{column.name}' is {expected.upper()}, not {actual.upper()}; the columns are {has}"
+                COLUMN_TYPE_OF_SOURCE(column=column.name, expected=expected.upper(), type=actual.upper(), columns=has)
             )
 
 

@@ -51,7 +51,7 @@ class Scene:
 
     @contextmanager
     def slow(self, delay: float = 0.0, trickling: Sequence[Direction] = ()) -> Iterator[None]:
-        """Hold everything back for so many seconds, or let it trickle, for the length of the block."""
+        """DurableHandle everything back for so many seconds, or let it trickle, for the length of the block."""
         for proxy in self.cluster.proxies:
             proxy.delay, proxy.trickling = delay, trickling
         try:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from enum import Enum
 from typing import Any, TypeVar
 
+from tests.nats_py import wait_until
+
 T = TypeVar("T")
 
 _CHUNK = 65536
@@ -66,6 +68,13 @@ class Proxy:
     def tear(self, direction: Direction | None) -> None:
         """Forward half of the next chunk of every connection in this direction, and then cut it; None: no more."""
         self._tearing = direction
+
+    def tear_once(self, direction: Direction) -> None:
+        """Cut a connection in the middle of a frame, and wait until that has happened."""
+        before = self.torn
+        self.tear(direction)
+        wait_until(lambda: self.torn > before, timeout=60)
+        self.tear(None)
 
     def close(self) -> None:
         """End everything."""
@@ -136,3 +145,11 @@ class Proxy:
                 await writer.drain()
         except OSError:
             pass  # one of the two has gone
+
+
+HARMS: dict[str, Callable[[Proxy], object]] = {
+    "cut": Proxy.cut,
+    "half a frame to the server": lambda proxy: proxy.tear_once(Direction.TO_SERVER),
+    "half a frame to the client": lambda proxy: proxy.tear_once(Direction.TO_CLIENT),
+}
+"""What a test does to connections."""

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -20,20 +20,11 @@ from spark_nats.client.connection import Reply
 from spark_nats.errors import NatsError, ProtocolError
 from spark_nats.jetstream.account import account_info
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.holding import Hold
-from spark_nats.jetstream.streams import (
-    INTEREST,
-    WORK_QUEUE,
-    StreamInfo,
-    create_stream,
-    first_sequence_at,
-    first_sequence_since,
-    last_sequence,
-    list_streams,
-    next_sequence,
-    stream_info,
-    stream_names,
-)
+from spark_nats.jetstream.consuming.durables import DurableHandle
+from spark_nats.jetstream.listing import list_streams, stream_names
+from spark_nats.jetstream.messages import first_sequence_at, first_sequence_since, last_sequence, next_sequence
+from spark_nats.jetstream.streams import INTEREST, WORK_QUEUE, StreamInfo, create_stream, stream_info
+from spark_nats.protocol import decoder as decoder_module
 from spark_nats.protocol.control import ConnectOptions, ServerInfo, parse_info
 from spark_nats.protocol.decoder import Decoder
 from spark_nats.protocol.deliveries import Deliveries
@@ -49,6 +40,7 @@ from tests.unit.reference import headers_of, read_server_stream
 FOLDER = Path(__file__).parent
 SIGNER = Credentials(nkey_seed=Key().seed)
 _STREAM = StreamInfo("S", "2026-01-01T00:00:00Z", 1, 9, 9, 99, 0, "", ("a",), {"allow_direct": True})
+_SMALL = decoder_module.SMALL
 _LIMITS = {"max_line": 512, "max_message": 4096}  # small, so that they are met
 
 
@@ -58,7 +50,12 @@ def decoder(data: bytes) -> None:
         return
     size, wire = data[0] or len(data), data[1:]
     chunks = [wire[i : i + size] for i in range(0, len(wire), size)]
-    expected, found = read_server_stream(wire, **_LIMITS), decode(chunks, **_LIMITS)
+    expected = read_server_stream(wire, **_LIMITS)
+    for decoder_module.SMALL in (0, _SMALL):
+        _compare(expected, decode(chunks, **_LIMITS))
+
+
+def _compare(expected: Any, found: Any) -> None:
     assert (expected.error is None) == (found.error is None), (expected.error, found.error)
     if expected.error is None:
         assert found.messages == expected.messages
@@ -161,7 +158,7 @@ def answers(data: bytes) -> None:
     for retention in (WORK_QUEUE, INTEREST):
         with suppress(NatsError):
             state = replace(_STREAM, retention=retention)
-            hold = Hold("S", "d", ("a",), patience=0.0)
+            hold = DurableHandle("S", "d", ("a",), patience=0.0)
             hold.take(js, state)
             hold.release(js, state, 5)
     with suppress(NatsError):

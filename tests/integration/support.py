@@ -7,6 +7,7 @@ import os
 import pickle
 import re
 import signal
+import threading
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import ArrayType, BinaryType, LongType, MapType, StringType, StructType, TimestampType
@@ -23,6 +24,10 @@ from pyspark.sql.types import ArrayType, BinaryType, LongType, MapType, StringTy
 from spark_nats import NatsDataSource
 from spark_nats.embedded import NatsServer
 from spark_nats.errors import NatsError
+from spark_nats.sink.checks import prepare
+from spark_nats.sink.partitions import write_partition
+from spark_nats.sink.tasks import Task, Written
+from tests.connections import write_options
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Server
 
@@ -54,6 +59,18 @@ def running(query: StreamingQuery) -> Iterator[StreamingQuery]:
         query.stop()
 
 
+@contextmanager
+def collecting(frame: DataFrame, name: str) -> Iterator[tuple[StreamingQuery, Callable[[], list[Row]]]]:
+    """Run a query while the block runs; also what returns the rows that it has read so far."""
+    spark = frame.sparkSession
+    query = frame.writeStream.format("memory").queryName(name).start()
+    try:
+        with running(query):
+            yield query, lambda: spark.table(name).collect()
+    finally:
+        spark.catalog.dropTempView(name)
+
+
 def finish(query: StreamingQuery, timeout: int = 60) -> StreamingQuery:
     """Wait for the end of a query that ends by itself. Raises what made it fail."""
     with running(query):
@@ -62,12 +79,17 @@ def finish(query: StreamingQuery, timeout: int = 60) -> StreamingQuery:
 
 
 def error_of(action: Callable[[], object]) -> str:
-    """The one sentence of ours in the error that an action ends with, such as `OptionError: option ...`."""
+    """The one sentence of ours in the error that an action ends with, such as `OptionError: option ...`, uncoded."""
     with pytest.raises(PySparkException) as raised:
         action()
-    sentences = {f"{kind}: {text}" for kind, text in _ERROR.findall(str(raised.value))}
+    sentences = {f"{kind}: {uncoded(text)}" for kind, text in _ERROR.findall(str(raised.value))}
     assert len(sentences) == 1, f"not one sentence of ours but {sentences or 'none'} in: {raised.value}"
     return sentences.pop()
+
+
+def uncoded(said: str) -> str:
+    """A sentence without the code before it, which errors have where they leave us for Spark, and lines of the log."""
+    return re.sub(r"^\[NATS_[A-Z_]+\] ", "", said)
 
 
 def first_lines_of(action: Callable[[], object]) -> str:
@@ -150,11 +172,36 @@ def read(server: Server | str, schema: StructType = MESSAGE, **options: Any) -> 
 
 
 def read_sequences(server: Server | str, **options: Any) -> list[int]:
-    return [row["sequence"] for row in read(server, SEQUENCE, **options)]
+    return sequences_of(read(server, SEQUENCE, **options))
 
 
 def read_payloads(server: Server | str, **options: Any) -> list[bytes]:
     return [row["payload"] for row in read(server, PAYLOAD, **options)]
+
+
+def numbers_of(rows: Iterable[Any]) -> list[int]:
+    """The payloads of rows, Spark's or those of a read without it, as numbers."""
+    return [int(row["payload"]) for row in rows]
+
+
+def texts_of(rows: Iterable[Any]) -> list[str]:
+    """The payloads of such rows as texts."""
+    return [row["payload"].decode() for row in rows]
+
+
+def sequences_of(rows: Iterable[Any]) -> list[int]:
+    """The sequences of such rows."""
+    return [row["sequence"] for row in rows]
+
+
+def batch_sequences(batches: Iterable[pa.RecordBatch]) -> list[int]:
+    """The sequences in what a task has read."""
+    return [sequence for batch in batches for sequence in batch.column("sequence").to_pylist()]
+
+
+def numbered_rows(prefix: str, numbers: range) -> pa.Table:
+    """Rows with numbers as payloads, on the subjects `<prefix>.<number>`."""
+    return pa.table({"subject": [f"{prefix}.{i}" for i in numbers], "payload": [str(i) for i in numbers]})
 
 
 class Query:
@@ -220,17 +267,66 @@ def write(server: Server | str, rows: pa.Table, **options: Any) -> None:
     writer.commit([task.write(iter(rows.to_batches(10_000)))])
 
 
+@contextmanager
+def repeating(action: Callable[[], object], pause: float) -> Iterator[None]:
+    """Do something again and again in another thread, with pauses, while the block runs."""
+    ended = threading.Event()
+
+    def run() -> None:
+        while not ended.wait(pause):
+            action()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+@contextmanager
+def storing_numbers(server: Server, subject: str, at_once: int, pause: float) -> Iterator[list[int]]:
+    """Store 0, 1, … in a stream while the block runs; yields a list with their count so far."""
+    count = [0]
+    with NatsPy(server.url) as client:
+
+        def store() -> None:
+            client.store(subject, range(count[0], count[0] + at_once))
+            count[0] += at_once
+
+        with repeating(store, pause):
+            yield count
+
+
+TYPES = {
+    "subject": pa.string(),
+    "payload": pa.binary(),
+    "headers": pa.map_(pa.string(), pa.string()),
+    "msg_id": pa.string(),
+    "expected_last_subject_sequence": pa.int64(),
+}
+
+
+def table(**columns: list[Any]) -> pa.Table:
+    """Rows with these columns; headers are dicts with one value for each name."""
+    if "headers" in columns:
+        columns["headers"] = [list(each.items()) for each in columns["headers"]]
+    return pa.table({name: pa.array(values, TYPES.get(name)) for name, values in columns.items()})
+
+
+def run_task(
+    servers: str, rows: pa.Table, batch: str = "0", partition: int = 0, prepared: bool = True, **options: Any
+) -> Written:
+    """What a task of a micro-batch does, after the driver; the same micro-batch again is a replay."""
+    parsed = write_options(servers, **options)
+    if prepared:
+        prepare(parsed, streaming=True, columns=rows.schema.names)
+    return write_partition(parsed, Task(options["stream"], batch, partition), iter(rows.to_batches(100)))
+
+
 def sentence_of(action: Callable[[], object]) -> str:
-    """The error that an action without Spark ends with, such as `OptionError: option ...`."""
+    """The error that an action without Spark ends with, such as `OptionError: option ...`, uncoded."""
     with pytest.raises(NatsError) as raised:
         action()
-    return f"{type(raised.value).__name__}: {raised.value}"
-
-
-def created(client: NatsPy, stream: str, **config: Any) -> bool:
-    """Make a stream; False while the cluster has no leader yet."""
-    try:
-        client.create_stream(stream, **config)
-    except Exception:
-        return False
-    return True
+    return f"{type(raised.value).__name__}: {uncoded(str(raised.value))}"

@@ -25,6 +25,7 @@ def execute(page: str, words: str, server: Server, folder: Path, **names: Any) -
     return names
 
 
+@pytest.mark.long("docs/core.md")
 def test_the_service_that_answers_requests_survives_those_that_are_bad(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, tmp_path: Path
 ) -> None:
@@ -49,6 +50,7 @@ def test_the_service_that_answers_requests_survives_those_that_are_bad(
         assert ask(b"[1, 2, 39]") == b"42"
 
 
+@pytest.mark.long("docs/writing.md")
 def test_rows_that_can_be_sent_are_told_from_those_that_cannot(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
 ) -> None:
@@ -59,5 +61,5 @@ def test_rows_that_can_be_sent_are_told_from_those_that_cannot(
     found = execute("writing.md", "sendable =", nats_server, tmp_path, df=df)
     nats_py.create_stream(unique, [unique, f"{unique}.>"])
     save(found["good"], nats_server, stream=unique)
-    assert nats_py.stream_info(unique)["state"]["messages"] == len(good)
+    assert nats_py.held(unique) == len(good)
     assert found["bad"].count() == len(bad)

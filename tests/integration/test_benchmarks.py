@@ -21,6 +21,7 @@ from tests.servers import Server
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.long("benchmarks/*")
 def test_the_codec_is_measured_and_written_down(tmp_path: Path):
     result = tmp_path / "deep" / "result.json"
     command = [sys.executable, "-m", "benchmarks", "--quick", "--only", "codec", "--rounds", "1", "--json", str(result)]
@@ -45,10 +46,8 @@ def test_an_unknown_suite_is_refused():
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
 
     assert done.returncode == 2
-    assert (
-        "kodek: choose from codec, client, filters, spark, queues, startup, cost, reads, writes, sizing, kafka"
-        in done.stderr
-    )
+    suites = "codec, client, filters, spark, queues, startup, cost, reads, writes, publishing, sizing, kafka"
+    assert f"kodek: choose from {suites}" in done.stderr
 
 
 def test_kafka_is_left_out_where_there_is_no_maven(
@@ -77,6 +76,7 @@ def test_what_maven_cannot_get_is_said_in_a_line(monkeypatch: pytest.MonkeyPatch
     assert list((tmp_path / "jars").iterdir()) == []
 
 
+@pytest.mark.long("benchmarks/*")
 def test_what_a_process_imports_is_measured(nats_server: Server):
     server = MeasuredServer(nats_server.url, None)
     with server.stream("plan.>") as stream:

@@ -20,7 +20,7 @@ from nats.js.api import KeyValueConfig, StorageType
 from nats.js.kv import KeyValue
 from pyspark.sql.types import ArrayType, BinaryType, LongType, MapType, StringType, StructType, TimestampType
 
-from spark_nats.jetstream import delivering
+from spark_nats.jetstream.reading import pulls
 from tests.integration.support import Query, batch_reader, read, read_partitions, sentence_of, stream_reader
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import OLDER_BINARY, Server, ServerFactory
@@ -46,11 +46,6 @@ CHANGE = StructType().add("key", StringType()).add("value", BinaryType()).add("o
 def bucket(client: NatsPy, name: str, **config: Any) -> KeyValue:
     """Make a bucket as nats-py does."""
     return client.run(client.nats.jetstream().create_key_value(KeyValueConfig(bucket=name, **config)))
-
-
-def put(client: NatsPy, name: str, entries: dict[str, bytes]) -> list[int]:
-    """Put values as nats-py's KV does, but many at once; their revisions."""
-    return client.publish_acked([(f"$KV.{name}.{key}", value) for key, value in entries.items()])
 
 
 def read_values(server: Server | str, name: str, **options: Any) -> dict[str, bytes]:
@@ -119,7 +114,7 @@ def test_keys_are_chosen_by_wildcards_and_read_in_parallel(
 ) -> None:
     bucket(nats_py, unique, history=history)
     entries = {f"{site}.{i}.{kind}": b"v" for site in ("eu", "us", "asia") for i in range(50) for kind in ("a", "b")}
-    put(nats_py, unique, entries)
+    nats_py.put(unique, entries)
     reader = batch_reader(nats_server, KEY, bucket=unique, keys="eu.>, us.*.a, asia.7.b, nothing.>")
     partitions = reader.partitions()
     assert len(partitions) == 4
@@ -159,7 +154,7 @@ def test_values_of_a_megabyte_are_read(nats_server: Server, nats_py: NatsPy, uni
     bucket(nats_py, unique, history=2)
     size = nats_py.nats.max_payload
     entries = {f"k{i}": bytes([i]) * (size - i) for i in range(12)}
-    put(nats_py, unique, entries)
+    nats_py.put(unique, entries)
     assert read_values(nats_server, unique) == entries
 
 
@@ -184,7 +179,7 @@ def test_a_bucket_that_is_missing_is_made_as_it_is_wished(nats_server: Server, n
     assert (status.history, status.ttl, status.bucket) == (7, 3600, unique)
     assert nats_py.stream_info(f"KV_{unique}")["config"]["subject_delete_marker_ttl"] == 5_000_000_000
     query = changes(nats_server, f"{unique}_2", createBucket="true")
-    put(nats_py, f"{unique}_2", {"a": b"1"})
+    nats_py.put(f"{unique}_2", {"a": b"1"})
     assert told(query.rows(1)) == [("a", b"1", "PUT")]
 
 
@@ -199,7 +194,7 @@ def test_a_mirror_and_a_bucket_that_sources_others_have_their_keys(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
     bucket(nats_py, unique, history=2)
-    put(nats_py, unique, {"a.b": b"1", "c": b"2"})
+    nats_py.put(unique, {"a.b": b"1", "c": b"2"})
     nats_py.api(
         f"STREAM.CREATE.KV_{unique}_M",
         {"name": f"KV_{unique}_M", "mirror": {"name": f"KV_{unique}"}, "max_msgs_per_subject": 2},
@@ -210,9 +205,9 @@ def test_a_mirror_and_a_bucket_that_sources_others_have_their_keys(
         sources=[{"name": f"KV_{unique}"}],
         max_msgs_per_subject=1,
     )
-    put(nats_py, f"{unique}_S", {"own": b"3"})
+    nats_py.put(f"{unique}_S", {"own": b"3"})
     for name, messages in ((f"{unique}_M", 2), (f"{unique}_S", 3)):
-        wait_until(lambda: nats_py.stream_info(f"KV_{name}")["state"]["messages"] == messages)  # noqa: B023
+        wait_until(lambda: nats_py.held(f"KV_{name}") == messages)  # noqa: B023
     assert read_values(nats_server, f"{unique}_M") == {"a.b": b"1", "c": b"2"}
     assert read_values(nats_server, f"{unique}_M", keys="a.*") == {"a.b": b"1"}
     assert read_values(nats_server, f"{unique}_S") == {"a.b": b"1", "c": b"2", "own": b"3"}
@@ -278,16 +273,18 @@ def writing(server: Server | str, write: Callable[[NatsPy, random.Random], None]
     assert not failed
 
 
-@pytest.mark.parametrize("history", [1, 2, 5])
+@pytest.mark.parametrize(
+    "history", [*(pytest.param(n, marks=pytest.mark.long("spark_nats/jetstream/*")) for n in (1, 5)), 2]
+)
 def test_keys_that_are_written_again_during_the_read_are_there_once_each(
     nats_server: Server, nats_py: NatsPy, unique: str, history: int
 ) -> None:
     bucket(nats_py, unique, history=history)
     keys = [f"k{i}" for i in range(5_000)]
-    put(nats_py, unique, dict.fromkeys(keys, b"0" * 100))
+    nats_py.put(unique, dict.fromkeys(keys, b"0" * 100))
 
     def rewrite(client: NatsPy, chance: random.Random) -> None:
-        put(client, unique, dict.fromkeys([*chance.choices(keys, k=150), *keys[:20]], b"1" * 100))
+        client.put(unique, dict.fromkeys([*chance.choices(keys, k=150), *keys[:20]], b"1" * 100))
         client.publish_acked([(f"$KV.{unique}.k{chance.randrange(5_000)}", b"2", {"Nats-Rollup": "sub"})])
 
     with writing(nats_server, rewrite):
@@ -302,10 +299,10 @@ def test_all_of_a_history_that_grows_during_the_read_is_there(
     bucket(nats_py, unique, history=3)
     keys = [f"k{i}" for i in range(2_000)]
     for round_ in range(3):
-        put(nats_py, unique, dict.fromkeys(keys, str(round_).encode()))
+        nats_py.put(unique, dict.fromkeys(keys, str(round_).encode()))
 
     def rewrite(client: NatsPy, chance: random.Random) -> None:
-        put(client, unique, dict.fromkeys(chance.choices(keys, k=100), b"3"))
+        client.put(unique, dict.fromkeys(chance.choices(keys, k=100), b"3"))
 
     with writing(nats_server, rewrite):
         for _ in range(5):
@@ -315,23 +312,27 @@ def test_all_of_a_history_that_grows_during_the_read_is_there(
             assert {row["key"] for row in rows} == set(keys)
 
 
-@pytest.mark.parametrize("binary", [None, OLDER_BINARY], ids=["present", "older"])
-@pytest.mark.parametrize("storage", ["file", "memory"])
+@pytest.mark.parametrize(
+    "binary",
+    [None, pytest.param(OLDER_BINARY, marks=pytest.mark.long("spark_nats/jetstream/*"))],
+    ids=["present", "older"],
+)
+@pytest.mark.parametrize("storage", ["file", pytest.param("memory", marks=pytest.mark.long("spark_nats/jetstream/*"))])
 def test_a_read_goes_on_behind_revisions_that_are_gone_when_it_comes_to_them(
     server_factory: ServerFactory, monkeypatch: pytest.MonkeyPatch, binary: Path | None, storage: str
 ) -> None:
     """A server's list of the last revisions has holes then, at which it stands still."""
-    monkeypatch.setattr(delivering, "PULL_BYTES", 2_000)  # so that the server does not come far by itself
+    monkeypatch.setattr(pulls, "PULL_BYTES", 2_000)  # so that the server does not come far by itself
     server = server_factory(binary=binary)
     with NatsPy(server.url) as client:
         bucket(client, "B", history=2, storage=StorageType(storage))
-        put(client, "B", {f"k{i}": b"0" for i in range(2_000)})
+        client.put("B", {f"k{i}": b"0" for i in range(2_000)})
         reader = batch_reader(server, VALUE, bucket="B")
         batches = reader.read(*reader.partitions())
         rows = next(batches).to_pylist()
         for value in (b"1", b"2"):
-            put(client, "B", {f"k{i}": value for i in (*range(500, 530), *range(1000, 1200, 5), 1999)})
-        put(client, "B", {"new": b"3"})
+            client.put("B", {f"k{i}": value for i in (*range(500, 530), *range(1000, 1200, 5), 1999)})
+        client.put("B", {"new": b"3"})
         rows += [row for batch in batches for row in batch.to_pylist()]
     found = {row["key"]: row["value"] for row in rows}
     assert len(found) == len(rows)
@@ -339,25 +340,25 @@ def test_a_read_goes_on_behind_revisions_that_are_gone_when_it_comes_to_them(
     assert {found[f"k{i}"] for i in range(500, 530)} == {b"2"}
 
 
-@pytest.mark.parametrize("history", [1, 3])
+@pytest.mark.parametrize("history", [1, pytest.param(3, marks=pytest.mark.long("spark_nats/jetstream/*"))])
 @pytest.mark.parametrize("everything", [False, True], ids=["values", "revisions"])
 def test_thousands_of_keys_that_move_during_the_read_take_few_consumers(
     server_factory: ServerFactory, monkeypatch: pytest.MonkeyPatch, history: int, everything: bool
 ) -> None:
-    monkeypatch.setattr(delivering, "PULL_BYTES", 2_000)
-    monkeypatch.setattr(delivering, "PULL_MESSAGES", 20)
+    monkeypatch.setattr(pulls, "PULL_BYTES", 2_000)
+    monkeypatch.setattr(pulls, "PULL_MESSAGES", 20)
     server = server_factory()
     keys = [f"k{i}" for i in range(5_000)]
     with NatsPy(server.url) as client, client.collect("$JS.API.CONSUMER.CREATE.KV_B.>") as made:
         bucket(client, "B", history=history)
-        put(client, "B", dict.fromkeys(keys, b"0" * 100))
+        client.put("B", dict.fromkeys(keys, b"0" * 100))
         reader = batch_reader(server, ENTRY, bucket="B", history=everything)
         batches = reader.read(*reader.partitions())
         rows = next(batches).to_pylist()
         monkeypatch.undo()
         for _ in range(history):
-            put(client, "B", dict.fromkeys(keys, b"1" * 100))
-        put(client, "B", {"k7": b"2"})
+            client.put("B", dict.fromkeys(keys, b"1" * 100))
+        client.put("B", {"k7": b"2"})
         rows += [row for batch in batches for row in batch.to_pylist()]
     revisions = [row["revision"] for row in rows]
     assert revisions == sorted(set(revisions))
@@ -370,16 +371,16 @@ def test_a_key_that_alone_moves_is_not_taken_for_the_last_message_that_comes_twi
     server_factory: ServerFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Behind its list of the last revisions, a consumer delivers the stream's last message of then once more."""
-    monkeypatch.setattr(delivering, "PULL_BYTES", 1)  # one message after the other
+    monkeypatch.setattr(pulls, "PULL_BYTES", 1)  # one message after the other
     server = server_factory()
     with NatsPy(server.url) as client:
         bucket(client, "B", history=2)
-        put(client, "B", {f"k{i}": b"0" for i in range(100)})
+        client.put("B", {f"k{i}": b"0" for i in range(100)})
         reader = batch_reader(server, VALUE, bucket="B")
         batches = reader.read(*reader.partitions())
         rows = next(batches).to_pylist()
         for value in (b"1", b"2"):
-            put(client, "B", {"k50": value})
+            client.put("B", {"k50": value})
         rows += [row for batch in batches for row in batch.to_pylist()]
     assert sorted(row["key"] for row in rows) == sorted(f"k{i}" for i in range(100))
 
@@ -388,19 +389,19 @@ def test_a_key_that_alone_moves_is_not_taken_for_the_last_message_that_comes_twi
 def test_a_server_that_restarts_in_the_middle_costs_no_key_and_doubles_none(
     server_factory: ServerFactory, monkeypatch: pytest.MonkeyPatch, history: int
 ) -> None:
-    monkeypatch.setattr(delivering, "PULL_BYTES", 20_000)
-    monkeypatch.setattr(delivering, "PULL_MESSAGES", 100)
+    monkeypatch.setattr(pulls, "PULL_BYTES", 20_000)
+    monkeypatch.setattr(pulls, "PULL_MESSAGES", 100)
     server = server_factory()
     with NatsPy(server.url) as client:
         bucket(client, "B", history=history)
-        put(client, "B", {f"k{i}": b"0" * 50 for i in range(2_000)})
+        client.put("B", {f"k{i}": b"0" * 50 for i in range(2_000)})
     reader = batch_reader(server, VALUE, bucket="B", reconnectWait="100ms")
     batches = reader.read(*reader.partitions())
     rows = [row for _ in range(3) for row in next(batches).to_pylist()]
     server.kill()
     server.start()
     with NatsPy(server.url) as client:
-        put(client, "B", {f"k{i}": b"1" for i in (3, 700, 1999)})
+        client.put("B", {f"k{i}": b"1" for i in (3, 700, 1999)})
     rows += [row for batch in batches for row in batch.to_pylist()]
     assert sorted(row["key"] for row in rows) == sorted(f"k{i}" for i in range(2_000))
 
@@ -408,10 +409,10 @@ def test_a_server_that_restarts_in_the_middle_costs_no_key_and_doubles_none(
 def test_a_bucket_that_goes_in_the_middle_is_an_error(
     nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delivering, "PULL_MESSAGES", 100)
+    monkeypatch.setattr(pulls, "PULL_MESSAGES", 100)
     for again in (False, True):
         bucket(nats_py, unique)
-        put(nats_py, unique, {f"k{i}": b"0" * 50 for i in range(2_000)})
+        nats_py.put(unique, {f"k{i}": b"0" * 50 for i in range(2_000)})
         reader = batch_reader(nats_server, VALUE, bucket=unique)
         batches = reader.read(*reader.partitions())
         next(batches)
@@ -471,14 +472,14 @@ def test_revisions_that_were_compacted_away_are_no_loss_and_no_noise(
 ) -> None:
     bucket(nats_py, unique, history=1)
     keys = [f"k{i}" for i in range(50)]
-    put(nats_py, unique, dict.fromkeys(keys, b"0"))
+    nats_py.put(unique, dict.fromkeys(keys, b"0"))
     early = changes(nats_server, unique)
     late = changes(nats_server, unique, startingOffsets=json.dumps({unique: 1}), maxOffsetsPerTrigger=20)
     part = changes(nats_server, unique, keys="k7")
     assert len(early.rows(50)) == 50
     planned = batch_range(early)
     for round_ in range(1, 200):
-        put(nats_py, unique, dict.fromkeys(keys, str(round_).encode()))
+        nats_py.put(unique, dict.fromkeys(keys, str(round_).encode()))
     nats_py.purge_stream(f"KV_{unique}", filter=f"$KV.{unique}.k0")
     expected = [(key, b"199", "PUT") for key in keys[1:]]
     assert read_partitions(pickle.dumps(early.reader), planned) == []
@@ -500,25 +501,25 @@ def batch_range(query: Query) -> list[Any]:
 def test_changes_of_other_keys_make_no_micro_batches(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     bucket(nats_py, unique)
     query = changes(nats_server, unique, keys="mine.>")
-    put(nats_py, unique, {"other": b"0"})
+    nats_py.put(unique, {"other": b"0"})
     query.look(nats_py)
     before = query.offset
     for i in range(5):
-        put(nats_py, unique, {"other": str(i).encode()})
+        nats_py.put(unique, {"other": str(i).encode()})
         query.look(nats_py)
         assert query.offset == before
-    put(nats_py, unique, {"mine.a": b"1"})
+    nats_py.put(unique, {"mine.a": b"1"})
     assert told(query.rows(1)) == [("mine.a", b"1", "PUT")]
 
 
 def test_a_bucket_that_was_made_again_is_a_loss(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     bucket(nats_py, unique)
-    put(nats_py, unique, {"a": b"1"})
+    nats_py.put(unique, {"a": b"1"})
     query = changes(nats_server, unique)
     forgiving = changes(nats_server, unique, failOnDataLoss="false")
     assert len(query.rows(1)) == len(forgiving.rows(1)) == 1
     nats_py.delete_stream(f"KV_{unique}")
     bucket(nats_py, unique)
-    put(nats_py, unique, {"b": b"2"})
+    nats_py.put(unique, {"b": b"2"})
     assert "was deleted and made again" in sentence_of(lambda: query.rows(1))
     assert told(forgiving.rows(1)) == [("b", b"2", "PUT")]

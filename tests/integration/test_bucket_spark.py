@@ -16,22 +16,19 @@ from tests.servers import Server
 pytestmark = pytest.mark.timeout(180)
 
 
-def put(client: NatsPy, bucket: str, entries: dict[str, bytes]) -> None:
-    client.publish_acked([(f"$KV.{bucket}.{key}", value) for key, value in entries.items()])
-
-
 def create_bucket(client: NatsPy, bucket: str, **config: Any) -> None:
     client.create_stream(
         f"KV_{bucket}", [f"$KV.{bucket}.>"], **{"max_msgs_per_subject": 1, "allow_rollup_hdrs": True, **config}
     )
 
 
+@pytest.mark.long
 def test_a_hundred_thousand_keys_of_nats_py_are_a_table(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
     create_bucket(nats_py, unique, max_msgs_per_subject=3)
-    put(nats_py, unique, {f"{i % 4}.k{i}": str(i).encode() for i in range(100_000)})
-    put(nats_py, unique, {f"{i % 4}.k{i}": b"x" for i in range(0, 100_000, 10)})
+    nats_py.put(unique, {f"{i % 4}.k{i}": str(i).encode() for i in range(100_000)})
+    nats_py.put(unique, {f"{i % 4}.k{i}": b"x" for i in range(0, 100_000, 10)})
     nats_py.publish_acked([(f"$KV.{unique}.0.k4", b"", {"KV-Operation": "DEL"})])
     whole = nats(spark.read, nats_server, bucket=unique).load()
     parts = nats(spark.read, nats_server, bucket=unique, keys="0.>,1.>,2.>,3.>").load()
@@ -47,8 +44,8 @@ def test_a_bucket_is_read_as_a_table_a_history_and_its_changes(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
 ) -> None:
     create_bucket(nats_py, unique, max_msgs_per_subject=5, allow_msg_ttl=True, subject_delete_marker_ttl=10**9)
-    put(nats_py, unique, {"eu.limit": b"1", "eu.rate": b"2", "us.limit": b"3"})
-    put(nats_py, unique, {"eu.limit": b"4"})
+    nats_py.put(unique, {"eu.limit": b"1", "eu.rate": b"2", "us.limit": b"3"})
+    nats_py.put(unique, {"eu.limit": b"4"})
     config = nats(spark.read, nats_server, bucket=unique).load()
     history = nats(spark.read, nats_server, bucket=unique, keys="eu.>", history="true").load()
     changes = nats(spark.readStream, nats_server, bucket=unique, startingOffsets="earliest").load()
@@ -77,7 +74,7 @@ def test_a_bucket_is_read_as_a_table_a_history_and_its_changes(
         )
         wait_until(lambda: len(rows) == 8, timeout=60)
         started.processAllAvailable()  # and until that micro-batch is done, or it is run again
-    put(nats_py, unique, {"late": b"6"})
+    nats_py.put(unique, {"late": b"6"})
     with running(query()):
         wait_until(lambda: len(rows) == 9, timeout=60)
     assert rows == [
@@ -96,7 +93,8 @@ def test_a_bucket_is_read_as_a_table_a_history_and_its_changes(
 def test_a_bucket_that_is_missing_is_an_error_that_names_it(
     spark: SparkSession, nats_server: Server, unique: str
 ) -> None:
-    expected = f"StreamNotFoundError: the bucket '{unique}' does not exist; create it, or set the option 'createBucket'"
-    assert error_of(nats(spark.read, nats_server, bucket=unique).load().collect) == expected
+    error = error_of(nats(spark.read, nats_server, bucket=unique).load().collect)
+    assert error.startswith(f"StreamNotFoundError: the bucket '{unique}' does not exist")
+    assert error.endswith("; create it, or set the option 'createBucket'")
     wish = json.dumps({"history": 2})
     assert nats(spark.read, nats_server, bucket=unique, createBucket=wish).load().collect() == []

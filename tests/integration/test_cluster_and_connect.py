@@ -8,7 +8,7 @@ import pytest
 from tests.integration.jobs import COPY
 
 
-@pytest.mark.slow
+@pytest.mark.long("spark_nats/datasource.py", "spark_nats/sparkapi.py")
 def test_streams_are_read_and_written_by_executors_of_a_cluster(
     spark_application, nats_server, nats_py, unique, tmp_path
 ):
@@ -16,7 +16,7 @@ def test_streams_are_read_and_written_by_executors_of_a_cluster(
     begin = "url, stream, checkpoint = arguments\n"
     with spark_application.run(begin + COPY, nats_server.url, unique, str(tmp_path / "checkpoint")):
         pass
-    assert nats_py.stream_info(f"{unique}_COPY")["state"]["messages"] == 2000
+    assert nats_py.held(f"{unique}_COPY") == 2000
 
 
 CONNECT = f"""
@@ -43,7 +43,7 @@ print("read and written")
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long("spark_nats/datasource.py", "spark_nats/sparkapi.py")
 def test_streams_are_read_and_written_through_spark_connect(spark_environment, nats_server, nats_py, unique, tmp_path):
     nats_py.create_stream(unique)
     script = tmp_path / "script.py"

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import pyarrow as pa
 import pytest
 
 from tests.integration.jobs import ROOT, run
-from tests.integration.support import read_payloads, write
+from tests.integration.support import numbered_rows, read_payloads, write
 from tests.nats_py import NatsPy
 from tests.servers import IMAGE, IN_DOCKER
 
@@ -39,10 +38,6 @@ def compose(unique: str) -> Iterator[Compose]:
     )
 
 
-def rows(stream: str, numbers: range) -> pa.Table:
-    return pa.table({"subject": [f"{stream}.{i}" for i in numbers], "payload": [f"{i}" for i in numbers]})
-
-
 def test_compose_understands_the_file_and_starts_nats_alone_unless_asked_for_more(compose: Compose):
     assert sorted(compose("config", "--services").split()) == [*NODES]
     everything = compose("--profile", "spark", "config", "--services").split()
@@ -53,7 +48,7 @@ def test_compose_understands_the_file_and_starts_nats_alone_unless_asked_for_mor
 def test_its_three_nodes_keep_a_stream_with_three_replicas_while_the_leader_is_stopped(compose: Compose, unique: str):
     compose("up", "--detach", "--wait", *NODES)
     to = {"stream": unique, "createStream": f'{{"subjects": ["{unique}.>"], "num_replicas": 3}}'}
-    write(URLS, rows(unique, range(500)), **to)
+    write(URLS, numbered_rows(unique, range(500)), **to)
 
     with NatsPy(URLS.split(",")) as client:
         info = client.stream_info(unique)
@@ -61,7 +56,7 @@ def test_its_three_nodes_keep_a_stream_with_three_replicas_while_the_leader_is_s
     leader = info["cluster"]["leader"]
     compose("stop", "--timeout", "10", f"nats{leader.removeprefix('n')}")
 
-    write(URLS, rows(unique, range(500, 1000)), **to)
+    write(URLS, numbered_rows(unique, range(500, 1000)), **to)
     assert read_payloads(URLS, stream=unique) == [b"%d" % i for i in range(1000)]
 
     compose("up", "--detach", "--wait")

@@ -5,24 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.integration.support import finish, nats, running
+from tests.integration.support import finish, nats, numbers_of, running, storing_numbers
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Server
 
 KINDS = {"work queue": {"retention": "workqueue", "allow_direct": True}, "interest": {"retention": "interest"}}
-
-
-def held(client: NatsPy, stream: str) -> int:
-    return int(client.stream_info(stream)["state"]["messages"])
 
 
 class Ledger:
@@ -32,7 +25,7 @@ class Ledger:
         self._batches: dict[int, list[int]] = {}
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
-        rows = [int(row.payload) for row in frame.select("payload").collect()]
+        rows = numbers_of(frame.select("payload").collect())
         assert self._batches.setdefault(batch, rows) == rows
 
     @property
@@ -40,32 +33,12 @@ class Ledger:
         return [row for _, rows in sorted(self._batches.items()) for row in rows]
 
 
-@contextmanager
-def publishing(client: NatsPy, stream: str) -> Iterator[list[int]]:
-    """Publish numbered messages while the block runs; yields a list with their number so far."""
-    count = [0]
-    ended = threading.Event()
-
-    def run() -> None:
-        while not ended.wait(0.01):
-            client.publish_acked([(f"{stream}.a", b"%d" % i) for i in range(count[0], count[0] + 50)])
-            count[0] += 50
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield count
-    finally:
-        ended.set()
-        thread.join()
-
-
 def consumer(spark: SparkSession, server: Server, stream: str, checkpoint: Path, sink: Any, **options: Any) -> Any:
     source = nats(spark.readStream, server, stream=stream, consume=True, **options).load()
     return source.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint))
 
 
-@pytest.mark.slow
+@pytest.mark.long("spark_nats/source/*")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", KINDS)
 def test_twenty_restarts_under_a_publisher_lose_nothing_double_nothing_and_leave_nothing(
@@ -78,14 +51,14 @@ def test_twenty_restarts_under_a_publisher_lose_nothing_double_nothing_and_leave
         return consumer(spark, nats_server, unique, tmp_path, ledger, minPartitions=2, maxOffsetsPerTrigger=2000)
 
     finish(query().trigger(availableNow=True).start())  # now the interest stream keeps messages
-    with NatsPy(nats_server.url) as other, publishing(other, unique) as count:
+    with storing_numbers(nats_server, f"{unique}.a", at_once=50, pause=0.01) as count:
         for _ in range(20):
             before = len(ledger.rows)
             with running(query().start()):
                 wait_until(lambda before=before: len(ledger.rows) > before, 60)
     finish(query().trigger(availableNow=True).start())
     assert ledger.rows == list(range(count[0]))
-    assert held(nats_py, unique) == 0
+    assert nats_py.held(unique) == 0
 
 
 PROCESS_AND_DIE = """
@@ -109,6 +82,7 @@ os._exit(9)
 """
 
 
+@pytest.mark.long("spark_nats/source/*")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_driver_that_dies_between_sink_and_release_leaves_what_is_released_next_and_not_read_again(
     spark: SparkSession,
@@ -124,13 +98,13 @@ def test_a_driver_that_dies_between_sink_and_release_leaves_what_is_released_nex
     checkpoint = tmp_path / "checkpoint"
     if kind == "interest":
         finish(consumer(spark, nats_server, unique, checkpoint, ledger).trigger(availableNow=True).start())
-    nats_py.publish_acked([(f"{unique}.a", b"%d" % i) for i in range(100)])
+    nats_py.store(f"{unique}.a", range(100))
     script = [sys.executable, "-c", PROCESS_AND_DIE, nats_server.url, unique, str(tmp_path)]
     assert subprocess.run(script, env=spark_environment, timeout=120, check=False).returncode == 9
     processed = [row for line in (tmp_path / "ledger").read_text().splitlines() for row in json.loads(line)]
     assert processed == list(range(100))
-    assert held(nats_py, unique) == 100
-    nats_py.publish_acked([(f"{unique}.a", b"%d" % i) for i in range(100, 130)])
+    assert nats_py.held(unique) == 100
+    nats_py.store(f"{unique}.a", range(100, 130))
     finish(consumer(spark, nats_server, unique, checkpoint, ledger).trigger(availableNow=True).start())
     assert ledger.rows == list(range(100, 130))
-    assert held(nats_py, unique) == 0
+    assert nats_py.held(unique) == 0

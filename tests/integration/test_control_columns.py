@@ -14,41 +14,17 @@ import pytest
 from nats.js.errors import APIError
 
 from spark_nats.errors import PublishError
-from spark_nats.options import parse_write
-from spark_nats.sink.partitions import prepare, write_partition
-from spark_nats.sink.tasks import Task, Written
-from tests.integration.support import created, sentence_of, write
-from tests.nats_py import NatsPy, wait_until
+from spark_nats.jetstream import stale_reads
+from tests.integration.support import run_task, sentence_of, table, write
+from tests.nats_py import NatsPy, succeeds, wait_until
 from tests.servers import OLDER_BINARY, Cluster, Server, ServerFactory
 
 EXPECTED = "expected_last_subject_sequence"
 EXPECTED_HEADER, TTL, MSG_ID = "Nats-Expected-Last-Subject-Sequence", "Nats-TTL", "Nats-Msg-Id"
-TYPES = {
-    "subject": pa.string(),
-    "payload": pa.binary(),
-    "headers": pa.map_(pa.string(), pa.string()),
-    "msg_id": pa.string(),
-    EXPECTED: pa.int64(),
-}
-
-
-def table(**columns: list[Any]) -> pa.Table:
-    """Rows with these columns; headers are dicts."""
-    if "headers" in columns:
-        columns["headers"] = [list(each.items()) for each in columns["headers"]]
-    return pa.table({name: pa.array(values, TYPES.get(name)) for name, values in columns.items()})
 
 
 def headers_of(client: NatsPy, stream: str, name: str) -> list[list[str] | None]:
     return [message.headers.get(name) for message in client.read_stream(stream)]
-
-
-def run_task(servers: str, rows: pa.Table, batch: str = "0", prepared: bool = True, **options: Any) -> Written:
-    """What a task of a micro-batch does, after the driver; the same micro-batch again is a replay."""
-    parsed = parse_write({"servers": servers, **{k: str(v) for k, v in options.items()}}, streaming=True)
-    if prepared:
-        prepare(parsed, streaming=True, columns=rows.schema.names)
-    return write_partition(parsed, Task(options["stream"], batch, 0), iter(rows.to_batches(100)))
 
 
 # Lifetimes
@@ -63,7 +39,7 @@ def test_rows_expire_when_their_lifetime_ends(nats_server: Server, nats_py: Nats
         write(nats_server, rows, stream=unique)
         said = [message.headers.get(TTL) for message in published.wait(7)]
     assert said == [["1"], None, ["never"], ["1"], ["90"], ["7200"], ["90"]]
-    wait_until(lambda: nats_py.stream_info(unique)["state"]["messages"] == 5)
+    wait_until(lambda: nats_py.held(unique) == 5)
 
 
 @pytest.mark.parametrize("kind", [pa.int32(), pa.int64()], ids=str)
@@ -86,7 +62,7 @@ def test_a_lifetime_that_is_none_is_refused_with_its_row_before_anything_is_sent
         f"InvalidRowError: row 1 of the task cannot be sent: column 'ttl' is {ttl!r}; it must be a time from 1s to "
         "876000h with its unit, whole seconds, or 'never'; nothing was sent"
     )
-    assert nats_py.stream_info(unique)["state"]["messages"] == 0
+    assert nats_py.held(unique) == 0
 
 
 def test_a_stream_without_lifetimes_is_refused_by_the_driver(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
@@ -102,7 +78,7 @@ def test_a_stream_without_lifetimes_is_refused_by_the_driver(nats_server: Server
         f"PublishError: stream '{unique}' refused row 0 (subject '{unique}.x'): per-message TTL is "
         "disabled (400, 10166);"
     )
-    assert nats_py.stream_info(unique)["state"]["messages"] == 0
+    assert nats_py.held(unique) == 0
 
 
 @pytest.mark.parametrize("column", ["ttl", EXPECTED])
@@ -168,8 +144,11 @@ def test_no_sequence_is_negative(nats_server: Server, nats_py: NatsPy, unique: s
 
 
 @pytest.fixture(params=["one server", "one server of 2.11", "one replica in a cluster", "three replicas"])
-def place(request: pytest.FixtureRequest, server_factory: ServerFactory) -> Iterator[tuple[str, int]]:
-    """URLs of servers, and how many replicas a stream is to have there."""
+def place(
+    request: pytest.FixtureRequest, server_factory: ServerFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[str, int]]:
+    """URLs of servers, and how many replicas a stream is to have there. All of them are up to date."""
+    monkeypatch.setattr(stale_reads, "CONFIRMATION", 0.5)
     if request.param == "one server":
         yield server_factory().url, 1
     elif request.param == "one server of 2.11":
@@ -185,7 +164,7 @@ def test_a_row_that_is_written_again_is_no_conflict_with_itself(
 ) -> None:
     urls, replicas = place
     with NatsPy(urls.split(",")) as client:
-        wait_until(lambda: created(client, unique, num_replicas=replicas), timeout=60)
+        client.create_in_cluster(unique, num_replicas=replicas)
         rows = update(unique, [0, 0, None, 0, None], "abccd")
         rows = rows.slice(0, 2), rows.slice(2)
         whole = pa.concat_tables([rows[0], rows[1].filter(pa.array([True, False, True]))])
@@ -206,7 +185,7 @@ def test_a_replay_whose_rows_were_replaced_meanwhile_is_no_conflict_either(
     """As in a KV bucket, which keeps the last value of a key."""
     urls, replicas = place
     with NatsPy(urls.split(",")) as client:
-        wait_until(lambda: created(client, unique, num_replicas=replicas, max_msgs_per_subject=1), timeout=60)
+        client.create_in_cluster(unique, num_replicas=replicas, max_msgs_per_subject=1)
         rows = update(unique, [0, 0], "ab")
         options = {"stream": unique, "deduplicate": deduplicate}
         run_task(urls, rows, **options)
@@ -226,7 +205,7 @@ def test_a_row_that_is_written_again_beyond_the_window_is_no_conflict_with_itsel
     urls, replicas = place
     with NatsPy(urls.split(",")) as client:
         window = 100_000_000  # nanoseconds
-        wait_until(lambda: created(client, unique, num_replicas=replicas, duplicate_window=window), timeout=60)
+        client.create_in_cluster(unique, num_replicas=replicas, duplicate_window=window)
         rows = update(unique, [0, 0, 0], "abc")
         run_task(urls, rows.slice(0, 2), stream=unique)
         probe = {MSG_ID: "forgotten"}
@@ -248,9 +227,9 @@ def test_updates_of_few_subjects_are_stored_in_their_order(place: tuple[str, int
         expected.append(last[subject] if chance.random() < 0.7 else None)
         last[subject] = sequence
     with NatsPy(urls.split(",")) as client:
-        wait_until(lambda: created(client, unique, num_replicas=replicas), timeout=60)
+        client.create_in_cluster(unique, num_replicas=replicas)
         run_task(urls, update(unique, expected, "".join(subjects)), stream=unique)
-        assert [int(m.payload) for m in client.read_stream(unique)] == list(range(300))
+        assert client.stored_numbers(unique) == list(range(300))
         client.delete_stream(unique)
 
 
@@ -289,12 +268,12 @@ def test_no_update_is_lost_between_two_who_compare_and_set(cluster: Cluster, uni
                 return False
             return True
 
-        wait_until(lambda: created(client, unique, num_replicas=replicas), timeout=60)
-        client.publish_acked([(f"{unique}.a", b"0")])
+        client.create_in_cluster(unique, num_replicas=replicas)
+        wait_until(lambda: succeeds(lambda: client.publish_acked([(f"{unique}.a", b"0")])), timeout=60)  # it listens
         with ThreadPoolExecutor() as pool:
             for done in [pool.submit(add, client, by_us), pool.submit(add, other, by_other)]:
                 done.result()
-        assert [int(m.payload) for m in client.read_stream(unique)] == list(range(2 * rounds + 1))
+        assert client.stored_numbers(unique) == list(range(2 * rounds + 1))
         client.delete_stream(unique)
 
 
@@ -348,7 +327,7 @@ def test_what_cannot_be_added_is_refused_before_anything_is_sent(
         f"InvalidRowError: row 1 of the task cannot be sent: column 'increment' is {increment!r}; it must be a whole "
         "number; nothing was sent"
     )
-    assert nats_py.stream_info(unique)["state"]["messages"] == 0
+    assert nats_py.held(unique) == 0
 
 
 def test_rows_that_are_no_increments_are_refused(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
@@ -368,7 +347,7 @@ def test_rows_that_are_no_increments_are_refused(nats_server: Server, nats_py: N
         "increments; add the column 'increment'"
     )
     assert "incremented in any case; drop the column" in refusal(increment=[1, 1], **{EXPECTED: [0, None]})
-    assert nats_py.stream_info(unique)["state"]["messages"] == 0
+    assert nats_py.held(unique) == 0
 
 
 def test_a_stream_without_counters_is_refused_by_the_driver(nats_server: Server, nats_py: NatsPy, unique: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import pickle
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -26,6 +26,7 @@ from tests.integration.support import (
     batch_reader,
     error_of,
     nats,
+    numbers_of,
     read_partitions,
     read_payloads,
     sentence_of,
@@ -49,10 +50,6 @@ def listening(
         rows = [pool.submit(read_partitions, pickled, [partition]) for partition in partitions]
         wait_for_subscriptions(server, *subjects, count=tasks)
         yield lambda: [task.result(60) for task in rows]
-
-
-def payloads(rows: Iterable[Any]) -> list[int]:
-    return [int(row["payload"]) for row in rows]
 
 
 def test_messages_arrive_as_rows(spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str) -> None:
@@ -122,8 +119,8 @@ def test_the_protocols_own_examples_arrive_exactly(nats_server: Server, unique: 
 
 def test_several_tasks_share_the_messages_and_lose_none(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     with listening(nats_server, unique, tasks=2, minPartitions=2, readTimeout="2s") as read:
-        nats_py.publish_many([(unique, b"%d" % i) for i in range(20_000)])
-        first, second = map(payloads, read())
+        nats_py.publish_each(unique, range(20_000))
+        first, second = map(numbers_of, read())
     assert sorted(first + second) == list(range(20_000))
     assert first
     assert second
@@ -133,8 +130,8 @@ def test_tasks_join_the_queue_group_that_is_named(nats_server: Server, nats_py: 
     with nats_py.collect(unique, "workers") as other:
         with listening(nats_server, unique, queueGroup="workers", readTimeout="1s") as read:
             wait_for_subscriptions(nats_server, unique, count=2)
-            nats_py.publish_many([(unique, b"%d" % i) for i in range(1000)])
-            (mine,) = map(payloads, read())
+            nats_py.publish_each(unique, range(1000))
+            (mine,) = map(numbers_of, read())
         theirs = [int(message.payload) for message in other.messages]
     assert sorted(mine + theirs) == list(range(1000))
     assert mine
@@ -144,14 +141,14 @@ def test_tasks_join_the_queue_group_that_is_named(nats_server: Server, nats_py: 
 @pytest.mark.docker
 def test_a_read_ends_when_it_has_enough(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     with listening(nats_server, unique, maxMessages=7, readTimeout="10m") as read:
-        nats_py.publish_many([(unique, b"%d" % i) for i in range(100)])
-        assert list(map(payloads, read())) == [list(range(7))]
+        nats_py.publish_each(unique, range(100))
+        assert list(map(numbers_of, read())) == [list(range(7))]
 
 
 def test_tasks_share_the_limit(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     with listening(nats_server, unique, tasks=2, maxMessages=101, minPartitions=2, readTimeout="10m") as read:
-        nats_py.publish_many([(unique, b"%d" % i) for i in range(5000)])
-        found = list(map(payloads, read()))
+        nats_py.publish_each(unique, range(5000))
+        found = list(map(numbers_of, read()))
     assert sorted(map(len, found)) == [50, 51]
     assert len({*found[0], *found[1]}) == 101
 
@@ -163,10 +160,10 @@ def test_several_subjects_are_read_in_order_and_overlapping_ones_twice(
     with listening(nats_server, *both, readTimeout="1s") as read:
         for i, subject in enumerate(("a.y", "b.x", "a.x", "a.z", "b.y")):
             nats_py.publish(f"{unique}.{subject}", b"%d" % i)
-        assert list(map(payloads, read())) == [[0, 1, 2, 2, 3]]
+        assert list(map(numbers_of, read())) == [[0, 1, 2, 2, 3]]
     with listening(nats_server, *both, maxMessages=3, readTimeout="10m") as read:
-        nats_py.publish_many([(f"{unique}.a.x", b"%d" % i) for i in range(10)])
-        assert list(map(payloads, read())) == [[0, 0, 1]]
+        nats_py.publish_each(f"{unique}.a.x", range(10))
+        assert list(map(numbers_of, read())) == [[0, 0, 1]]
 
 
 def test_nothing_published_is_no_row(nats_server: Server, unique: str) -> None:
@@ -250,6 +247,7 @@ def test_the_option_echo_reaches_the_server() -> None:
     assert [b'"echo":%b' % echo in hello for echo, hello in zip((b"true", b"false"), hellos, strict=True)] == [True] * 2
 
 
+@pytest.mark.promise("writing#spark-to-core")
 def test_rows_that_the_server_took_before_an_error_are_counted() -> None:
     said = b"-ERR 'Maximum Payload Violation'\r\n"
 
@@ -319,6 +317,7 @@ def test_a_write_that_a_stream_captures_is_warned_about_once(
         write_here(nats_server, subject=f"{unique}.x")
         (record,) = caplog.records
         assert record.getMessage() == (
+            "[NATS_SUBJECT_OF_STREAM] "
             f"the subject '{unique}.x' belongs to the stream '{unique}', but is written without the option 'stream': "
             "nothing is acknowledged, and the stream may drop messages without an error; set the option 'stream' to "
             f"'{unique}'"
@@ -328,7 +327,7 @@ def test_a_write_that_a_stream_captures_is_warned_about_once(
         batch = pa.record_batch({"subject": subjects, "payload": [b"1", b"2"]})
         NatsWriter(parse_write({"servers": nats_server.url}, False)).write(iter([batch, batch]))
         assert len(caplog.records) == 1
-    assert nats_py.stream_info(unique)["state"]["messages"] == 4
+    assert nats_py.held(unique) == 4
 
 
 def write_here(server: Server, **options: Any) -> None:

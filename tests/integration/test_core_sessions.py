@@ -108,7 +108,7 @@ def publishing_steadily(server: Server, subject: str) -> Iterator[list[int]]:
             begin = time.monotonic()
             while not over.wait(0.02):
                 end = int((time.monotonic() - begin) * PER_SECOND)
-                client.publish_many([(subject, b"%d" % i) for i in range(published[0], end)])
+                client.publish_each(subject, range(published[0], end))
                 published[0] = end
 
     thread = threading.Thread(target=work, name="publisher")
@@ -120,7 +120,8 @@ def publishing_steadily(server: Server, subject: str) -> Iterator[list[int]]:
         thread.join()
 
 
-@pytest.mark.slow
+@pytest.mark.promise("writing#core-to-spark")
+@pytest.mark.long("spark_nats/source/core/*")
 def test_nothing_is_lost_between_micro_batches_of_which_tasks_fail(
     spark_application: SparkApplication, nats_server: Server, unique: str, tmp_path: Path
 ) -> None:
@@ -137,7 +138,7 @@ def test_nothing_is_lost_between_micro_batches_of_which_tasks_fail(
     assert (tmp_path / "failed").read_text().count("once") >= MICRO_BATCHES
 
 
-@pytest.mark.slow
+@pytest.mark.long("spark_nats/source/core/*")
 @pytest.mark.parametrize("spooled", ["spooled", "not spooled"])
 def test_executors_need_nothing_of_the_drivers(
     spark_application: SparkApplication, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, spooled: str
@@ -146,6 +147,6 @@ def test_executors_need_nothing_of_the_drivers(
         for first, said in ((0, "started"), (10_000, "more")):
             assert script.hear() == said
             wait_for_subscriptions(nats_server, unique)
-            nats_py.publish_many([(unique, b"%d" % i) for i in range(first, first + 10_000)])
+            nats_py.publish_each(unique, range(first, first + 10_000))
             script.say("go")
         assert script.hear() == "all"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import pickle
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +12,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_nats.client import connect, retrying
-from spark_nats.jetstream import JetStream, RangeReader, doubts
-from spark_nats.jetstream.delivering import Restart
+from spark_nats.jetstream import JetStream, RangeReader, stale_reads
+from spark_nats.jetstream.messages import MessageAt
+from spark_nats.jetstream.reading.delivering import Restart
 from tests.connections import options_for
 from tests.integration.forwarding import ForwardedApi
 from tests.integration.support import (
     Query,
     batch_reader,
-    created,
     error_of,
     finish,
     nats,
@@ -27,20 +27,13 @@ from tests.integration.support import (
     read_partitions,
     read_sequences,
     sentence_of,
+    sequences_of,
     stream_reader,
 )
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Cluster, Server
 
 GO_ON = "; set the option 'failOnDataLoss' to false to go on with what there is"
-
-
-def publish(client: NatsPy, stream: str, count: int, subject: str = "x") -> None:
-    client.publish_acked([(f"{stream}.{subject}", b"")] * count)
-
-
-def sequences(rows: Iterable[Any]) -> list[int]:
-    return sorted(row["sequence"] for row in rows)
 
 
 class StoppedQuery:
@@ -56,7 +49,7 @@ class StoppedQuery:
         query = Query(stream_reader(self._server, failOnDataLoss=fail, **self._options), self._checkpoint)
         rows = [row for micro_batch in query.available() for row in micro_batch]
         self._checkpoint = query.offset
-        return sequences(rows)
+        return sorted(sequences_of(rows))
 
 
 class CheckpointedQuery:
@@ -75,7 +68,8 @@ class CheckpointedQuery:
         frame = source.schema("sequence BIGINT").load()
         writer = frame.writeStream.option("checkpointLocation", str(self._folder / "checkpoint"))
         finish(writer.trigger(availableNow=True).start(str(self._folder / "rows"), format="parquet"))
-        new = sequences(self._spark.read.schema("sequence BIGINT").parquet(str(self._folder / "rows")).collect())
+        rows = self._spark.read.schema("sequence BIGINT").parquet(str(self._folder / "rows")).collect()
+        new = sorted(sequences_of(rows))
         for sequence in self._seen:
             new.remove(sequence)
         self._seen += new
@@ -88,20 +82,20 @@ def purge_beginning(client: NatsPy, stream: str) -> None:
 
 def purge_all(client: NatsPy, stream: str) -> None:
     client.purge_stream(stream)
-    publish(client, stream, 1)
+    client.store_empty(stream, 1)
 
 
 def make_again(client: NatsPy, stream: str) -> None:
     client.delete_stream(stream)
     client.create_stream(stream)
-    publish(client, stream, 2)
+    client.store_empty(stream, 2)
 
 
 def make_again_larger(client: NatsPy, stream: str) -> None:
     """The query's place exists in the new stream too, but means nothing there."""
     client.delete_stream(stream)
     client.create_stream(stream)
-    publish(client, stream, 6)
+    client.store_empty(stream, 6)
 
 
 @pytest.mark.parametrize(
@@ -126,16 +120,16 @@ def test_a_query_that_goes_on_misses_what_is_gone(
     left: list[int],
 ) -> None:
     nats_py.create_stream(unique)
-    publish(nats_py, unique, 3)
+    nats_py.store_empty(unique, 3)
     query = StoppedQuery(nats_server, stream=unique)
     assert query.run(fail=True) == [1, 2, 3]
-    publish(nats_py, unique, 7)
+    nats_py.store_empty(unique, 7)
     lose(nats_py, unique)
     error = sentence_of(lambda: query.run(fail=True))
     assert error.startswith(f"DataLossError: stream '{unique}' {sentence}")
     assert error.endswith(GO_ON)
     assert query.run(fail=False) == left
-    publish(nats_py, unique, 1)
+    nats_py.store_empty(unique, 1)
     assert query.run(fail=True) == [max(left) + 1]  # the loss is behind it
 
 
@@ -143,23 +137,23 @@ def test_a_query_that_goes_on_from_its_checkpoint_misses_what_is_gone(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
 ) -> None:
     nats_py.create_stream(unique)
-    publish(nats_py, unique, 3)
+    nats_py.store_empty(unique, 3)
     query = CheckpointedQuery(spark, nats_server, tmp_path, unique)
     assert query.run(fail=True) == [1, 2, 3]
-    publish(nats_py, unique, 7)
+    nats_py.store_empty(unique, 7)
     purge_beginning(nats_py, unique)
     error = error_of(lambda: query.run(fail=True))
     sentence = "begins at sequence 8: sequences 4 to 7, which the query had still to read, are gone"
     assert error.startswith(f"DataLossError: stream '{unique}' {sentence}")
     assert error.endswith(GO_ON)
     assert query.run(fail=False) == [8, 9, 10]
-    publish(nats_py, unique, 1)
+    nats_py.store_empty(unique, 1)
     assert query.run(fail=True) == [11]  # the loss is behind it
 
 
 def test_a_query_whose_stream_was_deleted_waits_for_another(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique)
-    publish(nats_py, unique, 3)
+    nats_py.store_empty(unique, 3)
     query = StoppedQuery(nats_server, stream=unique)
     assert query.run(fail=True) == [1, 2, 3]
     nats_py.delete_stream(unique)
@@ -167,7 +161,7 @@ def test_a_query_whose_stream_was_deleted_waits_for_another(nats_server: Server,
     assert f"the stream '{unique}' does not exist" in error
     assert query.run(fail=False) == []
     nats_py.create_stream(unique)
-    publish(nats_py, unique, 2)
+    nats_py.store_empty(unique, 2)
     assert query.run(fail=False) == [1, 2]
 
 
@@ -175,11 +169,11 @@ def test_one_lost_stream_does_not_stop_the_others(nats_server: Server, nats_py: 
     kept, lost = f"{unique}_KEPT", f"{unique}_LOST"
     for stream in (kept, lost):
         nats_py.create_stream(stream)
-    publish(nats_py, kept, 2)
-    publish(nats_py, lost, 5)
+    nats_py.store_empty(kept, 2)
+    nats_py.store_empty(lost, 5)
     query = StoppedQuery(nats_server, stream=f"{kept},{lost}")
     assert query.run(fail=True) == [1, 1, 2, 2, 3, 4, 5]
-    publish(nats_py, kept, 2)
+    nats_py.store_empty(kept, 2)
     nats_py.delete_stream(lost)
     assert query.run(fail=False) == [3, 4]
 
@@ -188,7 +182,7 @@ def test_a_running_query_notices_that_its_stream_is_gone(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
     nats_py.create_stream(unique)
-    publish(nats_py, unique, 4)
+    nats_py.store_empty(unique, 4)
     frame = nats(spark.readStream, nats_server, stream=unique, startingOffsets="earliest").load()
     query = frame.writeStream.format("noop").start()
     try:
@@ -204,13 +198,13 @@ def test_a_running_query_can_go_on_with_a_stream_that_was_made_again(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
     nats_py.create_stream(unique)
-    publish(nats_py, unique, 4)
+    nats_py.store_empty(unique, 4)
     query = Query(stream_reader(nats_server, stream=unique, startingOffsets="earliest", failOnDataLoss=False))
-    assert sequences(query.rows(4)) == [1, 2, 3, 4]
+    assert sorted(sequences_of(query.rows(4))) == [1, 2, 3, 4]
     nats_py.delete_stream(unique)
     nats_py.create_stream(unique)
-    publish(nats_py, unique, 2)
-    assert sequences(query.rows(2)) == [1, 2]
+    nats_py.store_empty(unique, 2)
+    assert sorted(sequences_of(query.rows(2))) == [1, 2]
 
 
 def test_a_rare_subject_loses_nothing_when_others_are_removed(
@@ -218,13 +212,13 @@ def test_a_rare_subject_loses_nothing_when_others_are_removed(
 ) -> None:
     nats_py.create_stream(unique, max_msgs=50)
     query = Query(stream_reader(nats_server, stream=unique, subject=f"{unique}.rare", startingOffsets="earliest"))
-    publish(nats_py, unique, 1, "rare")
-    assert sequences(query.rows(1)) == [1]
+    nats_py.store_empty(unique, 1, "rare")
+    assert sorted(sequences_of(query.rows(1))) == [1]
     for _ in range(8):
-        publish(nats_py, unique, 20, "other")
+        nats_py.store_empty(unique, 20, "other")
         query.look(nats_py)  # and see these before they go
-    publish(nats_py, unique, 1, "rare")
-    assert sequences(query.rows(1)) == [162]
+    nats_py.store_empty(unique, 1, "rare")
+    assert sorted(sequences_of(query.rows(1))) == [162]
 
 
 # Batches
@@ -234,7 +228,7 @@ def test_a_batch_from_a_sequence_that_is_gone(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
     nats_py.create_stream(unique)
-    publish(nats_py, unique, 10)
+    nats_py.store_empty(unique, 10)
     nats_py.purge_stream(unique, seq=6)
     beginning = f'{{"{unique}": 2}}'
     error = error_of(nats(spark.read, nats_server, stream=unique, startingOffsets=beginning).load().collect)
@@ -249,7 +243,7 @@ def test_a_batch_from_a_sequence_that_is_gone(
 
 def test_a_batch_from_beyond_the_end(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique)
-    publish(nats_py, unique, 10)
+    nats_py.store_empty(unique, 10)
     options = {"stream": unique, "startingOffsets": f'{{"{unique}": 100}}'}
     error = sentence_of(lambda: read(nats_server, **options))
     assert f"stream '{unique}' ends at sequence 10, but the query is to go on at 100" in error
@@ -258,7 +252,7 @@ def test_a_batch_from_beyond_the_end(nats_server: Server, nats_py: NatsPy, uniqu
 
 def test_a_batch_of_which_all_is_gone(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique)
-    publish(nats_py, unique, 10)
+    nats_py.store_empty(unique, 10)
     nats_py.purge_stream(unique, seq=9)
     options = {"stream": unique, "startingOffsets": f'{{"{unique}": 2}}', "endingOffsets": f'{{"{unique}": 5}}'}
     error = sentence_of(lambda: read(nats_server, **options))
@@ -268,13 +262,13 @@ def test_a_batch_of_which_all_is_gone(nats_server: Server, nats_py: NatsPy, uniq
 
 def test_what_goes_between_plan_and_read_is_missed_too(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique)
-    publish(nats_py, unique, 10)
+    nats_py.store_empty(unique, 10)
 
     def planned(**options: Any) -> Callable[[], list[int]]:
         """What reads a batch that is planned now, as often as it is asked for."""
         reader = batch_reader(nats_server, stream=unique, maxRecordsPerPartition=4, **options)
         partitions = reader.partitions()
-        return lambda: sequences(read_partitions(pickle.dumps(reader), partitions))
+        return lambda: sorted(sequences_of(read_partitions(pickle.dumps(reader), partitions)))
 
     strict, tolerant = planned(), planned(failOnDataLoss=False)
     for found in (strict, tolerant):
@@ -288,7 +282,7 @@ def test_what_goes_between_plan_and_read_is_missed_too(nats_server: Server, nats
     assert f"the stream '{unique}' was deleted; sequences " in sentence_of(strict)
     assert tolerant() == []
     nats_py.create_stream(unique)
-    publish(nats_py, unique, 10)
+    nats_py.store_empty(unique, 10)
     assert f"the stream '{unique}' was deleted and made again" in sentence_of(strict)
     assert tolerant() == []
 
@@ -297,7 +291,7 @@ def test_what_goes_between_plan_and_read_fails_the_task(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
     nats_py.create_stream(unique)
-    publish(nats_py, unique, 10)
+    nats_py.store_empty(unique, 10)
     frame = nats(spark.read, nats_server, stream=unique, maxRecordsPerPartition=4).load()
     assert frame.count() == 10  # a DataFrame is planned once, whenever it is read again
     nats_py.purge_stream(unique, seq=7)
@@ -343,8 +337,8 @@ class ClusteredStream:
         self.client = client
         self.api = api
         self._urls = cluster.urls
-        wait_until(lambda: created(client, name), timeout=60)
-        publish(client, name, 10)
+        client.create_in_cluster(name)
+        client.store_empty(name, 10)
 
     def options(self, **options: Any) -> dict[str, Any]:
         return {"server": self._urls, "stream": self.name, "apiPrefix": ForwardedApi.PREFIX, **options}
@@ -363,11 +357,11 @@ def test_what_is_said_for_a_moment_ends_no_query(
 ) -> None:
     query = Query(stream_reader(**clustered.options(startingOffsets="earliest")))
     assert len(query.micro_batch()) == 10
-    publish(clustered.client, clustered.name, 1)
+    clustered.client.store_empty(clustered.name, 1)
     clustered.api.answers["STREAM.INFO"] = for_a_moment(said)
     with caplog.at_level(logging.WARNING):
-        assert sequences(query.micro_batch()) == [11]
-    assert caplog.text.count("trying again") == caplog.text.count("goes on after") == 1
+        assert sequences_of(query.micro_batch()) == [11]
+    assert caplog.text.count("NATS_TRYING_AGAIN") == caplog.text.count("NATS_GOES_ON") == 1
 
 
 @pytest.mark.parametrize(
@@ -385,7 +379,7 @@ def test_what_is_said_for_a_moment_fails_no_task(
     reader = batch_reader(**clustered.options())
     partitions = reader.partitions()
     clustered.api.answers[operation] = for_a_moment(said)
-    assert sequences(read_partitions(pickle.dumps(reader), partitions)) == list(range(1, 11))
+    assert sorted(sequences_of(read_partitions(pickle.dumps(reader), partitions))) == list(range(1, 11))
 
 
 @pytest.mark.parametrize(
@@ -410,7 +404,7 @@ def test_what_is_said_for_long_is_believed(
     to_query: str,
     to_task: str,
 ) -> None:
-    monkeypatch.setattr(doubts, "CONFIRMATION", 0.5)
+    monkeypatch.setattr(stale_reads, "CONFIRMATION", 0.5)
     batch = batch_reader(**clustered.options())
     partitions = batch.partitions()
     query = Query(stream_reader(**clustered.options(startingOffsets="earliest")))
@@ -421,7 +415,7 @@ def test_what_is_said_for_long_is_believed(
     assert to_query in sentence_of(query.micro_batch)
     assert to_task in sentence_of(lambda: read_partitions(pickle.dumps(batch), partitions))
     tolerant = batch_reader(**clustered.options(failOnDataLoss=False))
-    assert sequences(read_partitions(pickle.dumps(tolerant), partitions)) == (
+    assert sorted(sequences_of(read_partitions(pickle.dumps(tolerant), partitions))) == (
         [1, 2, 3, 4] if said is ends_early else []
     )
 
@@ -440,7 +434,7 @@ def test_going_on_is_warned_about(
     nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     nats_py.create_stream(unique)
-    publish(nats_py, unique, 10)
+    nats_py.store_empty(unique, 10)
     beginning = {"stream": unique, "failOnDataLoss": "false", "startingOffsets": f'{{"{unique}": 2}}'}
     streaming = stream_reader(nats_server, **beginning)
     start = streaming.initialOffset()
@@ -451,6 +445,7 @@ def test_going_on_is_warned_about(
         assert [(p.start, p.end) for p in batch.partitions()] == [(6, 11)]
         (record,) = caplog.records
         assert record.getMessage() == (
+            "[NATS_LOSS_ACCEPTED] "
             f"stream '{unique}' begins at sequence 6: sequences 2 to 5, which the query had still to read, are gone "
             "(purged, or removed by the stream's limits); the query goes on with what there is"
         )
@@ -459,6 +454,7 @@ def test_going_on_is_warned_about(
         assert [s for batch in streaming.read(partition) for s in batch["sequence"].to_pylist()] == [6, 7, 8, 9, 10]
         (record,) = caplog.records
         assert record.getMessage() == (
+            "[NATS_LOSS_ACCEPTED] "
             f"stream '{unique}' now begins at sequence 6; sequences 2 to 5, which were about to be read, are gone "
             "(purged, or removed by the stream's limits); the query goes on with what there is"
         )
@@ -472,17 +468,36 @@ def test_a_range_that_begins_with_what_there_is_may_lose_its_head_until_a_messag
     class Interrupted(RangeReader):
         interrupted = False
 
-        def _change(self, seconds: float, passed: int) -> bool:
+        def is_better_elsewhere(self, seconds: float, passed: int) -> bool:
             if passed and not self.interrupted:
                 self.interrupted = True
                 nats_py.purge_stream(unique, seq=6)
                 raise Restart("the consumer was deleted")
-            return super()._change(seconds, passed)
+            return super().is_better_elsewhere(seconds, passed)
 
     nats_py.create_stream(unique)
-    publish(nats_py, unique, 10)
+    nats_py.store_empty(unique, 10)
     with connect(options_for(nats_server.url)) as connection:
         reader = Interrupted(unique, 1, 11, head_may_go=True)
         delivered = list(reader.read(JetStream(connection)))
     assert reader.interrupted
     assert [s for each in delivered for s in each.deliveries.stream_sequences().tolist()] == [6, 7, 8, 9, 10]
+
+
+def test_what_is_removed_while_a_query_searches_for_it_is_said(
+    nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nats_py.create_stream(unique)
+    nats_py.store_empty(unique, 10, "a")
+    query = Query(stream_reader(nats_server, stream=unique, subject=f"{unique}.a", startingOffsets="earliest"))
+    assert len(query.micro_batch()) == 10
+    nats_py.store_empty(unique, 5, "a")
+    request = MessageAt.request.fget
+
+    def too_late(question: MessageAt) -> Any:
+        if question.sequence is None:
+            nats_py.purge_stream(unique)
+        return request(question)
+
+    monkeypatch.setattr(MessageAt, "request", property(too_late))
+    assert "sequences 11 to 15, which the query had still to read, are gone" in sentence_of(query.micro_batch)

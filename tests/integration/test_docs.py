@@ -128,7 +128,13 @@ def _executed(page: Path) -> list[Block]:
     return [block for block in blocks_of(page) if not block.excuse and block.language not in NOT_CODE]
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if _executed(page)], ids=lambda page: page.stem)
+def _parameter(page: Path) -> Any:
+    """The README is executed always, the other pages where they have changed or in their turn."""
+    marks = [] if page.name == "README.md" else [pytest.mark.long(page.relative_to(ROOT).as_posix())]
+    return pytest.param(page, id=page.stem, marks=marks)
+
+
+@pytest.mark.parametrize("page", [_parameter(page) for page in PAGES if _executed(page)])
 def test_the_blocks_of_the_page_run_as_they_stand(
     page: Path, session: SparkSession, server_factory: ServerFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

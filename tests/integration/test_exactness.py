@@ -3,12 +3,14 @@ while a task reads, streams that are made again, rows that are taken slowly, lim
 
 from __future__ import annotations
 
+import json
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pyarrow as pa
@@ -16,32 +18,19 @@ import pytest
 from pyspark.sql.datasource import DataSourceReader
 
 from spark_nats.client import connect
-from spark_nats.client.pool import lend
+from spark_nats.client.pool import leased
 from spark_nats.errors import DataLossError, JetStreamError, NatsError, OptionError
-from spark_nats.jetstream import JetStream, consumers, delivering, direct, read_range, searching
-from spark_nats.jetstream.reading import RangeReader
+from spark_nats.jetstream import JetStream, read_range
+from spark_nats.jetstream.consuming import consumers
+from spark_nats.jetstream.reading import delivering, direct, pulls, ranges, searching
+from spark_nats.jetstream.reading.ranges import RangeReader
 from spark_nats.jetstream.streams import stream_info
 from spark_nats.source.stream import readers
 from tests.connections import options_for, patience, publisher_for, retries_for
 from tests.integration.forwarding import ForwardedApi
-from tests.integration.support import batch_reader, created, stream_reader
+from tests.integration.support import batch_reader, batch_sequences, repeating, stream_reader
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Cluster, Server, ServerFactory
-
-
-def rows(batches: Iterator[pa.RecordBatch]) -> list[int]:
-    return [sequence for batch in batches for sequence in batch.column("sequence").to_pylist()]
-
-
-def publish(client: NatsPy, stream: str, count: int, payload: bytes = b"", subject: str = "x") -> None:
-    client.publish_acked([(f"{stream}.{subject}", payload)] * count)
-
-
-@pytest.fixture
-def js(nats_server: Server) -> Iterator[JetStream]:
-    with connect(options_for(nats_server.url)) as connection:
-        yield JetStream(connection)
-
 
 # A replica that lags
 
@@ -81,7 +70,7 @@ def test_a_replica_that_never_catches_up_is_given_up_with_a_sentence(
     js: JetStream, nats_py: NatsPy, unique: str, api: ForwardedApi
 ) -> None:
     nats_py.create_stream(unique)
-    publish(nats_py, unique, 3)
+    nats_py.store_empty(unique, 3)
     api.answers["CONSUMER.CREATE"] = empty_at_first(10_000)
     sentence = "stopped delivering at sequence 1, before 4: its replica has no more .*; tried for 0.5 s"
     with pytest.raises(JetStreamError, match=sentence):
@@ -92,7 +81,7 @@ def test_a_consumer_that_begins_too_early_or_too_late_is_not_used(
     js: JetStream, nats_py: NatsPy, unique: str, api: ForwardedApi
 ) -> None:
     nats_py.create_stream(unique)
-    publish(nats_py, unique, 30)
+    nats_py.store_empty(unique, 30)
     begins = iter([4, 20, 9])
 
     def elsewhere(answer: dict[str, Any]) -> dict[str, Any]:
@@ -107,19 +96,45 @@ def test_a_range_that_ends_with_its_last_message_asks_nothing_more(
     js: JetStream, nats_py: NatsPy, unique: str, api: ForwardedApi
 ) -> None:
     nats_py.create_stream(unique)
-    publish(nats_py, unique, 30)
+    nats_py.store_empty(unique, 30)
     assert len(list(read_range(JetStream(js.connection, ForwardedApi.PREFIX), unique, 1, 31))) >= 1
     wait_until(lambda: api.count("CONSUMER.DELETE") == 1)  # which the reader does not wait for
     assert [api.count(o) for o in ("CONSUMER.CREATE", "STREAM.INFO", "STREAM.MSG.GET")] == [1, 1, 0]
 
 
-@pytest.mark.slow
+def store_if_led(client: NatsPy, stream: str) -> int:
+    """Publish another message; return the last sequence if some leader took it."""
+    with suppress(Exception):
+        return int(json.loads(client.request(f"{stream}.x", b"x", timeout=0.5).payload).get("seq", 0))
+    return 0
+
+
+@pytest.mark.promise("writing#stream-to-spark")
+@pytest.mark.long("spark_nats/jetstream/streams.py", "spark_nats/source/stream/*")
+def test_a_batch_read_has_what_was_stored_while_the_leader_that_it_asks_was_stopped(
+    cluster: Cluster, unique: str
+) -> None:
+    with NatsPy(cluster.servers[0].url) as client:
+        client.create_in_cluster(unique, num_replicas=3)
+        leader = cluster.of(client.stream_info(unique)["cluster"]["leader"])
+    other = next(server for server in cluster.servers if server is not leader)
+    reader = batch_reader(leader, stream=unique, connectTimeout="30s", requestTimeout="30s")
+    reader.partitions()  # so that a connection to it is there
+    with ThreadPoolExecutor(1) as pool, NatsPy(other.url) as client:
+        with cluster.paused(leader):
+            planned = pool.submit(reader.partitions)
+            wait_until(lambda: store_if_led(client, unique) >= 20, timeout=60)
+        assert sum(each.size for each in planned.result(60)) >= 20
+
+
+@pytest.mark.promise("durability#one-volume-restored")
+@pytest.mark.long("spark_nats/jetstream/*")
 @pytest.mark.timeout(240)
 def test_every_read_is_whole_while_followers_restart_with_and_without_their_stores(
     cluster: Cluster, unique: str
 ) -> None:
     with NatsPy(cluster.servers[0].url) as client:
-        wait_until(lambda: created(client, unique, num_replicas=3), timeout=60)
+        client.create_in_cluster(unique, num_replicas=3)
         leader = cluster.of(client.stream_info(unique)["cluster"]["leader"])
     options = options_for(leader.url)
     followers = [server for server in cluster.servers if server is not leader]
@@ -154,20 +169,20 @@ def test_every_read_is_whole_while_followers_restart_with_and_without_their_stor
 
     threads = [in_background(publish_more), in_background(restart_one)]
     try:
-        with lend(options, retries_for(wait=0.1), "reading") as loan:
+        with leased(options, retries_for(wait=0.1), "reading") as lease:
 
             def last() -> int:
-                return loan.ask(lambda connection: stream_info(JetStream(connection), unique)).last_sequence
+                return lease.ask(lambda connection: stream_info(JetStream(connection), unique)).last_sequence
 
             def read(start: int, end: int) -> int:
                 """Read as a task does, which goes elsewhere when its server has lost sight of the others."""
-                reader, count = RangeReader(unique, start, end, retries=loan.retries), 0
+                reader, count = RangeReader(unique, start, end, retries=lease.retries), 0
                 while reader.position < end:
                     try:
-                        for messages, _ in reader.read(JetStream(loan.connection)):
+                        for messages, _ in reader.read(JetStream(lease.connection)):
                             count += len(messages)
                     except NatsError as error:
-                        loan.renew(error)
+                        lease.renew(error)
                 return count
 
             wait_until(lambda: last() > 5000, timeout=60)
@@ -194,22 +209,23 @@ def paused_after_first(reader: DataSourceReader, act: Callable[[], None]) -> lis
     batches = reader.read(partition)
     found = next(batches).column("sequence").to_pylist()
     act()
-    return [*found, *rows(batches)]
+    return [*found, *batch_sequences(batches)]
 
 
 @pytest.fixture
 def small_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nothing be under way when the first rows are handed on that a later removal could not reach."""
-    monkeypatch.setattr(delivering, "PULL_MESSAGES", 100)
+    monkeypatch.setattr(pulls, "PULL_MESSAGES", 100)
 
 
+@pytest.mark.promise("writing#stream-to-spark")
 @pytest.mark.usefixtures("small_requests")
 def test_what_the_limits_remove_while_a_task_reads_is_named(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique, max_msgs=2000)
-    publish(nats_py, unique, 2000)
+    nats_py.store_empty(unique, 2000)
 
     def remove() -> None:
-        publish(nats_py, unique, 1500)
+        nats_py.store_empty(unique, 1500)
 
     with pytest.raises(DataLossError, match=r"now begins at sequence 1501; sequences [0-9]+ to 1500, which were") as e:
         paused_after_first(batch_reader(nats_server, stream=unique), remove)
@@ -222,13 +238,13 @@ def test_without_fail_on_data_loss_rows_and_losses_together_are_the_range(
     nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture, subject: str | None
 ) -> None:
     nats_py.create_stream(unique, max_msgs=2000)
-    publish(nats_py, unique, 2000)
+    nats_py.store_empty(unique, 2000)
     options = {"failOnDataLoss": False, "startingOffsets": f'{{"{unique}": 1}}'}
     if subject:
         options["subject"] = f"{unique}.{subject}"
     with caplog.at_level(logging.WARNING):
         found = paused_after_first(
-            batch_reader(nats_server, stream=unique, **options), lambda: publish(nats_py, unique, 1500)
+            batch_reader(nats_server, stream=unique, **options), lambda: nats_py.store_empty(unique, 1500)
         )
     (record,) = [r for r in caplog.records if "are gone" in r.getMessage()]
     first, last = record.getMessage().split("sequences ")[1].split(",")[0].split(" to ")
@@ -237,14 +253,27 @@ def test_without_fail_on_data_loss_rows_and_losses_together_are_the_range(
 
 
 @pytest.mark.usefixtures("small_requests")
+def test_a_loss_is_named_though_the_reader_is_about_to_change_sides_when_the_range_ends(
+    nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranges, "_JUDGE_INTERVAL", math.inf)  # so that nothing is judged before the end
+    monkeypatch.setattr(searching.Search, "change", lambda _, seconds, passed, left: left <= 0)
+    nats_py.create_stream(unique, max_msgs=2000)
+    nats_py.publish_acked((f"{unique}.{i % 2}", b"") for i in range(1, 2001))
+    reader = batch_reader(nats_server, stream=unique, subject=f"{unique}.0")
+    with pytest.raises(DataLossError, match="now begins at sequence 1501; sequences .*, which were"):
+        paused_after_first(reader, lambda: nats_py.store_empty(unique, 1500))
+
+
+@pytest.mark.usefixtures("small_requests")
 def test_messages_that_grow_too_old_while_a_task_reads_are_named_and_not_waited_for(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
     nats_py.create_stream(unique, max_age=2_000_000_000)
-    publish(nats_py, unique, 1000)
+    nats_py.store_empty(unique, 1000)
 
     def wait() -> None:
-        wait_until(lambda: nats_py.stream_info(unique)["state"]["messages"] == 0, timeout=20)
+        wait_until(lambda: nats_py.held(unique) == 0, timeout=20)
 
     with pytest.raises(DataLossError, match=r"now begins at sequence 1001; sequences [0-9]+ to 1000, which were"):
         paused_after_first(batch_reader(nats_server, stream=unique), wait)
@@ -255,7 +284,7 @@ def test_messages_deleted_one_by_one_while_a_task_reads_are_no_loss(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
     nats_py.create_stream(unique)
-    publish(nats_py, unique, 1000)
+    nats_py.store_empty(unique, 1000)
     nats_py.delete_message(unique, 300)
 
     def delete() -> None:
@@ -273,10 +302,10 @@ def test_a_stream_made_again_while_a_task_reads_is_not_mixed_with_the_old_one(
     def make_again() -> None:
         nats_py.delete_stream(unique)
         nats_py.create_stream(unique)
-        publish(nats_py, unique, 2000)
+        nats_py.store_empty(unique, 2000)
 
     nats_py.create_stream(unique)
-    publish(nats_py, unique, 2000)
+    nats_py.store_empty(unique, 2000)
     with pytest.raises(DataLossError, match=r"was deleted and made again at .*; sequences [0-9]+ to 2000, which"):
         paused_after_first(batch_reader(nats_server, stream=unique), make_again)
     with caplog.at_level(logging.WARNING):
@@ -291,7 +320,7 @@ def test_a_stream_deleted_while_a_task_reads_ends_it_with_what_is_lost(
 ) -> None:
     for options in ({}, {"failOnDataLoss": False}):
         nats_py.create_stream(unique)
-        publish(nats_py, unique, 2000)
+        nats_py.store_empty(unique, 2000)
         reader = batch_reader(nats_server, stream=unique, **options)
         if not options:
             with pytest.raises(DataLossError, match=r"the stream '.*' was deleted; sequences [0-9]+ to 2000, which"):
@@ -307,26 +336,19 @@ def test_a_stream_deleted_while_a_task_reads_ends_it_with_what_is_lost(
 
 
 @contextmanager
-def publishing(server: Server, stream: str, pause: float = 0.0) -> Iterator[list[int]]:
+def publishing_fast(server: Server, stream: str, pause: float = 0.0) -> Iterator[list[int]]:
     """Publish 500 messages between two pauses while the block runs; yields a list with the number so far."""
     count = [0]
-    ended = threading.Event()
+    with connect(options_for(server.url)) as connection:
+        publisher = publisher_for(connection, stream, 500, 60.0)
 
-    def run() -> None:
-        with connect(options_for(server.url)) as connection:
-            publisher = publisher_for(connection, stream, 500, 60.0)
-            while not ended.wait(pause):
-                publisher.publish(pa.array([f"{stream}.x"] * 500), pa.array([b"x" * 50] * 500))
-                publisher.drain()
-                count[0] += 500
+        def publish() -> None:
+            publisher.publish(pa.array([f"{stream}.x"] * 500), pa.array([b"x" * 50] * 500))
+            publisher.drain()
+            count[0] += 500
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield count
-    finally:
-        ended.set()
-        thread.join()
+        with repeating(publish, pause):
+            yield count
 
 
 @pytest.mark.parametrize("starting", [{}, {"startingTimestamp": "2020-01-01"}])
@@ -334,14 +356,14 @@ def test_a_busy_stream_can_be_read_from_its_beginning(
     nats_server: Server, nats_py: NatsPy, unique: str, starting: dict[str, str]
 ) -> None:
     nats_py.create_stream(unique, max_msgs=20_000)
-    publish(nats_py, unique, 20_000)
-    with publishing(nats_server, unique, pause=0.1) as count:
+    nats_py.store_empty(unique, 20_000)
+    with publishing_fast(nats_server, unique, pause=0.1) as count:
         for _ in range(5):
             reader = batch_reader(nats_server, stream=unique, **starting)
             (partition,) = reader.partitions()
             before = count[0]
             wait_until(lambda before=before: count[0] > before + 1000)  # its beginning moves behind the plan
-            found = rows(reader.read(partition))
+            found = batch_sequences(reader.read(partition))
             assert found == list(range(found[0], partition.end))
             assert found[0] > partition.start
 
@@ -350,22 +372,22 @@ def test_a_streaming_query_from_earliest_begins_with_what_there_is(
     nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     nats_py.create_stream(unique, max_msgs=1000)
-    publish(nats_py, unique, 1000)
+    nats_py.store_empty(unique, 1000)
     reader = stream_reader(nats_server, stream=unique, startingOffsets="earliest")
     start = reader.initialOffset()
-    publish(nats_py, unique, 300)
+    nats_py.store_empty(unique, 300)
     end = reader.latestOffset(start, reader.getDefaultReadLimit())
-    publish(nats_py, unique, 200)
+    nats_py.store_empty(unique, 200)
     (partition,) = reader.partitions(start, end)
     with caplog.at_level(logging.WARNING):
-        assert rows(reader.read(partition)) == list(range(501, 1301))
+        assert batch_sequences(reader.read(partition)) == list(range(501, 1301))
     assert "sequences 301 to 500 were removed before the first message was read" in caplog.text
-    publish(nats_py, unique, 1000)  # from the second micro-batch on it is a loss
+    nats_py.store_empty(unique, 1000)  # from the second micro-batch on it is a loss
     with pytest.raises(DataLossError, match="sequences 1301 to 1500, which the query had still to read, are gone"):
         reader.latestOffset(end, reader.getDefaultReadLimit())
 
 
-@pytest.mark.slow
+@pytest.mark.long("spark_nats/jetstream/*")
 @pytest.mark.parametrize("limit", [{"max_msgs": 20_000}, {"max_age": 500_000_000}, {"max_bytes": 3_000_000}])
 def test_under_a_publisher_at_full_speed_every_row_is_right_and_what_is_missing_is_named(
     nats_server: Server, nats_py: NatsPy, unique: str, limit: dict[str, int], caplog: pytest.LogCaptureFixture
@@ -375,7 +397,7 @@ def test_under_a_publisher_at_full_speed_every_row_is_right_and_what_is_missing_
         nats_server, stream=unique, startingOffsets="earliest", failOnDataLoss=False, maxRecordsPerPartition=5000
     )
     seen = named = 0
-    with publishing(nats_server, unique) as count, caplog.at_level(logging.WARNING):
+    with publishing_fast(nats_server, unique) as count, caplog.at_level(logging.WARNING):
         wait_until(lambda: count[0] > 30_000, timeout=60)
         offset = reader.initialOffset()
         position = offset[unique]["next"]
@@ -383,7 +405,7 @@ def test_under_a_publisher_at_full_speed_every_row_is_right_and_what_is_missing_
         while time.monotonic() < until:
             caplog.clear()
             end = reader.latestOffset(offset, reader.getDefaultReadLimit())
-            found = [s for partition in reader.partitions(offset, end) for s in rows(reader.read(partition))]
+            found = [s for partition in reader.partitions(offset, end) for s in batch_sequences(reader.read(partition))]
             missing = set(range(position, end[unique]["next"])) - set(found)
             assert len(found) == len(set(found))
             assert found == sorted(found)
@@ -423,10 +445,10 @@ def test_a_task_whose_rows_are_taken_slowly_comes_to_its_end(
 ) -> None:
     server, client = impatient
     monkeypatch.setattr(delivering, "SLOW", 0.1)
-    monkeypatch.setattr(delivering, "PULL_BYTES", 16 << 20)  # more than the sockets hold
+    monkeypatch.setattr(pulls, "PULL_BYTES", 16 << 20)  # more than the sockets hold
     monkeypatch.setattr(direct, "BATCH_BYTES", 16 << 20)
     client.create_stream("S", retention=retention, allow_direct=True)
-    publish(client, "S", 2000, b"x" * 10_000)
+    client.store("S.x", [b"x" * 10_000] * 2000)
     reader = batch_reader(server, stream="S", peek=True)
     (partition,) = reader.partitions()
     found: list[int] = []
@@ -434,9 +456,9 @@ def test_a_task_whose_rows_are_taken_slowly_comes_to_its_end(
         for batch in reader.read(partition):
             found += batch.column("sequence").to_pylist()
             if len(found) < 800:
-                time.sleep(0.6)  # what is done with the rows
+                time.sleep(0.35)  # what is done with the rows
     assert found == list(range(1, 2001))
-    assert caplog.text.count("goes on after") == 1  # from then on nothing is in flight meanwhile
+    assert caplog.text.count("NATS_GOES_ON") == 1  # from then on nothing is in flight meanwhile
 
 
 # Limits of streams and accounts
@@ -448,9 +470,9 @@ def test_the_most_messages_of_a_pull_request_are_asked_for_where_they_are_limite
     server = server_factory("jetstream { limits { max_request_batch: 500 } }")
     with NatsPy(server.url) as client:
         client.create_stream("S")
-        publish(client, "S", 3000)
+        client.store_empty("S", 3000)
     reader = batch_reader(server, stream="S")
-    assert rows(reader.read(reader.partitions()[0])) == list(range(1, 3001))
+    assert batch_sequences(reader.read(reader.partitions()[0])) == list(range(1, 3001))
 
 
 def test_a_pull_request_that_is_too_large_is_made_smaller(
@@ -459,7 +481,7 @@ def test_a_pull_request_that_is_too_large_is_made_smaller(
     """As a server does that does not say so before: here a consumer's own limit, which is hidden from its reader."""
 
     nats_py.create_stream(unique)
-    publish(nats_py, unique, 100)
+    nats_py.store_empty(unique, 100)
     api.requests["CONSUMER.CREATE"] = lambda request: {**request, "config": {**request["config"], "max_batch": 7}}
     api.answers["CONSUMER.CREATE"] = lambda answer: {**answer, "config": {**answer["config"], "max_batch": 0}}
     read = read_range(JetStream(js.connection, ForwardedApi.PREFIX), unique, 1, 101)
@@ -468,19 +490,19 @@ def test_a_pull_request_that_is_too_large_is_made_smaller(
 
 def test_consumers_live_no_longer_than_the_stream_lets_them(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique, consumer_limits={"inactive_threshold": 10_000_000_000})
-    publish(nats_py, unique, 100)
+    nats_py.store_empty(unique, 100)
     reader = batch_reader(nats_server, stream=unique)
-    assert rows(reader.read(reader.partitions()[0])) == list(range(1, 101))
+    assert batch_sequences(reader.read(reader.partitions()[0])) == list(range(1, 101))
 
 
 def test_tasks_wait_for_a_place_where_a_stream_may_have_few_consumers(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
     nats_py.create_stream(unique, max_consumers=2)
-    publish(nats_py, unique, 800)
+    nats_py.store_empty(unique, 800)
     reader = batch_reader(nats_server, stream=unique, minPartitions=8)
     with ThreadPoolExecutor(8) as pool:
-        found = [s for part in pool.map(lambda p: rows(reader.read(p)), reader.partitions()) for s in part]
+        found = [s for part in pool.map(lambda p: batch_sequences(reader.read(p)), reader.partitions()) for s in part]
     assert found == list(range(1, 801))
 
 
@@ -489,12 +511,12 @@ def test_a_place_that_does_not_become_free_is_an_error_that_says_what_to_do(
 ) -> None:
     monkeypatch.setattr(consumers, "PLACE_TIMEOUT", 0.5)
     nats_py.create_stream(unique, max_consumers=1)
-    publish(nats_py, unique, 10)
+    nats_py.store_empty(unique, 10)
     config = {"durable_name": "other", "ack_policy": "explicit"}
     nats_py.api(f"CONSUMER.DURABLE.CREATE.{unique}.other", {"stream_name": unique, "config": config})
     reader = batch_reader(nats_server, stream=unique)
     with pytest.raises(JetStreamError, match=r"for 0.5 s \(max_consumers .* each task .* raise the limit, or run"):
-        rows(reader.read(reader.partitions()[0]))
+        batch_sequences(reader.read(reader.partitions()[0]))
 
 
 def test_the_limit_of_the_server_itself_is_named_too(
@@ -504,12 +526,12 @@ def test_the_limit_of_the_server_itself_is_named_too(
     server = server_factory("jetstream { limits { default_max_consumers: 1 } }")
     with NatsPy(server.url) as client:
         client.create_stream("ORDERS", ["orders"])
-        client.publish_acked([("orders", b"")] * 10)
+        client.store("orders", [b""] * 10)
         config = {"durable_name": "other", "ack_policy": "explicit"}
         client.api("CONSUMER.DURABLE.CREATE.ORDERS.other", {"stream_name": "ORDERS", "config": config})
     reader = batch_reader(server, stream="ORDERS")
     with pytest.raises(JetStreamError, match="where neither is set default_max_consumers of the server"):
-        rows(reader.read(reader.partitions()[0]))
+        batch_sequences(reader.read(reader.partitions()[0]))
 
 
 # Filters
@@ -531,7 +553,7 @@ def test_a_search_that_changes_sides_leaves_nothing_out(
     reader = batch_reader(nats_server, stream=unique, subject=f"{unique}.1")
     (partition,) = reader.partitions()
     with caplog.at_level(logging.DEBUG):
-        assert rows(reader.read(partition)) == list(range(1, 3001, 3))
+        assert batch_sequences(reader.read(partition)) == list(range(1, 3001, 3))
     assert f"stream {unique}, sequences 1 to 3000: the server searches" in caplog.text
     assert "to 3000: all is sent and searched here" in caplog.text
 
@@ -543,7 +565,7 @@ def micro_batches(reader: Any, offset: dict[str, Any]) -> list[list[int]]:
     """Read on until there is nothing more, with a maximum of messages for each micro-batch."""
     found = []
     while (end := reader.latestOffset(offset, reader.getDefaultReadLimit())) != offset:
-        found.append([s for p in reader.partitions(offset, end) for s in rows(reader.read(p))])
+        found.append([s for p in reader.partitions(offset, end) for s in batch_sequences(reader.read(p))])
         offset = end
     return found
 
@@ -553,7 +575,7 @@ def test_holes_make_no_empty_micro_batches(
     nats_server: Server, nats_py: NatsPy, unique: str, subject: dict[str, str]
 ) -> None:
     nats_py.create_stream(unique)
-    publish(nats_py, unique, 500)
+    nats_py.store_empty(unique, 500)
     for start, end in ((2, 250), (251, 500)):  # leaves 1, 250 and 500
         for sequence in range(start, end):
             nats_py.delete_message(unique, sequence)
@@ -569,47 +591,48 @@ def test_a_micro_batch_is_planned_from_its_offsets_and_nothing_else(
     nats_py.create_stream(unique)
     options = {"startingOffsets": "earliest", "subject": f"{unique}.rare", "minPartitions": 2}
     first = stream_reader(nats_server, stream=unique, **options)
-    publish(nats_py, unique, 10, subject="rare")
+    nats_py.store_empty(unique, 10, "rare")
     start = first.initialOffset()
     begun = first.latestOffset(start, first.getDefaultReadLimit())
-    publish(nats_py, unique, 500, subject="other")
+    nats_py.store_empty(unique, 500, "other")
     assert first.latestOffset(begun, first.getDefaultReadLimit()) == begun  # searched in vain
-    publish(nats_py, unique, 500, subject="rare")
+    nats_py.store_empty(unique, 500, "rare")
     end = first.latestOffset(begun, first.getDefaultReadLimit())
     plan = first.partitions(begun, end)
     nats_py.purge_stream(unique, seq=400)
     after_restart = stream_reader(nats_server, stream=unique, **options)
     assert after_restart.partitions(begun, end) == plan
-    assert [s for p in plan for s in rows(after_restart.read(p))] == list(range(511, 1011))
+    assert [s for p in plan for s in batch_sequences(after_restart.read(p))] == list(range(511, 1011))
 
 
 def test_a_query_that_has_reached_its_target_has_nothing_more_to_do(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
     nats_py.create_stream(unique)
-    publish(nats_py, unique, 25)
+    nats_py.store_empty(unique, 25)
     reader = stream_reader(nats_server, stream=unique, startingOffsets="earliest", maxOffsetsPerTrigger=10)
     start = reader.initialOffset()
     reader.prepareForTriggerAvailableNow()
-    publish(nats_py, unique, 30)
+    nats_py.store_empty(unique, 30)
     assert micro_batches(reader, start) == [list(range(1, 11)), list(range(11, 21)), list(range(21, 26))]
 
 
+@pytest.mark.promise("writing#stream-to-spark", "exactly-once#stream-to-spark")
 def test_the_first_micro_batch_is_the_same_when_a_new_query_is_started_again(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
     """Spark keeps no offset before the first micro-batch: it asks again where the query begins."""
     nats_py.create_stream(unique)
-    publish(nats_py, unique, 10)
+    nats_py.store_empty(unique, 10)
     query = stream_reader(nats_server, stream=unique)  # from latest
     start = query.initialOffset()
-    publish(nats_py, unique, 10)
+    nats_py.store_empty(unique, 10)
     end = query.latestOffset(start, query.getDefaultReadLimit())
-    publish(nats_py, unique, 10)
+    nats_py.store_empty(unique, 10)
     again = stream_reader(nats_server, stream=unique)
     plan = again.partitions(again.initialOffset(), end)
     assert plan == query.partitions(start, end)
-    assert [s for p in plan for s in rows(again.read(p))] == list(range(11, 21))
+    assert [s for p in plan for s in batch_sequences(again.read(p))] == list(range(11, 21))
 
 
 def test_micro_batches_of_which_the_offsets_were_not_all_kept_are_read_as_one(
@@ -618,21 +641,22 @@ def test_micro_batches_of_which_the_offsets_were_not_all_kept_are_read_as_one(
     """As with Spark's asynchronous progress tracking."""
     nats_py.create_stream(unique)
     reader = stream_reader(nats_server, stream=unique, startingOffsets="earliest", maxOffsetsPerTrigger=10)
-    publish(nats_py, unique, 30)
+    nats_py.store_empty(unique, 30)
     first = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
     second = reader.latestOffset(first, reader.getDefaultReadLimit())
     third = reader.latestOffset(second, reader.getDefaultReadLimit())
-    assert [s for p in reader.partitions(first, third) for s in rows(reader.read(p))] == list(range(11, 31))
+    assert [s for p in reader.partitions(first, third) for s in batch_sequences(reader.read(p))] == list(range(11, 31))
 
 
+@pytest.mark.promise("operating#other-version")
 def test_checkpoints_without_the_beginning_of_a_micro_batch_are_understood(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
     created = nats_py.create_stream(unique)["created"]
-    publish(nats_py, unique, 30)
+    nats_py.store_empty(unique, 30)
     reader = stream_reader(nats_server, stream=unique)
     start, end = ({unique: {"created": created, "next": following}} for following in (6, 21))
-    assert [s for p in reader.partitions(start, end) for s in rows(reader.read(p))] == list(range(6, 21))
+    assert [s for p in reader.partitions(start, end) for s in batch_sequences(reader.read(p))] == list(range(6, 21))
 
 
 @pytest.mark.parametrize(
@@ -648,7 +672,7 @@ def test_a_batch_that_begins_in_the_future_is_empty_and_one_that_ends_before_its
     nats_server: Server, nats_py: NatsPy, unique: str, options: dict[str, str], found: list[int] | None
 ) -> None:
     nats_py.create_stream(unique)
-    publish(nats_py, unique, 10)
+    nats_py.store_empty(unique, 10)
     reader = batch_reader(
         nats_server, stream=unique, **{name: value.replace("%s", unique) for name, value in options.items()}
     )
@@ -656,4 +680,4 @@ def test_a_batch_that_begins_in_the_future_is_empty_and_one_that_ends_before_its
         with pytest.raises(OptionError, match="ends before sequence 1 and is to begin at 8; check the starting and"):
             reader.partitions()
     else:
-        assert [s for partition in reader.partitions() for s in rows(reader.read(partition))] == found
+        assert [s for partition in reader.partitions() for s in batch_sequences(reader.read(partition))] == found

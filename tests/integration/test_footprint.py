@@ -44,7 +44,11 @@ def follow(spark, server, tmp_path, **options):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"subject": "s.a"}, {"subject": "s.a", "consume": True}],
+    [
+        {},
+        pytest.param({"subject": "s.a"}, marks=pytest.mark.long),
+        pytest.param({"subject": "s.a", "consume": True}, marks=pytest.mark.long),
+    ],
     ids=["all subjects", "one subject", "consuming"],
 )
 def test_an_idle_query_leaves_the_server_in_peace(spark, server, other_side, tmp_path, options):
@@ -68,7 +72,7 @@ def test_micro_batches_leave_no_consumer_and_a_stopped_query_no_connection(spark
     wait_until(lambda: not our_connections(server), 30)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_reading_two_million_messages_takes_little_memory(spark, server):
     with connect(options_for(server.url)) as connection:
         create_stream(JetStream(connection), {"name": "S", "subjects": ["s.>"]})
@@ -112,7 +116,8 @@ import pyarrow
 from pyspark.sql.types import ArrayType, BinaryType, LongType, MapType, StringType, StructType, TimestampType
 from spark_nats import NatsDataSource
 from spark_nats.options import parse_write
-from spark_nats.sink.partitions import prepare, write_partition
+from spark_nats.sink.checks import prepare
+from spark_nats.sink.partitions import write_partition
 from spark_nats.sink.tasks import Task
 
 headers = MapType(StringType(), ArrayType(StringType()))
@@ -120,7 +125,8 @@ schema = StructType().add("subject", StringType()).add("headers", headers).add("
 schema = schema.add("stream", StringType()).add("sequence", LongType()).add("timestamp", TimestampType())
 source = NatsDataSource({"servers": sys.argv[1], "stream": "S", "subject": "s.>"})
 reader = source.reader(schema)
-batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+read = [batch for part in reader.partitions() for batch in reader.read(part)]
+batches = pyarrow.Table.from_batches(read).combine_chunks().to_batches()  # which may come in more than one
 print(sum(batch.num_rows for batch in batches))
 source.streamReader(schema).initialOffset()
 for options in ({"stream": "S", "deduplicate": "true", "controlHeaders": "true"}, {"stream": "S"}, {}):
@@ -150,6 +156,14 @@ print(*{"numpy", "pyarrow", "ssl"} & set(sys.modules))
 """
 
 
+def said_by(script: str, url: str, **environment: str) -> list[str]:
+    """Run a script in a process of its own and return the words that it prints."""
+    command = [sys.executable, "-c", script, url]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, **environment})
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.split()
+
+
 def test_a_process_that_plans_reads_or_writes_does_without_pandas(server, other_side):
     """PyArrow imports it when it is handed values of Python's or NumPy's, which takes a second of processor time."""
     other_side.create_stream("S", ["s.>"], allow_msg_ttl=True)
@@ -159,25 +173,12 @@ def test_a_process_that_plans_reads_or_writes_does_without_pandas(server, other_
         headers = pa.array([b"NATS/1.0\r\nA: 1\r\nA: 2\r\nB: 3\r\n\r\n", None], pa.binary())
         publisher.publish(pa.array(["s.a", "s.b"]), pa.array([b"x", b"y"]), headers)
         publisher.drain()
-    ran = subprocess.run(
-        [sys.executable, "-c", EVERYTHING, server.url], check=True, capture_output=True, text=True, timeout=120
-    )
-    assert ran.stdout.split() == ["22"] * 7 + ["False"]
+    assert said_by(EVERYTHING, server.url) == ["22"] * 7 + ["False"]
 
 
 def test_a_process_that_asks_for_the_next_writer_or_commits_imports_next_to_nothing(server, other_side, tmp_path):
     """Spark starts two of them for each micro-batch."""
     other_side.create_stream("S", ["s.>"])
-    first, second = (
-        subprocess.run(
-            [sys.executable, "-c", MICRO_BATCH, server.url],
-            check=True,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            env={**os.environ, "TMPDIR": str(tmp_path)},
-        ).stdout.split()
-        for _ in range(2)
-    )
+    first, second = (said_by(MICRO_BATCH, server.url, TMPDIR=str(tmp_path)) for _ in range(2))
     assert "numpy" in first  # it has looked at the stream and the state bucket
     assert second == []

@@ -19,16 +19,12 @@ from spark_nats.errors import (
     PublishError,
     StreamNotFoundError,
 )
-from spark_nats.jetstream import JetStream, delivering, reading
-from spark_nats.jetstream.pulling import sizes_of
-from spark_nats.jetstream.streams import (
-    create_stream,
-    first_sequence_at,
-    last_sequence,
-    next_sequence,
-    stream_info,
-    stream_names,
-)
+from spark_nats.jetstream import JetStream
+from spark_nats.jetstream.listing import stream_names
+from spark_nats.jetstream.messages import first_sequence_at, last_sequence, next_sequence
+from spark_nats.jetstream.reading import delivering, pulls, ranges
+from spark_nats.jetstream.reading.pulls import sizes_of
+from spark_nats.jetstream.streams import create_stream, stream_info
 from spark_nats.protocol.api import prefix_of_domain
 from spark_nats.protocol.headers import encode_blocks, flatten
 from tests.connections import options_for, publisher_for
@@ -36,21 +32,10 @@ from tests.nats_py import NatsPy, wait_until
 from tests.servers import OLDER_BINARY
 
 
-@pytest.fixture
-def connection(nats_server):
-    with connect(options_for(nats_server.url)) as open_connection:
-        yield open_connection
-
-
-@pytest.fixture
-def js(connection):
-    return JetStream(connection)
-
-
 def read(js, stream, start, end, filters=()):
     """(sequence, subject, payload) of each message of the range."""
     rows = []
-    for messages, deliveries in reading.read_range(js, stream, start, end, filters):
+    for messages, deliveries in ranges.read_range(js, stream, start, end, filters):
         sequences = deliveries.stream_sequences().tolist()
         rows += zip(sequences, messages.subjects().to_pylist(), messages.payloads().to_pylist(), strict=True)
     return rows
@@ -161,7 +146,7 @@ def test_a_stream_is_described_as_it_is(js, nats_py, unique):
     empty = create_stream(js, {"name": unique, "subjects": [f"{unique}.>"]})
     assert (empty.first_sequence, empty.last_sequence, empty.messages) == (1, 0, 0)
     assert (empty.retention, empty.subjects) == ("limits", (f"{unique}.>",))
-    nats_py.publish_acked([(f"{unique}.a", b"")] * 5)
+    nats_py.store(f"{unique}.a", [b""] * 5)
     nats_py.purge_stream(unique, seq=3)
     info = stream_info(js, unique)
     assert (info.first_sequence, info.last_sequence, info.messages) == (3, 5, 3)
@@ -179,7 +164,7 @@ def test_a_missing_stream_is_an_error_that_names_it(js, unique):
         stream_info(js, unique)
     assert (raised.value.code, raised.value.err_code) == (404, 10059)
     with pytest.raises(StreamNotFoundError, match=f"'{unique}' does not exist"):
-        next(reading.read_range(js, unique, 1, 2))
+        next(ranges.read_range(js, unique, 1, 2))
 
 
 def test_an_error_of_the_api_carries_its_codes(js, unique):
@@ -258,12 +243,24 @@ def test_a_range_with_filters_is_read_exactly(js, nats_py, unique):
     assert read(js, unique, 1, 1001, [f"{unique}.none"]) == []
 
 
+@pytest.mark.parametrize("binary", [None, OLDER_BINARY], ids=["newest", "2.11"])
+def test_filters_of_different_depths_leave_nothing_out(server_factory, binary, unique):
+    """A consumer of nats-server 2.11 with these filters passes over the second message."""
+    server = server_factory(binary=binary)
+    with NatsPy(server.url) as client, borrow(options_for(server.url)) as connection:
+        client.create_stream(unique, [f"{unique}.>"])
+        client.publish_acked([(f"{unique}.{leaf}", b"") for leaf in ("a", "c.d", "b", "c.d", "b", "x.y", "b")])
+        filters = [f"{unique}.*", f"{unique}.c.*"]
+        found = read(JetStream(connection), unique, 1, 8, filters)
+    assert [subject for _, subject, *_ in found] == [f"{unique}.{leaf}" for leaf in ("a", "c.d", "b", "c.d", "b", "b")]
+
+
 def test_a_range_is_read_without_its_payloads(js, nats_py, unique, monkeypatch):
-    monkeypatch.setattr(delivering, "PULL_MESSAGES", 10)
+    monkeypatch.setattr(pulls, "PULL_MESSAGES", 10)
     nats_py.create_stream(unique)
     nats_py.publish_acked((f"{unique}.x", b"p" * i, {"Nats-Msg-Id": f"id{i}"} if i % 2 else None) for i in range(100))
     found = []
-    for messages, deliveries in reading.RangeReader(unique, 11, 91, headers_only=True).read(js):
+    for messages, deliveries in ranges.RangeReader(unique, 11, 91, headers_only=True).read(js):
         assert set(messages.payloads().to_pylist()) == {b""}
         found += zip(deliveries.stream_sequences().tolist(), messages.headers().values.to_pylist(), strict=True)
     ids = lambda i: [("Nats-Msg-Id", [f"id{i}"])] if i % 2 else []  # noqa: E731
@@ -281,7 +278,7 @@ def test_deleted_messages_are_left_out(js, nats_py, unique):
 def test_no_consumer_stays_behind_even_when_reading_is_broken_off(js, nats_py, unique):
     fill(nats_py, unique, 1000)
     read(js, unique, 1, 1001)
-    broken_off = reading.read_range(js, unique, 1, 1001)
+    broken_off = ranges.read_range(js, unique, 1, 1001)
     next(broken_off)
     broken_off.close()
     wait_until(lambda: nats_py.consumers(unique) == [])  # nobody waits for that
@@ -292,33 +289,33 @@ def test_messages_larger_than_a_pull_request_are_read(js, nats_py, unique, monke
     nats_py.create_stream(unique)
     payloads = [b"a" * 700_000, b"b", b"c" * 500_000, b"", b"d" * 900_000]
     nats_py.publish_acked((unique + ".x", payload) for payload in payloads)
-    monkeypatch.setattr(delivering, "PULL_BYTES", 1000)
-    monkeypatch.setattr(delivering, "HEADROOM", -js.connection.info.max_payload)
+    monkeypatch.setattr(pulls, "PULL_BYTES", 1000)
+    monkeypatch.setattr(pulls, "HEADROOM", -js.connection.info.max_payload)
     assert [row[2] for row in read(js, unique, 1, 6)] == payloads
 
 
 def test_a_request_whose_bytes_are_used_up_to_the_last_is_followed_by_another(js, nats_py, unique, monkeypatch):
     """The server does not announce the end of such a request."""
     stored = fill(nats_py, unique, 600)
-    messages = next(reading.read_range(js, unique, 101, 200)).messages
-    monkeypatch.setattr(delivering, "PULL_BYTES", int(sizes_of(messages)[:3].sum()))
-    monkeypatch.setattr(delivering, "HEADROOM", -js.connection.info.max_payload)
+    messages = next(ranges.read_range(js, unique, 101, 200)).messages
+    monkeypatch.setattr(pulls, "PULL_BYTES", int(sizes_of(messages)[:3].sum()))
+    monkeypatch.setattr(pulls, "HEADROOM", -js.connection.info.max_payload)
     monkeypatch.setattr(delivering, "PATIENCE", 60.0)  # nothing may depend on it
     assert read(js, unique, 101, 200) == stored[100:199]
 
 
 def test_many_more_messages_than_one_request_asks_for_are_read(js, nats_py, unique, monkeypatch):
-    monkeypatch.setattr(delivering, "PULL_MESSAGES", 10)
+    monkeypatch.setattr(pulls, "PULL_MESSAGES", 10)
     stored = fill(nats_py, unique, 1000)
     assert read(js, unique, 1, 1001) == stored
     assert read(js, unique, 1, 1001, [f"{unique}.1"]) == [row for row in stored if row[1].endswith(".1")]
 
 
 def test_reading_goes_on_when_its_consumer_is_deleted(js, nats_py, unique, monkeypatch):
-    monkeypatch.setattr(delivering, "PULL_MESSAGES", 10)
+    monkeypatch.setattr(pulls, "PULL_MESSAGES", 10)
     stored = fill(nats_py, unique, 1000)
     rows = []
-    for messages, deliveries in reading.read_range(js, unique, 1, 1001):
+    for messages, deliveries in ranges.read_range(js, unique, 1, 1001):
         sequences = deliveries.stream_sequences().tolist()
         rows += zip(sequences, messages.subjects().to_pylist(), messages.payloads().to_pylist(), strict=True)
         if len(rows) < 500:
@@ -329,11 +326,11 @@ def test_reading_goes_on_when_its_consumer_is_deleted(js, nats_py, unique, monke
 
 def test_a_slow_reader_is_not_taken_for_trouble(js, nats_py, unique, monkeypatch, caplog):
     """The server deletes the consumer of a reader that does not ask for long, and reading goes on with another."""
-    monkeypatch.setattr(delivering, "PULL_MESSAGES", 10)
+    monkeypatch.setattr(pulls, "PULL_MESSAGES", 10)
     fill(nats_py, unique, 100)
     sequences = []
     with caplog.at_level("WARNING"):
-        for _, deliveries in reading.read_range(js, unique, 1, 101):
+        for _, deliveries in ranges.read_range(js, unique, 1, 101):
             sequences += deliveries.stream_sequences().tolist()
             for consumer in nats_py.consumers(unique):
                 nats_py.api(f"CONSUMER.DELETE.{unique}.{consumer}")
@@ -377,7 +374,7 @@ def test_a_refused_row_is_named_and_the_rest_accounted_for(connection, nats_py, 
         publisher.publish(pa.array([f"{unique}.x"] * 100), pa.array([b""] * 100))
         publisher.drain()
     assert "10 were stored" in str(raised.value)
-    assert nats_py.stream_info(unique)["state"]["messages"] == 10
+    assert nats_py.held(unique) == 10
 
 
 def test_a_subject_that_no_stream_listens_on_is_refused(connection, nats_py, unique):
@@ -405,7 +402,7 @@ def test_refused_rows_among_many_in_flight_are_found(connection, nats_py, unique
         publisher.drain()
     why = "another stream listens on it" if listens else "no stream listens on it"
     assert f"refused row {bad[0]} (subject '{unique}_other.{bad[0]}'): {why}" in str(raised.value)
-    stored = nats_py.stream_info(unique)["state"]["messages"]
+    stored = nats_py.held(unique)
     assert f"{stored} were stored, no other one was stored" in str(raised.value)
 
 
@@ -443,9 +440,16 @@ def test_rows_that_a_stream_refuses_because_it_was_given_too_many_are_sent_again
     assert "excessive stream ingest rate" in server.log_path.read_text()  # it did refuse some
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("identified", [False, True], ids=["without ids", "with ids"])
-@pytest.mark.parametrize("binary", [None, OLDER_BINARY], ids=["newest", "2.11"])
+@pytest.mark.parametrize(
+    "identified",
+    [pytest.param(False, marks=pytest.mark.long("spark_nats/jetstream/*")), True],
+    ids=["without ids", "with ids"],
+)
+@pytest.mark.parametrize(
+    "binary",
+    [None, pytest.param(OLDER_BINARY, marks=pytest.mark.long("spark_nats/jetstream/*"))],
+    ids=["newest", "2.11"],
+)
 def test_sixty_four_tasks_at_once_come_to_their_end(server_factory, binary, identified):
     server = server_factory(binary=binary, ready_timeout=30)
     try:
@@ -481,7 +485,7 @@ def test_rows_that_the_stream_had_already_are_counted_apart(connection, nats_py,
         publisher.publish(pa.array([f"{unique}.x"] * rows), pa.array([b""] * rows), part)
         publisher.drain()
         assert (publisher.confirmed, publisher.duplicates) == (rows, duplicates)
-    assert nats_py.stream_info(unique)["state"]["messages"] == 1000
+    assert nats_py.held(unique) == 1000
 
 
 def test_an_answer_of_somebody_else_is_no_acknowledgement(connection, nats_py, unique):
@@ -493,7 +497,7 @@ def test_an_answer_of_somebody_else_is_no_acknowledgement(connection, nats_py, u
         publisher.publish(subjects, pa.array([b""] * 3))
         publisher.drain()
     assert f"refused row 1 (subject 'service.{unique}'): {why}" in str(raised.value)
-    assert nats_py.stream_info(unique)["state"]["messages"] == 2
+    assert nats_py.held(unique) == 2
 
 
 def test_when_every_row_is_refused_the_first_is_named(connection, nats_py, unique):

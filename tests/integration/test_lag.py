@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,10 +17,12 @@ from spark_nats.cli import main
 from spark_nats.errors import OptionError
 from spark_nats.lag import lag_of_progress
 from tests.integration.forwarding import ForwardedApi
-from tests.integration.support import Query, created, nats, running, sentence_of, stream_reader
+from tests.integration.support import Query, nats, running, sentence_of, stream_reader, uncoded
 from tests.integration.test_permissions import READ, login, user, users
 from tests.nats_py import NatsPy, wait_until
-from tests.servers import Cluster, Server, ServerFactory
+from tests.servers import OLDER_BINARY, Cluster, Server, ServerFactory
+
+pytestmark = pytest.mark.usefixtures("in_a_hurry")
 
 KEY = StructType().add("key", StringType())
 
@@ -118,7 +119,7 @@ def test_a_query_of_which_no_micro_batch_has_ended_is_where_it_begins(
     nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     nats_py.create_stream(unique)
-    nats_py.publish_acked([(f"{unique}.x", b"x")] * 20)
+    nats_py.store(f"{unique}.x", [b"x"] * 20)
     offset = position(nats_py, unique, 11, **{"since": 6, "from": 6})
     status, stream = lag(nats_server, write_checkpoint(tmp_path / "c", offset, ended=0), capsys)
     assert (status, stream["next"], stream["behind"]) == (0, 6, 15)
@@ -128,11 +129,24 @@ def test_a_query_of_which_no_micro_batch_has_ended_is_where_it_begins(
     assert "under way   micro-batch 0, since" in shown
 
 
+def test_a_query_whose_first_micro_batch_is_under_way_has_lost_nothing(
+    nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What its offset tells of the history is about its end, and not about where it begins."""
+    nats_py.create_stream(unique)
+    nats_py.store(f"{unique}.x", [b"x"] * 5)
+    query = Query(stream_reader(nats_server, stream=unique))
+    nats_py.store(f"{unique}.x", [b"x"] * 5)
+    end = query.reader.latestOffset(query.offset, query.reader.getDefaultReadLimit())
+    _, stream = lag(nats_server, write_checkpoint(tmp_path / "c", end, ended=0), capsys)
+    assert (stream["next"], stream["behind"], stream["problem"]) == (6, 5, "")
+
+
 def test_a_micro_batch_that_is_under_way_is_still_to_be_read(
     nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     nats_py.create_stream(unique)
-    nats_py.publish_acked([(f"{unique}.x", b"x")] * 20)
+    nats_py.store(f"{unique}.x", [b"x"] * 20)
     ends = [position(nats_py, unique, following) for following in (6, 11, 21)]
     checkpoint = write_checkpoint(tmp_path / "c", *ends, ended=2)
     _, stream = lag(nats_server, checkpoint, capsys)
@@ -160,7 +174,7 @@ def test_a_query_that_waits_for_more_is_not_said_to_catch_up(
     nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     nats_py.create_stream(unique)
-    nats_py.publish_acked([(f"{unique}.x", b"x")] * 20)
+    nats_py.store(f"{unique}.x", [b"x"] * 20)
     checkpoint = write_checkpoint(tmp_path / "c", position(nats_py, unique, 6, **{"since": 1, "from": 1}))
     _, stream = lag(nats_server, checkpoint, capsys)
     assert (stream["behind"], stream["waits_for"]) == (15, None)
@@ -174,7 +188,7 @@ def test_a_query_that_cannot_go_on_without_a_loss_ends_with_the_status_1(
     nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     nats_py.create_stream(unique)
-    nats_py.publish_acked([(f"{unique}.x", b"x")] * 20)
+    nats_py.store(f"{unique}.x", [b"x"] * 20)
     checkpoint = write_checkpoint(tmp_path / "c", position(nats_py, unique, 6))
     nats_py.purge_stream(unique, seq=11)
     status, stream = lag(nats_server, checkpoint, capsys)
@@ -197,7 +211,7 @@ def test_messages_that_the_stream_is_about_to_remove_unread_are_warned_of(
     nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     nats_py.create_stream(unique, max_age=60 * 10**9)
-    nats_py.publish_acked([(f"{unique}.x", b"x")] * 10)
+    nats_py.store(f"{unique}.x", [b"x"] * 10)
     checkpoint = write_checkpoint(tmp_path / "c", position(nats_py, unique, 6))
     api = ForwardedApi(nats_py)
     old = datetime.now(UTC) - timedelta(seconds=45)
@@ -222,7 +236,7 @@ def test_what_a_work_queue_has_removed_is_no_loss(
     nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     nats_py.create_stream(unique, retention="workqueue")
-    nats_py.publish_acked([(f"{unique}.x", b"x")] * 20)
+    nats_py.store(f"{unique}.x", [b"x"] * 20)
     checkpoint = write_checkpoint(tmp_path / "c", position(nats_py, unique, 6))
     nats_py.purge_stream(unique, seq=11)
     nats_py.delete_message(unique, 15)
@@ -263,6 +277,25 @@ def test_the_query_of_a_bucket_is_behind_by_the_revisions_that_are_kept(
     assert found.behind == 2
 
 
+@pytest.mark.parametrize("binary", [None, OLDER_BINARY], ids=["newest", "2.11"])
+def test_filters_of_different_depths_are_counted_exactly(
+    server_factory: ServerFactory,
+    binary: Path | None,
+    unique: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A consumer of nats-server 2.11 with these filters counts others."""
+    server = server_factory(binary=binary)
+    with NatsPy(server.url) as client:
+        client.create_stream(unique, [f"{unique}.>"])
+        client.publish_acked([(f"{unique}.{leaf}", b"") for leaf in ("a", "c.d", "b", "c.d", "b", "x.y", "b")])
+        checkpoint = write_checkpoint(tmp_path / "c", position(client, unique, 1))
+        _, stream = lag(server, checkpoint, capsys, "--subject", f"{unique}.*,{unique}.c.*")
+        assert stream["behind"] == 6
+        wait_until(lambda: not client.consumers(unique))
+
+
 def test_keys_and_subjects_are_each_for_their_own(
     nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -285,7 +318,7 @@ def test_whoever_may_read_a_stream_may_ask_how_far_its_query_is_behind(
     server = server_factory(users(user("reader", READ), user("watcher", watcher)))
     with NatsPy(server.url, user="admin", password="pw") as client:
         client.create_stream("ORDERS", ["orders.>"])
-        client.publish_acked([("orders.x", b"x")] * 20)
+        client.store("orders.x", [b"x"] * 20)
         client.delete_message("ORDERS", 8)
         checkpoint = write_checkpoint(tmp_path / "c", position(client, "ORDERS", 6))
     arguments = [text for name, value in login("reader").items() for text in (f"--{name}", value)]
@@ -298,8 +331,8 @@ def test_a_cluster_with_a_stopped_follower_answers(
     cluster: Cluster, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with NatsPy(cluster.servers[0].url) as client:
-        wait_until(lambda: created(client, unique, num_replicas=3), timeout=60)
-        client.publish_acked([(f"{unique}.x", b"x")] * 20)
+        client.create_in_cluster(unique, num_replicas=3)
+        client.store(f"{unique}.x", [b"x"] * 20)
         checkpoint = write_checkpoint(tmp_path / "c", position(client, unique, 6))
         leader = cluster.of(client.stream_info(unique)["cluster"]["leader"])
     follower = next(server for server in cluster.servers if server is not leader)
@@ -317,7 +350,7 @@ def test_what_is_no_checkpoint_is_said_in_a_sentence(
     def said(location: Path | str, status: int = 1) -> str:
         assert main(["lag", "--checkpoint", str(location), "--servers", nats_server.url]) == status
         (line,) = capsys.readouterr().err.splitlines()
-        return line.removeprefix("spark-nats: ")
+        return uncoded(line.removeprefix("spark-nats: "))
 
     nats_py.create_stream(unique)
     here = position(nats_py, unique, 1)
@@ -335,14 +368,6 @@ def test_what_is_no_checkpoint_is_said_in_a_sentence(
     sound = write_checkpoint(tmp_path / "sound", here)
     assert main(["lag", "--checkpoint", str(sound), "--servers", "nats://127.0.0.1:1"]) == 1
     assert "no NATS server could be reached" in capsys.readouterr().err
-
-
-def test_a_missing_pyspark_is_said_in_a_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "spark_nats.sparkapi", None)
-    assert main(["lag", "--checkpoint", "/nowhere"]) == 1
-    assert 'pip install "spark-nats[spark]"' in capsys.readouterr().err
 
 
 def test_a_listener_with_a_wrong_option_is_refused_at_once() -> None:
@@ -375,7 +400,8 @@ def test_a_damaged_checkpoint_is_told_in_a_line(
     where = write_checkpoint(tmp_path / "c", {name.format(unique): {"created": made, "next": following}})
     assert main(["lag", "--checkpoint", str(where), "--servers", nats_server.url]) == 1
     printed = capsys.readouterr()
-    assert printed.err.startswith(f"spark-nats: 'offsets/0' of the checkpoint '{where}' is damaged: ")
+    said = f"[NATS_CHECKPOINT_DAMAGED] 'offsets/0' of the checkpoint '{where}' is damaged: "
+    assert printed.err.startswith(f"spark-nats: {said}")
     assert (printed.out, printed.err.count("\n")) == ("", 1)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -13,17 +12,18 @@ from pyspark.sql.types import StructType
 
 import spark_nats
 from spark_nats.client.backlog import PIECE_OVERHEAD
-from spark_nats.jetstream import measuring
+from spark_nats.jetstream.reading import measuring
 from spark_nats.source.stream import readers
 from spark_nats.sparkapi import ReadAllAvailable
 from tests.integration.support import (
     MESSAGE,
     Query,
-    created,
     finish,
     nats,
+    numbers_of,
     running,
     sentence_of,
+    sequences_of,
     stream_reader,
     wait_for_subscriptions,
 )
@@ -39,14 +39,6 @@ def _looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readers, "LOOK_INTERVAL", 0.0)
 
 
-def publish(client: NatsPy, subject: str, numbers: Iterable[int]) -> None:
-    client.publish_acked([(subject, b"%d" % i) for i in numbers])
-
-
-def numbers(rows: list[Mapping[str, Any]]) -> list[int]:
-    return [int(row["payload"]) for row in rows]
-
-
 def query_of(server: Server, stream: str, checkpoint: dict[str, Any] | None = None, **options: Any) -> Query:
     return Query(stream_reader(server, MESSAGE, stream=stream, **{**EARLIEST, **options}), checkpoint)
 
@@ -56,29 +48,40 @@ def nothing_comes(query: Query) -> bool:
     return all(query.micro_batch() == [] for _ in range(20))
 
 
+def test_streams_share_the_messages_of_a_micro_batch(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    names = [f"{unique}_{i}" for i in range(4)]
+    for name in names:
+        nats_py.create_stream(name)
+        nats_py.store(f"{name}.x", range(40))
+    query = query_of(nats_server, ",".join(names), maxOffsetsPerTrigger=50)
+    assert [len(query.micro_batch()) for _ in range(5)] == [50, 50, 50, 10, 0]
+
+
 # A minimum
 
 
+@pytest.mark.promise("reading#at-least-so-many")
 def test_a_micro_batch_waits_until_it_is_large_enough(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique)
-    publish(nats_py, f"{unique}.x", range(3))
+    nats_py.store(f"{unique}.x", range(3))
     query = query_of(nats_server, unique, minOffsetsPerTrigger=10)
-    assert numbers(query.micro_batch()) == [0, 1, 2]  # the first one waits for nothing
-    publish(nats_py, f"{unique}.x", range(3, 12))
+    assert numbers_of(query.micro_batch()) == [0, 1, 2]  # the first one waits for nothing
+    nats_py.store(f"{unique}.x", range(3, 12))
     assert nothing_comes(query)
-    publish(nats_py, f"{unique}.x", [12])
-    assert numbers(query.micro_batch()) == list(range(3, 13))
+    nats_py.store(f"{unique}.x", [12])
+    assert numbers_of(query.micro_batch()) == list(range(3, 13))
     assert nothing_comes(query)
 
 
+@pytest.mark.promise("reading#at-least-so-many")
 def test_a_micro_batch_waits_no_longer_than_allowed(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique)
-    publish(nats_py, f"{unique}.x", [0])
+    nats_py.store(f"{unique}.x", [0])
     query = query_of(nats_server, unique, minOffsetsPerTrigger=10, maxTriggerDelay="2s")
-    assert numbers(query.micro_batch()) == [0]
-    publish(nats_py, f"{unique}.x", [1])
+    assert numbers_of(query.micro_batch()) == [0]
+    nats_py.store(f"{unique}.x", [1])
     assert query.micro_batch() == []
-    assert numbers(query.rows(1)) == [1]
+    assert numbers_of(query.rows(1)) == [1]
 
 
 def test_the_first_micro_batch_of_a_query_that_begins_with_what_comes_does_not_wait(
@@ -87,44 +90,44 @@ def test_the_first_micro_batch_of_a_query_that_begins_with_what_comes_does_not_w
     nats_py.create_stream(unique)
     query = query_of(nats_server, unique, minOffsetsPerTrigger=10, startingOffsets="latest")
     assert nothing_comes(query)
-    publish(nats_py, f"{unique}.x", [0])
-    assert numbers(query.micro_batch()) == [0]
+    nats_py.store(f"{unique}.x", [0])
+    assert numbers_of(query.micro_batch()) == [0]
 
 
 def test_nor_does_the_first_one_after_a_restart_which_goes_on_where_the_query_was(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
     nats_py.create_stream(unique)
-    publish(nats_py, f"{unique}.x", range(5))
+    nats_py.store(f"{unique}.x", range(5))
     query = query_of(nats_server, unique, minOffsetsPerTrigger=3)
     start = query.offset
     end = query.reader.latestOffset(start, query.reader.getDefaultReadLimit())
-    publish(nats_py, f"{unique}.x", [5])
+    nats_py.store(f"{unique}.x", [5])
 
     again = query_of(nats_server, unique, checkpoint=start, minOffsetsPerTrigger=3)  # with an unfinished micro-batch
     assert again.reader.partitions(end, end) == []
     assert sum(partition.size for partition in again.reader.partitions(start, end)) == 5
     again.offset = end
-    assert numbers(again.micro_batch()) == [5]
-    publish(nats_py, f"{unique}.x", [6])
+    assert numbers_of(again.micro_batch()) == [5]
+    nats_py.store(f"{unique}.x", [6])
     assert nothing_comes(again)
 
 
 def test_a_query_for_what_there_is_waits_for_nothing(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique)
-    publish(nats_py, f"{unique}.x", range(17))
+    nats_py.store(f"{unique}.x", range(17))
     query = query_of(nats_server, unique, minOffsetsPerTrigger=8, maxOffsetsPerTrigger=10)
-    assert list(map(numbers, query.available())) == [list(range(10)), list(range(10, 17))]
+    assert list(map(numbers_of, query.available())) == [list(range(10)), list(range(10, 17))]
 
 
 def test_nor_does_one_that_is_to_read_everything_at_once(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     """As with `Trigger.Once`, for which Spark sets its own limit in the place of ours."""
     nats_py.create_stream(unique)
     query = query_of(nats_server, unique, minOffsetsPerTrigger=8, maxOffsetsPerTrigger=10)
-    publish(nats_py, f"{unique}.x", range(5))
-    assert numbers(query.micro_batch()) == list(range(5))
+    nats_py.store(f"{unique}.x", range(5))
+    assert numbers_of(query.micro_batch()) == list(range(5))
     for count in (3, 30):
-        publish(nats_py, f"{unique}.x", range(count))
+        nats_py.store(f"{unique}.x", range(count))
         query.offset = query.reader.latestOffset(query.offset, ReadAllAvailable())
         assert query.offset[unique]["next"] == nats_py.stream_info(unique)["state"]["last_seq"] + 1
 
@@ -134,12 +137,12 @@ def test_what_all_streams_have_counts(nats_server: Server, nats_py: NatsPy, uniq
     for stream in streams:
         nats_py.create_stream(stream)
     query = query_of(nats_server, ",".join(streams), minOffsetsPerTrigger=9)
-    publish(nats_py, f"{streams[0]}.x", [0])
-    assert numbers(query.micro_batch()) == [0]
+    nats_py.store(f"{streams[0]}.x", [0])
+    assert numbers_of(query.micro_batch()) == [0]
     for stream in streams[:2]:
-        publish(nats_py, f"{stream}.x", range(4))
+        nats_py.store(f"{stream}.x", range(4))
     assert nothing_comes(query)
-    publish(nats_py, f"{streams[2]}.x", [0])
+    nats_py.store(f"{streams[2]}.x", [0])
     assert len(query.micro_batch()) == 9
 
 
@@ -147,55 +150,55 @@ def test_what_has_nothing_for_the_query_before_its_first_message_does_not_count(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
     nats_py.create_stream(unique)
-    publish(nats_py, f"{unique}.x", [0])
+    nats_py.store(f"{unique}.x", [0])
     query = query_of(nats_server, unique, subject=f"{unique}.x", minOffsetsPerTrigger=10)
-    assert numbers(query.micro_batch()) == [0]
-    publish(nats_py, f"{unique}.other", range(20))
+    assert numbers_of(query.micro_batch()) == [0]
+    nats_py.store(f"{unique}.other", range(20))
     query.look(nats_py)
-    publish(nats_py, f"{unique}.x", range(1, 10))
+    nats_py.store(f"{unique}.x", range(1, 10))
     assert nothing_comes(query)
     nats_py.purge_stream(unique, seq=22)  # what was searched in vain is no loss, also while the query waits
     assert nothing_comes(query)
-    publish(nats_py, f"{unique}.x", [10])
-    assert numbers(query.micro_batch()) == list(range(1, 11))
+    nats_py.store(f"{unique}.x", [10])
+    assert numbers_of(query.micro_batch()) == list(range(1, 11))
 
 
 def test_what_is_lost_while_the_query_waits_is_said_once(
     nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     nats_py.create_stream(unique)
-    publish(nats_py, f"{unique}.x", [0])
+    nats_py.store(f"{unique}.x", [0])
     queries = {
         fail: query_of(nats_server, unique, minOffsetsPerTrigger=10, failOnDataLoss=fail) for fail in (True, False)
     }
-    publish(nats_py, f"{unique}.x", range(1, 8))
+    nats_py.store(f"{unique}.x", range(1, 8))
     for query in queries.values():
         query.micro_batch()
-        publish(nats_py, f"{unique}.x", range(1, 5))
+        nats_py.store(f"{unique}.x", range(1, 5))
         assert nothing_comes(query)
     nats_py.purge_stream(unique, seq=15)
     what = "begins at sequence 15: sequences 9 to 14, which the query had still to read, are gone"
     assert what in sentence_of(queries[True].micro_batch)
     later = queries[False]
-    assert [row["sequence"] for row in later.micro_batch()] == [15, 16]
+    assert sequences_of(later.micro_batch()) == [15, 16]
     assert nothing_comes(later)
     assert len([text for text in caplog.messages if what.split(":")[0] in text]) == 1
 
 
 def test_what_a_query_does_not_read_may_go_while_it_waits(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique, max_msgs=10)
-    publish(nats_py, f"{unique}.x", [0])
+    nats_py.store(f"{unique}.x", [0])
     options = {"subject": f"{unique}.x", "minOffsetsPerTrigger": 3, "maxTriggerDelay": "1h"}
     query = query_of(nats_server, unique, **options)
-    assert numbers(query.micro_batch()) == [0]
+    assert numbers_of(query.micro_batch()) == [0]
     for _ in range(5):
-        publish(nats_py, f"{unique}.other", range(6))
+        nats_py.store(f"{unique}.other", range(6))
         assert nothing_comes(query)
     assert nothing_comes(query_of(nats_server, unique, checkpoint=query.offset, **options))  # nor is it one later
-    publish(nats_py, f"{unique}.x", [1, 2])
+    nats_py.store(f"{unique}.x", [1, 2])
     assert nothing_comes(query)
-    publish(nats_py, f"{unique}.x", [3])
-    assert numbers(query.micro_batch()) == [1, 2, 3]
+    nats_py.store(f"{unique}.x", [3])
+    assert numbers_of(query.micro_batch()) == [1, 2, 3]
 
 
 def test_a_stream_that_is_gone_is_said_once_and_the_others_wait_for_more(
@@ -204,20 +207,20 @@ def test_a_stream_that_is_gone_is_said_once_and_the_others_wait_for_more(
     streams = [f"{unique}_{i}" for i in range(2)]
     for stream in streams:
         nats_py.create_stream(stream)
-        publish(nats_py, f"{stream}.x", [0])
+        nats_py.store(f"{stream}.x", [0])
     query = query_of(nats_server, ",".join(streams), minOffsetsPerTrigger=3, failOnDataLoss=False)
-    assert numbers(query.micro_batch()) == [0, 0]
+    assert numbers_of(query.micro_batch()) == [0, 0]
     for count in (1, 2):  # also when it was there again
         nats_py.delete_stream(streams[1])
         assert nothing_comes(query)
-        publish(nats_py, f"{streams[0]}.x", [1, 2])
+        nats_py.store(f"{streams[0]}.x", [1, 2])
         assert nothing_comes(query)
-        publish(nats_py, f"{streams[0]}.x", [3])
-        assert numbers(query.micro_batch()) == [1, 2, 3]
+        nats_py.store(f"{streams[0]}.x", [3])
+        assert numbers_of(query.micro_batch()) == [1, 2, 3]
         assert caplog.text.count("does not exist any more") == count
         nats_py.create_stream(streams[1])
-        publish(nats_py, f"{streams[1]}.x", [4])
-        assert numbers(query.micro_batch()) == [4]
+        nats_py.store(f"{streams[1]}.x", [4])
+        assert numbers_of(query.micro_batch()) == [4]
         assert nothing_comes(query)
 
 
@@ -225,11 +228,11 @@ def test_a_query_that_waits_for_more_leaves_the_server_in_peace(
     nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nats_py.create_stream(unique)
-    publish(nats_py, f"{unique}.a", [0])
+    nats_py.store(f"{unique}.a", [0])
     subjects = f"{unique}.a,{unique}.b,{unique}.c"
     query = query_of(nats_server, unique, subject=subjects, minOffsetsPerTrigger=10)
-    assert numbers(query.micro_batch()) == [0]
-    publish(nats_py, f"{unique}.a", [1])
+    assert numbers_of(query.micro_batch()) == [0]
+    nats_py.store(f"{unique}.a", [1])
     monkeypatch.undo()
     assert query.micro_batch() == []
     with nats_py.collect("$JS.API.STREAM.>") as asked:
@@ -241,10 +244,10 @@ def test_a_query_that_waits_for_more_leaves_the_server_in_peace(
 
 def test_progress_says_for_how_many_a_query_waits(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique)
-    publish(nats_py, f"{unique}.x", [0])
+    nats_py.store(f"{unique}.x", [0])
     query = query_of(nats_server, unique, minOffsetsPerTrigger=10)
     query.micro_batch()
-    publish(nats_py, f"{unique}.x", range(1, 5))
+    nats_py.store(f"{unique}.x", range(1, 5))
     assert query.micro_batch() == []
     reported = query.reader.reportLatestOffset()
     assert {name: reported[unique][name] for name in ("next", "waits_for")} == {"next": 6, "waits_for": 10}
@@ -267,12 +270,14 @@ def test_micro_batches_of_core_nats_wait_too_unless_half_of_what_may_wait_does(
     try:
         wait_for_subscriptions(nats_server, unique)
         nats_py.publish(unique, b"0")
-        assert numbers(query.rows(1)) == [0]
-        for number in (1, 2):
+        assert numbers_of(query.rows(1)) == [0]
+        for number in (1, 2):  # one by one: two that arrive together take less of the buffer
             nats_py.publish(unique, b"%d" % number)
-        wait_until(lambda: query.micro_batch() == [] and query.reader.reportLatestOffset()["messages"] == 3)
+            wait_until(
+                lambda: query.micro_batch() == [] and query.reader.reportLatestOffset()["messages"] == number + 1  # noqa: B023
+            )
         nats_py.publish(unique, b"3")  # fewer than four, but half of the buffer
-        assert numbers(query.rows(1)) == [1, 2, 3]
+        assert numbers_of(query.rows(1)) == [1, 2, 3]
     finally:
         query.reader.stop()
 
@@ -281,31 +286,23 @@ def test_spark_waits_for_the_minimum_and_its_progress_says_so(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
     nats_py.create_stream(unique)
-    publish(nats_py, f"{unique}.x", range(3))
+    nats_py.store(f"{unique}.x", range(3))
     frame = nats(spark.readStream, nats_server, stream=unique, minOffsetsPerTrigger=10, **EARLIEST).load()
     sizes: list[int] = []
     with running(frame.writeStream.foreachBatch(lambda rows, _: sizes.append(rows.count())).start()) as query:
         wait_until(lambda: sizes == [3], timeout=120)
-        publish(nats_py, f"{unique}.x", range(3, 12))
+        nats_py.store(f"{unique}.x", range(3, 12))
         with nats_py.collect(f"$JS.API.STREAM.INFO.{unique}") as asked:
             asked.wait(3, timeout=60)
         now = spark_nats.progress(query, {"servers": nats_server.url})
         assert now is not None
         assert (now.behind, now.streams[0].waits_for, now.streams[0].catch_up) == (9, 10, None)
-        publish(nats_py, f"{unique}.x", [12])
+        nats_py.store(f"{unique}.x", [12])
         wait_until(lambda: len(sizes) > 1, timeout=60)
     assert sizes == [3, 10]
 
 
 # Bytes
-
-
-def fill(client: NatsPy, subject: str, sizes: Iterable[int]) -> None:
-    client.publish_acked([(subject, b"x" * size) for size in sizes])
-
-
-def sequences(micro_batches: list[list[dict[str, Any]]]) -> list[list[int]]:
-    return [[row["sequence"] for row in rows] for rows in micro_batches]
 
 
 def bytes_in(rows: list[dict[str, Any]]) -> int:
@@ -318,6 +315,7 @@ def bytes_in(rows: list[dict[str, Any]]) -> int:
     return headers + sum(len(row["subject"]) + len(row["payload"]) for row in rows)
 
 
+@pytest.mark.promise("reading#at-most-so-large")
 def test_a_micro_batch_has_no_more_bytes_than_allowed(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique)
     subject, headers = f"{unique}.x", {"Nats-Msg-Size": "7", "Other": "value"}
@@ -325,7 +323,7 @@ def test_a_micro_batch_has_no_more_bytes_than_allowed(nats_server: Server, nats_
     nats_py.publish_acked((subject, b"x" * size, headers if i % 2 else None) for i, size in enumerate(sizes))
     limit = 1100 + len(subject)
     micro_batches = query_of(nats_server, unique, maxBytesPerTrigger=limit).available()
-    assert [row["sequence"] for rows in micro_batches for row in rows] == list(range(1, 15))
+    assert [sequence for rows in micro_batches for sequence in sequences_of(rows)] == list(range(1, 15))
     assert [len(rows) for rows in micro_batches if bytes_in(rows) > limit] == [1]  # the one of 5000 bytes
     for rows, following in pairwise(micro_batches):
         assert bytes_in([*rows, following[0]]) > limit
@@ -338,10 +336,10 @@ def test_bytes_behind_those_that_were_measured_are_estimated(
     monkeypatch.setattr(measuring, "MEASURED", 20)
     nats_py.create_stream(unique)
     each = 100 + len(f"{unique}.x")
-    fill(nats_py, f"{unique}.x", [100] * 200)
+    nats_py.store(f"{unique}.x", [b"x" * 100] * 200)
     query = query_of(nats_server, unique, maxBytesPerTrigger=60 * each)
     assert list(map(len, query.available())) == [60, 60, 60, 20]
-    fill(nats_py, f"{unique}.x", [100] * 20 + [300] * 100)
+    nats_py.store(f"{unique}.x", [b"x" * 100] * 20 + [b"x" * 300] * 100)
     of_larger = 60 * each // (each + 200)
     assert list(map(len, query.available())) == [60, of_larger, of_larger, 60 - 2 * of_larger]
 
@@ -349,7 +347,7 @@ def test_bytes_behind_those_that_were_measured_are_estimated(
 def test_the_smaller_of_both_limits_counts(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique)
     each = 100 + len(f"{unique}.x")
-    fill(nats_py, f"{unique}.x", [100] * 12)
+    nats_py.store(f"{unique}.x", [b"x" * 100] * 12)
     for offsets, size, expected in ((5, 9, [5, 5, 2]), (9, 5, [5, 5, 2]), (9, 100, [9, 3])):
         query = query_of(nats_server, unique, maxOffsetsPerTrigger=offsets, maxBytesPerTrigger=size * each)
         assert list(map(len, query.available())) == expected
@@ -358,19 +356,19 @@ def test_the_smaller_of_both_limits_counts(nats_server: Server, nats_py: NatsPy,
 def test_only_the_bytes_of_the_querys_own_messages_count(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique)
     for _ in range(6):
-        fill(nats_py, f"{unique}.other", [5000] * 3)
-        fill(nats_py, f"{unique}.x", [100])
+        nats_py.store(f"{unique}.other", [b"x" * 5000] * 3)
+        nats_py.store(f"{unique}.x", [b"x" * 100])
     nats_py.delete_message(unique, 8)
     each = 100 + len(f"{unique}.x")
     query = query_of(nats_server, unique, subject=f"{unique}.x", maxBytesPerTrigger=2 * each + 1)
-    assert sequences(query.available()) == [[4, 12], [16, 20], [24]]
+    assert [sequences_of(rows) for rows in query.available()] == [[4, 12], [16, 20], [24]]
 
 
 def test_streams_share_the_bytes_of_a_micro_batch(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     streams = {f"{unique}_L": [100] * 90, f"{unique}_S": [1000] * 2, f"{unique}_N": []}
     for stream, sizes in streams.items():
         nats_py.create_stream(stream)
-        fill(nats_py, f"{stream}.x", sizes)
+        nats_py.store(f"{stream}.x", [b"x" * size for size in sizes])
     limit = 5000
     query = query_of(nats_server, ",".join(streams), maxBytesPerTrigger=limit)
     micro_batches = query.available()
@@ -385,7 +383,7 @@ def test_what_is_less_than_the_limit_altogether_is_not_measured(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
     nats_py.create_stream(unique)
-    fill(nats_py, f"{unique}.x", [10] * 50)
+    nats_py.store(f"{unique}.x", [b"x" * 10] * 50)
     query = query_of(nats_server, unique, maxBytesPerTrigger=1_000_000)
     with nats_py.collect("$JS.API.CONSUMER.CREATE.>") as made:
         assert query.reader.latestOffset(query.offset, query.reader.getDefaultReadLimit())[unique]["next"] == 51
@@ -399,11 +397,11 @@ def test_the_bytes_of_what_is_consumed_are_bounded_too(
 ) -> None:
     nats_py.create_stream(unique, retention=retention, allow_direct=True)
     query = query_of(nats_server, unique, consume=True, maxBytesPerTrigger=5000)
-    fill(nats_py, f"{unique}.x", [1000] * 20)
+    nats_py.store(f"{unique}.x", [b"x" * 1000] * 20)
     micro_batches = query.available()
-    assert [sequence for found in sequences(micro_batches) for sequence in found] == list(range(1, 21))
+    assert [sequence for rows in micro_batches for sequence in sequences_of(rows)] == list(range(1, 21))
     assert {len(rows) for rows in micro_batches} == {4}
-    assert nats_py.stream_info(unique)["state"]["messages"] == 0
+    assert nats_py.held(unique) == 0
 
 
 def test_the_bytes_of_changes_of_a_bucket_are_bounded_too(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
@@ -417,8 +415,8 @@ def test_the_bytes_of_changes_of_a_bucket_are_bounded_too(nats_server: Server, n
 
 def test_a_query_goes_on_while_a_follower_does_not_answer(cluster: Cluster, unique: str) -> None:
     with NatsPy(cluster.servers[0].url) as client:
-        wait_until(lambda: created(client, unique, num_replicas=3), timeout=60)
-        fill(client, f"{unique}.x", [1000] * 20)
+        client.create_in_cluster(unique, num_replicas=3)
+        client.store(f"{unique}.x", [b"x" * 1000] * 20)
         leader = cluster.of(client.stream_info(unique)["cluster"]["leader"])
     follower = next(server for server in cluster.servers if server is not leader)
     query = Query(
@@ -434,7 +432,7 @@ def test_a_query_goes_on_while_a_follower_does_not_answer(cluster: Cluster, uniq
     )
     with cluster.paused(follower):
         micro_batches = query.available()
-    assert [sequence for found in sequences(micro_batches) for sequence in found] == list(range(1, 21))
+    assert [sequence for rows in micro_batches for sequence in sequences_of(rows)] == list(range(1, 21))
     assert {len(rows) for rows in micro_batches} == {4}
 
 
@@ -458,7 +456,7 @@ def test_spark_reads_what_there_is_in_micro_batches_of_so_many_bytes(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
     nats_py.create_stream(unique)
-    fill(nats_py, f"{unique}.x", [1000] * 10)
+    nats_py.store(f"{unique}.x", [b"x" * 1000] * 10)
     frame = nats(spark.readStream, nats_server, stream=unique, maxBytesPerTrigger=4500, **EARLIEST).load()
     sizes: list[int] = []
     writer = frame.writeStream.foreachBatch(lambda rows, _: sizes.append(rows.count()))

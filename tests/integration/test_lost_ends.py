@@ -21,12 +21,20 @@ import pytest
 from pyspark.sql.types import BinaryType, StringType, StructType
 
 from spark_nats.embedded import NatsServer
-from spark_nats.jetstream import doubts
+from spark_nats.jetstream import stale_reads
 from spark_nats.jetstream.fingerprints import SKEW
 from spark_nats.lag import Look, asked, lags
 from spark_nats.options import parse
-from spark_nats.source.stream.offsets import from_json
-from tests.integration.support import PAYLOAD, Query, batch_reader, created, read_partitions, sentence_of, stream_reader
+from spark_nats.source.stream.positions import from_json
+from tests.integration.support import (
+    PAYLOAD,
+    Query,
+    batch_reader,
+    read_partitions,
+    sentence_of,
+    stream_reader,
+    texts_of,
+)
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Cluster, Server, ServerFactory, copy_store, put_back
 
@@ -47,7 +55,7 @@ class Restored:
 
     def publish(self, *payloads: str, subject: str = "S.x") -> None:
         with self.client() as client:
-            client.publish_acked([(subject, payload.encode()) for payload in payloads])
+            client.store(subject, payloads)
 
     def copy(self) -> None:
         copy_store(self.server, self._store, self._copy)
@@ -62,7 +70,7 @@ class Restored:
     def messages(self) -> int:
         """How many the stream holds."""
         with self.client() as client:
-            return int(client.stream_info("S")["state"]["messages"])
+            return client.held("S")
 
 
 def numbered(count: int, of: str) -> list[str]:
@@ -79,10 +87,24 @@ def started(restored: Restored, checkpoint: dict[str, Any] | None = None, **opti
     return Query(reader, checkpoint)
 
 
-def texts(rows: list[dict[str, Any]]) -> list[str]:
-    return [row["payload"].decode() for row in rows]
+@pytest.mark.promise("durability#only-volume-restored")
+@pytest.mark.parametrize("begun", [False, True], ids=["nothing-read", "some-read"])
+def test_what_takes_the_place_of_messages_that_were_searched_in_vain_is_read(restored: Restored, begun: bool) -> None:
+    """The query has come no further than its last message; behind that it has only looked."""
+    restored.create()
+    if begun:
+        restored.publish("first", subject="S.wanted")
+    restored.copy()
+    restored.publish(*numbered(LOST - BEFORE, "other"))
+    query = started(restored, subject="S.wanted")
+    assert len(query.micro_batch()) == begun
+    assert query.micro_batch() == []
+    restored.put_back()
+    restored.publish(*(new := numbered(LOST, "new")), subject="S.wanted")
+    assert texts_of(query.micro_batch()) == new
 
 
+@pytest.mark.promise("durability#query-that-reads", "durability#only-volume-restored")
 @pytest.mark.parametrize("end", REFILLED)
 @pytest.mark.parametrize("runs", [False, True], ids=["started-again", "running"])
 def test_what_takes_the_place_of_a_lost_end_is_an_error_and_then_read(
@@ -106,15 +128,16 @@ def test_what_takes_the_place_of_a_lost_end_is_an_error_and_then_read(
 
     tolerant = started(restored, query.offset, failOnDataLoss=False)
     with caplog.at_level(logging.WARNING):
-        assert texts(tolerant.micro_batch()) == new
+        assert texts_of(tolerant.micro_batch()) == new
     assert caplog.text.count("the query goes on with what was stored since") == 1
     restored.publish("last")
-    assert texts(tolerant.rows(1)) == ["last"]
-    assert texts(started(restored, tolerant.offset).micro_batch()) == []
+    assert texts_of(tolerant.rows(1)) == ["last"]
+    assert texts_of(started(restored, tolerant.offset).micro_batch()) == []
     restored.publish("after")
-    assert texts(started(restored, tolerant.offset).rows(1)) == ["after"]
+    assert texts_of(started(restored, tolerant.offset).rows(1)) == ["after"]
 
 
+@pytest.mark.promise("durability#query-that-consumes")
 @pytest.mark.parametrize("end", REFILLED)
 @pytest.mark.parametrize("retention", ["limits", "interest", "workqueue"])
 def test_a_query_that_consumes_removes_nothing_that_it_has_not_read(
@@ -137,9 +160,9 @@ def test_a_query_that_consumes_removes_nothing_that_it_has_not_read(
     assert restored.messages() == held
 
     tolerant = started(restored, query.offset, consume=True, failOnDataLoss=False)
-    assert texts(tolerant.micro_batch()) == new
+    assert texts_of(tolerant.micro_batch()) == new
     restored.publish("last")
-    assert texts(tolerant.rows(1)) == ["last"]
+    assert texts_of(tolerant.rows(1)) == ["last"]
     tolerant.micro_batch()
     assert restored.messages() == (0 if retention != "limits" else end + 1)
 
@@ -198,6 +221,7 @@ def test_changes_of_a_bucket_are_read_again_from_the_last_revision_that_both_hav
     assert tolerant.micro_batch() == []
 
 
+@pytest.mark.promise("exactly-once#stream-to-spark")
 @pytest.mark.parametrize("end", [*REFILLED, BEFORE])
 def test_a_micro_batch_that_was_begun_has_no_other_rows_when_it_is_run_again(restored: Restored, end: int) -> None:
     restored.create()
@@ -225,7 +249,7 @@ def test_a_micro_batch_that_was_begun_has_no_other_rows_when_it_is_run_again(res
     tolerant = started(restored, begin, minPartitions=3, failOnDataLoss=False)
     assert read_partitions(pickle.dumps(tolerant.reader), plan(tolerant.reader)) == []
     following = started(restored, logged, failOnDataLoss=False)
-    assert texts(following.micro_batch()) == new
+    assert texts_of(following.micro_batch()) == new
 
 
 def test_lag_says_that_a_query_cannot_go_on_where_the_end_of_its_stream_is_lost(restored: Restored) -> None:
@@ -236,7 +260,7 @@ def test_lag_says_that_a_query_cannot_go_on_where_the_end_of_its_stream_is_lost(
     query = started(restored)
     query.micro_batch()
     settings = parse({"servers": restored.server.url})
-    positions = {(0, "S"): from_json(query.offset)["S"]}
+    positions = {(0, "S"): from_json(query.offset)["S"].end}
     looks = [Look(0.0, 1.0, {(0, "S"): 1}, positions, {})]
     assert [lag.problem for lag in asked(settings, positions, lags(looks))[0]] == [""]
     restored.put_back()
@@ -246,6 +270,7 @@ def test_lag_says_that_a_query_cannot_go_on_where_the_end_of_its_stream_is_lost(
     assert lag.problem == problem
 
 
+@pytest.mark.promise("durability#task-that-reads")
 def test_a_task_compares_the_last_row_of_its_range(restored: Restored) -> None:
     restored.create()
     restored.publish(*numbered(BEFORE, "old"))
@@ -257,9 +282,29 @@ def test_a_task_compares_the_last_row_of_its_range(restored: Restored) -> None:
     restored.publish(*numbered(LOST - BEFORE, "new"))
     error = sentence_of(lambda: read_partitions(pickle.dumps(reader), partitions))
     assert error.startswith(
-        f"DataLossError: stream 'S' has lost its end, and other messages have its sequences (was it restored from an "
-        f"old backup?): sequence {LOST}, which is about to be read, was stored at "
+        "DataLossError: stream 'S' has lost its end, and other messages have its sequences (was it restored from an "
+        "old backup?): sequence "
     )
+    assert ", which is about to be read, was stored at " in error  # the last one, or one of a chunk before
+
+
+@pytest.mark.parametrize("size", [LOST, 190])
+def test_a_query_ends_where_its_stream_did_at_its_start_also_if_others_have_that_place_now(
+    restored: Restored, size: int
+) -> None:
+    restored.create()
+    restored.publish(*numbered(BEFORE, "old"))
+    restored.copy()
+    restored.publish(*numbered(LOST - BEFORE, "lost"))
+    query = started(restored, maxOffsetsPerTrigger=size)
+    query.reader.prepareForTriggerAvailableNow()
+    restored.put_back()
+    new = numbered(LOST - BEFORE + 10, "new")
+    restored.publish(*new)
+    found = texts_of(query.rows(LOST))
+    assert found == numbered(BEFORE, "old") + new[:-10]
+    assert query.micro_batch() == []
+    assert texts_of(started(restored, query.offset).micro_batch()) == new[-10:]
 
 
 def test_limits_and_filters_leave_a_fingerprint_too(restored: Restored) -> None:
@@ -287,7 +332,7 @@ def test_a_checkpoint_without_timestamps_gets_one_with_the_next_micro_batch(rest
     assert query.offset == {"S": before}
     restored.copy()
     restored.publish("lost")
-    assert texts(query.rows(1)) == ["lost"]
+    assert texts_of(query.rows(1)) == ["lost"]
     assert "timestamp" in query.offset["S"]
     restored.put_back()
     restored.publish("new")
@@ -323,7 +368,7 @@ def test_offsets_of_a_checkpoint_can_be_given_to_a_batch_and_are_compared(restor
 
     def read(**options: Any) -> list[str]:
         reader = batch_reader(restored.server, PAYLOAD, stream="S", **{option: given}, **options)
-        return texts(read_partitions(pickle.dumps(reader), reader.partitions()))
+        return texts_of(read_partitions(pickle.dumps(reader), reader.partitions()))
 
     everything = [*numbered(BEFORE, "old"), *numbered(LOST - BEFORE, "lost")]
     assert read() == (everything[BEFORE + 10 :] if option == "startingOffsets" else everything[: BEFORE + 10])
@@ -339,6 +384,7 @@ def test_offsets_of_a_checkpoint_can_be_given_to_a_batch_and_are_compared(restor
     assert read(failOnDataLoss=False) == ["another"]
 
 
+@pytest.mark.promise("operating#one-stream-less")
 def test_a_stream_that_is_left_out_and_named_again_is_read_on_from_where_the_query_was(
     nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -350,7 +396,7 @@ def test_a_stream_that_is_left_out_and_named_again_is_read_on_from_where_the_que
 
     for stream in (one, other):
         nats_py.create_stream(stream)
-        nats_py.publish_acked([(f"{stream}.x", b"%d" % i) for i in range(10)])
+        nats_py.store(f"{stream}.x", range(10))
     query = run(one, None)
     assert len(query.micro_batch()) == 10
     query = run(other, query.offset)
@@ -360,7 +406,7 @@ def test_a_stream_that_is_left_out_and_named_again_is_read_on_from_where_the_que
     assert caplog.text.count(f"the query has read the stream '{one}' up to sequence 10, and the option 'stream'") == 1
     nats_py.publish_acked([(f"{one}.x", b"new")])
     query = run(one, query.offset)
-    assert texts(query.micro_batch()) == ["new"]
+    assert texts_of(query.micro_batch()) == ["new"]
     assert set(query.offset) == {one, other}
 
 
@@ -368,7 +414,7 @@ def test_an_idle_query_asks_no_more_than_the_state_of_its_stream(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
     nats_py.create_stream(unique)
-    nats_py.publish_acked([(f"{unique}.x", b"")] * 10)
+    nats_py.store_empty(unique, 10)
     query = Query(stream_reader(nats_server, stream=unique, startingOffsets="earliest", maxOffsetsPerTrigger=4))
     with nats_py.collect("$JS.API.STREAM.>") as asked:
         assert [len(query.micro_batch()) for _ in range(3)] == [4, 4, 2]
@@ -387,7 +433,7 @@ def test_a_busy_query_compares_in_the_round_trips_that_it_takes_anyway(
 ) -> None:
     """A server of its own cannot put its stream back while our connection stays, so that only the end is looked up."""
     nats_py.create_stream(unique)
-    nats_py.publish_acked([(f"{unique}.x", b"")] * 20)
+    nats_py.store_empty(unique, 20)
     query = Query(stream_reader(nats_server, stream=unique, startingOffsets="earliest", maxOffsetsPerTrigger=4))
     assert len(query.micro_batch()) == 4
     with nats_py.collect("$JS.API.STREAM.>") as asked:
@@ -439,27 +485,27 @@ class RestoredCluster:
         return NatsPy(self.cluster.servers[0].url)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("members", [2, 3])
+@pytest.mark.promise("durability#two-volumes-restored")
+@pytest.mark.parametrize("members", [2, pytest.param(3, marks=pytest.mark.long("spark_nats/source/*"))])
 def test_members_of_a_cluster_that_come_back_older_lose_nothing_silently(
     tmp_path: Path, members: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doubts, "CONFIRMATION", 2.0)
+    monkeypatch.setattr(stale_reads, "CONFIRMATION", 2.0)
     restored = RestoredCluster(tmp_path)
     with restored.cluster:
         with restored.client() as client:
-            wait_until(lambda: created(client, "S", num_replicas=3), timeout=60)
-            client.publish_acked([("S.x", text.encode()) for text in numbered(BEFORE, "old")])
+            client.create_in_cluster("S", num_replicas=3)
+            client.store("S.x", numbered(BEFORE, "old"))
         restored.copy()
         with restored.client() as client:
-            client.publish_acked([("S.x", text.encode()) for text in numbered(LOST - BEFORE, "lost")])
+            client.store("S.x", numbered(LOST - BEFORE, "lost"))
         options = {"stream": "S", "startingOffsets": "earliest", "retryTimeout": "60s"}
         query = Query(stream_reader(restored.cluster.urls, PAYLOAD, **options))
         assert len(query.rows(LOST)) == LOST
         restored.put_back(members)
         new = numbered(LOST, "new")
         with restored.client() as client:
-            client.publish_acked([("S.x", text.encode()) for text in new])
+            client.store("S.x", new)
         assert "has lost its end" in sentence_of(query.micro_batch)
         tolerant = Query(stream_reader(restored.cluster.urls, PAYLOAD, failOnDataLoss=False, **options), query.offset)
-        assert texts(tolerant.rows(len(new))) == new
+        assert texts_of(tolerant.rows(len(new))) == new

@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 from spark_nats import NatsDataSource
 from spark_nats.options import parse_write
 from spark_nats.sink.schema import check_schema
-from tests.integration.support import MESSAGE, Query, read, read_sequences, sentence_of, stream_reader, write
+from tests.integration.support import MESSAGE, Query, read, read_sequences, sentence_of, stream_reader, uncoded, write
 from tests.nats_py import NatsPy
 from tests.servers import OLDER_BINARY, Server, ServerFactory
 
@@ -41,7 +41,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> Iterator[list[str]]:
 
     class Listener(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            said.append(record.getMessage())
+            said.append(uncoded(record.getMessage()))
 
     listener = Listener(logging.WARNING)
     logging.getLogger("spark_nats").addHandler(listener)

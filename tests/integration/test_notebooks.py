@@ -53,9 +53,11 @@ def plots(notebook: nbformat.NotebookNode) -> list[Any]:
     return [matplotlib.image.imread(io.BytesIO(base64.b64decode(picture))) for picture in pictures]
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, id=path.stem, marks=pytest.mark.long(f"notebooks/{path.name}")) for path in NOTEBOOKS],
+)
 def test_the_notebook_runs_as_it_stands_and_shows_its_plots(
     spark_environment: dict[str, str], path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,21 +16,21 @@ import pytest
 from spark_nats.sink.message_ids import MessageIds
 from spark_nats.source.stream import noticing
 from tests.integration.forwarding import ForwardedApi
-from tests.integration.support import Query, batch_reader, read_sequences, stream_reader
+from tests.integration.support import Query, batch_reader, read_sequences, stream_reader, uncoded
 from tests.nats_py import NatsPy
 from tests.servers import Server
 
 FEEDS_ITSELF = "the query reads rows that it has written to it itself"
 
 
-def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.name == noticing.__name__]
+def noticed(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [uncoded(record.getMessage()) for record in caplog.records if record.name == noticing.__name__]
 
 
 # A query that feeds itself
 
 
-def write_as(client: NatsPy, subject: str, query: str, rows: int) -> None:
+def store_as_query(client: NatsPy, subject: str, query: str, rows: int) -> None:
     """Store what a micro-batch of a query has written."""
     texts = pa.array([subject] * rows)
     payloads = pa.array([b"%d" % i for i in range(rows)], pa.binary())
@@ -54,18 +54,18 @@ def test_a_query_that_reads_its_own_rows_is_warned_of_once(
 ) -> None:
     nats_py.create_stream(unique)
     nats_py.publish_acked([(f"{unique}.orders", b"1"), (f"{unique}.orders", b"2")])
-    write_as(nats_py, f"{unique}.results", "this", 10)
+    store_as_query(nats_py, f"{unique}.results", "this", 10)
     run_as(monkeypatch, "this")
     query = Query(stream_reader(nats_server, stream=unique, startingOffsets="earliest", minPartitions=3))
     assert len(query.micro_batch()) == 12
-    (said,) = warnings(caplog)
+    (said,) = noticed(caplog)
     assert said.startswith(f"stream {unique}: {FEEDS_ITSELF} (message id ")
     assert said.endswith("write to another stream, or read other subjects than those that are written")
-    write_as(nats_py, f"{unique}.results", "this", 5)
+    store_as_query(nats_py, f"{unique}.results", "this", 5)
     assert len(query.micro_batch()) == 0  # the ids of before, which the stream knows
     nats_py.publish_acked([(f"{unique}.orders", b"3")])
     assert len(query.micro_batch()) == 1
-    assert warnings(caplog) == [said]
+    assert noticed(caplog) == [said]
 
 
 @pytest.mark.parametrize(
@@ -84,11 +84,11 @@ def test_rows_that_do_not_come_back_are_no_reason_to_warn(
 ) -> None:
     nats_py.create_stream(unique)
     nats_py.publish_acked([(f"{unique}.orders", b"1", {"Nats-Msg-Id": "order-1"}), (f"{unique}.orders", b"2")])
-    write_as(nats_py, f"{unique}.results", "this", 10)
+    store_as_query(nats_py, f"{unique}.results", "this", 10)
     run_as(monkeypatch, reads)
     options = {"stream": unique, "subject": f"{unique}.{subject}", "startingOffsets": "earliest"}
     assert len(Query(stream_reader(nats_server, **options)).micro_batch()) == (2 if subject == "orders" else 12)
-    assert warnings(caplog) == []
+    assert noticed(caplog) == []
 
 
 JOB = """
@@ -105,12 +105,12 @@ for _ in range(2):  # to the end of what there is, which is further the second t
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long("spark_nats/source/*")
 def test_spark_tells_tasks_which_query_they_read_for(
     spark_environment: dict[str, str], nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
 ) -> None:
     nats_py.create_stream(unique)
-    nats_py.publish_acked([(f"{unique}.x", b"1")] * 5)
+    nats_py.store(f"{unique}.x", [b"1"] * 5)
     arguments = [nats_server.url, unique, str(tmp_path / "checkpoint")]
     ended = subprocess.run(
         [sys.executable, "-c", JOB, *arguments],
@@ -120,7 +120,7 @@ def test_spark_tells_tasks_which_query_they_read_for(
         timeout=200,
     )
     assert ended.returncode == 0, ended.stderr
-    assert nats_py.stream_info(unique)["state"]["messages"] == 15
+    assert nats_py.held(unique) == 15
     assert ended.stderr.count(FEEDS_ITSELF) == 1
 
 
@@ -137,7 +137,7 @@ def test_a_stream_with_times_to_come_is_warned_of_once(
     said: int,
 ) -> None:
     nats_py.create_stream(unique)
-    nats_py.publish_acked([(f"{unique}.x", b"")] * 3)
+    nats_py.store_empty(unique, 3)
     api = ForwardedApi(nats_py)
 
     def changed(answer: dict[str, Any]) -> dict[str, Any]:
@@ -151,8 +151,8 @@ def test_a_stream_with_times_to_come_is_warned_of_once(
         query = Query(stream_reader(nats_server, startingOffsets="earliest", **options))
         assert len(query.micro_batch()) == 3
         assert read_sequences(nats_server, **options) == [1, 2, 3]
-    assert len(warnings(caplog)) == said
-    for text in warnings(caplog):
+    assert len(noticed(caplog)) == said
+    for text in noticed(caplog):
         assert text.startswith(f"stream {unique}: its last message is stamped {datetime.now(UTC).year}-")
         assert f"its server's clock says {(datetime.now(UTC) - ahead).year}-" in text
         assert "and its server's clock says" in text

@@ -1,20 +1,18 @@
 """Where a query begins, how far it can go and what it has to read, without Spark, against the real server."""
 
+from typing import ClassVar
+
 import pytest
 
-from spark_nats.client import connect
 from spark_nats.errors import DataLossError, NatsError, StreamNotFoundError, UnsupportedStreamError
-from spark_nats.jetstream import JetStream
-from spark_nats.jetstream.doubts import Doubts
+from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.fingerprints import Witness
 from spark_nats.options import parse_read
-from spark_nats.source.stream.offsets import OffsetReader, from_json, planned, to_json
-from tests.connections import options_for
-
-
-@pytest.fixture
-def js(nats_server):
-    with connect(options_for(nats_server.url)) as connection:
-        yield JetStream(connection)
+from spark_nats.source.stream import bounds, offsets
+from spark_nats.source.stream.limits import Limits
+from spark_nats.source.stream.looks import Look, Memory
+from spark_nats.source.stream.planning import planned
+from spark_nats.source.stream.positions import beginning_at, from_json, to_json
 
 
 class Query:
@@ -23,23 +21,20 @@ class Query:
     def __init__(self, js, options):
         self._js = js
         self._options = options
-        self._searched = {}
-        self._doubts = Doubts(0.0)
+        self._memory = Memory(options, patience=0.0)
 
-    def _offsets(self):
-        return OffsetReader(self._js, self._options, self._doubts)
+    def _look(self):
+        self._memory.witness = Witness()
+        return Look(self._js, self._options, self._memory)
 
     def starting(self):
-        return self._offsets().starting()
+        return {name: beginning_at(place) for name, place in bounds.starting(self._look()).items()}
 
     def now(self):
-        return self._offsets().now()
+        return {name: beginning_at(place) for name, place in bounds.now(self._look()).items()}
 
     def latest(self, start, limit=None):
-        offsets = self._offsets()
-        latest = offsets.latest(start, self._searched)
-        self._searched = offsets.searched(start, latest)
-        return offsets.limited(start, latest, limit) if limit else latest
+        return offsets.latest(self._look(), start, Limits(most_offsets=limit)).end
 
     def plan(self, start, end):
         return [(each.start, each.end) for each in planned(start, end, self._options.filters)]
@@ -53,31 +48,35 @@ def query(js, unique):
 
 @pytest.fixture
 def batch(js, unique):
-    return lambda **options: OffsetReader(js, parse_read({"stream": unique, **options}, streaming=False), Doubts(0.0))
+    def ranges(**options):
+        parsed = parse_read({"stream": unique, **options}, streaming=False)
+        return bounds.batch(Look(js, parsed, Memory(parsed, patience=0.0)))
+
+    return ranges
 
 
-def sequences(ranges):
+def bounds_of(ranges):
     return [(each.start, each.end) for each in ranges]
 
 
-def publish(nats_py, unique, *tokens):
+def store_on(nats_py, unique, *tokens):
     nats_py.publish_acked((f"{unique}.{token}", b"") for token in tokens)
 
 
 def at(position, sequence):
     """The same position, at another sequence."""
-    return {name: offset._replace(next=sequence) for name, offset in position.items()}
+    return {name: beginning_at(each.end._replace(next=sequence)) for name, each in position.items()}
 
 
 def following(position):
     """The next sequence of the one stream."""
-    (offset,) = position.values()
-    return offset.next
+    (entry,) = position.values()
+    return entry.end.next
 
 
 def test_offsets_survive_the_checkpoint(query, nats_py, unique):
     nats_py.create_stream(unique)
-    publish(nats_py, unique, "a")
+    store_on(nats_py, unique, "a")
     for options in ({}, {"startingOffsets": "earliest"}):
         position = query(**options).starting()
         assert from_json(to_json(position)) == position
@@ -89,10 +88,10 @@ def test_offsets_survive_the_checkpoint(query, nats_py, unique):
 
 def test_a_caught_up_query_has_nothing_to_read(query, nats_py, unique):
     nats_py.create_stream(unique)
-    publish(nats_py, unique, "a", "b")
+    store_on(nats_py, unique, "a", "b")
     here = query().now()
     assert query().latest(here) == here
-    publish(nats_py, unique, "c")
+    store_on(nats_py, unique, "c")
     there = query().latest(here)
     assert query().plan(here, there) == [(3, 4)]
     assert query().latest(there) == there
@@ -100,35 +99,35 @@ def test_a_caught_up_query_has_nothing_to_read(query, nats_py, unique):
 
 def test_messages_of_other_subjects_do_not_move_a_filtered_query(query, nats_py, unique):
     nats_py.create_stream(unique)
-    publish(nats_py, unique, "a", "b", "b")
+    store_on(nats_py, unique, "a", "b", "b")
     filtered = query(subject=f"{unique}.a", startingOffsets="earliest")
     here = filtered.latest(filtered.starting())
     assert following(here) == 2
-    publish(nats_py, unique, "b", "b")
+    store_on(nats_py, unique, "b", "b")
     assert filtered.latest(here) == here
 
 
 def test_limits_that_pass_a_filtered_query_without_taking_its_messages_lose_nothing(query, nats_py, unique):
     nats_py.create_stream(unique)
     filtered = query(subject=f"{unique}.a")
-    publish(nats_py, unique, "a")
+    store_on(nats_py, unique, "a")
     here = filtered.now()
-    publish(nats_py, unique, *"bbbb")
+    store_on(nats_py, unique, *"bbbb")
     assert filtered.latest(here) == here  # has seen that 2 to 5 are not its own
     nats_py.purge_stream(unique, seq=5)
     moved = filtered.latest(here)
     assert following(moved) == 6
     assert filtered.plan(here, moved) == []
-    publish(nats_py, unique, "a")
+    store_on(nats_py, unique, "a")
     assert filtered.plan(moved, filtered.latest(moved)) == [(6, 7)]
 
 
 def test_a_filtered_query_that_was_away_cannot_know_and_says_so(query, nats_py, unique):
     nats_py.create_stream(unique)
     filtered = query(subject=f"{unique}.a")
-    publish(nats_py, unique, "a")
+    store_on(nats_py, unique, "a")
     here = filtered.now()
-    publish(nats_py, unique, *"bbbba")
+    store_on(nats_py, unique, *"bbbba")
     nats_py.purge_stream(unique, seq=5)
     with pytest.raises(DataLossError, match="sequences 2 to 4"):
         filtered.latest(here)
@@ -136,7 +135,7 @@ def test_a_filtered_query_that_was_away_cannot_know_and_says_so(query, nats_py, 
 
 def test_a_limit_counts_from_the_first_message_that_matches(query, nats_py, unique):
     nats_py.create_stream(unique)
-    publish(nats_py, unique, *"bbbbbbbba", *"bbbba")
+    store_on(nats_py, unique, *"bbbbbbbba", *"bbbba")
     filtered = query(subject=f"{unique}.a", startingOffsets="earliest")
     start = filtered.starting()
     first = filtered.latest(start, limit=2)
@@ -146,7 +145,7 @@ def test_a_limit_counts_from_the_first_message_that_matches(query, nats_py, uniq
 
 def test_purged_messages_are_named(query, nats_py, unique):
     nats_py.create_stream(unique)
-    publish(nats_py, unique, *"abcdefgh")
+    store_on(nats_py, unique, *"abcdefgh")
     start = at(query().now(), 3)
     nats_py.purge_stream(unique, seq=6)
     with pytest.raises(DataLossError, match="begins at sequence 6: sequences 3 to 5.*failOnDataLoss"):
@@ -157,11 +156,11 @@ def test_purged_messages_are_named(query, nats_py, unique):
 
 def test_a_stream_that_was_made_again_is_noticed(query, nats_py, unique):
     nats_py.create_stream(unique)
-    publish(nats_py, unique, *"abcd")
+    store_on(nats_py, unique, *"abcd")
     start = at(query().now(), 3)
     nats_py.delete_stream(unique)
     nats_py.create_stream(unique)
-    publish(nats_py, unique, *"ab")
+    store_on(nats_py, unique, *"ab")
     with pytest.raises(DataLossError, match="deleted and made again.*up to sequence 2"):
         query().latest(start)
     tolerant = query(failOnDataLoss="false")
@@ -170,7 +169,7 @@ def test_a_stream_that_was_made_again_is_noticed(query, nats_py, unique):
 
 def test_an_empty_stream_that_was_made_again_is_noticed(query, nats_py, unique):
     nats_py.create_stream(unique)
-    publish(nats_py, unique, "a")
+    store_on(nats_py, unique, "a")
     start = query().now()
     nats_py.delete_stream(unique)
     nats_py.create_stream(unique)
@@ -180,7 +179,7 @@ def test_an_empty_stream_that_was_made_again_is_noticed(query, nats_py, unique):
 
 def test_a_deleted_stream_is_a_loss(query, nats_py, unique):
     nats_py.create_stream(unique)
-    publish(nats_py, unique, *"ab")
+    store_on(nats_py, unique, *"ab")
     start = at(query().now(), 2)
     nats_py.delete_stream(unique)
     with pytest.raises(DataLossError, match="does not exist any more: whatever it held from sequence 2 on"):
@@ -193,7 +192,7 @@ def test_a_deleted_stream_is_a_loss(query, nats_py, unique):
 
 def test_an_offset_beyond_the_end_is_a_loss(query, nats_py, unique):
     nats_py.create_stream(unique)
-    publish(nats_py, unique, *"ab")
+    store_on(nats_py, unique, *"ab")
     start = at(query().now(), 9)
     with pytest.raises(DataLossError, match="ends at sequence 2, but the query is to go on at 9"):
         query().latest(start)
@@ -201,7 +200,7 @@ def test_an_offset_beyond_the_end_is_a_loss(query, nats_py, unique):
     back = tolerant.latest(start)
     assert following(back) == 3
     assert tolerant.plan(start, back) == []
-    publish(nats_py, unique, "c")
+    store_on(nats_py, unique, "c")
     assert tolerant.plan(back, tolerant.latest(back)) == [(3, 4)]
 
 
@@ -219,8 +218,40 @@ def test_streams_without_replay_are_refused(query, nats_py, unique, retention):
 
 def test_a_batch_ends_where_it_is_told_but_not_beyond_what_there_is(batch, nats_py, unique):
     nats_py.create_stream(unique)
-    publish(nats_py, unique, *"abcd")
-    wanted = batch(endingOffsets=f'{{"{unique}": 3}}')
-    assert sequences(wanted.ranges(wanted.starting(), wanted.ending())) == [(1, 3)]
-    too_much = batch(endingOffsets=f'{{"{unique}": 99}}')
-    assert sequences(too_much.ranges(too_much.starting(), too_much.ending())) == [(1, 5)]
+    store_on(nats_py, unique, *"abcd")
+    assert bounds_of(batch(endingOffsets=f'{{"{unique}": 3}}')) == [(1, 3)]
+    assert bounds_of(batch(endingOffsets=f'{{"{unique}": 99}}')) == [(1, 5)]
+
+
+class Counting(JetStream):
+    """Counts round trips: how many requests each has."""
+
+    trips: ClassVar[list[int]] = []
+
+    def request_all(self, requests):
+        self.trips.append(len(requests))
+        return super().request_all(requests)
+
+
+def test_a_look_at_many_streams_takes_one_round_trip_and_each_decision_one_more(js, nats_py, unique):
+    names = [f"{unique}_{i}" for i in range(5)]
+    for name in names:
+        nats_py.create_stream(name, [f"{name}.>"])
+        nats_py.publish_acked((f"{name}.{subject}", b"") for subject in "aabab")
+    counting = Counting(js.connection)
+
+    def trips(start, limits, **options):
+        parsed = parse_read({"stream": ",".join(names), **options}, streaming=True)
+        Counting.trips.clear()
+        found = offsets.latest(Look(counting, parsed, Memory(parsed, patience=0.0)), start, limits)
+        return found.end, list(Counting.trips)
+
+    beginning, asked = trips({}, Limits())
+    assert asked == [5]
+    assert trips(beginning, Limits())[1] == [10]  # the first look compares histories, in the same round trip
+    _, asked = trips({}, Limits(), subject=",".join(f"{name}.a" for name in names))
+    assert asked[0] == 5
+    assert asked[1] == 25  # the last message of each filter, which is for all streams
+    end, asked = trips({}, Limits(most_offsets=10))
+    assert asked == [5, 10]  # where each begins, and what stands where it is to end
+    assert sum(batch.size for batch in end.values()) == 10

@@ -11,7 +11,14 @@ import pytest
 from spark_nats.cli import main
 from spark_nats.source.stream import readers
 from spark_nats.sparkapi import HAS_READ_LIMITS, RememberingReader
-from tests.integration.support import MESSAGE, read_partitions, sentence_of, stream_reader, wait_for_subscriptions
+from tests.integration.support import (
+    MESSAGE,
+    read_partitions,
+    sentence_of,
+    stream_reader,
+    texts_of,
+    wait_for_subscriptions,
+)
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Server
 
@@ -48,26 +55,22 @@ class OlderQuery:
         self.ends.append(end)
         rows = read_partitions(self.pickled, self.reader.partitions(start, end))
         self.reader.commit(end)
-        return [row["payload"].decode() for row in rows]
+        return texts_of(rows)
 
     def micro_batches(self, count: int) -> list[list[str]]:
         """The next ones that are not empty."""
         return [wait_until(self.micro_batch) for _ in range(count)]
 
 
-def publish(client: NatsPy, stream: str, texts: str) -> None:
-    client.publish_acked([(f"{stream}.x", text.encode()) for text in texts])
-
-
 def test_each_micro_batch_begins_where_the_one_before_it_ends(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
     nats_py.create_stream(unique)
-    publish(nats_py, unique, "abcde")
+    nats_py.store(f"{unique}.x", "abcde")
     query = OlderQuery(nats_server, stream=unique, startingOffsets="earliest", maxOffsetsPerTrigger=2)
     assert query.micro_batches(3) == [["a", "b"], ["c", "d"], ["e"]]
     assert query.micro_batch() == []
-    publish(nats_py, unique, "fgh")
+    nats_py.store(f"{unique}.x", "fgh")
     assert query.micro_batches(2) == [["f", "g"], ["h"]]
 
 
@@ -75,10 +78,10 @@ def test_a_new_query_begins_where_it_was_when_it_was_first_asked(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
     nats_py.create_stream(unique)
-    publish(nats_py, unique, "abc")
+    nats_py.store(f"{unique}.x", "abc")
     query = OlderQuery(nats_server, stream=unique)  # from latest
     end = query.reader.latestOffset()
-    publish(nats_py, unique, "de")
+    nats_py.store(f"{unique}.x", "de")
     assert query.reader.initialOffset() == end
     assert query.micro_batches(1) == [["d", "e"]]
 
@@ -88,11 +91,11 @@ def test_a_query_that_is_started_again_goes_on_behind_the_last_micro_batch_that_
     nats_server: Server, nats_py: NatsPy, unique: str, committed: bool
 ) -> None:
     nats_py.create_stream(unique)
-    publish(nats_py, unique, "abcde")
+    nats_py.store(f"{unique}.x", "abcde")
     options = {"stream": unique, "startingOffsets": "earliest", "maxOffsetsPerTrigger": 2}
     query = OlderQuery(nats_server, **options)
     assert query.micro_batches(2) == [["a", "b"], ["c", "d"]]
-    publish(nats_py, unique, "f")
+    nats_py.store(f"{unique}.x", "f")
     again = OlderQuery(nats_server, ends=query.ends, committed=committed, **options)
     assert again.micro_batches(1) == ([["e", "f"]] if committed else [["c", "d"]])
     assert again.micro_batches(0 if committed else 1) == ([] if committed else [["e", "f"]])
@@ -104,9 +107,9 @@ def test_the_first_micro_batch_is_the_same_when_it_is_run_again(
     nats_py.create_stream(unique)
     query = OlderQuery(nats_server, stream=unique)  # from latest
     assert query.micro_batch() == []
-    publish(nats_py, unique, "ab")
+    nats_py.store(f"{unique}.x", "ab")
     assert query.micro_batches(1) == [["a", "b"]]
-    publish(nats_py, unique, "c")
+    nats_py.store(f"{unique}.x", "c")
     again = OlderQuery(nats_server, stream=unique, ends=query.ends[-1:], committed=False)
     assert again.micro_batches(2) == [["a", "b"], ["c"]]
 
@@ -114,7 +117,7 @@ def test_the_first_micro_batch_is_the_same_when_it_is_run_again(
 def test_a_micro_batch_of_which_nothing_is_read_is_passed(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     """Spark does not ask for its partitions when the query's plan needs none of its rows."""
     nats_py.create_stream(unique)
-    publish(nats_py, unique, "abc")
+    nats_py.store(f"{unique}.x", "abc")
     query = OlderQuery(nats_server, stream=unique, startingOffsets="earliest", maxOffsetsPerTrigger=2)
     query.ends.append(query.reader.latestOffset())
     assert query.micro_batches(1) == [["c"]]
@@ -128,12 +131,12 @@ def test_what_is_consumed_stays_until_its_micro_batch_was_processed(
     options = {"stream": unique, "consume": True, "maxOffsetsPerTrigger": 2}
     query = OlderQuery(nats_server, **options)
     assert query.micro_batch() == []  # from here on an interest stream keeps messages for it
-    publish(nats_py, unique, "abcd")
+    nats_py.store(f"{unique}.x", "abcd")
     assert query.micro_batches(1) == [["a", "b"]]
     query.ends.append(wait_until(query.reader.latestOffset))  # planned, and then the driver dies
     again = OlderQuery(nats_server, ends=query.ends, committed=False, **options)
     assert again.micro_batches(1) == [["c", "d"]]
-    wait_until(lambda: nats_py.stream_info(unique)["state"]["messages"] == 0)
+    wait_until(lambda: nats_py.held(unique) == 0)
 
 
 def test_core_nats_is_read_in_micro_batches_too(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
@@ -142,13 +145,13 @@ def test_core_nats_is_read_in_micro_batches_too(nats_server: Server, nats_py: Na
     try:
         assert query.micro_batch() == []
         wait_for_subscriptions(nats_server, f"{unique}.x")
-        publish_core(nats_py, unique, "abc")
+        nats_py.publish_each(f"{unique}.x", "abc")
         assert [text for rows in query.micro_batches(2) for text in rows] == ["a", "b", "c"]
         again = OlderQuery(nats_server, ends=query.ends, **options)
         try:
             assert again.micro_batch() == []
             wait_for_subscriptions(nats_server, f"{unique}.x", count=2)
-            publish_core(nats_py, unique, "d")
+            nats_py.publish_each(f"{unique}.x", "d")
             assert again.micro_batches(1) == [["d"]]
         finally:
             again.reader.stop()
@@ -166,18 +169,13 @@ def test_micro_batches_but_the_first_one_wait_until_they_are_large_enough(
 ) -> None:
     monkeypatch.setattr(readers, "LOOK_INTERVAL", 0.0)
     nats_py.create_stream(unique)
-    publish(nats_py, unique, "a")
+    nats_py.store(f"{unique}.x", "a")
     query = OlderQuery(nats_server, stream=unique, startingOffsets="earliest", minOffsetsPerTrigger=3)
     assert query.micro_batches(1) == [["a"]]
-    publish(nats_py, unique, "bc")
+    nats_py.store(f"{unique}.x", "bc")
     assert [query.micro_batch() for _ in range(3)] == [[], [], []]
-    publish(nats_py, unique, "d")
+    nats_py.store(f"{unique}.x", "d")
     assert query.micro_batches(1) == [["b", "c", "d"]]
-
-
-def publish_core(client: NatsPy, stream: str, texts: str) -> None:
-    for text in texts:
-        client.publish(f"{stream}.x", text.encode())
 
 
 def test_what_a_limit_does_to_available_now_is_said_once(
@@ -192,11 +190,12 @@ def test_what_a_limit_does_to_available_now_is_said_once(
         query.micro_batch()
         query.micro_batch()
         (said,) = caplog.messages
-        assert said.startswith(f"the option '{option}' is 7: with Trigger.AvailableNow the query ends after so many")
+        what = f"[NATS_ENDS_AFTER_LIMIT] the option '{option}' is 7"
+        assert said.startswith(f"{what}: with Trigger.AvailableNow the query ends after so many")
         assert said.endswith("use PySpark 4.2 or newer")
 
 
 @pytest.mark.skipif(HAS_READ_LIMITS, reason="this PySpark has all that the demonstration needs")
 def test_the_demonstration_says_which_version_it_needs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo"]) == 1
-    assert capsys.readouterr().err.startswith("spark-nats: the demonstration needs PySpark 4.2 or newer, ")
+    assert "the demonstration needs PySpark 4.2 or newer, " in capsys.readouterr().err

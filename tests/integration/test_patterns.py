@@ -16,14 +16,13 @@ from pyspark.sql import SparkSession
 import spark_nats
 from spark_nats.cli import main
 from spark_nats.client import retrying
-from spark_nats.jetstream import doubts, matching
+from spark_nats.jetstream import matching, stale_reads
 from spark_nats.lag import lag_of_progress
 from tests.integration.forwarding import ForwardedApi
 from tests.integration.support import (
     MESSAGE,
     Query,
     batch_reader,
-    created,
     finish,
     nats,
     read,
@@ -33,7 +32,7 @@ from tests.integration.support import (
     stream_reader,
 )
 from tests.integration.test_lag import write_checkpoint
-from tests.nats_py import NatsPy, wait_until
+from tests.nats_py import NatsPy, succeeds, wait_until
 from tests.servers import Cluster, Server, ServerFactory, paused
 
 Found = list[tuple[str, int]]
@@ -47,11 +46,7 @@ def names_are_asked_for_at_each_look(monkeypatch: pytest.MonkeyPatch) -> None:
 def make(client: NatsPy, *names: str, messages: int = 0, **config: Any) -> None:
     for name in names:
         client.create_stream(name, **config)
-        publish(client, name, messages)
-
-
-def publish(client: NatsPy, name: str, messages: int, subject: str = "x") -> None:
-    client.publish_acked([(f"{name}.{subject}", b"")] * messages)
+        client.store_empty(name, messages)
 
 
 def found(rows: Iterable[Mapping[str, Any]]) -> Found:
@@ -95,7 +90,7 @@ def test_a_pattern_means_buckets_and_object_stores_only_if_it_says_so(server_fac
 @pytest.mark.parametrize("name", ["Ünïcode-流", "a,b", "'\"`;--", "$x", "%s{}", "[a]", "x" * 200])
 def test_names_may_be_unusual(nats_server: Server, nats_py: NatsPy, unique: str, name: str) -> None:
     make(nats_py, f"{unique}_{name}", subjects=[f"{unique}.>"])
-    publish(nats_py, unique, 3)
+    nats_py.store_empty(unique, 3)
     pattern = f"{unique}_{re.escape(name)}"
     assert found(read(nats_server, streamPattern=pattern)) == each(f"T_{name}", 1, 3)
     reading = query(nats_server, pattern, startingOffsets="earliest")
@@ -115,11 +110,11 @@ def test_a_subject_filters_each_stream_whatever_that_listens_on(
 ) -> None:
     make(nats_py, f"{unique}_A", f"{unique}_B")
     for name in ("A", "B"):
-        publish(nats_py, f"{unique}_{name}", 1, "no")
-        publish(nats_py, f"{unique}_{name}", 1, "yes")
+        nats_py.store_empty(f"{unique}_{name}", 1, "no")
+        nats_py.store_empty(f"{unique}_{name}", 1, "yes")
     mirror = {"name": f"{unique}_M", "mirror": {"name": f"{unique}_A"}}
     nats_py.api(f"STREAM.CREATE.{unique}_M", mirror)
-    wait_until(lambda: nats_py.stream_info(f"{unique}_M")["state"]["messages"] == 2)
+    wait_until(lambda: nats_py.held(f"{unique}_M") == 2)
     options = {"streamPattern": f"{unique}_.*", "subject": f"{unique}_A.yes,{unique}_B.no"}
     expected = [("T_A", 2), ("T_B", 1), ("T_M", 2)]
     assert found(read(nats_server, **options)) == expected
@@ -157,7 +152,7 @@ def test_a_work_queue_that_is_found_later_is_not_left_out_silently(
     reading = query(nats_server, f"{unique}_.*", startingOffsets="earliest")
     assert found(reading.rows(1)) == [("T_A", 1)]
     make(nats_py, f"{unique}_Q", retention="workqueue")
-    publish(nats_py, f"{unique}_A", 1)
+    nats_py.store_empty(f"{unique}_A", 1)
     error = sentence_of(lambda: reading.rows(1))
     assert f"matches {unique}_Q, whose messages are removed when they are acknowledged" in error
     going_on = query(nats_server, f"(?!{unique}_Q$){unique}_.*", reading.offset)
@@ -194,14 +189,14 @@ def test_streams_that_are_found_later_begin_with_their_first_message(
 ) -> None:
     make(nats_py, f"{unique}_A", messages=4)
     reading = query(nats_server, f"{unique}_.*")  # latest
-    publish(nats_py, f"{unique}_A", 1)
+    nats_py.store_empty(f"{unique}_A", 1)
     make(nats_py, f"{unique}_B", messages=2)
     assert found(reading.rows(3)) == [("T_A", 5), *each("T_B", 1, 2)]
-    publish(nats_py, f"{unique}_B", 1)
+    nats_py.store_empty(f"{unique}_B", 1)
     make(nats_py, f"{unique}_C")
     assert found(reading.rows(1)) == [("T_B", 3)]
     assert f"{unique}_C" not in reading.offset
-    publish(nats_py, f"{unique}_C", 1)
+    nats_py.store_empty(f"{unique}_C", 1)
     assert found(reading.rows(1)) == [("T_C", 1)]
     assert {name: entry["next"] for name, entry in reading.offset.items()} == {
         f"{unique}_A": 6,
@@ -215,10 +210,10 @@ def test_a_query_that_goes_on_reads_what_was_made_meanwhile_from_its_beginning(
 ) -> None:
     make(nats_py, f"{unique}_A", messages=2)
     first = query(nats_server, f"{unique}_.*")
-    publish(nats_py, f"{unique}_A", 1)
+    nats_py.store_empty(f"{unique}_A", 1)
     assert available(first.available()) == [("T_A", 3)]
     make(nats_py, f"{unique}_B", messages=2)
-    publish(nats_py, f"{unique}_A", 1)
+    nats_py.store_empty(f"{unique}_A", 1)
     second = query(nats_server, f"{unique}_.*", first.offset)
     assert available(second.available()) == [("T_A", 4), *each("T_B", 1, 2)]
 
@@ -279,7 +274,7 @@ def test_what_a_new_stream_loses_before_it_is_read_is_no_data_loss(
     partitions = reading.partitions({}, end)
     assert found(read_partitions(pickle.dumps(reading), partitions)) == each("T_A", 6, 10)
     nats_py.purge_stream(f"{unique}_A")
-    publish(nats_py, f"{unique}_A", 1)
+    nats_py.store_empty(f"{unique}_A", 1)
     error = sentence_of(
         lambda: query(nats_server, f"{unique}_.*", {f"{unique}_A": {**end[f"{unique}_A"], "next": 8}}).micro_batch()
     )
@@ -293,7 +288,7 @@ def test_a_deleted_stream_is_a_data_loss_or_leaves_the_query(
     strict = query(nats_server, f"{unique}_.*", startingOffsets="earliest")
     assert len(strict.rows(4)) == 4
     nats_py.delete_stream(f"{unique}_B")
-    publish(nats_py, f"{unique}_A", 1)
+    nats_py.store_empty(f"{unique}_A", 1)
     error = sentence_of(lambda: strict.rows(1))
     assert f"the stream '{unique}_B' does not exist any more: whatever it held from sequence 3 on is gone" in error
     tolerant = query(nats_server, f"{unique}_.*", strict.offset, failOnDataLoss=False)
@@ -362,11 +357,11 @@ def test_a_stream_that_another_pattern_leaves_behind_is_said(nats_server: Server
         f"DataLossError: the query has read the stream '{unique}_B' up to sequence 2, and the option 'streamPattern' "
         "does not match it any more: what it holds behind that is not read; set the option 'failOnDataLoss' to false"
     )
-    publish(nats_py, f"{unique}_A", 1)
+    nats_py.store_empty(f"{unique}_A", 1)
     tolerant = query(nats_server, narrower, before.offset, failOnDataLoss=False)
     assert found(tolerant.rows(1)) == [("T_A", 3)]
     assert list(tolerant.offset) == [f"{unique}_A"]
-    publish(nats_py, f"{unique}_A", 1)
+    nats_py.store_empty(f"{unique}_A", 1)
     assert found(query(nats_server, narrower, tolerant.offset).rows(1)) == [("T_A", 4)]
 
 
@@ -382,13 +377,13 @@ def test_names_are_asked_for_once_in_a_while(
         reading = query(nats_server, f"{unique}_.*", startingOffsets="earliest")
         assert len(reading.rows(1)) == 1
         for _ in range(3):
-            publish(nats_py, f"{unique}_A", 1)
+            nats_py.store_empty(f"{unique}_A", 1)
             assert len(reading.rows(1)) == 1
         reading.look(nats_py)
         assert len(asked.messages) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.long("spark_nats/source/*")
 def test_thousands_of_streams_are_one_read(server_factory: ServerFactory) -> None:
     server = server_factory()
     count = 1500  # more than the names on a page
@@ -406,15 +401,6 @@ def test_thousands_of_streams_are_one_read(server_factory: ServerFactory) -> Non
 # In a cluster
 
 
-def published(client: NatsPy, name: str) -> bool:
-    """Publish a message; False while nobody takes it."""
-    try:
-        publish(client, name, 1)
-    except Exception:
-        return False
-    return True
-
-
 @pytest.fixture
 def client(cluster: Cluster) -> Iterator[NatsPy]:
     with NatsPy(cluster.servers[0].url) as connected:
@@ -422,15 +408,15 @@ def client(cluster: Cluster) -> Iterator[NatsPy]:
 
 
 def test_streams_that_are_just_being_made_in_a_cluster_are_found(cluster: Cluster, client: NatsPy, unique: str) -> None:
-    wait_until(lambda: created(client, f"{unique}_0", num_replicas=3), timeout=60)
-    publish(client, f"{unique}_0", 1)
+    client.create_in_cluster(f"{unique}_0", num_replicas=3)
+    client.store_empty(f"{unique}_0", 1)
     reading = query(cluster.urls, f"{unique}_.*", startingOffsets="earliest")
     rows = reading.rows(1)
     for i in range(1, 6):
-        assert created(client, f"{unique}_{i}", num_replicas=3)
+        client.create_stream(f"{unique}_{i}", num_replicas=3)
         rows += reading.micro_batch()  # while it may have no leader yet
     for i in range(1, 6):
-        wait_until(lambda i=i: published(client, f"{unique}_{i}"), timeout=60)
+        wait_until(lambda i=i: succeeds(lambda: client.store_empty(f"{unique}_{i}", 1)), timeout=60)
     rows += reading.rows(5)
     assert {stream for stream, _ in found(rows)} == {f"T_{i}" for i in range(6)}
 
@@ -444,15 +430,15 @@ def no_leader(answer: dict[str, Any]) -> dict[str, Any]:
 def test_a_new_stream_without_a_leader_keeps_a_query_from_no_other_one(
     cluster: Cluster, client: NatsPy, unique: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    wait_until(lambda: created(client, f"{unique}_A"), timeout=60)
-    publish(client, f"{unique}_A", 1)
+    client.create_in_cluster(f"{unique}_A")
+    client.store_empty(f"{unique}_A", 1)
     with ForwardedApi(client).serving() as api:
         reading = query(cluster.urls, f"{unique}_.*", startingOffsets="earliest", apiPrefix=ForwardedApi.PREFIX)
         assert found(reading.rows(1)) == [("T_A", 1)]
         api.answers[f"STREAM.INFO.{unique}_B"] = no_leader
-        wait_until(lambda: created(client, f"{unique}_B"), timeout=60)
-        wait_until(lambda: published(client, f"{unique}_B"), timeout=60)
-        publish(client, f"{unique}_A", 1)
+        client.create_in_cluster(f"{unique}_B")
+        wait_until(lambda: succeeds(lambda: client.store_empty(f"{unique}_B", 1)), timeout=60)
+        client.store_empty(f"{unique}_A", 1)
         with caplog.at_level(logging.WARNING):
             assert found(reading.rows(1)) == [("T_A", 2)]
         assert (
@@ -466,25 +452,25 @@ def test_names_that_a_server_does_not_know_yet_end_no_query(
     cluster: Cluster, client: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A leader that was cut off from the others answers as before, until it notices."""
-    wait_until(lambda: created(client, f"{unique}_A"), timeout=60)
-    wait_until(lambda: created(client, f"{unique}_B"), timeout=60)
-    publish(client, f"{unique}_B", 1)
+    client.create_in_cluster(f"{unique}_A")
+    client.create_in_cluster(f"{unique}_B")
+    client.store_empty(f"{unique}_B", 1)
     with ForwardedApi(client).serving() as api:
         reading = query(cluster.urls, f"{unique}_.*", startingOffsets="earliest", apiPrefix=ForwardedApi.PREFIX)
         assert found(reading.rows(1)) == [("T_B", 1)]
         api.answers["STREAM.NAMES"] = lambda answer: {**answer, "streams": [f"{unique}_A"], "total": 1}
-        publish(client, f"{unique}_B", 1)
+        client.store_empty(f"{unique}_B", 1)
         assert found(reading.rows(1)) == [("T_B", 2)]  # what is in the offset is asked for itself
 
 
 def test_that_a_stream_is_gone_has_to_be_said_for_a_while_in_a_cluster(
     cluster: Cluster, client: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doubts, "CONFIRMATION", 0.5)
+    monkeypatch.setattr(stale_reads, "CONFIRMATION", 0.5)
     monkeypatch.setattr(retrying, "_LEADERLESS_WAIT", 0.05)
     for name in ("A", "B"):
-        wait_until(lambda name=name: created(client, f"{unique}_{name}"), timeout=60)
-        publish(client, f"{unique}_{name}", 1)
+        client.create_in_cluster(f"{unique}_{name}")
+        client.store_empty(f"{unique}_{name}", 1)
     reading = query(cluster.urls, f"{unique}_.*", startingOffsets="earliest")
     assert len(reading.rows(2)) == 2
     client.delete_stream(f"{unique}_B")
@@ -492,15 +478,15 @@ def test_that_a_stream_is_gone_has_to_be_said_for_a_while_in_a_cluster(
 
 
 def test_a_stopped_follower_delays_nothing(cluster: Cluster, client: NatsPy, unique: str) -> None:
-    wait_until(lambda: created(client, f"{unique}_A", num_replicas=3), timeout=60)
-    publish(client, f"{unique}_A", 1)
+    client.create_in_cluster(f"{unique}_A", num_replicas=3)
+    client.store_empty(f"{unique}_A", 1)
     reading = query(cluster.servers[0].url, f"{unique}_.*", startingOffsets="earliest")
     assert found(reading.rows(1)) == [("T_A", 1)]
     leader = cluster.of(client.stream_info(f"{unique}_A")["cluster"]["leader"])
     follower = next(server for server in cluster.servers[1:] if server is not leader)
     with paused(follower):
-        wait_until(lambda: created(client, f"{unique}_B", num_replicas=3), timeout=60)
-        wait_until(lambda: published(client, f"{unique}_B"), timeout=60)
+        client.create_in_cluster(f"{unique}_B", num_replicas=3)
+        wait_until(lambda: succeeds(lambda: client.store_empty(f"{unique}_B", 1)), timeout=60)
         assert found(reading.rows(1)) == [("T_B", 1)]
 
 
@@ -567,6 +553,7 @@ def test_the_lag_counts_streams_that_are_found_later(
 # Through Spark
 
 
+@pytest.mark.long("spark_nats/source/*")
 @pytest.mark.timeout(300)
 def test_a_query_finds_streams_while_it_runs_and_goes_on_from_its_checkpoint(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
@@ -596,11 +583,11 @@ def test_a_query_finds_streams_while_it_runs_and_goes_on_from_its_checkpoint(
         for name in "AB":
             make(nats_py, f"{unique}_{name}", messages=3)
             stores(*each(f"T_{name}", 1, 3))
-        publish(nats_py, f"{unique}_A", 2)
+        nats_py.store_empty(f"{unique}_A", 2)
         stores(*each("T_A", 4, 5))
         assert [stream.stream for stream in spark_nats.progress(streaming).streams] == [f"{unique}_A", f"{unique}_B"]
     make(nats_py, f"{unique}_C", messages=4)
-    publish(nats_py, f"{unique}_B", 1)
+    nats_py.store_empty(f"{unique}_B", 1)
     expected += [*each("T_C", 1, 4), ("T_B", 4)]
     finish(start(availableNow=True), timeout=120)
     assert stored() == sorted(expected)

@@ -23,7 +23,7 @@ libraries:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long("spark_nats/datasource.py", "spark_nats/sparkapi.py")
 def test_a_pipeline_reads_and_writes_streams(
     spark_environment: dict[str, str], server_factory: ServerFactory, tmp_path: Path
 ) -> None:
@@ -36,7 +36,7 @@ def test_a_pipeline_reads_and_writes_streams(
     with NatsPy(server.url) as client:
         client.create_stream("ORDERS", ["orders.>"])
         client.create_stream("RESULTS", ["results.>"])
-        client.publish_acked([("orders.eu", b"%d" % i) for i in range(10)])
+        client.store("orders.eu", range(10))
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         done = subprocess.run(
             [Path(sys.executable).with_name("spark-pipelines"), "run", "--conf", "spark.ui.enabled=false"],

@@ -17,17 +17,19 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from spark_nats.client import Connection, connect
 from spark_nats.embedded import NatsServer
 from spark_nats.errors import ConsumerConflictError, DataLossError
-from spark_nats.jetstream import JetStream, RangeReader, direct, holding
-from spark_nats.jetstream.direct import DirectReader
+from spark_nats.jetstream import JetStream, RangeReader
+from spark_nats.jetstream.consuming import durables
+from spark_nats.jetstream.reading import direct
 from tests.connections import options_for, patience, publisher_for
 from tests.integration.support import (
     MESSAGE,
     Query,
     batch_reader,
-    created,
+    numbers_of,
     read,
     read_partitions,
     sentence_of,
+    sequences_of,
     stream_reader,
 )
 from tests.nats_py import Message, NatsPy, wait_until
@@ -38,24 +40,12 @@ INTEREST = {"retention": "interest"}
 LIMITS = {"retention": "limits"}
 
 
-def fill(client: NatsPy, stream: str, count: int, subject: str = "a", first: int = 0) -> None:
-    client.publish_acked([(f"{stream}.{subject}", b"%d" % i) for i in range(first, first + count)])
-
-
-def held(client: NatsPy, stream: str) -> int:
-    return int(client.stream_info(stream)["state"]["messages"])
-
-
 def reader_of(server: Server, stream: str, **options: Any) -> Any:
     return stream_reader(server, MESSAGE, stream=stream, consume=True, **options)
 
 
 def consuming(server: Server, stream: str, checkpoint: dict[str, Any] | None = None, **options: Any) -> Query:
     return Query(reader_of(server, stream, **options), checkpoint)
-
-
-def payloads(rows: list[dict[str, Any]]) -> list[int]:
-    return [int(row["payload"]) for row in rows]
 
 
 def durable(client: NatsPy, stream: str) -> dict[str, Any]:
@@ -83,35 +73,37 @@ def acknowledge(client: NatsPy, stream: str, name: str, count: int) -> None:
 # What is processed goes
 
 
+@pytest.mark.promise("queues#workqueue")
 def test_what_a_query_has_processed_leaves_a_work_queue(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique, **WORK_QUEUE)
-    fill(nats_py, unique, 20)
+    nats_py.store(f"{unique}.a", range(20))
     query = consuming(nats_server, unique)
     rows = query.micro_batch()
-    assert payloads(rows) == list(range(20))
-    assert [row["sequence"] for row in rows] == list(range(1, 21))
+    assert numbers_of(rows) == list(range(20))
+    assert sequences_of(rows) == list(range(1, 21))
     assert {row["subject"] for row in rows} == {f"{unique}.a"}
-    assert held(nats_py, unique) == 0
-    fill(nats_py, unique, 5, first=20)
-    assert payloads(query.rows(5)) == list(range(20, 25))
-    assert held(nats_py, unique) == 0
+    assert nats_py.held(unique) == 0
+    nats_py.store(f"{unique}.a", range(20, 25))
+    assert numbers_of(query.rows(5)) == list(range(20, 25))
+    assert nats_py.held(unique) == 0
 
 
+@pytest.mark.promise("queues#interest")
 def test_an_interest_stream_keeps_what_the_query_has_not_processed(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
     nats_py.create_stream(unique, **INTEREST)
     reader = reader_of(nats_server, unique)
     start = reader.initialOffset()
-    fill(nats_py, unique, 20)
+    nats_py.store(f"{unique}.a", range(20))
     end = reader.latestOffset(start, reader.getDefaultReadLimit())
-    assert held(nats_py, unique) == 20
+    assert nats_py.held(unique) == 20
     for _ in range(2):  # reading takes nothing away
         rows = [row for part in reader.partitions(start, end) for b in reader.read(part) for row in b.to_pylist()]
-        assert payloads(rows) == list(range(20))
-        assert held(nats_py, unique) == 20
+        assert numbers_of(rows) == list(range(20))
+        assert nats_py.held(unique) == 20
     reader.commit(end)
-    assert held(nats_py, unique) == 0
+    assert nats_py.held(unique) == 0
 
 
 def test_messages_of_an_interest_stream_go_when_all_others_have_them_too(
@@ -120,32 +112,34 @@ def test_messages_of_an_interest_stream_go_when_all_others_have_them_too(
     nats_py.create_stream(unique, **INTEREST)
     add_consumer(nats_py, unique, "other", filter_subject=f"{unique}.b")
     query = consuming(nats_server, unique)
-    fill(nats_py, unique, 10)
-    fill(nats_py, unique, 10, subject="b", first=10)
-    assert payloads(query.rows(20)) == list(range(20))
-    assert held(nats_py, unique) == 10
+    nats_py.store(f"{unique}.a", range(10))
+    nats_py.store(f"{unique}.b", range(10, 20))
+    assert numbers_of(query.rows(20)) == list(range(20))
+    assert nats_py.held(unique) == 10
     query = consuming(nats_server, unique, checkpoint=query.offset)
-    fill(nats_py, unique, 1, first=20)
-    assert payloads(query.rows(1)) == [20]
-    assert held(nats_py, unique) == 10
+    nats_py.store(f"{unique}.a", range(20, 21))
+    assert numbers_of(query.rows(1)) == [20]
+    assert nats_py.held(unique) == 10
 
 
+@pytest.mark.promise("queues#limits")
 @pytest.mark.parametrize("config", [WORK_QUEUE, INTEREST, LIMITS], ids=lambda c: c["retention"])
 def test_consumer_report_shows_how_far_the_query_is(
     nats_server: Server, nats_py: NatsPy, unique: str, config: dict[str, Any]
 ) -> None:
     nats_py.create_stream(unique, **config)
     query = consuming(nats_server, unique, maxOffsetsPerTrigger=8)
-    fill(nats_py, unique, 20)
+    nats_py.store(f"{unique}.a", range(20))
     for left in (12, 4, 0):
         query.micro_batch()
         info = nats_py.run(nats_py.nats.jetstream().consumer_info(unique, nats_py.consumers(unique)[0]))
         assert (info.num_pending, info.num_ack_pending) == (left, 0)
         assert info.ack_floor
         assert info.ack_floor.stream_seq == 20 - left
-    assert held(nats_py, unique) == (20 if config is LIMITS else 0)
+    assert nats_py.held(unique) == (20 if config is LIMITS else 0)
 
 
+@pytest.mark.promise("exactly-once#consume")
 @pytest.mark.parametrize("config", [WORK_QUEUE, INTEREST], ids=lambda c: c["retention"])
 def test_nothing_goes_before_spark_has_it_in_its_checkpoint(
     nats_server: Server, nats_py: NatsPy, unique: str, config: dict[str, Any]
@@ -153,15 +147,15 @@ def test_nothing_goes_before_spark_has_it_in_its_checkpoint(
     nats_py.create_stream(unique, **config)
     reader = reader_of(nats_server, unique)
     start = reader.initialOffset()
-    fill(nats_py, unique, 20)
+    nats_py.store(f"{unique}.a", range(20))
     end = reader.latestOffset(start, ReadAllAvailable())
-    assert held(nats_py, unique) == 20
+    assert nats_py.held(unique) == 20
     after_restart = reader_of(nats_server, unique)  # with the micro-batch in the log of offsets only
     rows = read_partitions(pickle.dumps(after_restart), after_restart.partitions(start, end))
-    assert payloads(rows) == list(range(20))
-    assert held(nats_py, unique) == 20
+    assert numbers_of(rows) == list(range(20))
+    assert nats_py.held(unique) == 20
     after_restart.latestOffset(end, ReadAllAvailable())  # which Spark asks when it is in the log of commits
-    assert held(nats_py, unique) == 0
+    assert nats_py.held(unique) == 0
 
 
 @pytest.mark.parametrize("config", [WORK_QUEUE, INTEREST], ids=lambda c: c["retention"])
@@ -170,18 +164,18 @@ def test_a_query_that_ends_when_all_is_read_leaves_nothing_behind(
 ) -> None:
     nats_py.create_stream(unique, **config)
     query = consuming(nats_server, unique, maxOffsetsPerTrigger=6)
-    fill(nats_py, unique, 20)
+    nats_py.store(f"{unique}.a", range(20))
     assert [len(rows) for rows in query.available()] == [6, 6, 6, 2]
-    assert held(nats_py, unique) == 0
-    fill(nats_py, unique, 3, first=20)
+    assert nats_py.held(unique) == 0
+    nats_py.store(f"{unique}.a", range(20, 23))
     query = consuming(nats_server, unique, checkpoint=query.offset)
-    assert [payloads(rows) for rows in query.available()] == [[20, 21, 22]]
-    assert held(nats_py, unique) == 0
+    assert [numbers_of(rows) for rows in query.available()] == [[20, 21, 22]]
+    assert nats_py.held(unique) == 0
 
 
 def test_an_idle_query_releases_nothing(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique, **WORK_QUEUE)
-    fill(nats_py, unique, 5)
+    nats_py.store(f"{unique}.a", range(5))
     query = consuming(nats_server, unique)
     query.micro_batch()
     with nats_py.collect("$JS.API.>") as asked:
@@ -204,20 +198,20 @@ def test_much_is_released_in_steps_that_a_server_can_do_in_time(
     config: dict[str, Any],
     subjects: str,
 ) -> None:
-    monkeypatch.setattr(holding, "STEP", 10)
+    monkeypatch.setattr(durables, "STEP", 10)
     nats_py.create_stream(unique, **config)
     names = [f"{unique}.{each}" for each in subjects.split(",")]
     query = consuming(nats_server, unique, subject=",".join(names))
     nats_py.publish_acked((names[i % len(names)], b"%d" % i) for i in range(100))
     with nats_py.collect("$JS.API.>") as asked:
-        assert sorted(payloads(query.micro_batch())) == list(range(100))
+        assert sorted(numbers_of(query.micro_batch())) == list(range(100))
 
         def ends_of(messages: list[Message]) -> list[int]:
             removals = [m for m in messages if ".PURGE." in m.subject or ".RESET." in m.subject]
             return [json.loads(m.payload)["seq"] for m in removals]
 
         ends = wait_until(lambda: found if len(found := ends_of(asked.messages)) >= 10 else None)
-    assert held(nats_py, unique) == 0
+    assert nats_py.held(unique) == 0
     assert max(b - a for a, b in zip([1, *ends], ends, strict=False)) <= 11
     assert query.micro_batch() == []
 
@@ -228,10 +222,25 @@ def test_two_queries_share_a_work_queue_by_subject(nats_server: Server, nats_py:
     others = consuming(nats_server, unique, subject=f"{unique}.c")
     for first in (0, 300):
         nats_py.publish_acked((f"{unique}.{('a', 'b.x', 'c')[i % 3]}", b"%d" % i) for i in range(first, first + 300))
-        assert sorted(payloads(some.rows(200))) == [i for i in range(first, first + 300) if i % 3 < 2]
-        assert held(nats_py, unique) == 100
-        assert payloads(others.rows(100)) == [i for i in range(first, first + 300) if i % 3 == 2]
-        assert held(nats_py, unique) == 0
+        assert sorted(numbers_of(some.rows(200))) == [i for i in range(first, first + 300) if i % 3 < 2]
+        assert nats_py.held(unique) == 100
+        assert numbers_of(others.rows(100)) == [i for i in range(first, first + 300) if i % 3 == 2]
+        assert nats_py.held(unique) == 0
+
+
+def test_what_comes_before_a_commit_stays_in_a_work_queue_of_which_subjects_are_read(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique, **WORK_QUEUE)
+    query = consuming(nats_server, unique, subject=f"{unique}.a")
+    nats_py.store(f"{unique}.a", range(10))
+    start, reader = query.offset, query.reader
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    nats_py.store(f"{unique}.a", range(10, 15))
+    rows = [row for part in reader.partitions(start, end) for b in reader.read(part) for row in b.to_pylist()]
+    assert numbers_of(rows) == list(range(10))
+    reader.commit(end)
+    assert numbers_of(read(nats_server, stream=unique, peek=True)) == list(range(10, 15))
 
 
 def test_with_filters_what_others_take_makes_no_micro_batches(
@@ -240,7 +249,7 @@ def test_with_filters_what_others_take_makes_no_micro_batches(
     nats_py.create_stream(unique, **WORK_QUEUE)
     some = consuming(nats_server, unique, subject=f"{unique}.a")
     others = consuming(nats_server, unique, subject=f"{unique}.c")
-    fill(nats_py, unique, 10, subject="c")
+    nats_py.store(f"{unique}.c", range(10))
     others.rows(10)
     before = some.offset
     some.look(nats_py)
@@ -268,9 +277,9 @@ def test_rows_that_direct_gets_bring_are_those_that_consumers_bring(
     nats_py.delete_message(unique, 50)
     with connect(options_for(nats_server.url)) as connection:
 
-        def everything(kind: type[RangeReader], filters: tuple[str, ...]) -> list[Any]:
+        def everything(direct: bool, filters: tuple[str, ...]) -> list[Any]:
             found: list[Any] = []
-            for messages, metadata in kind(unique, 3, 99, filters).read(JetStream(connection)):
+            for messages, metadata in RangeReader(unique, 3, 99, filters, direct=direct).read(JetStream(connection)):
                 columns = messages.subjects(), messages.payloads(), messages.headers().values
                 found += zip(
                     *(column.to_pylist() for column in columns),
@@ -281,8 +290,8 @@ def test_rows_that_direct_gets_bring_are_those_that_consumers_bring(
             return found
 
         for filters in ((), (f"{unique}.>",), (f"{unique}.long.*",)):
-            rows = everything(DirectReader, filters)
-            assert rows == everything(RangeReader, filters)
+            rows = everything(True, filters)
+            assert rows == everything(False, filters)
             assert rows
 
 
@@ -307,10 +316,10 @@ def test_a_batch_peeks_and_removes_nothing(
 ) -> None:
     nats_py.create_stream(unique, **config)
     add_consumer(nats_py, unique, "other")
-    fill(nats_py, unique, 30)
+    nats_py.store(f"{unique}.a", range(30))
     for options in ({}, {"subject": f"{unique}.a", "minPartitions": 3}, {"subject": f"{unique}.a,{unique}.b"}):
-        assert payloads(read(nats_server, stream=unique, peek=True, **options)) == list(range(30))
-    assert held(nats_py, unique) == 30
+        assert numbers_of(read(nats_server, stream=unique, peek=True, **options)) == list(range(30))
+    assert nats_py.held(unique) == 30
     assert nats_py.consumers(unique) == ["other"]
     assert nats_py.api(f"CONSUMER.INFO.{unique}.other")["num_pending"] == 30
 
@@ -321,12 +330,12 @@ def test_what_others_take_while_a_batch_peeks_is_no_loss(
 ) -> None:
     nats_py.create_stream(unique, **config)
     add_consumer(nats_py, unique, "other")
-    fill(nats_py, unique, 30)
+    nats_py.store(f"{unique}.a", range(30))
     reader = batch_reader(nats_server, MESSAGE, stream=unique, peek=True)
     partitions = reader.partitions()
     nats_py.purge_stream(unique, seq=11)
     rows = [row for part in partitions for batch in reader.read(part) for row in batch.to_pylist()]
-    assert payloads(rows) == list(range(10, 30))
+    assert numbers_of(rows) == list(range(10, 30))
 
 
 @pytest.mark.parametrize("config", [WORK_QUEUE, INTEREST], ids=lambda c: c["retention"])
@@ -335,7 +344,7 @@ def test_without_saying_how_they_are_refused(
 ) -> None:
     nats_py.create_stream(unique, **config)
     add_consumer(nats_py, unique, "other")
-    fill(nats_py, unique, 3)
+    nats_py.store(f"{unique}.a", range(3))
     why = (
         f"UnsupportedStreamError: stream '{unique}' has {config['retention']} retention: its messages are removed when"
     )
@@ -348,7 +357,7 @@ def test_without_saying_how_they_are_refused(
         )
         assert error.startswith(why)
         assert "set the option 'consume' to true, and what the query has processed is removed, or read a" in error
-    assert held(nats_py, unique) == 3
+    assert nats_py.held(unique) == 3
 
 
 # Refused before anything is read
@@ -410,8 +419,8 @@ def test_nobody_else_can_take_from_a_queue_that_a_query_consumes(
     with pytest.raises(APIError) as raised:
         add_consumer(nats_py, unique, "rival", filter_subject=f"{unique}.*")
     assert raised.value.err_code == 10100
-    fill(nats_py, unique, 3)
-    assert payloads(query.rows(3)) == [0, 1, 2]
+    nats_py.store(f"{unique}.a", range(3))
+    assert numbers_of(query.rows(3)) == [0, 1, 2]
 
 
 def test_a_stream_that_may_have_no_more_consumers_is_refused(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
@@ -433,13 +442,13 @@ def test_no_message_of_a_work_queue_may_be_skipped(
     nats_server: Server, nats_py: NatsPy, unique: str, options: dict[str, str], wanted: int
 ) -> None:
     nats_py.create_stream(unique, **WORK_QUEUE)
-    fill(nats_py, unique, 10)
+    nats_py.store(f"{unique}.a", range(10))
     error = refused(nats_server, unique, **{name: value.replace("%s", unique) for name, value in options.items()})
     assert error == (
         f"OptionError: the query is to begin with sequence {wanted} of the work queue '{unique}', and what lies before "
         "it, from 1 on, would be removed unread; leave 'startingOffsets' and 'startingTimestamp' out"
     )
-    assert held(nats_py, unique) == 10
+    assert nats_py.held(unique) == 10
 
 
 def test_a_query_of_an_interest_stream_may_begin_where_its_user_says(
@@ -447,10 +456,10 @@ def test_a_query_of_an_interest_stream_may_begin_where_its_user_says(
 ) -> None:
     nats_py.create_stream(unique, **INTEREST)
     consuming(nats_server, unique)
-    fill(nats_py, unique, 10)
+    nats_py.store(f"{unique}.a", range(10))
     query = consuming(nats_server, unique, startingOffsets=json.dumps({unique: 4}))
-    assert payloads(query.rows(7)) == list(range(3, 10))
-    assert held(nats_py, unique) == 0
+    assert numbers_of(query.rows(7)) == list(range(3, 10))
+    assert nats_py.held(unique) == 0
 
 
 def test_a_consumer_of_that_name_which_is_not_ours_is_left_alone(
@@ -472,12 +481,12 @@ def test_a_consumer_of_that_name_which_is_not_ours_is_left_alone(
 def test_a_durable_from_which_somebody_pulls_is_refused(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique, **WORK_QUEUE)
     query = consuming(nats_server, unique, consumer="held")
-    fill(nats_py, unique, 3)
+    nats_py.store(f"{unique}.a", range(3))
     acknowledge(nats_py, unique, "held", 1)
     with pytest.raises(ConsumerConflictError, match="somebody else pulls from the durable consumer 'held' of stream"):
         query.micro_batch()
     assert "somebody else pulls from the durable consumer 'held'" in refused(nats_server, unique, consumer="held")
-    assert held(nats_py, unique) == 3
+    assert nats_py.held(unique) == 3
 
 
 @pytest.mark.parametrize(
@@ -505,10 +514,10 @@ def test_a_work_queue_of_an_older_server_is_consumed(server_factory: ServerFacto
         assert query.micro_batch() == []
         for first in (0, 20):
             query = consuming(server, "S", subject="S.a,S.b", checkpoint=query.offset)
-            fill(client, "S", 10, first=first)
-            fill(client, "S", 10, subject="b", first=first + 10)
-            assert payloads(query.rows(20)) == list(range(first, first + 20))
-            assert held(client, "S") == 0
+            client.store("S.a", range(first, first + 10))
+            client.store("S.b", range(first + 10, first + 20))
+            assert numbers_of(query.rows(20)) == list(range(first, first + 20))
+            assert client.held("S") == 0
 
 
 # Two on one durable, and durables that are gone
@@ -520,8 +529,8 @@ def test_of_two_queries_on_one_durable_the_newest_goes_on_and_nothing_is_lost(
 ) -> None:
     nats_py.create_stream(unique, **config)
     older = consuming(nats_server, unique, maxOffsetsPerTrigger=10)
-    fill(nats_py, unique, 30)
-    seen = payloads(older.micro_batch())
+    nats_py.store(f"{unique}.a", range(30))
+    seen = numbers_of(older.micro_batch())
     newer = consuming(nats_server, unique, maxOffsetsPerTrigger=10)
     with pytest.raises(ConsumerConflictError) as raised:
         older.micro_batch()  # it reads, and must not release
@@ -529,14 +538,14 @@ def test_of_two_queries_on_one_durable_the_newest_goes_on_and_nothing_is_lost(
         raised.value
     )
     assert str(raised.value).endswith("give each query a durable consumer of its own with the option 'consumer'")
-    rows = payloads(newer.rows(30 if config is LIMITS else 20))
+    rows = numbers_of(newer.rows(30 if config is LIMITS else 20))
     assert sorted({*seen, *rows}) == list(range(30))
 
 
 def test_the_run_that_was_left_behind_ends_when_it_is_idle_too(
     nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(holding, "LOOK_INTERVAL", 0.0)
+    monkeypatch.setattr(durables, "LOOK_INTERVAL", 0.0)
     nats_py.create_stream(unique, **INTEREST)
     older = consuming(nats_server, unique)
     older.look(nats_py)
@@ -550,11 +559,11 @@ def test_queries_with_durables_of_their_own_both_have_everything(
 ) -> None:
     nats_py.create_stream(unique, **INTEREST)
     queries = [consuming(nats_server, unique, consumer=name) for name in ("one", "other")]
-    fill(nats_py, unique, 10)
-    assert payloads(queries[0].rows(10)) == list(range(10))
-    assert held(nats_py, unique) == 10
-    assert payloads(queries[1].rows(10)) == list(range(10))
-    assert held(nats_py, unique) == 0
+    nats_py.store(f"{unique}.a", range(10))
+    assert numbers_of(queries[0].rows(10)) == list(range(10))
+    assert nats_py.held(unique) == 10
+    assert numbers_of(queries[1].rows(10)) == list(range(10))
+    assert nats_py.held(unique) == 0
 
 
 def remove_durable(client: NatsPy, stream: str) -> None:
@@ -571,16 +580,16 @@ def test_a_durable_that_was_deleted_may_have_cost_an_interest_stream_messages(
     caplog: pytest.LogCaptureFixture,
     restarted: bool,
 ) -> None:
-    monkeypatch.setattr(holding, "LOOK_INTERVAL", 0.0)
+    monkeypatch.setattr(durables, "LOOK_INTERVAL", 0.0)
     nats_py.create_stream(unique, **INTEREST)
     what = "which keeps messages until they are read, was deleted; those that were published meanwhile may be gone"
     only = {"subject": f"{unique}.a"}  # or the stream's first sequence would tell
     for options in (only, {**only, "failOnDataLoss": False}):
         query = consuming(nats_server, unique, **options)
-        fill(nats_py, unique, 3)
+        nats_py.store(f"{unique}.a", range(3))
         assert len(query.rows(3)) == 3
         remove_durable(nats_py, unique)
-        fill(nats_py, unique, 3)  # which nobody keeps
+        nats_py.store(f"{unique}.a", range(3))  # which nobody keeps
         if restarted:
             query = consuming(nats_server, unique, checkpoint=query.offset, **options)
 
@@ -594,9 +603,9 @@ def test_a_durable_that_was_deleted_may_have_cost_an_interest_stream_messages(
             continue
         with caplog.at_level(logging.WARNING):
             wait_until(noticed)
-        fill(nats_py, unique, 3, first=7)
-        assert payloads(query.rows(3)) == [7, 8, 9]
-        assert held(nats_py, unique) == 0
+        nats_py.store(f"{unique}.a", range(7, 10))
+        assert numbers_of(query.rows(3)) == [7, 8, 9]
+        assert nats_py.held(unique) == 0
 
 
 @pytest.mark.parametrize("available_now", [False, True])
@@ -607,7 +616,7 @@ def test_what_an_interest_stream_may_have_lost_is_said_before_a_micro_batch_is_r
     only = {"subject": f"{unique}.a"}  # or the stream's first sequence would tell
     before = reader_of(nats_server, unique, **only)
     start = before.initialOffset()
-    fill(nats_py, unique, 10)
+    nats_py.store(f"{unique}.a", range(10))
     end = before.latestOffset(start, before.getDefaultReadLimit())
     remove_durable(nats_py, unique)
 
@@ -624,7 +633,7 @@ def test_a_micro_batch_of_a_work_queue_is_run_again_though_its_durable_was_delet
     nats_server: Server, nats_py: NatsPy, unique: str, available_now: bool
 ) -> None:
     nats_py.create_stream(unique, **WORK_QUEUE)
-    fill(nats_py, unique, 10)
+    nats_py.store(f"{unique}.a", range(10))
     before = reader_of(nats_server, unique)
     start = before.initialOffset()
     end = before.latestOffset(start, before.getDefaultReadLimit())
@@ -634,35 +643,36 @@ def test_a_micro_batch_of_a_work_queue_is_run_again_though_its_durable_was_delet
     if available_now:
         after.prepareForTriggerAvailableNow()
     assert after.partitions(end, end) == []  # which Spark asks for first
-    assert payloads(read_partitions(pickle.dumps(after), after.partitions(start, end))) == list(range(10))
+    assert numbers_of(read_partitions(pickle.dumps(after), after.partitions(start, end))) == list(range(10))
     assert after.latestOffset(end, after.getDefaultReadLimit()) == end
-    assert held(nats_py, unique) == 0
+    assert nats_py.held(unique) == 0
 
 
 def test_a_work_queue_is_claimed_again_when_its_durable_was_deleted(
     nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(holding, "LOOK_INTERVAL", 0.0)
+    monkeypatch.setattr(durables, "LOOK_INTERVAL", 0.0)
     nats_py.create_stream(unique, **WORK_QUEUE)
     query = consuming(nats_server, unique)
-    fill(nats_py, unique, 3)
+    nats_py.store(f"{unique}.a", range(3))
     assert len(query.rows(3)) == 3
     remove_durable(nats_py, unique)
-    fill(nats_py, unique, 3, first=3)
-    assert payloads(query.rows(3)) == [3, 4, 5]
+    nats_py.store(f"{unique}.a", range(3, 6))
+    assert numbers_of(query.rows(3)) == [3, 4, 5]
     wait_until(lambda: query.micro_batch() == [] and nats_py.consumers(unique))
-    fill(nats_py, unique, 1, first=6)
-    assert payloads(query.rows(1)) == [6]
-    assert held(nats_py, unique) == 0
+    nats_py.store(f"{unique}.a", range(6, 7))
+    assert numbers_of(query.rows(1)) == [6]
+    assert nats_py.held(unique) == 0
 
 
+@pytest.mark.promise("operating#other-subjects")
 def test_a_checkpoint_of_other_subjects_removes_nothing_that_was_not_read(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
     nats_py.create_stream(unique, **WORK_QUEUE)
-    fill(nats_py, unique, 10, subject="b")
+    nats_py.store(f"{unique}.b", range(10))
     query = consuming(nats_server, unique, subject=f"{unique}.a")
-    fill(nats_py, unique, 5)
+    nats_py.store(f"{unique}.a", range(5))
     assert len(query.rows(5)) == 5
     for _ in range(2):  # the second time the durable that the first one has made is there
         changed = consuming(nats_server, unique, checkpoint=query.offset, subject=f"{unique}.b")
@@ -670,8 +680,8 @@ def test_a_checkpoint_of_other_subjects_removes_nothing_that_was_not_read(
             ConsumerConflictError, match="has messages before sequence 16, where the checkpoint goes on"
         ):
             changed.micro_batch()
-        assert held(nats_py, unique) == 10
-    assert payloads(consuming(nats_server, unique, subject=f"{unique}.b").rows(10)) == list(range(10))
+        assert nats_py.held(unique) == 10
+    assert numbers_of(consuming(nats_server, unique, subject=f"{unique}.b").rows(10)) == list(range(10))
 
 
 def test_what_others_remove_from_a_queue_that_is_consumed_whole_is_a_loss(
@@ -679,16 +689,16 @@ def test_what_others_remove_from_a_queue_that_is_consumed_whole_is_a_loss(
 ) -> None:
     nats_py.create_stream(unique, **WORK_QUEUE)
     query = consuming(nats_server, unique)
-    fill(nats_py, unique, 5)
+    nats_py.store(f"{unique}.a", range(5))
     query.rows(5)
-    fill(nats_py, unique, 10, first=5)
+    nats_py.store(f"{unique}.a", range(5, 15))
     nats_py.purge_stream(unique, seq=9)
     sentence = "sequences 6 to 8, which the query had still to read, are gone"
     with pytest.raises(DataLossError, match=sentence):
         query.rows(1)
     lenient = consuming(nats_server, unique, checkpoint=query.offset, failOnDataLoss=False)
     with caplog.at_level(logging.WARNING):
-        assert payloads(lenient.rows(7)) == list(range(8, 15))
+        assert numbers_of(lenient.rows(7)) == list(range(8, 15))
     assert sentence in caplog.text
 
 
@@ -696,14 +706,14 @@ def test_a_stream_made_again_is_a_loss_and_then_consumed(nats_server: Server, na
     nats_py.create_stream(unique, **WORK_QUEUE)
     query = consuming(nats_server, unique, failOnDataLoss=False)
     strict = {name: dict(entry) for name, entry in query.offset.items()}
-    fill(nats_py, unique, 5)
+    nats_py.store(f"{unique}.a", range(5))
     query.rows(5)
     nats_py.delete_stream(unique)
     nats_py.create_stream(unique, **WORK_QUEUE)
-    fill(nats_py, unique, 3, first=5)
-    assert payloads(query.rows(3)) == [5, 6, 7]
+    nats_py.store(f"{unique}.a", range(5, 8))
+    assert numbers_of(query.rows(3)) == [5, 6, 7]
     query.micro_batch()
-    assert held(nats_py, unique) == 0
+    assert nats_py.held(unique) == 0
     with pytest.raises(DataLossError, match="was deleted and made again"):
         consuming(nats_server, unique, checkpoint=strict).micro_batch()
 
@@ -719,20 +729,20 @@ def test_mirrors_and_sourcing_streams_are_consumed_too(nats_server: Server, nats
         nats_py.create_stream(name, [], **config, **WORK_QUEUE)
         queries[name] = consuming(nats_server, name)
     for first in (0, 10):
-        fill(nats_py, unique, 10, first=first)
+        nats_py.store(f"{unique}.a", range(first, first + 10))
         for name, query in queries.items():
-            assert payloads(query.rows(10)) == list(range(first, first + 10))
-            assert held(nats_py, name) == 0
+            assert numbers_of(query.rows(10)) == list(range(first, first + 10))
+            assert nats_py.held(name) == 0
 
 
 def test_a_stream_with_limits_that_sources_a_queue_drains_it(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     """The way without consuming, which docs/queues.md shows."""
     nats_py.create_stream(unique, **WORK_QUEUE)
-    fill(nats_py, unique, 10)
+    nats_py.store(f"{unique}.a", range(10))
     nats_py.create_stream(f"{unique}_LOG", [], sources=[{"name": unique}])
-    fill(nats_py, unique, 10, first=10)
-    wait_until(lambda: held(nats_py, f"{unique}_LOG") == 20 and held(nats_py, unique) == 0, timeout=30)
-    assert payloads(read(nats_server, stream=f"{unique}_LOG")) == list(range(20))
+    nats_py.store(f"{unique}.a", range(10, 20))
+    wait_until(lambda: nats_py.held(f"{unique}_LOG") == 20 and nats_py.held(unique) == 0, timeout=30)
+    assert numbers_of(read(nats_server, stream=f"{unique}_LOG")) == list(range(20))
 
 
 def test_one_query_consumes_several_streams(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
@@ -741,9 +751,9 @@ def test_one_query_consumes_several_streams(nats_server: Server, nats_py: NatsPy
         nats_py.create_stream(name, **config)
     query = consuming(nats_server, ",".join(kinds), consumer="spark")
     for name in kinds:
-        fill(nats_py, name, 10)
-    assert sorted(payloads(query.rows(30))) == sorted([*range(10)] * 3)
-    assert [held(nats_py, name) for name in kinds] == [0, 0, 10]
+        nats_py.store(f"{name}.a", range(10))
+    assert sorted(numbers_of(query.rows(30))) == sorted([*range(10)] * 3)
+    assert [nats_py.held(name) for name in kinds] == [0, 0, 10]
     assert [nats_py.consumers(name) for name in kinds] == [["spark"]] * 3
 
 
@@ -754,15 +764,15 @@ def test_one_query_consumes_several_streams(nats_server: Server, nats_py: NatsPy
 def replicated(cluster: Cluster, unique: str) -> Iterator[tuple[NatsPy, NatsServer, NatsServer]]:
     """A work queue on three servers: a client of its leader's, the leader, and a follower."""
     with NatsPy(cluster.urls.split(",")) as client:
-        wait_until(lambda: created(client, unique, num_replicas=3, **WORK_QUEUE), timeout=60)
+        client.create_in_cluster(unique, num_replicas=3, **WORK_QUEUE)
         info = client.stream_info(unique)["cluster"]
         leader, follower = cluster.of(info["leader"]), cluster.of(info["replicas"][0]["name"])
     with NatsPy(leader.url) as client:
         yield client, leader, follower
 
 
-def sequences(js: JetStream, stream: str, start: int, end: int, *filters: str) -> list[int]:
-    read = DirectReader(stream, start, end, filters, retries=patience()).read(js)
+def direct_sequences(js: JetStream, stream: str, start: int, end: int, *filters: str) -> list[int]:
+    read = RangeReader(stream, start, end, filters, direct=True, retries=patience()).read(js)
     return [sequence for _, gotten in read for sequence in gotten.stream_sequences().tolist()]
 
 
@@ -771,14 +781,14 @@ def test_a_follower_that_does_not_answer_is_done_without(
 ) -> None:
     client, leader, follower = replicated
     other = next(server for server in cluster.servers if server not in (leader, follower))
-    fill(client, unique, 3000)
+    client.store(f"{unique}.a", range(3000))
     with cluster.paused(follower):
         for server in (leader, other):
             with connect(options_for(server.url)) as connection:
-                assert sequences(JetStream(connection), unique, 1, 3001) == list(range(1, 3001))
+                assert direct_sequences(JetStream(connection), unique, 1, 3001) == list(range(1, 3001))
 
 
-@pytest.mark.slow
+@pytest.mark.long("spark_nats/jetstream/*")
 @pytest.mark.timeout(240)
 def test_every_range_is_whole_though_a_follower_that_lags_or_was_wiped_answers(
     cluster: Cluster, replicated: tuple[NatsPy, NatsServer, NatsServer], unique: str, caplog: pytest.LogCaptureFixture
@@ -799,8 +809,8 @@ def test_every_range_is_whole_though_a_follower_that_lags_or_was_wiped_answers(
     def is_whole(connection: Connection, end: int) -> bool:
         """Read what was stored last by the follower's word, of both subjects and of one of them."""
         js, start = JetStream(connection), max(1, end - 2000)
-        whole = sequences(js, unique, start, end) == list(range(start, end))
-        return whole and sequences(js, unique, start, end, f"{unique}.1") == [
+        whole = direct_sequences(js, unique, start, end) == list(range(start, end))
+        return whole and direct_sequences(js, unique, start, end, f"{unique}.1") == [
             s for s in range(start, end) if s % 2 == 0
         ]
 
@@ -823,17 +833,24 @@ def test_every_range_is_whole_though_a_follower_that_lags_or_was_wiped_answers(
         publisher.join()
 
 
-@pytest.mark.parametrize("config", [WORK_QUEUE, INTEREST, LIMITS], ids=lambda c: c["retention"])
+@pytest.mark.parametrize(
+    "config",
+    [
+        WORK_QUEUE,
+        *(pytest.param(config, marks=pytest.mark.long("spark_nats/jetstream/*")) for config in (INTEREST, LIMITS)),
+    ],
+    ids=lambda c: c["retention"],
+)
 def test_streams_with_replicas_are_consumed_while_leaders_change(
     cluster: Cluster, unique: str, config: dict[str, Any]
 ) -> None:
     with NatsPy(cluster.urls.split(",")) as client:
-        wait_until(lambda: created(client, unique, num_replicas=3, **config), timeout=60)
+        client.create_in_cluster(unique, num_replicas=3, **config)
         options = {"stream": unique, "consume": True, "consumer": "spark", "maxOffsetsPerTrigger": 100}
         query = Query(stream_reader(cluster.urls, MESSAGE, minPartitions=2, **options))
-        fill(client, unique, 500)
+        client.store(f"{unique}.a", range(500))
         for first in range(0, 500, 100):
-            assert payloads(query.micro_batch()) == list(range(first, first + 100))
+            assert numbers_of(query.micro_batch()) == list(range(first, first + 100))
             for leader in (f"STREAM.LEADER.STEPDOWN.{unique}", f"CONSUMER.LEADER.STEPDOWN.{unique}.spark"):
                 client.api(leader)
-        wait_until(lambda: query.micro_batch() == [] and held(client, unique) == (500 if config is LIMITS else 0))
+        wait_until(lambda: query.micro_batch() == [] and client.held(unique) == (500 if config is LIMITS else 0))

@@ -10,9 +10,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from spark_nats.options import WriteOptions, parse_write
+from spark_nats.options import WriteOptions
 from spark_nats.sink.partitions import write_partition
 from spark_nats.sink.tasks import Task
+from tests.connections import write_options
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Server
 from tests.spark_session import SparkApplication
@@ -28,23 +29,23 @@ def rows_of(stream: str, count: int) -> list[Row]:
     return [(f"{stream}.{i % 3}", b"%d " % (i // 3) * (500 if i % 50 == 0 else 1)) for i in numbers]
 
 
-def batches(rows: Sequence[Row], size: int) -> Iterator[pa.RecordBatch]:
+def row_batches(rows: Sequence[Row], size: int) -> Iterator[pa.RecordBatch]:
     for start in range(0, len(rows), size):
         part = rows[start : start + size]
         payloads = pa.array([payload for _, payload in part], pa.binary())
         yield pa.RecordBatch.from_arrays([pa.array([subject for subject, _ in part]), payloads], ["subject", "payload"])
 
 
-def write(options: WriteOptions, rows: Sequence[Row], partition: int = 0, size: int = 100) -> None:
+def write_all(options: WriteOptions, rows: Sequence[Row], partition: int = 0, size: int = 100) -> None:
     """What the task of one partition does."""
-    write_partition(options, Task(QUERY, "7", partition), batches(rows, size))
+    write_partition(options, Task(QUERY, "7", partition), row_batches(rows, size))
 
 
 def write_in_part(options: WriteOptions, rows: Sequence[Row], size: int = 100) -> None:
     """The same task, which ends with an error when it has written half of its rows."""
 
     def failing() -> Iterator[pa.RecordBatch]:
-        for i, batch in enumerate(batches(rows, size)):
+        for i, batch in enumerate(row_batches(rows, size)):
             if i * size >= len(rows) // 2:
                 raise InterruptedError("the executor is gone")
             yield batch
@@ -53,30 +54,26 @@ def write_in_part(options: WriteOptions, rows: Sequence[Row], size: int = 100) -
         write_partition(options, Task(QUERY, "7", 0), failing())
 
 
-def stored(client: NatsPy, stream: str) -> Counter[Row]:
+def stored_rows(client: NatsPy, stream: str) -> Counter[Row]:
     return Counter((message.subject, message.payload) for message in client.read_stream(stream))
 
 
-def options_of(server: Server, stream: str) -> WriteOptions:
-    given = {"servers": server.url, "stream": stream, "maxInFlight": "50", "deduplicate": "window"}
-    return parse_write(given, streaming=True)
-
-
+@pytest.mark.promise("exactly-once#exact")
 @pytest.mark.docker
 def test_a_task_that_runs_again_with_its_rows_in_another_order_loses_and_doubles_none(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
     nats_py.create_stream(unique)
     rows = rows_of(unique, 3000)
-    options = options_of(nats_server, unique)
+    options = write_options(nats_server.url, stream=unique, maxInFlight=50, deduplicate="window")
     for attempt in range(3):
         random.Random(attempt).shuffle(rows)
         write_in_part(options, rows, size=100 + attempt)
-    partly = wait_until(lambda: nats_py.stream_info(unique)["state"]["messages"])
+    partly = wait_until(lambda: nats_py.held(unique))
     assert partly < len(rows)
     random.Random(7).shuffle(rows)
-    write(options, rows, size=77)
-    assert stored(nats_py, unique) == Counter(rows)
+    write_all(options, rows, size=77)
+    assert stored_rows(nats_py, unique) == Counter(rows)
 
 
 def test_rows_that_move_to_other_partitions_may_be_doubled_and_are_not_lost(
@@ -85,12 +82,12 @@ def test_rows_that_move_to_other_partitions_may_be_doubled_and_are_not_lost(
     """As when a query is started again, on the micro-batch that it had not finished, with another `minPartitions`."""
     nats_py.create_stream(unique)
     rows = rows_of(unique, 2000)
-    options = options_of(nats_server, unique)
+    options = write_options(nats_server.url, stream=unique, maxInFlight=50, deduplicate="window")
     for partition in range(2):
-        write(options, rows[partition * 1000 :][:1000], partition)
+        write_all(options, rows[partition * 1000 :][:1000], partition)
     for partition in range(4):
-        write(options, rows[partition * 500 :][:500], partition)
-    found = stored(nats_py, unique)
+        write_all(options, rows[partition * 500 :][:500], partition)
+    found = stored_rows(nats_py, unique)
     assert found >= Counter(rows)  # each at least as often
     assert found.total() > len(rows)
 
@@ -133,7 +130,7 @@ rows.write.format("nats").options(servers=url, stream=stream, deduplicate=True).
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long("spark_nats/sink/*")
 def test_spark_runs_a_failed_task_again_behind_a_shuffle_and_nothing_is_lost_or_doubled(
     spark_application: SparkApplication, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
 ) -> None:
@@ -144,4 +141,4 @@ def test_spark_runs_a_failed_task_again_behind_a_shuffle_and_nothing_is_lost_or_
     assert len(stored_before_a_failure) >= 1, "no task failed"
     assert 0 not in stored_before_a_failure, "a task failed before it had written anything"
     expected = Counter((f"{unique}.{i % 7}", f"{i // 2}".ljust(500, ".").encode()) for i in range(4000))
-    assert stored(nats_py, unique) == expected
+    assert stored_rows(nats_py, unique) == expected

@@ -23,12 +23,14 @@ import pyarrow as pa
 import pytest
 
 from spark_nats.embedded import NatsServer
-from spark_nats.errors import DataLossError, NatsError, PublishError, Remedy
-from spark_nats.jetstream import doubts
+from spark_nats.errors import DataLossError, Hint, NatsError, PublishError
+from spark_nats.jetstream import stale_reads
 from spark_nats.options import WriteOptions, parse_write
-from spark_nats.sink.partitions import prepare, write_partition
+from spark_nats.sink.checks import prepare
+from spark_nats.sink.partitions import write_partition
 from spark_nats.sink.tasks import Task
-from tests.integration.test_settled_publishing import give, has_leader, is_whole, make, publishing, stepped_down
+from tests.connections import write_options
+from tests.integration.test_settled_publishing import give, has_leader, is_whole, publishing, stepped_down
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Cluster, ServerFactory, copy_store, put_back
 
@@ -76,12 +78,14 @@ def restorable(server_factory: ServerFactory, tmp_path: Path) -> Restorable:
     return Restorable(server, tmp_path)
 
 
-def options_of(restorable: Restorable, streaming: bool, **options: Any) -> WriteOptions:
-    given = {"servers": restorable.server.url, "stream": "T", "subject": "T.x", "deduplicate": "exact", **options}
-    return parse_write({name: str(value) for name, value in given.items()}, streaming=streaming)
+def target_options(restorable: Restorable, streaming: bool, **options: Any) -> WriteOptions:
+    given = {"stream": "T", "subject": "T.x", "deduplicate": "exact", **options}
+    return write_options(restorable.server.url, streaming, **given)
 
 
-def batches(rows: range, harm: Callable[[int], object] = lambda _: None, size: int = 50) -> Iterator[pa.RecordBatch]:
+def number_batches(
+    rows: range, harm: Callable[[int], object] = lambda _: None, size: int = 50
+) -> Iterator[pa.RecordBatch]:
     """Rows in batches of a size; before each of them, and at the end, something may happen."""
     for start in range(rows.start, rows.stop, size):
         harm(start)
@@ -90,7 +94,7 @@ def batches(rows: range, harm: Callable[[int], object] = lambda _: None, size: i
     harm(rows.stop)
 
 
-def texts(rows: range) -> Counter[str]:
+def once_each(rows: range) -> Counter[str]:
     return Counter(map(str, rows))
 
 
@@ -110,6 +114,7 @@ def losing(restorable: Restorable, with_ids: bool = True) -> Iterator[Any]:
         yield publisher
 
 
+@pytest.mark.promise("durability#task-that-writes", "durability#only-volume-restored")
 @pytest.mark.parametrize("others", [0, 100, 5000])
 def test_a_task_fails_whose_acknowledged_rows_are_lost_and_counts_them(restorable: Restorable, others: int) -> None:
     with pytest.raises(PublishError) as raised, losing(restorable) as publisher:
@@ -134,7 +139,7 @@ def test_rows_without_ids_that_are_lost_are_an_error_too(restorable: Restorable,
         publisher.drain()
     assert "has lost 4050 rows" in str(raised.value)
     assert "they have no message ids" in str(raised.value)
-    assert raised.value.remedies == (Remedy.MESSAGE_IDS,)
+    assert raised.value.hints == (Hint.MESSAGE_IDS,)
 
 
 @pytest.mark.parametrize("others", [0, 5000])
@@ -157,7 +162,7 @@ def test_messages_that_go_as_streams_have_it_are_no_loss(
                 give(publisher, "T", range(start, start + 1000))
                 publisher.drain()
                 if "max_age" in config:
-                    wait_until(lambda: not client.stream_info("T")["state"]["messages"])
+                    wait_until(lambda: not client.held("T"))
                 server.kill()
                 server.start()
             publisher.verify()
@@ -195,12 +200,13 @@ def test_whoever_may_not_ask_for_messages_is_told_by_sequences(
         assert publisher.confirmed == 1500
 
 
-@pytest.mark.parametrize("others", [0, 1000])
+@pytest.mark.promise("durability#task-that-writes")
+@pytest.mark.parametrize("others", [pytest.param(0, marks=pytest.mark.long("spark_nats/sink/*")), 1000])
 @pytest.mark.parametrize("streaming", [False, True], ids=["batch", "micro-batch"])
 def test_the_next_attempt_of_a_task_stores_what_was_lost_exactly_once(
     restorable: Restorable, streaming: bool, others: int
 ) -> None:
-    options = options_of(restorable, streaming)
+    options = target_options(restorable, streaming)
     mark = prepare(options, streaming=streaming)
     task = Task(QUERY, "0" if streaming else None, 0, 0, mark)
 
@@ -214,17 +220,18 @@ def test_the_next_attempt_of_a_task_stores_what_was_lost_exactly_once(
             restorable.publish("T", others)
 
     with pytest.raises(PublishError, match="has lost .* rows that it had acknowledged"):
-        write_partition(options, task, batches(range(6000), harm))
+        write_partition(options, task, number_batches(range(6000), harm))
     assert 0 < restorable.stored("T").total() < 1000
-    write_partition(options, replace(task, attempt=1), batches(range(6000)))
-    assert restorable.stored("T") == texts(range(6000))
+    write_partition(options, replace(task, attempt=1), number_batches(range(6000)))
+    assert restorable.stored("T") == once_each(range(6000))
 
 
-@pytest.mark.slow
+@pytest.mark.promise("durability#two-volumes-restored")
+@pytest.mark.long("spark_nats/sink/*")
 @pytest.mark.timeout(300)
 def test_a_cluster_two_of_whose_members_are_put_back_loses_rows_not_unseen(tmp_path: Path) -> None:
     with Cluster(tmp_path) as cluster, NatsPy(cluster.urls.split(",")) as client:
-        make(client, "T", 3)
+        client.create_in_cluster("T", num_replicas=3)
         older, other = cluster.servers[:2], cluster.servers[2]
         with pytest.raises(PublishError) as raised, publishing(cluster.urls, "T") as publisher:
             give(publisher, "T", range(500))
@@ -256,7 +263,7 @@ def test_a_cluster_two_of_whose_members_are_put_back_loses_rows_not_unseen(tmp_p
 
 @pytest.fixture
 def options(restorable: Restorable) -> WriteOptions:
-    options = options_of(restorable, streaming=True)
+    options = target_options(restorable, streaming=True)
     prepare(options, streaming=True)
     return options
 
@@ -266,10 +273,10 @@ def run_of(number: int) -> Task:
     return Task(QUERY, None, 0, run=f"run {number}")
 
 
-def write(options: WriteOptions, task: Task, batch: int, rows: range | None = None) -> None:
+def run_batch(options: WriteOptions, task: Task, batch: int, rows: range | None = None) -> None:
     """Run a micro-batch, by default the one with the rows of its number."""
     rows = range(100 * batch, 100 * batch + 100) if rows is None else rows
-    write_partition(options, replace(task, batch=str(batch)), batches(rows))
+    write_partition(options, replace(task, batch=str(batch)), number_batches(rows))
 
 
 def state_of(restorable: Restorable) -> dict[str, Any]:
@@ -307,6 +314,7 @@ def lossy(restorable: Restorable, tmp_path: Path) -> Lossy:
     return Lossy(restorable, tmp_path)
 
 
+@pytest.mark.promise("durability#target-of-a-sink")
 @pytest.mark.parametrize(
     ("others", "older"), [(0, False), (50, False), (100, False), (300, False), (0, True), (50, True)]
 )
@@ -314,10 +322,10 @@ def test_a_micro_batch_whose_target_was_put_back_is_stored_exactly_once_however_
     lossy: Lossy, options: WriteOptions, caplog: pytest.LogCaptureFixture, others: int, older: bool
 ) -> None:
     restorable = lossy.restorable
-    write(options, run_of(1), 0)
+    run_batch(options, run_of(1), 0)
     lossy.snapshot()
-    write(options, run_of(1), 1)
-    write(options, run_of(1), 2, range(200, 240))  # and then the driver was gone
+    run_batch(options, run_of(1), 1)
+    run_batch(options, run_of(1), 2, range(200, 240))  # and then the driver was gone
     begun = state_of(restorable)
     assert begun["sequence"] == 200
     if older:
@@ -325,14 +333,15 @@ def test_a_micro_batch_whose_target_was_put_back_is_stored_exactly_once_however_
     lossy.restore()
     restorable.publish("T", others)
     for i in range(2, 5):
-        write(options, run_of(i), 2)
+        run_batch(options, run_of(i), 2)
         restorable.publish("T", 1)
-        assert restorable.stored("T") == texts(range(100)) + texts(range(200, 300))
+        assert restorable.stored("T") == once_each(range(100)) + once_each(range(200, 300))
     said = [record for record in caplog.records if "has lost" in record.message]
     assert len(said) == 1
     assert said[0].levelno == logging.WARNING
     at = "" if older else f" (stored at {begun['timestamp']})"
     assert said[0].message == (
+        "[NATS_TARGET_LOST_MESSAGES] "
         f"stream T has lost 100 messages that it had acknowledged: it ended at sequence 200{at} when micro-batch 2 "
         "began first, and what it had behind sequence 100 then is gone; rows of micro-batches before this one that "
         "were among them are not stored again, those of this one are"
@@ -346,42 +355,43 @@ def test_a_target_that_was_put_back_behind_an_attempt_is_read_back_from_where_it
 ) -> None:
     """What was there before the micro-batch is still there, so nothing is to be said."""
     restorable = lossy.restorable
-    write(options, run_of(1), 0)
+    run_batch(options, run_of(1), 0)
     with pytest.raises(NatsError, match="gone"):
         write_partition(options, replace(run_of(1), batch="1"), failing(range(100, 130)))
     lossy.snapshot()
-    write(options, run_of(2), 1)
+    run_batch(options, run_of(2), 1)
     lossy.restore()
     restorable.publish("T", others)
     for i in range(3, 5):
-        write(options, run_of(i), 1)
-        assert restorable.stored("T") == texts(range(200))
+        run_batch(options, run_of(i), 1)
+        assert restorable.stored("T") == once_each(range(200))
     assert "has lost" not in caplog.text
 
 
 def failing(rows: range) -> Iterator[pa.RecordBatch]:
     """Rows, and then the executor is gone."""
-    yield from batches(rows, size=10)
+    yield from number_batches(rows, size=10)
     raise NatsError("gone")
 
 
 def test_a_target_that_ends_before_the_last_micro_batch_is_noticed_by_the_next(
     lossy: Lossy, options: WriteOptions, caplog: pytest.LogCaptureFixture
 ) -> None:
-    write(options, run_of(1), 0)
+    run_batch(options, run_of(1), 0)
     lossy.snapshot()
-    write(options, run_of(1), 1)
-    write(options, run_of(1), 2)
+    run_batch(options, run_of(1), 1)
+    run_batch(options, run_of(1), 2)
     begun = state_of(lossy.restorable)
     lossy.restore()
-    write(options, run_of(1), 3)
+    run_batch(options, run_of(1), 3)
     (said,) = [record.message for record in caplog.records if "has lost" in record.message]
     assert said == (
+        "[NATS_TARGET_LOST_END] "
         f"stream T has lost messages that it had acknowledged: it ended at sequence 200 (stored at "
         f"{begun['timestamp']}) when micro-batch 2 began, and now ends at 100; rows of micro-batches before "
         "this one that were among them are not stored again"
     )
-    assert lossy.restorable.stored("T") == texts(range(100)) + texts(range(300, 400))
+    assert lossy.restorable.stored("T") == once_each(range(100)) + once_each(range(300, 400))
 
 
 @pytest.mark.parametrize("others", [0, 300])
@@ -392,14 +402,14 @@ def test_a_task_of_a_batch_write_is_tried_again_after_its_target_was_put_back(
     restorable.publish("T", 20)
     lossy.snapshot()
     restorable.publish("T", 30)
-    options = options_of(restorable, streaming=False)
+    options = target_options(restorable, streaming=False)
     task = Task("5" * 32, None, 0, 0, prepare(options, streaming=False))
-    write_partition(options, task, batches(range(40)))
+    write_partition(options, task, number_batches(range(40)))
     lossy.restore()
     restorable.publish("T", others)
     for attempt in range(1, 4):
-        write_partition(options, replace(task, attempt=attempt), batches(range(100)))
-        assert restorable.stored("T") == texts(range(100))
+        write_partition(options, replace(task, attempt=attempt), number_batches(range(100)))
+        assert restorable.stored("T") == once_each(range(100))
     assert "when this write began first, and what it had behind sequence 20 then is gone; rows of other" in caplog.text
 
 
@@ -408,29 +418,30 @@ def test_replays_beside_other_publishers_raise_no_alarm(
 ) -> None:
     for batch in range(4):
         for i in range(3):
-            write(options, run_of(10 * batch + i), batch)
+            run_batch(options, run_of(10 * batch + i), batch)
             restorable.publish("T", 7)
             if i:
                 restorable.server.kill()
                 restorable.server.start()
-    assert restorable.stored("T") == texts(range(400))
+    assert restorable.stored("T") == once_each(range(400))
     assert not [record for record in caplog.records if record.name.startswith("spark_nats.sink")]
 
 
 # A state bucket that was put back
 
 
+@pytest.mark.promise("durability#state-of-a-sink")
 def test_a_bucket_that_was_put_back_is_an_error_and_no_duplicates(
     restorable: Restorable, options: WriteOptions
 ) -> None:
     states: list[dict[str, Any] | None] = [None]
     for batch in range(4):
-        write(options, run_of(1), batch)
+        run_batch(options, run_of(1), batch)
         states.append(state_of(restorable))
     for known, older in enumerate(states[:-1]):  # nothing is known, or a micro-batch from 0 to 2
         note(restorable, older)
         with pytest.raises(DataLossError) as raised:
-            write(options, run_of(2), 3)
+            run_batch(options, run_of(2), 3)
         said = str(raised.value)
         why = {
             0: "it does not know partition 0 of micro-batch 3, of which stream 'T' has 100 rows",
@@ -444,11 +455,11 @@ def test_a_bucket_that_was_put_back_is_an_error_and_no_duplicates(
             "the right copy back, or set the option 'failOnDataLoss' to false for this micro-batch, of which rows may "
             "then be stored twice"
         )
-    assert restorable.stored("T") == texts(range(400))
+    assert restorable.stored("T") == once_each(range(400))
     note(restorable, states[-1])  # the right copy
-    write(options, run_of(3), 3)
-    write(options, run_of(3), 4)
-    assert restorable.stored("T") == texts(range(500))
+    run_batch(options, run_of(3), 3)
+    run_batch(options, run_of(3), 4)
+    assert restorable.stored("T") == once_each(range(500))
 
 
 @pytest.mark.parametrize("known", [None, 0, 2])
@@ -456,20 +467,20 @@ def test_with_a_bucket_that_was_put_back_the_query_goes_on_if_told_so(
     restorable: Restorable, caplog: pytest.LogCaptureFixture, known: int | None
 ) -> None:
     """What is among the stream's last messages is not stored again, however often the micro-batch is replayed."""
-    options = options_of(restorable, streaming=True, failOnDataLoss=False)
+    options = target_options(restorable, streaming=True, failOnDataLoss=False)
     prepare(options, streaming=True)
     states: dict[int | None, dict[str, Any] | None] = {None: None}
     for batch in range(3):
-        write(options, run_of(1), batch)
+        run_batch(options, run_of(1), batch)
         states[batch] = state_of(restorable)
-    write(options, run_of(1), 3, range(300, 350))
+    run_batch(options, run_of(1), 3, range(300, 350))
     restorable.publish("T", 10)
     note(restorable, states[known])
     for i in range(2, 5):
-        write(options, run_of(i), 3)
-        assert restorable.stored("T") == texts(range(400))
-    write(options, run_of(5), 4)
-    assert restorable.stored("T") == texts(range(500))
+        run_batch(options, run_of(i), 3)
+        assert restorable.stored("T") == once_each(range(400))
+    run_batch(options, run_of(5), 4)
+    assert restorable.stored("T") == once_each(range(500))
     (said,) = [record.message for record in caplog.records if "is older than" in record.message]
     assert "the query goes on with all rows of partition 0 of micro-batch 3 that are not among the last" in said
 
@@ -479,17 +490,17 @@ def test_two_micro_batches_are_not_replayed_with_a_bucket_that_was_put_back(
 ) -> None:
     """The whole server is exchanged but for the target, as where the bucket is kept elsewhere."""
     target, kept = restorable.store / "jetstream" / "$G" / "streams" / "T", tmp_path / "kept"
-    write(options, run_of(1), 0)
+    run_batch(options, run_of(1), 0)
     restorable.snapshot()
-    write(options, run_of(1), 1)
-    write(options, run_of(1), 2)
+    run_batch(options, run_of(1), 1)
+    run_batch(options, run_of(1), 2)
     copy_store(restorable.server, target, kept)
     restorable.restore()
     put_back(restorable.server, target, kept)
     for batch in (1, 2):
         with pytest.raises(DataLossError, match="the state bucket 'SPARK_NATS' is older"):
-            write(options, run_of(2), batch)
-    assert restorable.stored("T") == texts(range(300))
+            run_batch(options, run_of(2), batch)
+    assert restorable.stored("T") == once_each(range(300))
 
 
 def test_what_a_task_has_noted_itself_is_not_denied(server_factory: ServerFactory, tmp_path: Path) -> None:
@@ -497,14 +508,14 @@ def test_what_a_task_has_noted_itself_is_not_denied(server_factory: ServerFactor
     restorable = Restorable(server_factory(store_dir=tmp_path / "store"), tmp_path)
     with NatsPy(restorable.server.url) as client:
         client.create_stream("T", retention="workqueue", **FORGETFUL)
-    options = options_of(restorable, streaming=True)
+    options = target_options(restorable, streaming=True)
     prepare(options, streaming=True)
-    write(options, run_of(1), 0)
+    run_batch(options, run_of(1), 0)
     before = state_of(restorable)
-    write(options, run_of(1), 1)
+    run_batch(options, run_of(1), 1)
     note(restorable, before)
     with pytest.raises(DataLossError, match="it does not know micro-batch 1, which this process has noted there"):
-        write(options, run_of(1), 1)
+        run_batch(options, run_of(1), 1)
 
 
 def test_a_work_queue_that_was_put_back_cannot_be_read_back(
@@ -514,18 +525,18 @@ def test_a_work_queue_that_was_put_back_cannot_be_read_back(
     restorable = Restorable(server_factory(store_dir=tmp_path / "store"), tmp_path)
     with NatsPy(restorable.server.url) as client:
         client.create_stream("T", retention="workqueue", **FORGETFUL)
-    options = options_of(restorable, streaming=True)
+    options = target_options(restorable, streaming=True)
     prepare(options, streaming=True)
     lossy = Lossy(restorable, tmp_path)
-    write(options, run_of(1), 0)
+    run_batch(options, run_of(1), 0)
     lossy.snapshot()
-    write(options, run_of(1), 1)
-    write(options, run_of(1), 2)
+    run_batch(options, run_of(1), 1)
+    run_batch(options, run_of(1), 2)
     begun = time.monotonic()
     lossy.restore()
     wait_until(lambda: time.monotonic() > begun + 0.2)  # then the stream has forgotten ids
     with pytest.raises(DataLossError, match="has workqueue retention, and cannot be read back"):
-        write(options, run_of(2), 2)
+        run_batch(options, run_of(2), 2)
     assert "it ended at sequence 200 (stored at " in caplog.text
     assert "when micro-batch 2 began, and now ends at 100" in caplog.text
 
@@ -538,53 +549,53 @@ def test_partitions_that_come_and_go_raise_no_alarm(restorable: Restorable, opti
     for batch, partitions in split.items():
         for partition in range(partitions):
             task = replace(run_of(batch % 2), partition=partition)
-            write(options, task, batch, range(1000 * batch + 100 * partition, 1000 * batch + 100 * partition + 100))
+            run_batch(options, task, batch, range(1000 * batch + 100 * partition, 1000 * batch + 100 * partition + 100))
     assert restorable.stored("T").total() == 100 * sum(split.values())
 
 
 def test_a_query_that_has_relied_on_the_window_goes_on_exactly(restorable: Restorable, options: WriteOptions) -> None:
     """The stream shows what is new."""
-    window = options_of(restorable, streaming=True, deduplicate="window")
+    window = target_options(restorable, streaming=True, deduplicate="window")
     for batch in range(3):
-        write(window, run_of(1), batch)
-    write(options, run_of(2), 3)
-    write(options, run_of(3), 3)
-    assert restorable.stored("T") == texts(range(400))
+        run_batch(window, run_of(1), batch)
+    run_batch(options, run_of(2), 3)
+    run_batch(options, run_of(3), 3)
+    assert restorable.stored("T") == once_each(range(400))
 
 
 def test_a_micro_batch_that_was_begun_with_the_window_only_is_not_stored_twice(
     restorable: Restorable, options: WriteOptions
 ) -> None:
-    window = options_of(restorable, streaming=True, deduplicate="window")
-    write(window, run_of(1), 0)
-    write(window, run_of(1), 1, range(100, 150))
+    window = target_options(restorable, streaming=True, deduplicate="window")
+    run_batch(window, run_of(1), 0)
+    run_batch(window, run_of(1), 1, range(100, 150))
     with pytest.raises(DataLossError, match="is older than .* or has the query written without deduplicate=exact"):
-        write(options, run_of(2), 1)
-    write(replace(options, fail_on_data_loss=False), run_of(2), 1)
-    assert restorable.stored("T") == texts(range(200))
+        run_batch(options, run_of(2), 1)
+    run_batch(replace(options, fail_on_data_loss=False), run_of(2), 1)
+    assert restorable.stored("T") == once_each(range(200))
 
 
 def test_a_query_that_turns_to_another_stream_raises_no_alarm(restorable: Restorable, options: WriteOptions) -> None:
     with NatsPy(restorable.server.url) as client:
         client.create_stream("U", **FORGETFUL)
-    write(options, run_of(1), 0)
-    other = options_of(restorable, streaming=True, stream="U", subject="U.x")
+    run_batch(options, run_of(1), 0)
+    other = target_options(restorable, streaming=True, stream="U", subject="U.x")
     for batch in (1, 2):
-        write(other, run_of(2), batch)
-    write(options, run_of(3), 3)
-    assert restorable.stored("U") == texts(range(100, 300))
-    assert restorable.stored("T") == texts(range(100)) + texts(range(300, 400))
+        run_batch(other, run_of(2), batch)
+    run_batch(options, run_of(3), 3)
+    assert restorable.stored("U") == once_each(range(100, 300))
+    assert restorable.stored("T") == once_each(range(100)) + once_each(range(300, 400))
 
 
-@pytest.mark.slow
+@pytest.mark.long("spark_nats/sink/*")
 def test_a_cluster_whose_leaders_step_down_raises_no_alarm(
     cluster: Cluster, unique: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doubts, "CONFIRMATION", 0.5)
+    monkeypatch.setattr(stale_reads, "CONFIRMATION", 0.5)
     given = {"servers": cluster.urls, "stream": unique, "subject": f"{unique}.x", "stateBucket": unique}
     options = parse_write(given, streaming=True)
     with NatsPy(cluster.urls.split(",")) as client:
-        make(client, unique, 3)
+        client.create_in_cluster(unique, num_replicas=3)
         prepare(options, streaming=True)
 
         def step_down(start: int) -> None:
@@ -597,7 +608,7 @@ def test_a_cluster_whose_leaders_step_down_raises_no_alarm(
             rows = range(2000 * batch, 2000 * batch + 2000)
             for i in range(3):
                 task = Task(QUERY, str(batch), 0, run=f"run {batch + i}")
-                write_partition(options, task, batches(rows, step_down, size=200))
+                write_partition(options, task, number_batches(rows, step_down, size=200))
         wait_until(lambda: is_whole(client, unique), timeout=60)
-        assert Counter(m.payload.decode() for m in client.read_stream(unique)) == texts(range(6000))
+        assert Counter(client.stored_texts(unique)) == once_each(range(6000))
     assert not [record for record in caplog.records if record.name.startswith("spark_nats.sink")]

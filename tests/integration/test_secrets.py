@@ -173,7 +173,7 @@ def locked(server_factory: ServerFactory, tmp_path: Path) -> Locked:
     return lock(server_factory, tmp_path / "files")
 
 
-@pytest.mark.slow
+@pytest.mark.long("spark_nats/client/auth.py", "spark_nats/options/*")
 def test_files_are_read_on_the_driver_and_secrets_are_in_no_log_no_plan_no_event_and_no_checkpoint(
     spark_environment: dict[str, str], server_factory: ServerFactory, locked: Locked, tmp_path: Path
 ) -> None:

@@ -15,7 +15,7 @@ from spark_nats.errors import AuthorizationError, NatsConnectionError
 from tests.certificates import Certificates
 from tests.connections import options_for
 from tests.integration.support import PAYLOAD, Query, monitoring, read_payloads, reload, source, stream_reader
-from tests.nats_py import NatsPy, wait_until
+from tests.nats_py import NatsPy, succeeds, wait_until
 from tests.operator_mode import Key, OperatorMode
 from tests.servers import Cluster, ServerFactory, free_ports, paused
 
@@ -25,8 +25,8 @@ from tests.servers import Cluster, ServerFactory, free_ports, paused
 def test_a_query_goes_on_at_a_server_that_was_not_named_if_so_asked(cluster: Cluster, unique: str) -> None:
     named, other = cluster.servers[0], cluster.servers[1]
     with NatsPy(other.url) as client:
-        wait_until(lambda: succeeds(lambda: client.create_stream(unique, [unique], num_replicas=3)), 60)
-        client.publish_acked([(unique, b"")] * 5)
+        client.create_in_cluster(unique, [unique], num_replicas=3)
+        client.store(unique, [b""] * 5)
         options = {"discoverServers": True, "reconnectWait": "50ms"}
         query = Query(stream_reader(named.url, stream=unique, startingOffsets="earliest", **options))
         assert len(query.rows(5)) == 5
@@ -36,15 +36,6 @@ def test_a_query_goes_on_at_a_server_that_was_not_named_if_so_asked(cluster: Clu
             assert query.rows(1)[0]["sequence"] >= 6
         finally:
             named.start()
-
-
-def succeeds(action: Callable[[], object]) -> bool:
-    """Whether an action succeeds. A cluster that has lost a server, or has just started, takes a moment."""
-    try:
-        action()
-    except Exception:
-        return False
-    return True
 
 
 def test_no_server_is_connected_to_that_was_not_named(cluster: Cluster) -> None:

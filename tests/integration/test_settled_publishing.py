@@ -20,15 +20,15 @@ from nats.js.errors import APIError
 
 from spark_nats.client import connect
 from spark_nats.client.options import RetryOptions
-from spark_nats.client.pool import lend
+from spark_nats.client.pool import leased
 from spark_nats.client.publishing import CorePublisher
 from spark_nats.embedded import NatsServer
-from spark_nats.errors import NatsConnectionError, NatsError, PublishError, Remedy
+from spark_nats.errors import Hint, NatsConnectionError, NatsError, PublishError
 from spark_nats.jetstream import JetStream, Publisher, StreamInfo
-from spark_nats.jetstream import publishing as module
+from spark_nats.jetstream.publishing import decide
 from spark_nats.jetstream.streams import create_stream, stream_info
 from spark_nats.protocol.headers import MSG_ID, wrap_lines
-from tests.chaos.proxy import Direction, Proxy
+from tests.chaos.proxy import HARMS, Direction, Proxy
 from tests.connections import options_for, publisher_for
 from tests.integration.support import monitoring
 from tests.nats_py import NatsPy, wait_until
@@ -44,9 +44,9 @@ FORGOTTEN_SOON = 10_000_000_000
 def publishing(
     urls: str, stream: str, retries: RetryOptions = RETRIES, began: bool = True, **how: Any
 ) -> Iterator[Publisher]:
-    with lend(options_for(urls, request_timeout=2.0, connect_timeout=2.0), retries, "publishing") as loan:
-        info: StreamInfo = loan.ask(lambda connection: stream_info(JetStream(connection), stream))
-        yield publisher_for(loan.connection, stream, loan=loan, began=info if began else None, **how)
+    with leased(options_for(urls, request_timeout=2.0, connect_timeout=2.0), retries, "publishing") as lease:
+        info: StreamInfo = lease.ask(lambda connection: stream_info(JetStream(connection), stream))
+        yield publisher_for(lease.connection, stream, lease=lease, began=info if began else None, **how)
 
 
 def give(publisher: Publisher | CorePublisher, stream: str, numbers: range, with_ids: bool = True) -> None:
@@ -63,7 +63,7 @@ def stored(client: NatsPy, stream: str) -> list[int]:
 
     def read() -> bool:
         with contextlib.suppress(APIError, TimeoutError):
-            found.append([int(message.payload) for message in client.read_stream(stream)])
+            found.append(client.stored_numbers(stream))
         return bool(found)
 
     wait_until(read, timeout=60)
@@ -93,21 +93,7 @@ def proxied(server_factory: ServerFactory) -> Iterator[tuple[NatsServer, Proxy]]
     proxy.close()
 
 
-def tear(proxy: Proxy, direction: Direction) -> None:
-    """Cut the connection in the middle of a frame."""
-    before = proxy.torn
-    proxy.tear(direction)
-    wait_until(lambda: proxy.torn > before)
-    proxy.tear(None)
-
-
-HARMS: dict[str, Callable[[Proxy], object]] = {
-    "cut": Proxy.cut,
-    "half a frame to the server": lambda proxy: tear(proxy, Direction.TO_SERVER),
-    "half a frame to the client": lambda proxy: tear(proxy, Direction.TO_CLIENT),
-}
-
-
+@pytest.mark.promise("writing#spark-to-stream")
 @pytest.mark.parametrize("harm", HARMS)
 def test_every_row_is_stored_once_and_in_order_however_often_the_connection_is_cut(
     proxied: tuple[NatsServer, Proxy], harm: str
@@ -146,7 +132,7 @@ def test_rows_without_ids_are_not_sent_again_and_the_error_counts_them(proxied: 
         assert "of this task's rows 10 were stored and 5 were sent and not answered (they may be stored)" in str(
             raised.value
         )
-        assert raised.value.remedies == (Remedy.MESSAGE_IDS,)
+        assert raised.value.hints == (Hint.MESSAGE_IDS,)
 
 
 def test_rows_without_ids_go_on_when_none_was_in_flight(server_factory: ServerFactory) -> None:
@@ -178,7 +164,7 @@ def test_after_an_outage_longer_than_the_window_the_stream_is_asked_what_it_has(
             proxy.tear(Direction.TO_CLIENT)  # the answers
             give(publisher, "S", range(1000, 2000))
             # Not of all of them: under load fewer are under way at a time.
-            wait_until(lambda: client.stream_info("S")["state"]["messages"] > 1001, timeout=60)
+            wait_until(lambda: client.held("S") > 1001, timeout=60)
             seen = ("S.y", b"-2", {MSG_ID: "-2"})
             (first,) = client.publish_acked([seen])
             wait_until(lambda: client.publish_acked([seen]) != [first])  # forgotten, and so are the others
@@ -206,23 +192,10 @@ def test_a_writer_whose_rows_come_slowly_is_not_cut_off_for_good(server_factory:
 # Streams without a leader
 
 
-def make(client: NatsPy, stream: str, replicas: int, **config: Any) -> None:
-    """Make a stream as soon as the cluster has a leader."""
-
-    def is_made() -> bool:
-        try:
-            client.create_stream(stream, num_replicas=replicas, **config)
-        except (APIError, TimeoutError):
-            return False
-        return True
-
-    wait_until(is_made, timeout=60)
-
-
 def away_from(cluster: Cluster, stream: str) -> tuple[NatsServer, str]:
     """Make a stream with one replica; its server, and where the others are."""
     with NatsPy(cluster.urls.split(",")) as client:
-        make(client, stream, 1)
+        client.create_in_cluster(stream)
         wait_until(lambda: has_leader(client, stream), timeout=60)
         home = cluster.of(client.stream_info(stream)["cluster"]["leader"])
     return home, ",".join(server.url for server in cluster.servers if server is not home)
@@ -249,7 +222,7 @@ def test_a_stream_whose_server_is_away_is_waited_for(cluster: Cluster, unique: s
 def test_a_stream_that_stays_away_is_told_from_one_that_does_not_exist(
     cluster: Cluster, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "LOST_AFTER", 0.2)
+    monkeypatch.setattr(decide, "LOST_AFTER", 0.2)
     home, others = away_from(cluster, unique)
     try:
         with (
@@ -294,10 +267,10 @@ def stepped_down(client: NatsPy, stream: str) -> None:
     client.api(f"STREAM.LEADER.STEPDOWN.{stream}")
 
 
-@pytest.mark.slow
+@pytest.mark.long("spark_nats/jetstream/*")
 def test_every_row_is_stored_once_while_the_leader_steps_down_again_and_again(cluster: Cluster, unique: str) -> None:
     with NatsPy(cluster.urls.split(",")) as client:
-        make(client, unique, 3, duplicate_window=FORGOTTEN_SOON)
+        client.create_in_cluster(unique, num_replicas=3, duplicate_window=FORGOTTEN_SOON)
         wait_until(lambda: is_whole(client, unique), timeout=60)
 
         def step_down() -> None:
@@ -316,14 +289,14 @@ def test_every_row_is_stored_once_while_the_leader_steps_down_again_and_again(cl
         assert Counter(stored(client, unique)) == Counter(range(end))
 
 
-@pytest.mark.slow
+@pytest.mark.promise("writing#spark-to-stream", "durability#killed")
 def test_every_row_is_stored_once_though_the_leader_is_killed(cluster: Cluster, unique: str) -> None:
     with NatsPy(cluster.urls.split(",")) as client:
-        make(client, unique, 3)
+        client.create_in_cluster(unique, num_replicas=3)
         with publishing(cluster.urls, unique) as publisher:
             end = 0
             for _ in range(2):
-                wait_until(lambda: is_whole(client, unique), timeout=60)
+                wait_until(lambda: is_whole(client, unique), timeout=120)
                 leader = cluster.of(client.stream_info(unique)["cluster"]["leader"])
                 give(publisher, unique, range(end, end + 20 * PART))
                 leader.kill()
@@ -337,13 +310,13 @@ def test_every_row_is_stored_once_though_the_leader_is_killed(cluster: Cluster, 
 
 def test_a_server_that_shuts_down_in_peace_is_left_in_time(cluster: Cluster, unique: str) -> None:
     with NatsPy(cluster.urls.split(",")) as client:
-        make(client, unique, 3)
+        client.create_in_cluster(unique, num_replicas=3)
         wait_until(lambda: is_whole(client, unique), timeout=60)
-        with lend(options_for(cluster.urls), RETRIES, "publishing") as loan:
-            publisher = publisher_for(loan.connection, unique, loan=loan)
+        with leased(options_for(cluster.urls), RETRIES, "publishing") as lease:
+            publisher = publisher_for(lease.connection, unique, lease=lease)
             give(publisher, unique, range(PART), with_ids=False)
             publisher.drain()
-            before = loan.connection
+            before = lease.connection
             server = next(each for each in cluster.servers if each.url == str(before.server))
             assert server.pid
             os.kill(server.pid, signal.SIGUSR2)
@@ -354,11 +327,11 @@ def test_a_server_that_shuts_down_in_peace_is_left_in_time(cluster: Cluster, uni
                     nonlocal end
                     give(publisher, unique, range(end, end + 10), with_ids=False)
                     end += 10
-                    return loan.connection is not before
+                    return lease.connection is not before
 
                 wait_until(has_moved, timeout=60)
                 publisher.drain()
-                assert loan.connection.server != before.server
+                assert lease.connection.server != before.server
             finally:
                 server.kill()
                 server.start()
@@ -392,14 +365,15 @@ def test_a_disk_that_is_full_is_told(server_factory: ServerFactory, tmp_path: Pa
 # Core NATS
 
 
+@pytest.mark.promise("exactly-once#spark-to-core")
 def test_every_row_reaches_core_nats_at_least_once_however_often_the_connection_is_cut(
     proxied: tuple[NatsServer, Proxy],
 ) -> None:
     server, proxy = proxied
     with NatsPy(server.url) as client, client.collect("C.>") as collected:
         options = options_for(proxy.url, request_timeout=2.0, connect_timeout=2.0)
-        with lend(options, RETRIES, "publishing") as loan:
-            publisher = CorePublisher(loan)
+        with leased(options, RETRIES, "publishing") as lease:
+            publisher = CorePublisher(lease)
             end = 0
             with meanwhile(lambda: HARMS["cut"](proxy), 0.05, 10) as going_on:
                 while not going_on.done():
@@ -415,7 +389,7 @@ def test_a_refused_row_is_not_sent_again(server_factory: ServerFactory) -> None:
         'authorization: { users: [{user: u, password: p, permissions: { publish: { deny: ["no"] } }}] }'
     )
     options = options_for(server.url.replace("nats://", "nats://u:p@"))
-    with pytest.raises(NatsError, match="refused: Permissions Violation"), lend(options, RETRIES, "x") as loan:
-        publisher = CorePublisher(loan)
+    with pytest.raises(NatsError, match="refused: Permissions Violation"), leased(options, RETRIES, "x") as lease:
+        publisher = CorePublisher(lease)
         publisher.publish(pa.array(["no"]), pa.array([b""]))
         publisher.drain()

@@ -14,13 +14,14 @@ import pytest
 from spark_nats.client import connect
 from spark_nats.errors import DataLossError, JetStreamError, NatsError, PermissionsError, PublishError
 from spark_nats.jetstream import JetStream
-from spark_nats.jetstream.keyvalue import make_bucket
-from spark_nats.options import WriteOptions, parse_write
+from spark_nats.jetstream.buckets.keyvalue import make_bucket
+from spark_nats.options import WriteOptions
 from spark_nats.protocol.documents import text_of, time_at
-from spark_nats.sink.partitions import prepare, write_partition
-from spark_nats.sink.settling import check_partitions
-from spark_nats.sink.tasks import Mark, Task
-from tests.connections import options_for
+from spark_nats.sink.checks import check_partitions, prepare
+from spark_nats.sink.partitions import write_partition
+from spark_nats.sink.tasks import Position, Task
+from spark_nats.sink.writers import NatsStreamWriter
+from tests.connections import options_for, write_options
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Server, ServerFactory
 
@@ -41,11 +42,10 @@ class Stopped(Exception):
 
 
 def options_of(server: Server, stream: str, *, streaming: bool = True, **options: Any) -> WriteOptions:
-    given = {"servers": server.url, "stream": stream, "subject": f"{stream}.x", **options}
-    return parse_write({name: str(value) for name, value in given.items()}, streaming=streaming)
+    return write_options(server.url, streaming, stream=stream, subject=f"{stream}.x", **options)
 
 
-def batches(
+def payload_batches(
     payloads: list[str], size: int = 10, ids: bool = False, stop_after: int | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Rows in batches of a size; the task ends with an error after so many of them."""
@@ -62,7 +62,7 @@ def batches(
 def stop(options: WriteOptions, payloads: list[str], after: int, task: Task = TASK, **how: Any) -> None:
     """Run a task that writes so many rows and then is stopped, when they are stored."""
     with pytest.raises(Stopped):
-        write_partition(options, task, batches(payloads, stop_after=after, **how))
+        write_partition(options, task, payload_batches(payloads, stop_after=after, **how))
 
 
 def forget(client: NatsPy, stream: str) -> None:
@@ -72,13 +72,14 @@ def forget(client: NatsPy, stream: str) -> None:
     wait_until(lambda: client.publish_acked([seen]) != [first])
 
 
-def stored(client: NatsPy, stream: str) -> Counter[str]:
+def stored_counts(client: NatsPy, stream: str) -> Counter[str]:
     return Counter(m.payload.decode() for m in client.read_stream(stream) if m.subject == f"{stream}.x")
 
 
 ROWS = [str(i) for i in range(60)] + ["twice", "twice"]
 
 
+@pytest.mark.promise("writing#spark-to-stream", "exactly-once#exact")
 @pytest.mark.parametrize("after", [0, 30, 62], ids=["before the first row", "in the middle", "all stored"])
 @pytest.mark.parametrize("ids", [False, True], ids=["generated ids", "ids of the rows"])
 def test_a_micro_batch_that_comes_back_after_the_window_is_stored_once(
@@ -89,52 +90,54 @@ def test_a_micro_batch_that_comes_back_after_the_window_is_stored_once(
     rows = [*ROWS[:60], "once"] if ids else ROWS
     task = replace(TASK, own_ids=ids)
     stop(options, rows, min(after, len(rows)), task, ids=ids)
-    wait_until(lambda: stored(nats_py, unique).total() == min(after, len(rows)))
+    wait_until(lambda: stored_counts(nats_py, unique).total() == min(after, len(rows)))
     forget(nats_py, unique)  # which stores what another publisher has
-    written = write_partition(options, task, batches(rows, size=7, ids=ids))
-    assert stored(nats_py, unique) == Counter(rows)
-    assert (written.rows, written.begun_before) == (len(rows), QUERY)
+    written = write_partition(options, task, payload_batches(rows, size=7, ids=ids))
+    assert stored_counts(nats_py, unique) == Counter(rows)
+    assert (written.rows, written.unsure) == (len(rows), QUERY)
 
 
+@pytest.mark.promise("exactly-once#exact")
 def test_rows_that_come_back_in_another_order_are_stored_once(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
     nats_py.create_stream(unique, **FORGETFUL)
     options = options_of(nats_server, unique)
     stop(options, ROWS, 30)
-    wait_until(lambda: stored(nats_py, unique).total() == 30)
+    wait_until(lambda: stored_counts(nats_py, unique).total() == 30)
     forget(nats_py, unique)
-    write_partition(options, TASK, batches(ROWS[::-1], size=11))
-    assert stored(nats_py, unique) == Counter(ROWS)
+    write_partition(options, TASK, payload_batches(ROWS[::-1], size=11))
+    assert stored_counts(nats_py, unique) == Counter(ROWS)
 
 
 def test_the_next_micro_batch_may_say_the_same_again(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique, **FORGETFUL)
     options = options_of(nats_server, unique)
-    for batch in ("7", "8"):
-        written = write_partition(options, replace(TASK, batch=batch), batches(ROWS))
-        assert written.begun_before is None
-    assert stored(nats_py, unique) == Counter(ROWS * 2)
+    for batch, unsure in [("7", QUERY), ("8", None)]:  # an earlier run may have begun the first one
+        written = write_partition(options, replace(TASK, batch=batch, run=unique), payload_batches(ROWS))
+        assert written.unsure == unsure
+    assert stored_counts(nats_py, unique) == Counter(ROWS * 2)
 
 
+@pytest.mark.promise("exactly-once#window")
 def test_within_the_window_ids_are_enough(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique)
     options = options_of(nats_server, unique, deduplicate="window")
     with nats_py.collect("$KV.SPARK_NATS.>") as states:
         stop(options, ROWS, 30)
-        write_partition(options, TASK, batches(ROWS))
-    assert stored(nats_py, unique) == Counter(ROWS)
+        write_partition(options, TASK, payload_batches(ROWS))
+    assert stored_counts(nats_py, unique) == Counter(ROWS)
     assert not [state for state in states.messages if QUERY in state.subject]
 
 
 def test_the_state_is_one_small_value_for_each_partition(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique)
-    nats_py.publish_acked([(f"{unique}.y", b"")] * 3)
+    nats_py.store(f"{unique}.y", [b""] * 3)
     options = options_of(nats_server, unique, stateBucket=unique)
     prepare(options, streaming=True)
     for batch in ("7", "8"):
         for partition in (0, 1):
-            write_partition(options, Task(QUERY, batch, partition), batches(["a"]))
+            write_partition(options, Task(QUERY, batch, partition), payload_batches(["a"]))
     state = {m.subject: m.payload for m in nats_py.read_stream(f"KV_{unique}") if QUERY in m.subject}
     assert set(state) == {f"$KV.{unique}.{QUERY}.0", f"$KV.{unique}.{QUERY}.1"}
     info = nats_py.stream_info(unique)
@@ -155,15 +158,15 @@ def test_it_is_said_when_what_was_stored_may_have_been_removed(
     nats_py.create_stream(unique, **FORGETFUL)
     options = options_of(nats_server, unique, failOnDataLoss=fails)
     stop(options, ROWS, 30)
-    wait_until(lambda: stored(nats_py, unique).total() == 30)
+    wait_until(lambda: stored_counts(nats_py, unique).total() == 30)
     forget(nats_py, unique)
     nats_py.purge_stream(unique, seq=11)  # the first ten
     if fails:
         with pytest.raises(DataLossError, match=r"partition 0 of micro-batch 7 was begun before, .* sequences 1 to 10"):
-            write_partition(options, TASK, batches(ROWS))
+            write_partition(options, TASK, payload_batches(ROWS))
     else:
-        write_partition(options, TASK, batches(ROWS))
-        assert stored(nats_py, unique) == Counter(ROWS)
+        write_partition(options, TASK, payload_batches(ROWS))
+        assert stored_counts(nats_py, unique) == Counter(ROWS)
         assert "sequences 1 to 10" in caplog.text
 
 
@@ -171,11 +174,11 @@ def test_single_messages_that_are_gone_count_too(nats_server: Server, nats_py: N
     nats_py.create_stream(unique, **FORGETFUL)
     options = options_of(nats_server, unique)
     stop(options, ROWS, 30)
-    wait_until(lambda: stored(nats_py, unique).total() == 30)
+    wait_until(lambda: stored_counts(nats_py, unique).total() == 30)
     forget(nats_py, unique)
     nats_py.delete_message(unique, 5)
     with pytest.raises(DataLossError, match=r"messages that stream .* had stored behind sequence 0 are gone \(1 of"):
-        write_partition(options, TASK, batches(ROWS))
+        write_partition(options, TASK, payload_batches(ROWS))
 
 
 def test_what_is_gone_does_not_matter_while_the_stream_knows_the_ids(
@@ -184,24 +187,25 @@ def test_what_is_gone_does_not_matter_while_the_stream_knows_the_ids(
     nats_py.create_stream(unique)
     options = options_of(nats_server, unique)
     stop(options, ROWS, 30)
-    wait_until(lambda: stored(nats_py, unique).total() == 30)
+    wait_until(lambda: stored_counts(nats_py, unique).total() == 30)
     nats_py.purge_stream(unique, seq=11)
-    write_partition(options, TASK, batches(ROWS))
-    assert stored(nats_py, unique) == Counter(ROWS[10:])
+    write_partition(options, TASK, payload_batches(ROWS))
+    assert stored_counts(nats_py, unique) == Counter(ROWS[10:])
 
 
+@pytest.mark.promise("operating#other-partitions")
 def test_another_split_into_partitions_is_an_error_and_no_silent_duplicates(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
     nats_py.create_stream(unique, **FORGETFUL)
     options = options_of(nats_server, unique)
     stop(options, ROWS, 30)
-    wait_until(lambda: stored(nats_py, unique).total() == 30)
+    wait_until(lambda: stored_counts(nats_py, unique).total() == 30)
     forget(nats_py, unique)
     with pytest.raises(
         PublishError, match=r"not split into the same partitions now: rows were stored by .*'window'|not"
     ):
-        write_partition(options, TASK, batches(ROWS[20:]))
+        write_partition(options, TASK, payload_batches(ROWS[20:]))
 
 
 def test_fewer_partitions_are_noticed_before_the_micro_batch_is_committed(
@@ -210,12 +214,24 @@ def test_fewer_partitions_are_noticed_before_the_micro_batch_is_committed(
     nats_py.create_stream(unique)
     options = options_of(nats_server, unique)
     for partition in range(3):
-        write_partition(options, Task(QUERY + unique, "7", partition), batches(["a"]))
+        write_partition(options, Task(QUERY + unique, "7", partition), payload_batches(["a"]))
     with connect(options.connection) as connection:
         check_partitions(connection, options, QUERY + unique, 7, 3)
         check_partitions(connection, options, QUERY + unique, 8, 1)
         with pytest.raises(PublishError, match="micro-batch 7 was begun before, and is not split .* by partition 2"):
             check_partitions(connection, options, QUERY + unique, 7, 2)
+
+
+def test_fewer_partitions_are_noticed_though_none_of_those_left_had_begun_before(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    options = options_of(nats_server, unique)
+    query = QUERY + unique
+    write_partition(options, Task(query, "7", 1, run="the first"), payload_batches(["a"]))  # and the driver is killed
+    written = write_partition(options, Task(query, "7", 0, run="the second"), payload_batches(["a"]))
+    with pytest.raises(PublishError, match="micro-batch 7 was begun before, and is not split .* by partition 1"):
+        NatsStreamWriter(options).commit([written], 7)
 
 
 def test_a_stream_that_was_made_again_gets_the_whole_micro_batch(
@@ -226,8 +242,8 @@ def test_a_stream_that_was_made_again_gets_the_whole_micro_batch(
     stop(options, ROWS, 30)
     nats_py.delete_stream(unique)
     nats_py.create_stream(unique)
-    write_partition(options, TASK, batches(ROWS))
-    assert stored(nats_py, unique) == Counter(ROWS)
+    write_partition(options, TASK, payload_batches(ROWS))
+    assert stored_counts(nats_py, unique) == Counter(ROWS)
     assert "now all of it is written" in caplog.text
 
 
@@ -238,8 +254,38 @@ def test_an_older_checkpoint_is_told(
     options = options_of(nats_server, unique)
     query = QUERY + unique
     for batch in ("7", "6"):
-        write_partition(options, Task(query, batch, 0), batches(ROWS))
+        write_partition(options, Task(query, batch, 0), payload_batches(ROWS))
     assert "partition 0 of micro-batch 6 comes after micro-batch 7, as when an older checkpoint is used" in caplog.text
+
+
+def test_an_attempt_that_comes_too_late_writes_nothing(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    """It was stopped, another one has written its rows, and the query has gone on."""
+    nats_py.create_stream(unique)
+    options = options_of(nats_server, unique)
+    query = QUERY + unique
+    for batch in ("6", "7"):
+        write_partition(options, Task(query, batch, 0, run="run"), payload_batches(ROWS))
+    with pytest.raises(PublishError, match="partition 0 of micro-batch 6 comes too late: .* micro-batch 7 since"):
+        write_partition(options, Task(query, "6", 0, attempt=1, run="run"), payload_batches(ROWS))
+    assert stored_counts(nats_py, unique) == Counter(ROWS * 2)
+    write_partition(options, Task(query, "8", 0, run="run"), payload_batches(ROWS))  # which the bucket allows
+
+
+def test_an_attempt_of_a_former_run_that_the_query_has_overtaken_writes_nothing(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    """Its driver is gone, its executor lives on, and the query was started again."""
+    nats_py.create_stream(unique)
+    options = options_of(nats_server, unique)
+    query = QUERY + unique
+    for batch, run, planned in [("5", "former", 1), ("6", "later", 3), ("7", "later", 4)]:
+        write_partition(options, Task(query, batch, 0, run=run, planned=planned), payload_batches([batch]))
+    with pytest.raises(PublishError, match="partition 0 of micro-batch 6 comes too late"):
+        write_partition(options, Task(query, "6", 0, run="former", planned=2), payload_batches(["6"]))
+    assert stored_counts(nats_py, unique) == Counter(["5", "6", "7"])
+    write_partition(
+        options, Task(query, "8", 0, run="later", planned=5), payload_batches(["8"])
+    )  # the bucket allows it
 
 
 @pytest.mark.parametrize("fails", [True, False])
@@ -249,17 +295,17 @@ def test_a_key_that_was_deleted_denies_what_was_begun(
     nats_py.create_stream(unique, **FORGETFUL)
     options = options_of(nats_server, unique, failOnDataLoss=fails)
     query = QUERY + unique
-    write_partition(options, Task(query, "7", 0), batches(["a"]))
+    write_partition(options, Task(query, "7", 0), payload_batches(["a"]))
     nats_py.publish_acked([(f"$KV.SPARK_NATS.{query}.0", b"", {"KV-Operation": "DEL"})])
     forget(nats_py, unique)
     said = "the state bucket 'SPARK_NATS' is older than the query's checkpoint, which is at micro-batch 7: it does not"
     if fails:
         with pytest.raises(DataLossError, match=said):
-            write_partition(options, Task(query, "7", 0), batches(["a"]))
+            write_partition(options, Task(query, "7", 0), payload_batches(["a"]))
     else:
-        write_partition(options, Task(query, "7", 0), batches(["a"]))
+        write_partition(options, Task(query, "7", 0), payload_batches(["a"]))
         assert said in caplog.text
-    assert stored(nats_py, unique) == Counter("a")
+    assert stored_counts(nats_py, unique) == Counter("a")
 
 
 def test_a_key_that_somebody_else_has_written_is_an_error(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
@@ -267,7 +313,7 @@ def test_a_key_that_somebody_else_has_written_is_an_error(nats_server: Server, n
     options = options_of(nats_server, unique)
     nats_py.publish_acked([(f"$KV.SPARK_NATS.{QUERY}{unique}.0", b"mine")])
     with pytest.raises(NatsError, match="holds something else than the state of a query"):
-        write_partition(options, Task(QUERY + unique, "7", 0), batches(["a"]))
+        write_partition(options, Task(QUERY + unique, "7", 0), payload_batches(["a"]))
 
 
 def test_a_work_queue_cannot_be_read_back(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
@@ -275,11 +321,11 @@ def test_a_work_queue_cannot_be_read_back(nats_server: Server, nats_py: NatsPy, 
     options = options_of(nats_server, unique)
     prepare(options, streaming=True)
     stop(options, ROWS, 0)
-    write_partition(options, TASK, batches(ROWS))  # nothing was stored, so nothing is to be told
-    assert nats_py.stream_info(unique)["state"]["messages"] == len(ROWS)
+    write_partition(options, TASK, payload_batches(ROWS))  # nothing was stored, so nothing is to be told
+    assert nats_py.held(unique) == len(ROWS)
     forget(nats_py, unique)
     with pytest.raises(DataLossError, match="has workqueue retention, and cannot be read back"):
-        write_partition(options, TASK, batches(ROWS))
+        write_partition(options, TASK, payload_batches(ROWS))
 
 
 # Batch writes
@@ -292,15 +338,15 @@ def test_a_task_of_a_batch_that_is_tried_again_late_stores_nothing_twice(
     nats_py.publish_acked([(f"{unique}.x", b"before")])
     options = options_of(nats_server, unique, streaming=False, deduplicate="exact")
     mark = prepare(options, streaming=False)
-    assert isinstance(mark, Mark)
+    assert isinstance(mark, Position)
     assert mark.sequence == 1
     task = Task("5" * 32, None, 3, 0, mark)
     stop(options, ROWS, 30, task)
-    wait_until(lambda: stored(nats_py, unique).total() == 31)
+    wait_until(lambda: stored_counts(nats_py, unique).total() == 31)
     forget(nats_py, unique)
     with nats_py.collect("$KV.SPARK_NATS.>") as states:
-        write_partition(options, replace(task, attempt=1), batches(ROWS))
-    assert stored(nats_py, unique) == Counter([*ROWS, "before"])
+        write_partition(options, replace(task, attempt=1), payload_batches(ROWS))
+    assert stored_counts(nats_py, unique) == Counter([*ROWS, "before"])
     assert not states.messages
 
 
@@ -325,8 +371,7 @@ def restricted(server_factory: ServerFactory, allowed: list[str]) -> Any:
 
 
 def restricted_options(server: Any) -> WriteOptions:
-    given = {"servers": server.url, "user": "u", "password": "p", "stream": "S", "subject": "s.x"}
-    return parse_write(given, streaming=True)
+    return write_options(server.url, user="u", password="p", stream="S", subject="s.x")
 
 
 def test_the_permissions_of_the_readme_are_enough(server_factory: ServerFactory) -> None:
@@ -334,7 +379,7 @@ def test_the_permissions_of_the_readme_are_enough(server_factory: ServerFactory)
     options = restricted_options(server)
     prepare(options, streaming=True)
     stop(options, ROWS, 30)
-    assert write_partition(options, TASK, batches(ROWS)).begun_before
+    assert write_partition(options, TASK, payload_batches(ROWS)).unsure
 
 
 @pytest.mark.parametrize("missing", [*STATE, *READ_BACK])

@@ -29,14 +29,7 @@ from tests.servers import Server
 pytestmark = pytest.mark.smoke
 
 
-def publish(client: NatsPy, stream: str, first: int, last: int) -> None:
-    client.publish_acked([(f"{stream}.x", b"%d" % i) for i in range(first, last + 1)])
-
-
-def numbers(client: NatsPy, stream: str) -> list[int]:
-    return [int(message.payload) for message in client.read_stream(stream)]
-
-
+@pytest.mark.long("spark_nats/sparkapi.py")
 def test_a_batch_is_written_and_read_back(spark: SparkSession, nats_server: Server, unique: str) -> None:
     began = datetime.now(UTC) - timedelta(seconds=1)
     frame = spark.range(1000).selectExpr(
@@ -54,6 +47,7 @@ def test_a_batch_is_written_and_read_back(spark: SparkSession, nats_server: Serv
         assert began <= row.timestamp.replace(tzinfo=UTC) <= datetime.now(UTC)
 
 
+@pytest.mark.long("spark_nats/sparkapi.py")
 def test_a_wrong_option_and_a_wrong_row_are_said_in_a_sentence(
     spark: SparkSession, nats_server: Server, unique: str
 ) -> None:
@@ -64,14 +58,14 @@ def test_a_wrong_option_and_a_wrong_row_are_said_in_a_sentence(
     assert error.startswith("InvalidRowError: row 0 of the task cannot be sent: column 'subject' ")
 
 
-def copy(spark: SparkSession, server: Server, stream: str, checkpoint: Path, **options: Any) -> Any:
+def copying(spark: SparkSession, server: Server, stream: str, checkpoint: Path, **options: Any) -> Any:
     """What writes a stream's messages to the stream `<stream>_COPY`, from the beginning."""
     rows = nats(spark.readStream, server, stream=stream, startingOffsets="earliest", **options).load()
     copied = rows.selectExpr(f"'{stream}_COPY.x' AS subject", "payload")
     return nats(copied.writeStream, server, stream=f"{stream}_COPY", checkpointLocation=str(checkpoint))
 
 
-def rows_of(query: StreamingQuery) -> list[int]:
+def row_counts(query: StreamingQuery) -> list[int]:
     """How many rows each micro-batch had, but for those without any."""
     found = [json.loads(progress.json)["numInputRows"] for progress in query.recentProgress]
     return [rows for rows in found if rows]
@@ -83,59 +77,62 @@ def test_a_stream_is_copied_exactly_once_in_micro_batches_of_a_limited_size_also
     nats_py.create_stream(unique)
     target = f"{unique}_COPY"
     nats_py.create_stream(target, duplicate_window=100_000_000)  # too short to help
-    publish(nats_py, unique, 1, 10)
+    nats_py.store(f"{unique}.x", range(1, 11))
 
     def start() -> StreamingQuery:
-        query: StreamingQuery = copy(spark, nats_server, unique, tmp_path, maxOffsetsPerTrigger=4).start()
+        query: StreamingQuery = copying(spark, nats_server, unique, tmp_path, maxOffsetsPerTrigger=4).start()
         return query
 
     with running(start()) as query:
-        wait_until(lambda: sum(rows_of(query)) == 10, timeout=60)
-        assert rows_of(query) == [4, 4, 2]
-        publish(nats_py, unique, 11, 13)
-        wait_until(lambda: sum(rows_of(query)) == 13, timeout=60)
-    assert numbers(nats_py, target) == list(range(1, 14))
+        wait_until(lambda: sum(row_counts(query)) == 10, timeout=60)
+        assert row_counts(query) == [4, 4, 2]
+        nats_py.store(f"{unique}.x", range(11, 14))
+        wait_until(lambda: sum(row_counts(query)) == 13, timeout=60)
+    assert nats_py.stored_numbers(target) == list(range(1, 14))
 
     # As after a crash between the last row and the end of the micro-batch.
     commits = [path for path in (tmp_path / "commits").iterdir() if path.name.isdigit()]
     last = max(commits, key=lambda path: int(path.name))
     (last.parent / f".{last.name}.crc").unlink()
     last.unlink()
-    publish(nats_py, unique, 14, 19)
+    nats_py.store(f"{unique}.x", range(14, 20))
     with running(start()) as query:
-        wait_until(lambda: nats_py.stream_info(target)["state"]["messages"] >= 19, timeout=60)
-        wait_until(lambda: sum(rows_of(query)) >= 9, timeout=60)
-    assert numbers(nats_py, target) == list(range(1, 20))
+        wait_until(lambda: nats_py.held(target) >= 19, timeout=60)
+        wait_until(lambda: sum(row_counts(query)) >= 9, timeout=60)
+    assert nats_py.stored_numbers(target) == list(range(1, 20))
 
 
+@pytest.mark.long("spark_nats/sparkapi.py")
 def test_available_now_reads_what_there_is_and_ends(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
 ) -> None:
     nats_py.create_stream(unique)
     nats_py.create_stream(f"{unique}_COPY")
     for first in (1, 11):
-        publish(nats_py, unique, first, first + 9)
-        finish(copy(spark, nats_server, unique, tmp_path).trigger(availableNow=True).start())
-        assert numbers(nats_py, f"{unique}_COPY") == list(range(1, first + 10))
+        nats_py.store(f"{unique}.x", range(first, first + 10))
+        finish(copying(spark, nats_server, unique, tmp_path).trigger(availableNow=True).start())
+        assert nats_py.stored_numbers(f"{unique}_COPY") == list(range(1, first + 10))
 
 
+@pytest.mark.long("spark_nats/sparkapi.py")
 def test_available_now_with_a_limit_reads_what_there_is_where_pyspark_can(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
 ) -> None:
     nats_py.create_stream(unique)
     nats_py.create_stream(f"{unique}_COPY")
-    publish(nats_py, unique, 1, 10)
+    nats_py.store(f"{unique}.x", range(1, 11))
 
     def run() -> list[int]:
-        limited = copy(spark, nats_server, unique, tmp_path, maxOffsetsPerTrigger=4)
-        return rows_of(finish(limited.trigger(availableNow=True).start()))
+        limited = copying(spark, nats_server, unique, tmp_path, maxOffsetsPerTrigger=4)
+        return row_counts(finish(limited.trigger(availableNow=True).start()))
 
     runs = [run()] if sparkapi.HAS_READ_LIMITS else [run(), run(), run()]
     assert runs == ([[4, 4, 2]] if sparkapi.HAS_READ_LIMITS else [[4], [4], [2]])
     assert run() == []
-    assert numbers(nats_py, f"{unique}_COPY") == list(range(1, 11))
+    assert nats_py.stored_numbers(f"{unique}_COPY") == list(range(1, 11))
 
 
+@pytest.mark.long("spark_nats/sparkapi.py")
 def test_core_nats_is_read_and_written(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
 ) -> None:
@@ -148,14 +145,15 @@ def test_core_nats_is_read_and_written(
             nats_py.publish(unique, b"%d" % i, reply=f"{unique}.reply")
         received = collected.wait(100, timeout=60)
         assert [message.payload for message in received] == [b"re: %d" % i for i in range(100)]
-        assert max(rows_of(query)) <= 40
+        assert max(row_counts(query)) <= 40
 
 
+@pytest.mark.long("spark_nats/sparkapi.py")
 def test_filters_are_pushed_down_where_pyspark_can(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
     nats_py.create_stream(unique)
-    publish(nats_py, unique, 1, 10)
+    nats_py.store(f"{unique}.x", range(1, 11))
     reading = nats(spark.read, nats_server, stream=unique, filterPushdown=True)
     if not sparkapi.PUSHES_FILTERS_DOWN:
         error = sentence_of(lambda: batch_reader(nats_server, stream=unique, filterPushdown=True))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +14,23 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_nats.protocol.documents import text_of, time_at
-from tests.integration.support import MESSAGE, Query, error_of, finish, nats, running, sentence_of, stream_reader
+from tests.integration.support import (
+    MESSAGE,
+    Query,
+    collecting,
+    error_of,
+    finish,
+    nats,
+    running,
+    sentence_of,
+    storing_numbers,
+    stream_reader,
+    texts_of,
+)
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Server, ServerFactory
-
-
-@contextmanager
-def collecting(frame: DataFrame, name: str) -> Iterator[tuple[StreamingQuery, Callable[[], list[str]]]]:
-    """Run a query while the block runs; also what returns the payloads that it has read so far."""
-    spark = frame.sparkSession
-    query = frame.writeStream.format("memory").queryName(name).start()
-    try:
-        with running(query):
-            yield query, lambda: [bytes(row.payload).decode() for row in spark.table(name).collect()]
-    finally:
-        spark.catalog.dropTempView(name)
 
 
 def drain(frame: DataFrame, name: str) -> tuple[list[str], list[dict[str, Any]]]:
@@ -40,63 +38,55 @@ def drain(frame: DataFrame, name: str) -> tuple[list[str], list[dict[str, Any]]]
     query = frame.writeStream.format("memory").queryName(name).trigger(availableNow=True).start()
     try:
         finish(query)
-        read = [bytes(row.payload).decode() for row in frame.sparkSession.table(name).collect()]
+        read = texts_of(frame.sparkSession.table(name).collect())
     finally:
         frame.sparkSession.catalog.dropTempView(name)
     return read, [dict(json.loads(progress.json)) for progress in query.recentProgress]
 
 
-def rows_of(progresses: list[dict[str, Any]]) -> list[int]:
+def rows_in(progresses: list[dict[str, Any]]) -> list[int]:
     return [progress["numInputRows"] for progress in progresses]
 
 
-def texts(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    return [row["payload"].decode() for row in rows]
-
-
-def numbers(first: int, last: int) -> list[str]:
+def number_texts(first: int, last: int) -> list[str]:
     return [str(i) for i in range(first, last + 1)]
-
-
-def publish(client: NatsPy, subject: str, texts: list[str]) -> None:
-    client.publish_acked([(subject, text.encode()) for text in texts])
 
 
 @pytest.mark.docker
 def test_messages_are_read_as_they_come(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique)
-    publish(nats_py, f"{unique}.x", numbers(1, 3))
+    nats_py.store(f"{unique}.x", number_texts(1, 3))
     query = Query(stream_reader(nats_server, MESSAGE, stream=unique, startingOffsets="earliest"))
-    assert texts(query.rows(3)) == numbers(1, 3)
-    publish(nats_py, f"{unique}.x", ["4"])
-    assert texts(query.rows(1)) == ["4"]
-    publish(nats_py, f"{unique}.x", ["5", "6"])
-    assert texts(query.rows(2)) == ["5", "6"]
+    assert texts_of(query.rows(3)) == number_texts(1, 3)
+    nats_py.store(f"{unique}.x", ["4"])
+    assert texts_of(query.rows(1)) == ["4"]
+    nats_py.store(f"{unique}.x", ["5", "6"])
+    assert texts_of(query.rows(2)) == ["5", "6"]
 
 
 def test_a_query_reads_messages_as_they_come(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
     nats_py.create_stream(unique)
-    publish(nats_py, f"{unique}.x", numbers(1, 3))
+    nats_py.store(f"{unique}.x", number_texts(1, 3))
     frame = nats(spark.readStream, nats_server, stream=unique, startingOffsets="earliest").load()
     with collecting(frame, unique) as (_, read):
-        wait_until(lambda: read() == numbers(1, 3), timeout=120)
-        publish(nats_py, f"{unique}.x", ["4"])
-        wait_until(lambda: read() == numbers(1, 4), timeout=20)
-        publish(nats_py, f"{unique}.x", ["5", "6"])
-        wait_until(lambda: read() == numbers(1, 6), timeout=20)
+        wait_until(lambda: texts_of(read()) == number_texts(1, 3), timeout=120)
+        nats_py.store(f"{unique}.x", ["4"])
+        wait_until(lambda: texts_of(read()) == number_texts(1, 4), timeout=20)
+        nats_py.store(f"{unique}.x", ["5", "6"])
+        wait_until(lambda: texts_of(read()) == number_texts(1, 6), timeout=20)
 
 
 def test_a_query_begins_with_what_is_new_unless_told_otherwise(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
     nats_py.create_stream(unique)
-    publish(nats_py, f"{unique}.x", ["old"])
+    nats_py.store(f"{unique}.x", ["old"])
     query = Query(stream_reader(nats_server, MESSAGE, stream=unique))
     assert query.micro_batch() == []
-    publish(nats_py, f"{unique}.x", ["new"])
-    assert texts(query.rows(1)) == ["new"]
+    nats_py.store(f"{unique}.x", ["new"])
+    assert texts_of(query.rows(1)) == ["new"]
 
 
 def test_what_was_stored_before_is_among_all_that_is_available(
@@ -104,42 +94,43 @@ def test_what_was_stored_before_is_among_all_that_is_available(
 ) -> None:
     nats_py.create_stream(unique)
     stream = nats(spark.readStream, nats_server, stream=unique, startingOffsets="earliest").load()
-    with collecting(stream, unique) as (query, payloads):
+    with collecting(stream, unique) as (query, read):
         for i in range(10):
-            publish(nats_py, f"{unique}.a", [str(i)])
+            nats_py.store(f"{unique}.a", [str(i)])
             query.processAllAvailable()
-            assert payloads() == numbers(0, i)
+            assert texts_of(read()) == number_texts(0, i)
 
 
 def test_a_query_can_begin_at_a_sequence_or_a_time(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique)
-    publish(nats_py, f"{unique}.x", numbers(1, 5))
+    nats_py.store(f"{unique}.x", number_texts(1, 5))
     by_sequence = stream_reader(nats_server, MESSAGE, stream=unique, startingOffsets=f'{{"{unique}": 4}}')
-    assert texts(Query(by_sequence).rows(2)) == ["4", "5"]
+    assert texts_of(Query(by_sequence).rows(2)) == ["4", "5"]
     stored = nats_py.api(f"STREAM.MSG.GET.{unique}", {"seq": 3})["message"]["time"]
     by_time = stream_reader(nats_server, MESSAGE, stream=unique, startingTimestamp=stored[:26].rstrip("Z") + "Z")
-    assert texts(Query(by_time).rows(3)) == ["3", "4", "5"]
+    assert texts_of(Query(by_time).rows(3)) == ["3", "4", "5"]
 
 
+@pytest.mark.promise("reading#at-most-so-many")
 def test_a_micro_batch_is_no_larger_than_allowed(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
     nats_py.create_stream(unique)
-    publish(nats_py, f"{unique}.x", numbers(1, 95))
+    nats_py.store(f"{unique}.x", number_texts(1, 95))
     options = {"stream": unique, "startingOffsets": "earliest", "maxOffsetsPerTrigger": 20, "minPartitions": 3}
     read, progresses = drain(nats(spark.readStream, nats_server, **options).load(), unique)
-    assert read == numbers(1, 95)
-    assert rows_of(progresses) == [20, 20, 20, 20, 15]
+    assert read == number_texts(1, 95)
+    assert rows_in(progresses) == [20, 20, 20, 20, 15]
 
 
 def test_several_streams_share_a_micro_batch(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     sizes = {f"{unique}_LARGE": 150, f"{unique}_SMALL": 4, f"{unique}_NONE": 0, f"{unique}_MIDDLE": 40}
     for stream, size in sizes.items():
         nats_py.create_stream(stream)
-        publish(nats_py, f"{stream}.x", [f"{stream} {i}" for i in range(size)])
+        nats_py.store(f"{stream}.x", [f"{stream} {i}" for i in range(size)])
     options = {"stream": ",".join(sizes), "startingOffsets": "earliest", "maxOffsetsPerTrigger": 30}
     micro_batches = Query(stream_reader(nats_server, MESSAGE, **options)).available()
-    read = [text for rows in micro_batches for text in texts(rows)]
+    read = [text for rows in micro_batches for text in texts_of(rows)]
     assert sorted(read) == sorted(f"{stream} {i}" for stream, size in sizes.items() for i in range(size))
     assert list(map(len, micro_batches)) == [30] * 6 + [14]
     # Each stream moves on with every micro-batch until it is read, so none waits for another.
@@ -150,12 +141,12 @@ def test_a_query_for_what_there_is_ends_though_more_comes(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
 ) -> None:
     nats_py.create_stream(unique)
-    publish(nats_py, f"{unique}.x", numbers(1, 25))
+    nats_py.store(f"{unique}.x", number_texts(1, 25))
     batches: list[list[int]] = []
 
     def process(frame: DataFrame, _: int) -> None:
         batches.append(sorted(row.sequence for row in frame.collect()))
-        publish(nats_py, f"{unique}.x", ["later"] * 30)
+        nats_py.store(f"{unique}.x", ["later"] * 30)
 
     options = {"stream": unique, "startingOffsets": "earliest", "maxOffsetsPerTrigger": 10}
     writer = nats(spark.readStream, nats_server, **options).load().writeStream.foreachBatch(process)
@@ -171,7 +162,7 @@ def test_progress_shows_how_far_behind_the_query_is(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
     info = nats_py.create_stream(unique)
-    publish(nats_py, f"{unique}.x", numbers(1, 35))
+    nats_py.store(f"{unique}.x", number_texts(1, 35))
     options = {"stream": unique, "startingOffsets": "earliest", "maxOffsetsPerTrigger": 20}
     frame = nats(spark.readStream, nats_server, **options).load()
     with collecting(frame, unique) as (query, read):
@@ -196,15 +187,15 @@ def test_messages_of_other_subjects_make_no_micro_batch(nats_server: Server, nat
     nats_py.create_stream(unique)
     options = {"stream": unique, "subject": f"{unique}.wanted.*", "startingOffsets": "earliest"}
     query = Query(stream_reader(nats_server, MESSAGE, **options))
-    publish(nats_py, f"{unique}.wanted.1", ["1"])
-    assert texts(query.rows(1)) == ["1"]
+    nats_py.store(f"{unique}.wanted.1", ["1"])
+    assert texts_of(query.rows(1)) == ["1"]
     here = query.offset
     for _ in range(5):
-        publish(nats_py, f"{unique}.other", ["noise"] * 10)
+        nats_py.store(f"{unique}.other", ["noise"] * 10)
         query.look(nats_py)
         assert query.offset == here
-    publish(nats_py, f"{unique}.wanted.2", ["2"])
-    assert texts(query.rows(1)) == ["2"]
+    nats_py.store(f"{unique}.wanted.2", ["2"])
+    assert texts_of(query.rows(1)) == ["2"]
 
 
 def test_a_rare_subject_is_found_without_empty_micro_batches(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
@@ -213,7 +204,7 @@ def test_a_rare_subject_is_found_without_empty_micro_batches(nats_server: Server
     nats_py.publish_acked([(f"{unique}.{'rare' if i in rare else 'other'}", b"%d" % i) for i in range(1, 1001)])
     options = {"subject": f"{unique}.rare", "startingOffsets": "earliest", "maxOffsetsPerTrigger": 20}
     micro_batches = Query(stream_reader(nats_server, MESSAGE, stream=unique, **options)).available()
-    assert list(map(texts, micro_batches)) == [["300"], ["650", "660"], ["999"]]
+    assert list(map(texts_of, micro_batches)) == [["300"], ["650", "660"], ["999"]]
 
 
 def test_a_missing_stream_is_made_if_so_asked(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
@@ -221,39 +212,77 @@ def test_a_missing_stream_is_made_if_so_asked(nats_server: Server, nats_py: Nats
     query = Query(stream_reader(nats_server, MESSAGE, **options))
     assert query.micro_batch() == []
     assert nats_py.stream_info(unique)["config"]["subjects"] == [f"{unique}.>"]
-    publish(nats_py, f"{unique}.x", ["first"])
-    assert texts(query.rows(1)) == ["first"]
+    nats_py.store(f"{unique}.x", ["first"])
+    assert texts_of(query.rows(1)) == ["first"]
 
 
+@pytest.mark.promise("operating#other-servers", "operating#other-limits", "operating#other-beginning")
+@pytest.mark.parametrize(
+    ("changed", "sizes"),
+    [
+        ({"connectionName": "another", "requestTimeout": "7s"}, [2, 2, 1]),
+        ({"servers": "nats://localhost:{port}"}, [2, 2, 1]),
+        ({"maxOffsetsPerTrigger": 4}, [4, 1]),
+        ({"startingOffsets": "latest"}, [2, 2, 1]),
+        ({"startingOffsets": None, "startingTimestamp": "2999-12-31"}, [2, 2, 1]),
+    ],
+    ids=lambda value: ",".join(value) if isinstance(value, dict) else "",
+)
+def test_a_query_goes_on_where_it_was_with_other_options(
+    nats_server: Server, nats_py: NatsPy, unique: str, changed: dict[str, Any], sizes: list[int]
+) -> None:
+    nats_py.create_stream(unique)
+    nats_py.store(f"{unique}.x", number_texts(1, 8))
+    options: dict[str, Any] = {
+        "servers": nats_server.url,
+        "stream": unique,
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": 3,
+    }
+
+    def run(checkpoint: dict[str, Any] | None = None) -> Query:
+        return Query(stream_reader(options["servers"], MESSAGE, **{k: v for k, v in options.items() if v}), checkpoint)
+
+    query = run()
+    assert texts_of(query.micro_batch()) == number_texts(1, 3)
+    options |= {"maxOffsetsPerTrigger": 2, **changed}
+    options["servers"] = options["servers"].format(port=nats_server.url.rpartition(":")[2])
+    read = [texts_of(rows) for rows in run(query.offset).available()]
+    assert [text for rows in read for text in rows] == number_texts(4, 8)
+    assert list(map(len, read)) == sizes
+
+
+@pytest.mark.promise("operating#one-stream-more")
 def test_a_stream_that_joins_at_a_restart_is_read_from_its_beginning(
-    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
+    nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
     old, new = f"{unique}_OLD", f"{unique}_NEW"
     for stream in (old, new):
         nats_py.create_stream(stream)
-        publish(nats_py, f"{stream}.x", ["1", "2"])
+        nats_py.store(f"{stream}.x", ["1", "2"])
+    read: list[tuple[str, int]] = []
 
-    def run(stream: str) -> list[tuple[str, int]]:
-        source = nats(spark.readStream, nats_server, stream=stream, startingOffsets="earliest").load()
-        writer = source.select("stream", "sequence").writeStream.option(
-            "checkpointLocation", str(tmp_path / "checkpoint")
-        )
-        finish(writer.trigger(availableNow=True).start(str(tmp_path / "rows"), format="parquet"))
-        return sorted((row.stream, row.sequence) for row in spark.read.parquet(str(tmp_path / "rows")).collect())
+    def run(stream: str, checkpoint: dict[str, Any] | None = None) -> dict[str, Any]:
+        query = Query(stream_reader(nats_server, MESSAGE, stream=stream, startingOffsets="earliest"), checkpoint)
+        read.extend((row["stream"], row["sequence"]) for rows in query.available() for row in rows)
+        return query.offset
 
-    assert run(old) == [(old, 1), (old, 2)]
-    publish(nats_py, f"{old}.x", ["3"])
-    assert run(f"{old},{new}") == [(new, 1), (new, 2), (old, 1), (old, 2), (old, 3)]
-    publish(nats_py, f"{old}.x", ["left out"])
-    publish(nats_py, f"{new}.x", ["3"])
-    assert run(new) == [(new, 1), (new, 2), (new, 3), (old, 1), (old, 2), (old, 3)]
+    offset = run(old)
+    assert read == [(old, 1), (old, 2)]
+    nats_py.store(f"{old}.x", ["3"])
+    offset = run(f"{old},{new}", offset)
+    assert sorted(read) == [(new, 1), (new, 2), (old, 1), (old, 2), (old, 3)]
+    nats_py.store(f"{old}.x", ["left out"])
+    nats_py.store(f"{new}.x", ["3"])
+    run(new, offset)
+    assert sorted(read) == [(new, 1), (new, 2), (new, 3), (old, 1), (old, 2), (old, 3)]
 
 
 def test_a_checkpoint_of_another_source_is_refused(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
 ) -> None:
     nats_py.create_stream(unique)
-    publish(nats_py, f"{unique}.x", ["1"])
+    nats_py.store(f"{unique}.x", ["1"])
     source = nats(spark.readStream, nats_server, stream=unique, startingOffsets="earliest").load()
     writer = source.writeStream.format("noop").trigger(availableNow=True).option("checkpointLocation", str(tmp_path))
     finish(writer.start())
@@ -265,7 +294,7 @@ def test_a_checkpoint_of_another_source_is_refused(
     assert "is not one of this source" in error_of(lambda: finish(writer.start()))
 
 
-@pytest.mark.slow
+@pytest.mark.long("spark_nats/source/*")
 def test_a_query_stopped_again_and_again_writes_everything_once(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
 ) -> None:
@@ -284,7 +313,7 @@ def test_a_query_stopped_again_and_again_writes_everything_once(
         folder = tmp_path / kind
         return sum(path.name.isdigit() for path in folder.iterdir()) if folder.is_dir() else 0
 
-    with publishing(nats_server, f"{source}.x") as published:
+    with storing_numbers(nats_server, f"{source}.x", at_once=10, pause=0.02) as count:
         unfinished = 0
         for turn in range(8):
             kind, more = (("offsets", 1), ("commits", 1), ("offsets", 2), ("commits", 2))[turn % 4]
@@ -295,29 +324,7 @@ def test_a_query_stopped_again_and_again_writes_everything_once(
         assert unfinished > 0  # some stops came in the middle of a micro-batch, which had to be repeated
     finish(writer.trigger(availableNow=True).start())
     arrived = sorted((int(m.headers["From"][0]), m.payload) for m in nats_py.read_stream(target))
-    assert arrived == [(i, b"%d" % i) for i in range(1, published() + 1)]
-
-
-@contextmanager
-def publishing(server: Server, subject: str) -> Iterator[Callable[[], int]]:
-    """Publish "1", "2", … from another thread while the block runs; how many were published."""
-    stop = threading.Event()
-    count = 0
-
-    def work() -> None:
-        nonlocal count
-        with NatsPy(server.url) as client:
-            while not stop.wait(0.02):
-                client.publish_acked([(subject, b"%d" % i) for i in range(count + 1, count + 11)])
-                count += 10
-
-    thread = threading.Thread(target=work, name="publisher")
-    thread.start()
-    try:
-        yield lambda: count
-    finally:
-        stop.set()
-        thread.join()
+    assert arrived == [(i + 1, b"%d" % i) for i in range(count[0])]
 
 
 # A server that is away
@@ -330,7 +337,7 @@ def test_an_idle_query_waits_for_its_server_and_goes_on(
     with NatsPy(server.url) as client:
         client.create_stream("S", ["s.>"])
         client.create_stream("T", ["t.>"])
-        publish(client, "s.1", ["before"])
+        client.store("s.1", ["before"])
     frame = nats(spark.readStream, server, stream="S", startingOffsets="earliest").load()
     copied = frame.selectExpr("'t.1' AS subject", "payload")
     query = nats(copied.writeStream, server, stream="T", checkpointLocation=str(tmp_path)).start()
@@ -341,7 +348,7 @@ def test_an_idle_query_waits_for_its_server_and_goes_on(
         wait_until(lambda: not server.running)
         server.start()
         with NatsPy(server.url) as client:
-            publish(client, "s.1", ["after"])
+            client.store("s.1", ["after"])
             wait_until(lambda: len(client.read_stream("T")) == 2, 60)
             assert [message.payload for message in client.read_stream("T")] == [b"before", b"after"]
 
@@ -366,14 +373,14 @@ def test_a_reader_waits_for_a_server_that_restarts(
     server = server_factory()
     with NatsPy(server.url) as client:
         client.create_stream("S", ["s.>"])
-        publish(client, "s.1", numbers(1, 3))
+        client.store("s.1", number_texts(1, 3))
     reader = stream_reader(server, stream="S", startingOffsets="earliest")
     start = reader.initialOffset()
     server.kill()
     found: list[dict[str, Any]] = []
     asking = threading.Thread(target=lambda: found.append(reader.latestOffset(start, ReadAllAvailable())))
     asking.start()
-    wait_until(lambda: "trying again" in caplog.text, 30)
+    wait_until(lambda: "NATS_TRYING_AGAIN" in caplog.text, 30)
     server.start()
     asking.join(60)
     assert found[0]["S"]["next"] == 4
@@ -413,8 +420,8 @@ def test_each_micro_batch_is_noted_for_partition_0_though_it_has_no_rows(
     query = sink.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
     with running(query):
         for batch, payload in enumerate(["no", "yes", "no"]):
-            publish(nats_py, f"{unique}.x", [payload])
+            nats_py.store(f"{unique}.x", [payload])
             query.processAllAvailable()
             notes = [m for m in nats_py.read_stream(f"KV_{unique}") if m.subject == f"$KV.{unique}.{query.id}.0"]
             assert [json.loads(m.payload)["batch"] for m in notes] == [batch]
-        assert [m.payload.decode() for m in nats_py.read_stream(target)] == [str(query.runId)]
+        assert nats_py.stored_texts(target) == [str(query.runId)]

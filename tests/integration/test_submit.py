@@ -13,7 +13,7 @@ from tests.integration.jobs import COPY, ROOT, run, uv
 from tests.nats_py import NatsPy
 from tests.servers import Server
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.long("pyproject.toml", "scripts/*"), pytest.mark.timeout(400)]
 
 SITE_PACKAGES = str(Path(pyspark.__file__).parents[1])
 BEGIN = """

@@ -20,32 +20,24 @@ import pytest
 
 from spark_nats.client import memory, retrying
 from spark_nats.errors import DataLossError, JetStreamUnavailableError, NatsConnectionError
-from spark_nats.jetstream import delivering, direct
-from tests.integration.support import batch_reader
+from spark_nats.jetstream.reading import direct, pulls
+from tests.integration.support import batch_reader, batch_sequences
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Cluster, Server, ServerFactory
-
-
-def rows(batches: Iterator[pa.RecordBatch]) -> list[int]:
-    return [sequence for batch in batches for sequence in batch.column("sequence").to_pylist()]
-
-
-def publish(client: NatsPy, stream: str, count: int, payload: bytes = b"") -> None:
-    client.publish_acked([(f"{stream}.x", payload)] * count)
 
 
 @pytest.fixture(autouse=True)
 def in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read little at a time, so that faults come between, and learn of silence soon."""
-    monkeypatch.setattr(delivering, "PULL_MESSAGES", 100)
-    monkeypatch.setattr(delivering, "HEARTBEAT", 0.5)
+    monkeypatch.setattr(pulls, "PULL_MESSAGES", 100)
+    monkeypatch.setattr(pulls, "HEARTBEAT", 0.5)
     monkeypatch.setattr(retrying, "_LEADERLESS_WAIT", 0.1)
 
 
 @pytest.fixture
 def in_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Try the first server first, whatever tests before have found."""
-    monkeypatch.setattr("random.shuffle", lambda _: None)
+    monkeypatch.setattr("spark_nats.clock.shuffle", lambda _: None)
     monkeypatch.setattr(memory, "_path", lambda: tmp_path / "memory")
 
 
@@ -53,7 +45,7 @@ def interrupted(batches: Iterator[pa.RecordBatch], act: Callable[[], object]) ->
     """Read on, and do something after the first rows."""
     found: list[int] = next(batches).column("sequence").to_pylist()
     act()
-    return [*found, *rows(batches)]
+    return [*found, *batch_sequences(batches)]
 
 
 # Connections
@@ -105,6 +97,7 @@ def proxy(nats_server: Server) -> Iterator[CuttingProxy]:
     proxy.close()
 
 
+@pytest.mark.parametrize("times", [8, pytest.param(60, marks=pytest.mark.long("spark_nats/jetstream/*"))])
 @pytest.mark.parametrize("retention", ["limits", "workqueue"])
 @pytest.mark.parametrize("subject", [None, "1"])
 def test_connections_that_are_cut_anywhere_cost_no_row(
@@ -114,8 +107,9 @@ def test_connections_that_are_cut_anywhere_cost_no_row(
     monkeypatch: pytest.MonkeyPatch,
     subject: str | None,
     retention: str,
+    times: int,
 ) -> None:
-    monkeypatch.setattr(delivering, "PULL_MESSAGES", 20)
+    monkeypatch.setattr(pulls, "PULL_MESSAGES", 20)
     monkeypatch.setattr(direct, "BATCH_MESSAGES", 20)
     nats_py.create_stream(unique, retention=retention, allow_direct=True)
     nats_py.publish_acked((f"{unique}.{i % 2}", b"x" * (i % 50)) for i in range(1, 201))
@@ -124,12 +118,12 @@ def test_connections_that_are_cut_anywhere_cost_no_row(
     reader = batch_reader(proxy.url, stream=unique, reconnectWait="1ms", peek=True, **options)
     (partition,) = reader.partitions()
     before = proxy.passed
-    assert rows(reader.read(partition)) == expected
+    assert batch_sequences(reader.read(partition)) == expected
     whole = proxy.passed - before
     chosen = random.Random(whole)
-    for cut in range(1, whole, whole // 60):
+    for cut in range(1, whole, whole // times):
         proxy.cuts = [cut, chosen.randrange(1, whole), chosen.randrange(1, whole)]
-        assert rows(reader.read(partition)) == expected, cut
+        assert batch_sequences(reader.read(partition)) == expected, cut
 
 
 # A server that restarts
@@ -141,7 +135,7 @@ def test_a_batch_read_goes_on_when_its_only_server_restarts(
     server = server_factory()
     with NatsPy(server.url) as client:
         client.create_stream("S")
-        publish(client, "S", 5000)
+        client.store_empty("S", 5000)
     reader = batch_reader(server, stream="S")
     (partition,) = reader.partitions()
 
@@ -155,31 +149,31 @@ def test_a_batch_read_goes_on_when_its_only_server_restarts(
     starting.join()
     began, ended = (message for message in caplog.messages if "reading S, sequences 1 to 5000" in message)
     assert "trying again for up to 300 s" in began
-    assert "goes on after" in ended
+    assert "NATS_GOES_ON" in ended
 
 
 def test_without_patience_a_task_fails_at_once(server_factory: ServerFactory, caplog: pytest.LogCaptureFixture) -> None:
     server = server_factory()
     with NatsPy(server.url) as client:
         client.create_stream("S")
-        publish(client, "S", 5000)
+        client.store_empty("S", 5000)
     reader = batch_reader(server, stream="S", retryTimeout="0s")
     (partition,) = reader.partitions()
     batches = reader.read(partition)
     next(batches)
     server.kill()
     with pytest.raises(NatsConnectionError):
-        rows(batches)
+        batch_sequences(batches)
     with pytest.raises(NatsConnectionError, match="no NATS server could be reached"):
-        rows(reader.read(partition))
-    assert "trying again" not in caplog.text
+        batch_sequences(reader.read(partition))
+    assert "NATS_TRYING_AGAIN" not in caplog.text
 
 
 def test_when_all_servers_stay_away_the_task_fails_with_the_last_reason_of_each(server_factory: ServerFactory) -> None:
     server = server_factory()
     with NatsPy(server.url) as client:
         client.create_stream("S")
-        publish(client, "S", 5000)
+        client.store_empty("S", 5000)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         other = f"nats://127.0.0.1:{silent.getsockname()[1]}"
         options = {"retryTimeout": "1s", "reconnectWait": "100ms", "connectTimeout": "200ms"}
@@ -189,9 +183,9 @@ def test_when_all_servers_stay_away_the_task_fails_with_the_last_reason_of_each(
         next(batches)
         server.kill()
         with pytest.raises(NatsConnectionError) as raised:
-            rows(batches)
+            batch_sequences(batches)
     sentence = str(raised.value)
-    assert sentence.startswith("no NATS server could be reached (")
+    assert sentence.startswith("[NATS_NO_SERVER] no NATS server could be reached (")
     assert f"{server.url}: Connection refused" in sentence
     assert f"{other}: accepted the connection but sent no INFO" in sentence
     assert sentence.count("; tried for 1 s") == 1
@@ -201,11 +195,11 @@ def test_jetstream_that_is_not_there_yet_is_waited_for(
     nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     nats_py.create_stream(unique)
-    publish(nats_py, unique, 100)
+    nats_py.store_empty(unique, 100)
     (partition,) = batch_reader(nats_server, stream=unique).partitions()
     elsewhere = batch_reader(nats_server, stream=unique, apiPrefix="LATE.API")
     found: list[int] = []
-    task = threading.Thread(target=lambda: found.extend(rows(elsewhere.read(partition))))
+    task = threading.Thread(target=lambda: found.extend(batch_sequences(elsewhere.read(partition))))
     with caplog.at_level(logging.WARNING):
         task.start()
         wait_until(lambda: "JetStream does not answer on LATE.API" in caplog.text)
@@ -219,16 +213,16 @@ def test_jetstream_that_is_not_there_yet_is_waited_for(
         task.join(30)
     nats_py.run(subscription.unsubscribe())
     assert found == list(range(1, 101))
-    assert "goes on after" in caplog.text
+    assert "NATS_GOES_ON" in caplog.text
 
 
 def test_jetstream_that_does_not_come_back_is_given_up(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique)
-    publish(nats_py, unique, 100)
+    nats_py.store_empty(unique, 100)
     (partition,) = batch_reader(nats_server, stream=unique).partitions()
     elsewhere = batch_reader(nats_server, stream=unique, apiPrefix="NEVER.API", retryTimeout="300ms")
     with pytest.raises(JetStreamUnavailableError, match=r"does not answer on NEVER\.API .*; tried for 0\.3 s"):
-        rows(elsewhere.read(partition))
+        batch_sequences(elsewhere.read(partition))
 
 
 @pytest.mark.parametrize("answers", [False, True])
@@ -237,7 +231,7 @@ def test_a_server_that_is_cut_off_from_jetstream_is_left_for_another(
 ) -> None:
     """It says nothing, or that it is not ready, for as long as it is asked."""
     nats_py.create_stream(unique)
-    publish(nats_py, unique, 100)
+    nats_py.store_empty(unique, 100)
     (partition,) = batch_reader(nats_server, stream=unique).partitions()
     cut_off = server_factory(jetstream=False)
     not_ready = b'{"error": {"code": 503, "err_code": 10008, "description": "temporarily unavailable"}}'
@@ -245,7 +239,7 @@ def test_a_server_that_is_cut_off_from_jetstream_is_left_for_another(
     with NatsPy(cut_off.url) as client, ExitStack() as stack:
         if answers:
             stack.enter_context(client.respond("$JS.API.>", lambda _: not_ready))
-        assert rows(reader.read(partition)) == list(range(1, 101))
+        assert batch_sequences(reader.read(partition)) == list(range(1, 101))
 
 
 @pytest.mark.parametrize("fail", [True, False])
@@ -255,7 +249,7 @@ def test_what_the_limits_remove_while_a_task_waits_for_its_server_is_named(
     server = server_factory()
     with NatsPy(server.url) as client:
         client.create_stream("S", max_msgs=2000)
-        publish(client, "S", 2000)
+        client.store_empty("S", 2000)
     reader = batch_reader(server, stream="S", failOnDataLoss=fail)
     (partition,) = reader.partitions()
 
@@ -263,7 +257,7 @@ def test_what_the_limits_remove_while_a_task_waits_for_its_server_is_named(
         server.kill()
         server.start()
         with NatsPy(server.url) as client:
-            publish(client, "S", 1500)
+            client.store_empty("S", 1500)
 
     batches = reader.read(partition)
     sentence = r"now begins at sequence 1501; sequences ([0-9]+) to 1500, which were about to be read, are gone"
@@ -294,7 +288,7 @@ class Filled:
         """Begin anew where the test before has left the cluster without a leader for a moment."""
         try:
             client.create_stream(self.name, num_replicas=3)
-            publish(client, self.name, 3000, b"x" * 100)
+            client.store(f"{self.name}.x", [b"x" * 100] * 3000)
         except Exception:
             with suppress(Exception):
                 client.delete_stream(self.name)
@@ -330,8 +324,17 @@ def _killed(cluster: Cluster, server: Server) -> Iterator[None]:
         server.start()  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("whose", [Filled.leader, Filled.consumer_at], ids=["of the stream", "of the consumer"])
-@pytest.mark.parametrize("away", [_killed, Cluster.paused], ids=["killed", "stopped"])
+@pytest.mark.parametrize(
+    ("away", "whose"),
+    [
+        pytest.param(_killed, Filled.leader, id="killed, of the stream"),
+        pytest.param(_killed, Filled.consumer_at, id="killed, of the consumer"),
+        pytest.param(
+            Cluster.paused, Filled.leader, id="stopped, of the stream", marks=pytest.mark.long("spark_nats/jetstream/*")
+        ),
+        pytest.param(Cluster.paused, Filled.consumer_at, id="stopped, of the consumer"),
+    ],
+)
 def test_a_leader_that_goes_while_a_range_is_read_costs_no_row(
     filled: Filled, whose: Callable[[Filled], Server], away: Callable[[Cluster, Server], object]
 ) -> None:
@@ -340,7 +343,7 @@ def test_a_leader_that_goes_while_a_range_is_read_costs_no_row(
     batches = reader.read(partition)
     found: list[int] = next(batches).column("sequence").to_pylist()
     with away(filled.cluster, whose(filled)):  # type: ignore[attr-defined]
-        found += rows(batches)
+        found += batch_sequences(batches)
     assert found == list(range(1, 3001))
 
 
@@ -352,7 +355,7 @@ def test_a_server_that_says_nothing_any_more_is_left_for_another(filled: Filled,
     batches = reader.read(partition)
     found: list[int] = next(batches).column("sequence").to_pylist()
     with filled.cluster.paused(silent):
-        found += rows(batches)
+        found += batch_sequences(batches)
     assert found == list(range(1, 3001))
 
 
@@ -376,7 +379,7 @@ def test_a_server_that_shuts_down_slowly_is_left_at_once(
         server.start()
     assert found == list(range(1, 3001))
     assert f"{server.url} is shutting down" in caplog.text
-    assert "trying again" not in caplog.text
+    assert "NATS_TRYING_AGAIN" not in caplog.text
 
 
 def test_leaders_that_step_down_while_a_range_is_read_cost_no_row(filled: Filled) -> None:
@@ -392,7 +395,7 @@ def test_leaders_that_step_down_while_a_range_is_read_cost_no_row(filled: Filled
     assert found == list(range(1, 3001))
 
 
-@pytest.mark.slow
+@pytest.mark.long("spark_nats/jetstream/*")
 @pytest.mark.timeout(240)
 def test_a_rolling_restart_costs_a_task_no_row(filled: Filled, caplog: pytest.LogCaptureFixture) -> None:
     reader = batch_reader(filled.cluster.urls, stream=filled.name, **OPTIONS)
@@ -408,6 +411,6 @@ def test_a_rolling_restart_costs_a_task_no_row(filled: Filled, caplog: pytest.Lo
     restarting = threading.Thread(target=restart_all)
     restarting.start()
     while not done.is_set():
-        assert rows(reader.read(partition)) == list(range(1, 3001))
+        assert batch_sequences(reader.read(partition)) == list(range(1, 3001))
     restarting.join()
-    assert rows(reader.read(partition)) == list(range(1, 3001))
+    assert batch_sequences(reader.read(partition)) == list(range(1, 3001))

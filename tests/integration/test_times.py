@@ -17,14 +17,13 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import LongType, StructType
 
-from spark_nats.client import connect
 from spark_nats.jetstream import JetStream
-from spark_nats.jetstream.streams import first_sequence_at, first_sequence_since, stream_info
+from spark_nats.jetstream.messages import first_sequence_at, first_sequence_since
+from spark_nats.jetstream.streams import stream_info
 from spark_nats.options import ReadOptions, parse_read
 from spark_nats.source.stream.pushdown import NatsPushdownReader
 from spark_nats.source.stream.readers import NatsReader, NatsStreamReader
-from tests.connections import options_for
-from tests.integration.support import Query, read_sequences, sentence_of, stream_reader
+from tests.integration.support import Query, batch_sequences, read_sequences, sentence_of, stream_reader
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Server
 
@@ -34,7 +33,7 @@ HOLES = {1, 2, 7, 20, 21, 22, 23, 39}
 
 
 @pytest.fixture(scope="module")
-def stored(nats_server: Server) -> Iterator[tuple[str, dict[int, datetime]]]:
+def holed(nats_server: Server) -> Iterator[tuple[str, dict[int, datetime]]]:
     """A stream of 40 sequences of which some were deleted, and when each of the others was stored."""
     stream = "TIMES"
     with NatsPy(nats_server.url) as client:
@@ -49,27 +48,20 @@ def stored(nats_server: Server) -> Iterator[tuple[str, dict[int, datetime]]]:
         client.delete_stream(stream)
 
 
-@pytest.fixture
-def js(nats_server: Server) -> Iterator[JetStream]:
-    with connect(options_for(nats_server.url)) as connection:
-        yield JetStream(connection)
-
-
-def options(server: Server, streaming: bool = False, **given: str) -> ReadOptions:
+def read_options(server: Server, streaming: bool = False, **given: str) -> ReadOptions:
     parsed = parse_read({"servers": server.url, **given}, streaming)
     assert isinstance(parsed, ReadOptions)
     return parsed
 
 
-def rows(reader: NatsReader) -> list[int]:
-    batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
-    return sorted(sequence for batch in batches for sequence in batch.column("sequence").to_pylist())
+def sequences_read(reader: NatsReader) -> list[int]:
+    return sorted(s for partition in reader.partitions() for s in batch_sequences(reader.read(partition)))
 
 
 def test_the_first_message_at_a_time_is_found_among_deleted_ones(
-    js: JetStream, stored: tuple[str, dict[int, datetime]]
+    js: JetStream, holed: tuple[str, dict[int, datetime]]
 ) -> None:
-    stream, times = stored
+    stream, times = holed
     assert len(set(times.values())) == 40 - len(HOLES)
     for sequence, time in times.items():
         assert first_sequence_at(js, stream, time) == sequence
@@ -85,25 +77,25 @@ def test_the_first_message_at_a_time_is_found_among_deleted_ones(
 def test_a_stream_without_messages_has_none_at_any_time(js: JetStream, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique)
     assert first_sequence_at(js, unique, datetime(2000, 1, 1, tzinfo=UTC)) == 1
-    nats_py.publish_acked([(f"{unique}.x", b"")] * 5)
+    nats_py.store_empty(unique, 5)
     nats_py.purge_stream(unique)
     assert first_sequence_at(js, unique, datetime(2000, 1, 1, tzinfo=UTC)) == 6
 
 
 def test_what_is_stored_behind_a_known_state_is_not_looked_at(js: JetStream, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique)
-    nats_py.publish_acked([(f"{unique}.x", b"")] * 5)
+    nats_py.store_empty(unique, 5)
     info = stream_info(js, unique)
-    nats_py.publish_acked([(f"{unique}.x", b"")] * 2)
+    nats_py.store_empty(unique, 2)
     for time in (datetime.max, datetime.fromisoformat(info.created).replace(tzinfo=None) + timedelta(days=1)):
         assert first_sequence_at(js, info, time.replace(tzinfo=UTC)) == 6
         assert first_sequence_at(js, unique, time.replace(tzinfo=UTC)) == 8
 
 
 def test_only_the_streams_leader_is_asked_for_times(
-    js: JetStream, nats_py: NatsPy, stored: tuple[str, dict[int, datetime]]
+    js: JetStream, nats_py: NatsPy, holed: tuple[str, dict[int, datetime]]
 ) -> None:
-    stream, times = stored
+    stream, times = holed
     with nats_py.collect("$JS.API.>") as asked:
         assert first_sequence_at(js, stream, times[30]) == 30
         subjects = [message.subject for message in asked.wait(2) if stream in message.subject]
@@ -135,24 +127,24 @@ EDGES = {
 
 @pytest.mark.parametrize("comparison", COMPARISONS, ids=lambda comparison: comparison.__name__)
 def test_a_pushed_comparison_with_any_time_has_the_right_rows(
-    nats_server: Server, stored: tuple[str, dict[int, datetime]], comparison: type[Filter]
+    nats_server: Server, holed: tuple[str, dict[int, datetime]], comparison: type[Filter]
 ) -> None:
-    stream, times = stored
+    stream, times = holed
     near = [times[20 + step] + by for step in (-16, 4, 20) for by in (-MICROSECOND, 0 * MICROSECOND, MICROSECOND)]
     naive = [time.astimezone(UTC).replace(tzinfo=None) for time in near]
     for value in [*EDGES.values(), *near, *naive]:
-        reader = NatsPushdownReader(options(nats_server, stream=stream), SEQUENCE)
+        reader = NatsPushdownReader(read_options(nats_server, stream=stream), SEQUENCE)
         pushed = comparison(("timestamp",), value)  # type: ignore[call-arg]
         assert list(reader.pushFilters([pushed])) == [pushed]
         # A zone of no difference, since Python does not compare times that differ in whether they have one.
         zoned = value if value.tzinfo else value.replace(tzinfo=UTC)
-        assert rows(reader) == [s for s, time in times.items() if COMPARISONS[comparison](time, zoned)], value
+        assert sequences_read(reader) == [s for s, time in times.items() if COMPARISONS[comparison](time, zoned)], value
 
 
 def test_pushed_times_and_sequences_narrow_each_other(
-    nats_server: Server, stored: tuple[str, dict[int, datetime]]
+    nats_server: Server, holed: tuple[str, dict[int, datetime]]
 ) -> None:
-    stream, times = stored
+    stream, times = holed
     filters = [
         GreaterThan(("timestamp",), times[10]),
         LessThanOrEqual(("timestamp",), times[30]),
@@ -160,45 +152,43 @@ def test_pushed_times_and_sequences_narrow_each_other(
         LessThan(("sequence",), 28),
     ]
     for dropped, expected in ((None, range(15, 28)), (2, range(11, 28)), (3, range(15, 31)), (0, range(15, 28))):
-        reader = NatsPushdownReader(options(nats_server, stream=stream), SEQUENCE)
+        reader = NatsPushdownReader(read_options(nats_server, stream=stream), SEQUENCE)
         reader.pushFilters([each for i, each in enumerate(filters) if i != dropped])
-        assert rows(reader) == sorted(set(expected) - HOLES)
+        assert sequences_read(reader) == sorted(set(expected) - HOLES)
 
 
 @pytest.mark.parametrize("time", ["9999-12-31T23:59:59.999999Z", "2999-12-31", "99999999999999"])
 def test_a_batch_from_a_time_to_come_on_has_no_rows(
-    nats_server: Server, stored: tuple[str, dict[int, datetime]], time: str
+    nats_server: Server, holed: tuple[str, dict[int, datetime]], time: str
 ) -> None:
-    stream, _ = stored
-    assert rows(NatsReader(options(nats_server, stream=stream, startingTimestamp=time), SEQUENCE)) == []
+    stream, _ = holed
+    assert sequences_read(NatsReader(read_options(nats_server, stream=stream, startingTimestamp=time), SEQUENCE)) == []
     both = {"startingTimestamp": time, "endingTimestamp": time}
-    assert rows(NatsReader(options(nats_server, stream=stream, **both), SEQUENCE)) == []
+    assert sequences_read(NatsReader(read_options(nats_server, stream=stream, **both), SEQUENCE)) == []
 
 
-def test_a_batch_up_to_a_time_to_come_has_all_rows(
-    nats_server: Server, stored: tuple[str, dict[int, datetime]]
-) -> None:
-    stream, times = stored
+def test_a_batch_up_to_a_time_to_come_has_all_rows(nats_server: Server, holed: tuple[str, dict[int, datetime]]) -> None:
+    stream, times = holed
     for given in ({"endingTimestamp": "9999-12-31"}, {"startingTimestamp": "0001-01-01"}):
-        assert rows(NatsReader(options(nats_server, stream=stream, **given), SEQUENCE)) == list(times)
+        assert sequences_read(NatsReader(read_options(nats_server, stream=stream, **given), SEQUENCE)) == list(times)
     exact = times[30].isoformat()
     given = {"startingTimestamp": exact, "endingTimestamp": exact}
-    assert rows(NatsReader(options(nats_server, stream=stream, **given), SEQUENCE)) == []
+    assert sequences_read(NatsReader(read_options(nats_server, stream=stream, **given), SEQUENCE)) == []
 
 
 def test_a_query_from_a_time_to_come_on_begins_with_the_next_message(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
     nats_py.create_stream(unique)
-    nats_py.publish_acked([(f"{unique}.x", b"")] * 5)
-    given = options(nats_server, streaming=True, stream=unique, startingTimestamp="2999-12-31")
+    nats_py.store_empty(unique, 5)
+    given = read_options(nats_server, streaming=True, stream=unique, startingTimestamp="2999-12-31")
     reader = NatsStreamReader(given, SEQUENCE)
     start = reader.initialOffset()
     assert reader.latestOffset(start, reader.getDefaultReadLimit()) == start
-    nats_py.publish_acked([(f"{unique}.x", b"")] * 2)
+    nats_py.store_empty(unique, 2)
     end = wait_until(lambda: (now := reader.latestOffset(start, reader.getDefaultReadLimit())) != start and now)
     batches = [batch for partition in reader.partitions(start, end) for batch in reader.read(partition)]
-    assert [sequence for batch in batches for sequence in batch.column("sequence").to_pylist()] == [6, 7]
+    assert batch_sequences(batches) == [6, 7]
 
 
 ERROR = {"startingOffsetsByTimestampStrategy": "error"}

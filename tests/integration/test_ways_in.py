@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -17,7 +16,18 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from spark_nats.client.auth import parse_creds
 from spark_nats.embedded import NatsServer
 from tests.certificates import Certificates
-from tests.integration.support import Query, error_of, finish, read, sentence_of, source, stream_reader, write
+from tests.integration.support import (
+    Query,
+    error_of,
+    finish,
+    numbered_rows,
+    read,
+    sentence_of,
+    sequences_of,
+    source,
+    stream_reader,
+    write,
+)
 from tests.nats_py import wait_until
 from tests.operator_mode import Key, OperatorMode
 from tests.servers import ServerFactory
@@ -231,12 +241,6 @@ WRONG_WAYS = [
 LISTEN = '{"subjects": ["S.*"]}'
 
 
-def numbers(prefix: str, count: int) -> pa.Table:
-    """Rows with the subjects `<prefix>.0`, `<prefix>.1`, …"""
-    texts = [str(i) for i in range(count)]
-    return pa.table({"subject": [f"{prefix}.{text}" for text in texts], "payload": texts})
-
-
 @pytest.mark.parametrize("build", WAYS, ids=lambda build: build.__name__)
 def test_right_credentials_read_and_write_in_batch_and_in_streaming(
     server_factory: ServerFactory, build: Callable[[Path], Way], tmp_path: Path
@@ -245,12 +249,12 @@ def test_right_credentials_read_and_write_in_batch_and_in_streaming(
     way.server(server_factory)
     login = {name: value for name, value in way.right.items() if name != "servers"}
     servers, stream = way.right["servers"], {**login, "stream": "S"}
-    write(servers, numbers("S", 10), createStream=LISTEN, **stream)
+    write(servers, numbered_rows("S", range(10)), createStream=LISTEN, **stream)
     assert len(read(servers, **stream)) == 10
     query = Query(stream_reader(servers, startingOffsets="earliest", **stream))
-    assert [row["sequence"] for row in query.rows(10)] == list(range(1, 11))
+    assert sequences_of(query.rows(10)) == list(range(1, 11))
     into = source(servers, **login, stream="COPY", createStream='{"subjects": ["COPY.*"]}', deduplicate=False)
-    rows = numbers("COPY", 10)
+    rows = numbered_rows("COPY", range(10))
     writer = into.streamWriter(from_arrow_schema(rows.schema), overwrite=False)
     writer.commit([pickle.loads(pickle.dumps(writer)).write(iter(rows.to_batches()))], 0)
     assert len(read(servers, **login, stream="COPY")) == 10
@@ -285,7 +289,7 @@ def test_wrong_credentials_are_refused_with_the_reason_and_not_repeated(
     login = {**way.wrong, "stream": "S"}
     servers = login.pop("servers")
     actions = (
-        lambda: write(servers, numbers("S", 8), **login),
+        lambda: write(servers, numbered_rows("S", range(8)), **login),
         lambda: Query(stream_reader(servers, retryTimeout="0s", **login)).micro_batch(),
         lambda: read(servers, **login),
     )

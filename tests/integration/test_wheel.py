@@ -26,7 +26,7 @@ print("read and written")
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long("pyproject.toml", "scripts/*")
 def test_the_wheel_alone_gives_a_working_format(spark_environment, tmp_path):
     run(uv(), "build", "--wheel", "--out-dir", str(tmp_path), str(ROOT))
     (wheel,) = tmp_path.glob("*.whl")

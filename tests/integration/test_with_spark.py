@@ -5,26 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, count, window
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.integration.jobs import ROOT
-from tests.integration.support import finish, nats, running, wait_for_subscriptions
+from tests.integration.support import finish, nats, numbers_of, running, wait_for_subscriptions
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Server, ServerFactory
 
 RECIPE = (ROOT / "docs" / "with-spark.md").read_text().split("```python\n")[1]
 
 
-def publish(client: NatsPy, subject: str, first: int, last: int) -> None:
-    client.publish_acked([(subject, b"%d" % i) for i in range(first, last + 1)])
-
-
 def into_memory(frame: DataFrame, name: str, **options: Any) -> StreamingQuery:
     return frame.writeStream.format("memory").queryName(name).options(**options).start()
 
 
+@pytest.mark.promise("exactly-once#foreach-batch")
 def test_the_recipe_for_several_places_stores_nothing_twice_when_a_micro_batch_is_run_again(
     spark: SparkSession, server_factory: ServerFactory, tmp_path: Path
 ) -> None:
@@ -38,25 +36,26 @@ def test_the_recipe_for_several_places_stores_nothing_twice_when_a_micro_batch_i
         names: dict[str, Any] = {"stream": stream}
         exec(compile(code, "with-spark.md", "exec"), names)
         with running(names["query"]):
-            wait_until(lambda: client.stream_info("RESULTS")["state"]["messages"] >= messages, timeout=60)
+            wait_until(lambda: client.held("RESULTS") >= messages, timeout=60)
             names["query"].processAllAvailable()
 
     with NatsPy(server.url) as client:
         client.create_stream("ORDERS", ["orders.>"])
         client.create_stream("RESULTS", ["results.>"])
-        publish(client, "orders.eu", 1, 10)
+        client.store("orders.eu", range(1, 11))
         run(10)
         # As after a crash between the last row and the end of the micro-batch.
         for name in ("0", ".0.crc"):
             (tmp_path / "checkpoints" / "both" / "commits" / name).unlink()
-        publish(client, "orders.eu", 11, 15)
+        client.store("orders.eu", range(11, 16))
         run(15)
-        stored = [int(message.payload) for message in client.read_stream("RESULTS")]
+        stored = client.stored_numbers("RESULTS")
     assert stored == list(range(1, 16))
     kept = spark.read.parquet(*(str(path) for path in archive.iterdir()))
-    assert sorted(int(row.payload) for row in kept.collect()) == list(range(1, 16))
+    assert sorted(numbers_of(kept.collect())) == list(range(1, 16))
 
 
+@pytest.mark.long
 def test_a_stream_is_joined_with_a_batch_read(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
@@ -75,6 +74,7 @@ def test_a_stream_is_joined_with_a_batch_read(
     assert found == {1: "Bob", 2: None, 3: "Ann", 4: "Bob"}
 
 
+@pytest.mark.promise("with-spark#append-mode")
 def test_the_timestamp_can_be_the_watermark(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
@@ -99,14 +99,15 @@ def test_the_timestamp_can_be_the_watermark(
     assert published == len(stamps)
 
 
+@pytest.mark.long
 def test_several_queries_in_a_session_do_not_know_of_each_other(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
     one, two, core = f"{unique}_1", f"{unique}_2", f"{unique}_3"
     for stream in (one, two):
         nats_py.create_stream(stream)
-    publish(nats_py, f"{one}.x", 1, 5)
-    publish(nats_py, f"{two}.x", 6, 9)
+    nats_py.store(f"{one}.x", range(1, 6))
+    nats_py.store(f"{two}.x", range(6, 10))
     earliest = {"startingOffsets": "earliest"}
     frames = {
         one: nats(spark.readStream, nats_server, stream=one, **earliest).load(),

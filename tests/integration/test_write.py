@@ -64,7 +64,7 @@ def in_any_order(rows: list[tuple[Any, ...]]) -> Counter[str]:
     return Counter(map(repr, rows))
 
 
-def stored(client: NatsPy, stream: str, after: int = 0) -> list[Message]:
+def stored_messages(client: NatsPy, stream: str, after: int = 0) -> list[Message]:
     """What the stream holds after so many messages, less the header that names it, which each of them must have."""
     messages = client.read_stream(stream)[after:]
     for message in messages:
@@ -72,16 +72,12 @@ def stored(client: NatsPy, stream: str, after: int = 0) -> list[Message]:
     return messages
 
 
-def payloads(client: NatsPy, stream: str) -> list[str]:
-    return [message.payload.decode() for message in client.read_stream(stream)]
-
-
 def test_a_stream_holds_what_was_written(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
     nats_py.create_stream(unique)
     save(many_rows(spark, unique).drop("reply"), nats_server, stream=unique)
-    messages = [essence(message) for message in stored(nats_py, unique)]
+    messages = [essence(message) for message in stored_messages(nats_py, unique)]
     expected = many_messages(unique, with_reply=False)
     assert in_any_order(messages) == in_any_order(expected)
     # Each of the four partitions kept its order.
@@ -92,7 +88,7 @@ def test_a_stream_holds_what_was_written(
     nats_py.delete_stream(unique)
 
 
-def table(**columns: Any) -> pa.Table:
+def table_of(**columns: Any) -> pa.Table:
     """Rows with these columns; headers are dicts."""
     types = {"headers": HEADERS, "reply": pa.string(), "msg_id": pa.string(), "subject": pa.string()}
     headers = columns.get("headers")
@@ -106,13 +102,14 @@ def table(**columns: Any) -> pa.Table:
 def test_subscribers_of_core_nats_receive_what_was_written(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     sent = many_messages(unique, with_reply=True)
     subjects, sent_payloads, replies, headers = zip(*sent, strict=True)
-    rows = table(subject=subjects, payload=sent_payloads, reply=replies, headers=headers)
+    rows = table_of(subject=subjects, payload=sent_payloads, reply=replies, headers=headers)
     with nats_py.collect(f"{unique}.>") as collected:
         write(nats_server, rows)
         messages = [essence(message) for message in collected.wait(ROWS, timeout=60)]
     assert in_any_order(messages) == in_any_order(sent)
 
 
+@pytest.mark.promise("writing#spark-to-core")
 def test_spark_writes_all_columns_to_core_nats(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
@@ -126,10 +123,10 @@ def test_spark_writes_all_columns_to_core_nats(
 @pytest.mark.docker
 def test_a_batch_is_stored_before_the_write_returns(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique)
-    rows = table(subject=[f"{unique}.a", f"{unique}.b"], payload=[b"one", b""], headers=[{"H": ["1", "2"]}, None])
+    rows = table_of(subject=[f"{unique}.a", f"{unique}.b"], payload=[b"one", b""], headers=[{"H": ["1", "2"]}, None])
     write(nats_server, rows, stream=unique)
-    assert nats_py.stream_info(unique)["state"]["messages"] == 2
-    assert [essence(message) for message in stored(nats_py, unique)] == [
+    assert nats_py.held(unique) == 2
+    assert [essence(message) for message in stored_messages(nats_py, unique)] == [
         (f"{unique}.a", b"one", None, {"H": ["1", "2"]}),
         (f"{unique}.b", b"", None, {}),
     ]
@@ -139,7 +136,7 @@ def test_a_batch_is_stored_before_the_write_returns(nats_server: Server, nats_py
 def test_core_nats_delivers_subject_reply_headers_and_payload(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
-    rows = table(
+    rows = table_of(
         subject=[f"{unique}.a", f"{unique}.b"],
         reply=["answers.here", None],
         payload=[b"\r\n", b""],
@@ -160,7 +157,7 @@ def test_text_and_single_headers_will_do(
     rows = [("grün\r\n", {"A": "1", "B": ""}), ("", {}), ("x", None)]
     frame = spark.createDataFrame(rows, "payload STRING, headers MAP<STRING, STRING>")
     save(frame.coalesce(1), nats_server, stream=unique, subject=f"{unique}.x")
-    assert [(message.payload.decode(), message.headers) for message in stored(nats_py, unique)] == [
+    assert [(message.payload.decode(), message.headers) for message in stored_messages(nats_py, unique)] == [
         ("grün\r\n", {"A": ["1"], "B": [""]}),
         ("", {}),
         ("x", {}),
@@ -169,7 +166,7 @@ def test_text_and_single_headers_will_do(
 
 def test_the_subject_option_stands_above_the_column(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique)
-    rows = table(subject=["no subject at all", None], payload=["1", "2"])
+    rows = table_of(subject=["no subject at all", None], payload=["1", "2"])
     write(nats_server, rows, stream=unique, subject=f"{unique}.chosen")
     assert {message.subject for message in nats_py.read_stream(unique)} == {f"{unique}.chosen"}
 
@@ -178,9 +175,9 @@ def test_headers_that_are_all_null_are_none(nats_server: Server, nats_py: NatsPy
     nats_py.create_stream(unique)
     nulls = [None] * 50
     texts = [str(i) for i in range(50)]
-    rows = table(subject=[f"{unique}.x"] * 50, payload=texts, headers=nulls, msg_id=nulls, reply=nulls)
+    rows = table_of(subject=[f"{unique}.x"] * 50, payload=texts, headers=nulls, msg_id=nulls, reply=nulls)
     write(nats_server, rows, stream=unique)
-    assert [message.headers for message in stored(nats_py, unique)] == [{}] * 50
+    assert [message.headers for message in stored_messages(nats_py, unique)] == [{}] * 50
 
 
 def test_a_dataframe_without_rows_writes_nothing(
@@ -188,20 +185,20 @@ def test_a_dataframe_without_rows_writes_nothing(
 ) -> None:
     nats_py.create_stream(unique)
     save(spark.createDataFrame([], "subject STRING, payload BINARY"), nats_server, stream=unique)
-    assert nats_py.stream_info(unique)["state"]["messages"] == 0
+    assert nats_py.held(unique) == 0
 
 
 def test_one_row_at_a_time_in_flight_is_enough(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique)
-    rows = table(payload=[str(i) for i in range(300)])
+    rows = table_of(payload=[str(i) for i in range(300)])
     write(nats_server, rows, stream=unique, subject=f"{unique}.x", maxInFlight=1)
-    assert payloads(nats_py, unique) == [str(i) for i in range(300)]
+    assert nats_py.stored_texts(unique) == [str(i) for i in range(300)]
 
 
 def test_payloads_may_be_as_large_as_the_server_allows(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     largest = nats_py.nats.max_payload
     with nats_py.collect(unique) as collected:
-        write(nats_server, table(payload=[str(i) * largest for i in range(3)]), subject=unique)
+        write(nats_server, table_of(payload=[str(i) * largest for i in range(3)]), subject=unique)
         assert {(len(m.payload), m.payload[:1]) for m in collected.wait(3)} == {(largest, b"%d" % i) for i in range(3)}
 
 
@@ -226,7 +223,7 @@ def test_what_was_read_can_be_written(spark: SparkSession, nats_server: Server, 
     original = [essence(message) for message in nats_py.read_stream(source)]
     assert len(original) == 3
     for copy in (target, third):
-        assert [essence(message) for message in stored(nats_py, copy)] == original
+        assert [essence(message) for message in stored_messages(nats_py, copy)] == original
 
 
 def test_a_missing_stream_is_made_if_so_asked(
@@ -242,7 +239,7 @@ def test_a_missing_stream_is_made_if_so_asked(
         assert (made["config"]["subjects"], made["config"]["storage"]) == (subjects, storage)
         assert made["state"]["messages"] == 10
     save(frame, nats_server, stream=simple, subject=f"{simple}.x", createStream=True)
-    assert nats_py.stream_info(simple)["state"]["messages"] == 20
+    assert nats_py.held(simple) == 20
 
 
 def test_overwriting_is_refused(spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str) -> None:
@@ -250,7 +247,7 @@ def test_overwriting_is_refused(spark: SparkSession, nats_server: Server, nats_p
     frame = spark.createDataFrame([("1",)], "payload STRING")
     writer = nats(frame.write, nats_server, stream=unique, subject=f"{unique}.x").mode("overwrite")
     assert "published cannot be taken back; use mode('append')" in error_of(writer.save)
-    assert nats_py.stream_info(unique)["state"]["messages"] == 0
+    assert nats_py.held(unique) == 0
 
 
 # Message ids
@@ -259,36 +256,36 @@ def test_overwriting_is_refused(spark: SparkSession, nats_server: Server, nats_p
 @pytest.mark.docker
 def test_a_row_is_stored_once_for_each_message_id(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique)
-    rows = table(payload=["1", "2", "again", "none", "none either"], msg_id=["id-1", "id-2", "id-1", None, None])
+    rows = table_of(payload=["1", "2", "again", "none", "none either"], msg_id=["id-1", "id-2", "id-1", None, None])
     write(nats_server, rows, stream=unique, subject=f"{unique}.x")
-    assert [(m.payload.decode(), m.headers.get(MSG_ID)) for m in stored(nats_py, unique)] == [
+    assert [(m.payload.decode(), m.headers.get(MSG_ID)) for m in stored_messages(nats_py, unique)] == [
         ("1", ["id-1"]),
         ("2", ["id-2"]),
         ("none", None),
         ("none either", None),
     ]
     write(nats_server, rows, stream=unique, subject=f"{unique}.x")
-    assert payloads(nats_py, unique) == ["1", "2", *["none", "none either"] * 2]
+    assert nats_py.stored_texts(unique) == ["1", "2", *["none", "none either"] * 2]
 
 
 def test_own_message_ids_stand_above_those_in_headers_and_those_above_made_ones(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
     nats_py.create_stream(unique)
-    rows = table(
+    rows = table_of(
         payload=["both", "header", "column", "neither"],
         msg_id=["column", None, "column too", None],
         headers=[{MSG_ID: "header", "K": "v"}, {MSG_ID: "header"}, None, {"K": "v"}],
     )
     options = {"stream": unique, "subject": f"{unique}.x", "deduplicate": True}
     write(nats_server, rows, controlHeaders=True, **options)
-    ids = {m.payload.decode(): m.headers[MSG_ID] for m in stored(nats_py, unique)}
+    ids = {m.payload.decode(): m.headers[MSG_ID] for m in stored_messages(nats_py, unique)}
     made = ids.pop("neither")
     assert ids == {"both": ["column"], "header": ["header"], "column": ["column too"]}
     assert len(made) == 1
     # Those in headers are control headers, which nobody is to send by accident.
     write(nats_server, rows, **options)
-    ids = {m.payload.decode(): m.headers[MSG_ID] for m in stored(nats_py, unique)[4:]}
+    ids = {m.payload.decode(): m.headers[MSG_ID] for m in stored_messages(nats_py, unique)[4:]}
     assert ids.keys() == {"header", "neither"}  # the others were stored before
     assert "header" not in ids["header"]
 
@@ -301,7 +298,7 @@ def test_batches_have_message_ids_only_if_asked(
     save(frame, nats_server, stream=unique, subject=f"{unique}.x")
     for _ in range(2):  # two writes are not one that is repeated
         save(frame, nats_server, stream=unique, subject=f"{unique}.x", deduplicate=True)
-    messages = stored(nats_py, unique)
+    messages = stored_messages(nats_py, unique)
     assert Counter(m.payload for m in messages) == {b"%d" % i: 3 for i in range(20)}
     assert all(m.headers == {} for m in messages[:20])
     assert len({m.headers[MSG_ID][0] for m in messages[20:]}) == 40
@@ -332,14 +329,14 @@ def test_every_copy_of_what_was_read_is_stored(nats_server: Server, nats_py: Nat
     source, target = f"{unique}_FROM", f"{unique}_TO"
     nats_py.create_stream(source)
     nats_py.create_stream(target)
-    written = table(payload=[str(i) for i in range(100)], headers=[{"K": str(i)} for i in range(100)])
+    written = table_of(payload=[str(i) for i in range(100)], headers=[{"K": str(i)} for i in range(100)])
     write(nats_server, written, stream=source, subject=f"{source}.x", deduplicate=True)
     rows = read(nats_server, stream=source)
     headers = [dict(row["headers"]) for row in rows]
     assert [{MSG_ID, EXPECTED_STREAM} <= each.keys() for each in headers] == [True] * 100
-    copies = table(payload=[row["payload"] for row in rows] * 3, headers=headers * 3)
+    copies = table_of(payload=[row["payload"] for row in rows] * 3, headers=headers * 3)
     write(nats_server, copies, stream=target, subject=f"{target}.x", deduplicate=False)
-    found = Counter((message.payload, message.headers["K"][0]) for message in stored(nats_py, target))
+    found = Counter((message.payload, message.headers["K"][0]) for message in stored_messages(nats_py, target))
     assert found == {(b"%d" % i, str(i)): 3 for i in range(100)}
 
 
@@ -347,20 +344,20 @@ def test_rollups_and_lifetimes_are_for_those_who_ask_for_them(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
     nats_py.create_stream(unique, allow_rollup_hdrs=True, allow_msg_ttl=True)
-    nats_py.publish_acked([(f"{unique}.x", b"%d" % i) for i in range(5)])
+    nats_py.store(f"{unique}.x", range(5))
     rows = messages_with(
         [{"Nats-TTL": "1s"}, {"Nats-Rollup": "all"}, {"Nats-Expected-Last-Sequence": "99"}], f"{unique}.x"
     )
     partition(nats_server, rows, stream=unique)
-    assert [message.headers for message in stored(nats_py, unique, after=5)] == [{}, {}, {}]
+    assert [message.headers for message in stored_messages(nats_py, unique, after=5)] == [{}, {}, {}]
     purging = messages_with([{"Nats-Rollup": "all"}], f"{unique}.x")
     partition(nats_server, purging, stream=unique, controlHeaders="true")
-    (message,) = stored(nats_py, unique)
+    (message,) = stored_messages(nats_py, unique)
     assert message.headers == {"Nats-Rollup": ["all"]}
     expiring = messages_with([{"Nats-TTL": "1s"}], f"{unique}.x")
     partition(nats_server, expiring, stream=unique, controlHeaders="true")
-    assert nats_py.stream_info(unique)["state"]["messages"] == 2
-    wait_until(lambda: nats_py.stream_info(unique)["state"]["messages"] == 1)
+    assert nats_py.held(unique) == 2
+    wait_until(lambda: nats_py.held(unique) == 1)
 
 
 def test_counters_can_be_incremented(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
@@ -387,7 +384,7 @@ def test_a_stream_that_acknowledges_nothing_is_refused_at_once(
         PublishError, match=r"does not acknowledge what it stores \(its no_ack is true\).*nothing was sent"
     ):
         partition(nats_server, rows, stream=unique)
-    assert nats_py.stream_info(unique)["state"]["messages"] == 0
+    assert nats_py.held(unique) == 0
 
 
 def longest_subject(server: Server, prefix: str, **options: Any) -> str:
@@ -412,7 +409,7 @@ def test_the_longest_line_that_we_send_is_one_that_the_server_takes(
     with nats_py.collect(f"{unique}_CORE.>") as collected:
         subject = longest_subject(nats_server, unique, stream=unique)
         core_subject = longest_subject(nats_server, f"{unique}_CORE")
-        assert nats_py.stream_info(unique)["state"]["messages"] == 0
+        assert nats_py.held(unique) == 0
         assert collected.messages == []
         partition(nats_server, messages_with([{}, {"K": "v"}], subject), stream=unique)
         partition(nats_server, messages_with([{}, {"K": "v"}], core_subject))
@@ -444,41 +441,43 @@ def forget_last_commit(checkpoint: Path) -> None:
     (checkpoint / "commits" / f".{last}.crc").unlink()
 
 
+@pytest.mark.promise("writing#spark-to-stream", "exactly-once#without-ids")
 def test_a_replayed_micro_batch_is_not_stored_twice(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
 ) -> None:
     source, once, twice = f"{unique}_FROM", f"{unique}_ONCE", f"{unique}_TWICE"
     for stream in (source, once, twice):
         nats_py.create_stream(stream)
-    nats_py.publish_acked([(f"{source}.x", b"%d" % i) for i in range(1, 31)])
+    nats_py.store(f"{source}.x", range(1, 31))
     expected = {str(i) for i in range(1, 31)}
     targets: dict[str, dict[str, Any]] = {once: {}, twice: {"deduplicate": False}}
     for target, options in targets.items():
         copy(spark, nats_server, source, tmp_path / target, stream=target, subject=f"{target}.x", **options)
-        assert Counter(payloads(nats_py, target)) == dict.fromkeys(expected, 1)
+        assert Counter(nats_py.stored_texts(target)) == dict.fromkeys(expected, 1)
         forget_last_commit(tmp_path / target)
     nats_py.publish_acked([(f"{source}.x", b"new")])
     for target, options in targets.items():
         copy(spark, nats_server, source, tmp_path / target, stream=target, subject=f"{target}.x", **options)
-    assert Counter(payloads(nats_py, once)) == dict.fromkeys(expected | {"new"}, 1)
+    assert Counter(nats_py.stored_texts(once)) == dict.fromkeys(expected | {"new"}, 1)
     # Without message ids the replay is seen, so there was one.
-    assert Counter(payloads(nats_py, twice)) == {**dict.fromkeys(expected, 2), "new": 1}
+    assert Counter(nats_py.stored_texts(twice)) == {**dict.fromkeys(expected, 2), "new": 1}
 
 
+@pytest.mark.long
 def test_two_queries_do_not_take_each_others_message_ids(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
 ) -> None:
     source, target = f"{unique}_FROM", f"{unique}_TO"
     nats_py.create_stream(source)
     nats_py.create_stream(target)
-    nats_py.publish_acked([(f"{source}.x", b"%d" % i) for i in range(10)])
+    nats_py.store(f"{source}.x", range(10))
     for name in ("one", "other"):
         copy(spark, nats_server, source, tmp_path / name, stream=target, subject=f"{target}.x")
-    assert Counter(payloads(nats_py, target)) == {str(i): 2 for i in range(10)}
+    assert Counter(nats_py.stored_texts(target)) == {str(i): 2 for i in range(10)}
 
 
 def test_a_streaming_query_can_write_to_core_nats(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
-    rows = table(payload=[b"%d" % i for i in range(25)])
+    rows = table_of(payload=[b"%d" % i for i in range(25)])
     writer = source(nats_server, subject=unique).streamWriter(from_arrow_schema(rows.schema), overwrite=False)
     task = pickle.loads(pickle.dumps(writer))
     with nats_py.collect(unique) as collected:
@@ -487,6 +486,7 @@ def test_a_streaming_query_can_write_to_core_nats(nats_server: Server, nats_py: 
     assert [essence(m) for m in messages] == [(unique, b"%d" % i, None, {}) for i in range(25)]
 
 
+@pytest.mark.promise("with-spark#complete-mode")
 def test_a_table_of_results_is_published_whole_each_time(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
 ) -> None:
@@ -498,7 +498,7 @@ def test_a_table_of_results_is_published_whole_each_time(
     results = counts.select(expr(f"concat('{target}.', subject)").alias("subject"), expr("string(n)").alias("payload"))
 
     def published() -> list[tuple[str, bytes]]:
-        before = nats_py.stream_info(target)["state"]["messages"]
+        before = nats_py.held(target)
         options = {"stream": target, "checkpointLocation": str(tmp_path / "checkpoint")}
         writer = nats(results.writeStream, nats_server, **options).outputMode("complete")
         finish(writer.trigger(availableNow=True).start())
@@ -510,6 +510,28 @@ def test_a_table_of_results_is_published_whole_each_time(
     assert published() == [("a", b"2"), ("b", b"2")]
 
 
+@pytest.mark.promise("with-spark#update-mode")
+def test_results_that_have_changed_are_put_under_their_keys(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
+) -> None:
+    nats_py.create_stream(unique)
+    frame = nats(spark.readStream, nats_server, stream=unique, startingOffsets="earliest").load()
+    results = frame.groupBy(expr("split(subject, '[.]')[1]").alias("key")).agg(count("*").alias("n"))
+    put = {"bucket": f"{unique}_KV", "createBucket": True}
+
+    def update(names: str) -> list[tuple[str, bytes]]:
+        nats_py.publish_acked([(f"{unique}.{name}", b"") for name in names])
+        writer = results.selectExpr("key", "string(n) AS value").writeStream.outputMode("update")
+        writer = writer.foreachBatch(lambda rows, _: save(rows, nats_server, **put))
+        finish(writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start())
+        revisions = nats_py.read_stream(f"KV_{unique}_KV")
+        return sorted((m.subject.rpartition(".")[2], m.payload) for m in revisions)
+
+    assert update("aab") == [("a", b"2"), ("b", b"1")]
+    assert update("b") == [("a", b"2"), ("b", b"2")]
+    assert nats_py.stream_info(f"KV_{unique}_KV")["state"]["last_seq"] == 3  # a was not put again
+
+
 def test_a_private_inbox_prefix_is_enough(server_factory: ServerFactory) -> None:
     server = server_factory("""
         authorization { users: [
@@ -519,9 +541,9 @@ def test_a_private_inbox_prefix_is_enough(server_factory: ServerFactory) -> None
     """)
     with NatsPy(server.url, user="admin", password="pw") as client:
         client.create_stream("S")
-        rows = table(payload=[str(i) for i in range(5)])
+        rows = table_of(payload=[str(i) for i in range(5)])
         options = {"user": "writer", "password": "pw", "stream": "S", "subject": "S.x"}
         write(server, rows, inboxPrefix="w.inbox", **options)
-        assert Counter(payloads(client, "S")) == {str(i): 1 for i in range(5)}
+        assert Counter(client.stored_texts("S")) == {str(i): 1 for i in range(5)}
         error = sentence_of(lambda: write(server, rows, **options))
         assert "Permissions Violation for Subscription" in error

@@ -6,9 +6,11 @@ import os
 from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
+from spark_nats.protocol.bytecolumns import Positions
 from tests.unit.reference import ControlLine, Message
 
 CRLF = b"\r\n"
@@ -20,6 +22,19 @@ _EFFORT = int(os.environ.get("PROPERTY_EFFORT", "1"))
 
 def property_settings(examples: int) -> settings:
     return settings(max_examples=examples * _EFFORT, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+class Sequences:
+    """Messages that have arrived, of which only the sequences matter."""
+
+    def __init__(self, sequences: list[int]) -> None:
+        self.sequences = sequences
+
+    def __len__(self) -> int:
+        return len(self.sequences)
+
+    def stream_sequences(self) -> Positions:
+        return np.array(self.sequences, np.int64)
 
 
 # Subjects and names

@@ -15,7 +15,7 @@ from spark_nats.commands.checkpoints import read_checkpoint
 from spark_nats.errors import NatsError
 from spark_nats.lag import lags, offset_of
 from spark_nats.protocol.subjects import name_violation
-from spark_nats.source.stream.offsets import from_json
+from spark_nats.source.stream.positions import from_json
 from tests.unit.strategies import property_settings
 
 MADE = "2026-11-01T08:00:00Z"

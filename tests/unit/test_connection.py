@@ -13,16 +13,16 @@ import pytest
 import trustme
 
 from spark_nats.client import Credentials, TlsOptions, borrow, connect, parse_servers
-from spark_nats.client.pool import lend
-from spark_nats.client.retrying import may_pass
+from spark_nats.client.pool import leased
+from spark_nats.client.retrying import is_retryable
 from spark_nats.errors import (
     AuthorizationError,
+    Hint,
     NatsConnectionError,
     NatsTimeoutError,
     NoRespondersError,
     PermissionsError,
     ProtocolError,
-    Remedy,
     ServerError,
 )
 from tests.connections import options_for, retries_for
@@ -107,7 +107,7 @@ def test_a_certificate_that_cannot_be_used_is_what_to_look_at_and_not_the_server
 
     with scripted_server(script) as url, pytest.raises(NatsConnectionError, match="are not in PEM") as raised:
         connect(options(url, tls=TlsOptions(ca="no certificate")))
-    assert raised.value.remedies == (Remedy.TRUST,)
+    assert raised.value.hints == (Hint.TRUST,)
 
 
 def test_servers_are_tried_until_one_lets_us_in():
@@ -221,16 +221,16 @@ def test_a_server_that_is_about_to_shut_down_is_left_when_the_work_is_done(caplo
     with scripted_server(shutting_down) as old, scripted_server(welcome) as new:
         both = options(f"{old},{new}")
         with borrow(options(old)) as connection:
-            assert not connection.retiring
+            assert not connection.lame_duck
             connection.flush()
-            assert connection.retiring
+            assert connection.lame_duck
             connection.flush()
             assert not connection.closed
         assert connection.closed
         for _ in range(10):
             with connect(both) as elsewhere:
                 assert str(elsewhere.server) == new
-    assert caplog.messages == [f"{old} is shutting down (lame duck mode)"]
+    assert caplog.messages == [f"[NATS_LAME_DUCK] {old} is shutting down (lame duck mode)"]
 
 
 def test_an_idle_connection_whose_server_is_about_to_shut_down_is_not_lent():
@@ -430,7 +430,7 @@ def test_a_server_that_closes_after_tls_first_is_not_asked_for_tls_first_again(e
     first = TlsOptions(ca=encrypt.options.ca, handshake_first=True)
     with scripted_server(script) as url, pytest.raises(NatsConnectionError, match="closed the connection") as raised:
         connect(options(url, tls=first))
-    assert Remedy.TLS_FIRST not in raised.value.remedies
+    assert Hint.TLS_FIRST not in raised.value.hints
 
 
 def test_a_client_whose_certificate_is_refused_in_the_handshake_is_told_so(encrypt):
@@ -448,7 +448,7 @@ def test_a_client_whose_certificate_is_refused_in_the_handshake_is_told_so(encry
         pytest.raises(AuthorizationError, match=r"refused the client's certificate: .*UNKNOWN_CA") as raised,
     ):
         connect(options(url, tls=TlsOptions(ca=encrypt.options.ca, certificate=stranger)))
-    assert raised.value.remedies == (Remedy.CLIENT_CERTIFICATE,)
+    assert raised.value.hints == (Hint.CLIENT_CERTIFICATE,)
 
 
 def test_one_tls_url_asks_for_tls_at_every_server():
@@ -621,7 +621,7 @@ def test_when_all_that_answer_refuse_it_is_a_refusal_that_names_each():
     assert text.count("refused the credentials: Authorization Violation") == 2
     for url in (one, two, f"nats://127.0.0.1:{port}"):
         assert text.count(url) == 1
-    assert Remedy.CREDENTIALS in raised.value.remedies
+    assert Hint.CREDENTIALS in raised.value.hints
 
 
 def test_a_server_that_closes_before_it_says_anything_may_expect_tls_first():
@@ -630,9 +630,9 @@ def test_a_server_that_closes_before_it_says_anything_may_expect_tls_first():
 
     with scripted_server(script) as url, pytest.raises(NatsConnectionError, match="does it expect TLS first") as raised:
         connect(options(url))
-    assert raised.value.remedies == (Remedy.TLS_FIRST,)
-    assert not may_pass(raised.value)
-    assert may_pass(raised.value, known=True)
+    assert raised.value.hints == (Hint.TLS_FIRST,)
+    assert not is_retryable(raised.value)
+    assert is_retryable(raised.value, established=True)
 
 
 def test_nothing_in_time_is_none():
@@ -684,6 +684,22 @@ def test_no_responders_is_an_error_of_its_own():
         pytest.raises(NoRespondersError, match="nobody listens on a at"),
     ):
         connection.request("a", b"")
+
+
+def test_of_requests_that_are_sent_together_each_has_its_own_answer_or_error():
+    def script(peer):
+        peer.let_in()
+        inbox = peer.expect(b"PUB a ").split()[1][:-1]
+        peer.expect(b"PUB c ")
+        peer.send(b"MSG %b3 1 4\r\nlast\r\nHMSG %b1 1 16 16\r\nNATS/1.0 503\r\n\r\n\r\n" % (inbox, inbox))
+        peer.wait_for_close()
+
+    with scripted_server(script) as url, connect(options(url)) as connection:
+        nobody, silent, last = connection.request_all([(each, b"", None) for each in "abc"], timeout=0.2)
+    assert isinstance(nobody, NoRespondersError)
+    assert isinstance(silent, NatsTimeoutError)
+    assert "to b in 0.2 s" in str(silent)
+    assert last.payload == b"last"
 
 
 def test_flush_waits_for_the_server():
@@ -856,7 +872,7 @@ def test_a_task_does_not_begin_at_a_server_that_is_about_to_shut_down():
     with (
         scripted_server(script) as url,
         pytest.raises(NatsConnectionError, match=r"is shutting down \(lame duck mode\)"),
-        lend(options(url), retries_for(attempts=2, wait=0.01, jitter=0.0), "the test"),
+        leased(options(url), retries_for(attempts=2, wait=0.01, jitter=0.0), "the test"),
     ):
         pytest.fail("a connection was lent")
     assert len(visits) > 1

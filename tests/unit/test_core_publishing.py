@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from spark_nats.client import CorePublisher
-from spark_nats.client.pool import lend
+from spark_nats.client.pool import leased
 from spark_nats.client.publishing import PART_BYTES
 from tests.connections import options_for, retries_for
 from tests.scripted_server import INFO, Peer, scripted_server
@@ -34,8 +34,8 @@ def test_rows_that_the_server_does_not_confirm_are_kept_up_to_a_limit() -> None:
         peer.send(b"PONG\r\n")
 
     waited = threading.Event()
-    with scripted_server(script) as url, lend(options_for(url), retries_for(), "the test") as loan:
-        publisher = CorePublisher(loan)
+    with scripted_server(script) as url, leased(options_for(url), retries_for(), "the test") as lease:
+        publisher = CorePublisher(lease)
         publisher.publish(pa.array(["a"] * (kept + 8)), pa.concat_arrays([LARGE] * (kept + 8)))
         assert waited.is_set()
         publisher.drain()
@@ -61,12 +61,12 @@ def test_a_server_that_is_about_to_shut_down_is_left_once_it_has_confirmed_all_r
     with (
         scripted_server(script) as one,
         scripted_server(script) as other,
-        lend(options_for(f"{one},{other}"), retries_for(), "the test") as loan,
+        leased(options_for(f"{one},{other}"), retries_for(), "the test") as lease,
     ):
-        publisher = CorePublisher(loan)
+        publisher = CorePublisher(lease)
         for subject in ("a", "b", "c"):
             publisher.publish(pa.array([subject]), LARGE)
             publisher.drain()
         assert publisher.confirmed == 3
     assert servers == [[b"PUB a 104"], [b"PUB b 104", b"PUB c 104"]]
-    assert "trying again" not in caplog.text
+    assert "NATS_TRYING_AGAIN" not in caplog.text

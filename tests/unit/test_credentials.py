@@ -44,6 +44,8 @@ def test_who_is_not_asked_to_sign_sends_nothing():
 def test_secrets_are_in_no_representation(tmp_path):
     secret = Key().seed
     kept = [
+        Credentials(user="me", password="s3cret"),
+        Credentials(token="s3cret"),
         Credentials(nkey_seed=secret, jwt="s3cret"),
         Credentials(nkey_seed=secret).apply(ConnectOptions(), ServerInfo(nonce="s3cret")),
         TlsOptions(certificate="s3cret", key="s3cret"),

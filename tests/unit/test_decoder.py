@@ -36,8 +36,17 @@ from tests.unit.strategies import (
 
 
 def assert_agrees(data: bytes, chunks: Iterable[bytes], **limits: int) -> None:
-    """Hold the decoder against the reference: the same error or none, and the same content."""
-    expected, got = read_server_stream(data, **limits), decode(chunks, **limits)
+    """DurableHandle the decoder against the reference, as it reads small chunks and as it reads large ones."""
+    chunks = list(chunks)
+    expected = read_server_stream(data, **limits)
+    assert_equal(expected, decode(chunks, **limits))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decoder_module, "SMALL", 0)
+        assert_equal(expected, decode(chunks, **limits))
+
+
+def assert_equal(expected: Any, got: Any) -> None:
+    """Check that both have the same error or none, and the same content."""
     assert (got.error is None) == (expected.error is None), (got.error, expected.error)
     if expected.error is None:
         assert got.messages == expected.messages

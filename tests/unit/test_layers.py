@@ -4,6 +4,8 @@ import ast
 import re
 import subprocess
 import sys
+from graphlib import TopologicalSorter
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -12,41 +14,103 @@ import spark_nats
 from spark_nats.options import OPTIONS
 
 PACKAGE = Path(spark_nats.__file__).parent
-# Each layer and what it may import of the others.
-LAYERS = {
-    "protocol": {"errors"},
-    "client": {"errors", "protocol", "version"},
-    "jetstream": {"errors", "protocol", "client"},
-    "options": {"errors", "protocol", "client"},
-    "source": {"errors", "protocol", "client", "jetstream", "options", "sparkapi"},
-    "sink": {"errors", "protocol", "client", "jetstream", "options", "sparkapi"},
+# Each room and what it may import of those before it. A module belongs to the narrowest room that its name begins with;
+# outside of a room, its name stands for those within it too.
+ROOMS = {
+    "conditions": "",
+    "clock": "",
+    "errors": "conditions",
+    "version": "",
+    "sparkapi": "conditions",
+    "embedded": "conditions clock errors",
+    "protocol": "conditions errors",
+    "client": "conditions clock errors version protocol",
+    "jetstream": "conditions clock errors protocol client",
+    "jetstream.consuming": "conditions clock errors protocol client jetstream",
+    "jetstream.reading": "conditions clock errors protocol client jetstream jetstream.consuming",
+    "jetstream.publishing": "conditions clock errors protocol client jetstream jetstream.reading",
+    "jetstream.buckets": "conditions errors protocol client jetstream jetstream.consuming jetstream.reading",
+    "jetstream.__init__": "conditions jetstream jetstream.reading jetstream.publishing",
+    "options": "conditions errors protocol client",
+    "source": "conditions clock errors sparkapi protocol jetstream options",
+    "source.bucket": "conditions errors protocol client jetstream options source",
+    "source.core": "conditions clock errors sparkapi protocol client options source",
+    "source.stream": "conditions clock errors sparkapi protocol client jetstream options source",
+    "sink": "conditions clock errors sparkapi protocol client jetstream options",
+    "datasource": "conditions errors sparkapi client options source sink",
+    "lag": "conditions clock errors protocol client jetstream options source.stream",
+    "listener": "conditions errors options lag",
+    "__init__": "conditions errors version datasource lag listener",
+    "commands": "conditions clock errors protocol client jetstream options source.stream lag",
+    "demo": "conditions clock errors embedded sparkapi protocol client jetstream options",
+    "cli": "conditions errors version client options commands demo",
 }
+WITHOUT_SPARK = ("clock", "conditions", "embedded", "errors", "version", "protocol", "client", "jetstream", "options")
 
 
 def imported(path):
+    """The modules that a file imports, also where it does so only when they are needed."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
-            yield node.module
+            yield from (with_name(node.module, alias.name) for alias in node.names)
         elif isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
 
 
-@pytest.mark.parametrize("layer", LAYERS)
-def test_imports_point_down(layer):
-    for path in (PACKAGE / layer).glob("*.py"):
-        layers = {name.split(".")[1] for name in imported(path) if name.startswith("spark_nats.")}
-        assert layers - {layer} <= LAYERS[layer], path
+def with_name(module, name):
+    """The module that is meant by `from module import name`."""
+    folder = PACKAGE.parent.joinpath(*module.split("."))
+    if not folder.is_relative_to(PACKAGE) or not folder.is_dir():
+        return module
+    is_module = (folder / name).is_dir() or (folder / f"{name}.py").exists()
+    return f"{module}.{name}" if is_module else f"{module}.__init__"
 
 
-@pytest.mark.parametrize("layer", ["protocol", "client", "jetstream"])
-def test_the_lower_layers_know_no_spark(layer):
-    for path in (PACKAGE / layer).glob("*.py"):
-        assert not [name for name in imported(path) if name.startswith("pyspark")], path
+def module_of(path):
+    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+
+
+def ours(path):
+    return {name.removeprefix("spark_nats.") for name in imported(path) if name.startswith("spark_nats.")}
+
+
+def room_of(module):
+    parts = module.split(".")
+    return next(room for n in range(len(parts), 0, -1) if (room := ".".join(parts[:n])) in ROOMS)
+
+
+def may_import(room, other):
+    return room == other or any(
+        other == each or (other.startswith(f"{each}.") and not room.startswith(f"{each}."))
+        for each in ROOMS[room].split()
+    )
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=module_of)
+def test_imports_point_down(path):
+    room = room_of(module_of(path))
+    assert not [module for module in ours(path) if not may_import(room, room_of(module))]
+
+
+def test_no_room_is_below_itself():
+    rooms = list(ROOMS)
+    for room, below in ROOMS.items():
+        assert set(below.split()) <= set(rooms[: rooms.index(room)]), room
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    TopologicalSorter({module_of(path): ours(path) for path in PACKAGE.rglob("*.py")}).prepare()
+
+
+def test_the_lower_layers_know_no_spark():
+    for path in PACKAGE.rglob("*.py"):
+        if room_of(module_of(path)).startswith(WITHOUT_SPARK):
+            assert not [name for name in imported(path) if name.startswith("pyspark")], path
 
 
 def files_below_options():
-    layers = [PACKAGE / layer for layer in ("protocol", "client", "jetstream")]
-    return [PACKAGE / "errors.py", *(path for layer in layers for path in layer.glob("*.py"))]
+    layers = ("errors", "protocol", "client", "jetstream")
+    return [path for path in PACKAGE.rglob("*.py") if room_of(module_of(path)).startswith(layers)]
 
 
 def test_below_the_options_none_is_named():
@@ -56,6 +120,15 @@ def test_below_the_options_none_is_named():
     for path in files_below_options():
         if path.name != "errors.py":
             assert not named.search(path.read_text()), path
+        for condition in conditions_in(path):
+            assert not named.search(condition.template), condition
+
+
+def conditions_in(path):
+    """The conditions that a file imports."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("spark_nats.conditions."):
+            yield from (getattr(import_module(node.module), alias.name) for alias in node.names)
 
 
 # API subjects and reply subjects, header names, and what begins a line or a header block.
@@ -74,7 +147,7 @@ def constants(path):
 
 def test_the_constants_of_the_wire_stand_in_protocol():
     for path in PACKAGE.rglob("*.py"):
-        if PACKAGE / "protocol" in path.parents:
+        if {PACKAGE / "protocol", PACKAGE / "conditions"} & set(path.parents):
             continue
         for value in constants(path):
             assert not (isinstance(value, str) and WIRE_TEXT.search(value)), (path, value)
@@ -84,7 +157,7 @@ def test_the_constants_of_the_wire_stand_in_protocol():
 def test_only_the_client_encodes_messages():
     for path in PACKAGE.rglob("*.py"):
         if "spark_nats.protocol.encoder" in imported(path):
-            assert path.parent == PACKAGE / "client"
+            assert room_of(module_of(path)) == "client"
 
 
 def test_only_the_client_opens_sockets():
@@ -93,9 +166,25 @@ def test_only_the_client_opens_sockets():
             assert path.relative_to(PACKAGE).as_posix() in ("client/transport.py", "embedded.py")
 
 
+def test_time_and_chance_come_from_one_place():
+    """Or a history in a world of our own would not be the same one again."""
+    for path in PACKAGE.rglob("*.py"):
+        found = {"time", "random", "secrets", "uuid"} & set(imported(path))
+        if path.name == "memory.py":
+            found -= {"secrets"}  # of a key, which is no name
+        assert not found or path.name == "clock.py", path
+
+
 def test_the_client_works_where_pyspark_is_not_installed():
     script = "import sys; sys.modules['pyspark'] = None; import spark_nats, spark_nats.jetstream, spark_nats.embedded"
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+def test_the_lag_of_a_checkpoint_is_known_where_pyspark_is_not_installed():
+    script = "import sys; sys.modules['pyspark'] = None; from spark_nats.cli import main; main(sys.argv[1:])"
+    arguments = ["lag", "--checkpoint", "/nowhere", "--servers", "nats://127.0.0.1:1"]
+    ran = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, timeout=60, check=True)
+    assert b"'/nowhere' is no directory, so it is no checkpoint" in ran.stderr
 
 
 # Spark starts a Python process for every step of a query, and each pays for whatever is imported.

@@ -1,101 +1,81 @@
-"""What docs/operating.md says of errors and of the log is what the code says."""
+"""Conditions: each is used, is given what it needs, and stands in docs/operating.md; each error and line of the log has
+one."""
 
 from __future__ import annotations
 
 import ast
-import re
+from collections import Counter
 from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from string import Formatter
 
 import pytest
 
-from tests.pages import ROOT
+from scripts.conditions_page import PAGE, conditions, with_tables
+from spark_nats import conditions as package
+from spark_nats import embedded, errors
+from spark_nats.conditions import Condition
 
-PAGE = (ROOT / "docs" / "operating.md").read_text()
-LOG, ERRORS = (PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0] for heading in ("The log", "Each error"))
-SHORTEST = 5  # what is shorter is found anywhere
-# Spark's and Python's own words.
-OTHERS = {
-    "DATA_SOURCE_NOT_FOUND",
-    "UNSUPPORTED_DATA_SOURCE_SAVE_MODE",
-    "No module named 'spark_nats'",
-    "nats does not support Update mode",
-    "Python worker process terminated due to idle timeout",
-}
-
-RAISING = re.compile(
-    r"(?!Value|Type|Key|Timeout|Permission|Protocol|Attribute|Spark)\w+Error|_lost|_give_up|with_context"
-)
-# The demonstration and what tests start say things of their own; what `protocol` raises is a part of other sentences.
-ELSEWHERE = {"demo", "protocol", "embedded.py", "requirements.py", "cli.py", "__init__.py"}
-# Parts of sentences, or nothing but what is put in.
-INNER = {
-    "there is none now",
-    "cannot be asked for",
-    "matches the name of no stream",
-    "was deleted and made again at …",
-    "the file … of the spool …",
-    "option '…' …",
-    "stream … …; …",
-    "…, but … does",
-}
+SPARK_NATS = Path(package.__file__).parents[1]
+MODULES = sorted(path.stem for path in Path(package.__file__).parent.glob("[!_]*.py"))
+CODES = Counter(each.code for module in MODULES for each in conditions(module))
+# What the protocol's parts find wrong is told by who uses them, as a part of another sentence.
+PARTS = {"protocol/control.py", "protocol/decoder.py", "client/subscriptions.py"}
+OURS = {name for module in (errors, embedded) for name in vars(module) if name.endswith("Error")}
 
 
-def template(node: ast.expr) -> str:
-    """A text of the code, with `…` where it puts something in."""
-    if isinstance(node, ast.JoinedStr):
-        return "".join(part.value if isinstance(part, ast.Constant) else "…" for part in node.values)
-    return str(node.value) if isinstance(node, ast.Constant) else "…"
-
-
-def texts() -> Iterator[str]:
-    for path in sorted((ROOT / "spark_nats").rglob("*.py")):
-        inner = set()
+def calls() -> Iterator[tuple[str, str, ast.Call]]:
+    """The calls of the package: the file, the name, and the call."""
+    for path in sorted(SPARK_NATS.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.JoinedStr):
-                inner.update(node.values)
-                yield template(node)
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in inner:
-                yield re.sub(r"%(?:\.\d)?[sdfr]", "…", node.value)
-
-
-TEXTS = list(texts())
-
-
-def raised() -> Iterator[str]:
-    """The errors that users meet, as the code writes them; those of the wire are one row of the page."""
-    for path in sorted((ROOT / "spark_nats").rglob("*.py")):
-        if path.relative_to(ROOT / "spark_nats").parts[0] in ELSEWHERE:
-            continue
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and node.args:
+            if isinstance(node, ast.Call):
                 name = str(getattr(node.func, "id", getattr(node.func, "attr", "")))
-                text = template(node.args[0])
-                if RAISING.fullmatch(name) and text not in INNER and len(text.replace("…", "").strip()) > SHORTEST:
-                    yield text
+                yield path.relative_to(SPARK_NATS).as_posix(), name, node
 
 
-ROW = re.compile(r"`([^`]+)`")
+def imported() -> Iterator[tuple[str, str, Condition]]:
+    """The conditions that the files of the package import: the file, the name, and the condition."""
+    for path in sorted(SPARK_NATS.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("spark_nats.conditions."):
+                for alias in node.names:
+                    found = getattr(import_module(str(node.module)), alias.name)
+                    yield path.relative_to(SPARK_NATS).as_posix(), alias.name, found
 
 
-def rows(part: str) -> list[str]:
-    """What stands between backticks in the first column of the tables."""
-    cells = [line.split(" | ")[0] for line in part.splitlines() if line.startswith("| `")]
-    return [row for cell in cells for row in ROW.findall(cell) if row not in OTHERS]
+CALLS = list(calls())
+IMPORTED = {(file, name): condition for file, name, condition in imported()}
 
 
-def parts(row: str) -> list[str]:
-    """The words between what is put in, such as ORDERS and 6.1, and between sentences that are put together."""
-    row = re.sub(r"\bORDERS\b|\bcopy\b|telemetry\.>|\b[\d.,]*\d\b", "…", row)
-    return [part.strip() for part in re.split(r"[…;:(),]", row) if len(part.strip()) >= SHORTEST]
+@pytest.mark.parametrize("module", MODULES)
+def test_a_condition_has_the_code_that_its_name_says(module: str) -> None:
+    names = vars(import_module(f"spark_nats.conditions.{module}")).items()
+    found = {f"NATS_{name}": each.code for name, each in names if isinstance(each, Condition)}
+    assert list(found) == list(found.values())
+    assert not [code for code in found if CODES[code] > 1]
+    assert conditions(module)[0].advice  # there is no row above it
 
 
-@pytest.mark.parametrize("row", rows(ERRORS) + rows(LOG))
-def test_the_page_has_the_words_of_the_code(row: str) -> None:
-    for part in parts(row):
-        assert any(part in text for text in TEXTS), part
+def test_the_page_has_every_condition_as_the_code_has_it() -> None:
+    page = PAGE.read_text()
+    assert page == with_tables(page), "make docs writes the tables"
+    assert not [code for code in CODES if f"`[{code}] " not in page]
 
 
-@pytest.mark.parametrize("text", sorted(set(raised())))
-def test_the_page_says_what_to_do_about_each_error(text: str) -> None:
-    known = [found for row in rows(ERRORS) if (found := parts(row))]
-    assert any(all(part in text for part in found) for found in known), "add it to docs/operating.md"
+def test_every_condition_is_used() -> None:
+    assert set(CODES) == {condition.code for condition in IMPORTED.values()}
+
+
+def test_a_condition_is_given_what_its_sentence_names() -> None:
+    for file, name, call in CALLS:
+        if condition := IMPORTED.get((file, name)):
+            fields = {field for _, field, *_ in Formatter().parse(condition.template) if field is not None}
+            assert not call.args
+            assert {each.arg for each in call.keywords} == fields, f"{file}:{call.lineno}"
+
+
+def test_every_error_and_every_line_of_the_log_is_of_a_condition() -> None:
+    for file, name, call in CALLS:
+        if (name in OURS or name in ("warning", "info")) and file not in PARTS:
+            assert not isinstance(call.args[0], ast.Constant | ast.JoinedStr), f"{file}:{call.lineno}"

@@ -10,8 +10,11 @@ import pytest
 from spark_nats.client import parse_servers
 from spark_nats.errors import OptionError
 from spark_nats.options import OPTIONS, options_of_urls, parse, parse_read, parse_write
-from spark_nats.options.table import BATCH, BUCKET, CORE, READ, STREAM, STREAMING, WRITE
+from spark_nats.options.read import TriggerLimits
+from spark_nats.options.rows import BATCH, BUCKET, CORE, READ, STREAM, STREAMING, WRITE
+from spark_nats.options.table import BY_NAME, CONTRADICTIONS, REQUIREMENTS, ROWS, TOGETHER
 from spark_nats.options.values import Place
+from spark_nats.options.write import WriteOptions
 
 
 def read(streaming=False, **options):
@@ -84,7 +87,7 @@ def test_deduplication_is_exact_in_streaming_writes_to_a_stream_only():
     assert write(streaming=True, stream="S", deduplicate="window").deduplicate == "window"
     assert write(streaming=True, stream="S", deduplicate="false").deduplicate == "false"
     assert write(stream="S").deduplicate == "false"
-    assert write(streaming=True, subject="s").deduplicate is None
+    assert write(streaming=True, subject="s").deduplicate == "false"
     with pytest.raises(OptionError, match="'deduplicate' is 'maybe'; it must be exact, window or false"):
         write(streaming=True, stream="S", deduplicate="maybe")
 
@@ -508,6 +511,19 @@ def test_a_misspelt_secret_is_not_shown():
 
 # The table
 
+
+def test_an_option_is_named_as_its_field_unless_it_says_otherwise():
+    assert ROWS[WriteOptions]["max_in_flight"].name == "maxInFlight"
+    assert ROWS[TriggerLimits]["max_offsets"].name == "maxOffsetsPerTrigger"
+    assert len(BY_NAME) == len(OPTIONS)
+
+
+def test_what_does_not_go_together_is_said_of_options_that_there_are():
+    needed = [other for _, others in REQUIREMENTS for other in others]
+    named = [*sum(CONTRADICTIONS, ()), *(name for name, _ in REQUIREMENTS), *needed, *sum(TOGETHER, ())]
+    assert {BY_NAME[name.lower()].name for name in named} == set(named)
+
+
 KINDS = {"core": CORE, "stream": STREAM, "bucket": BUCKET}
 USES = [(writing, kind, streaming) for writing in (False, True) for kind in KINDS for streaming in (False, True)]
 
@@ -563,26 +579,25 @@ def test_another_default_in_the_table_is_another_behaviour(monkeypatch, writing,
         "requestTimeout": ("connection", "request_timeout"),
         "ignoreDeletes": ("ignore_deletes",),
     }
-    changed = tuple(
-        dataclasses.replace(
-            option,
-            default=others.get(option.default, "7" if option.default.isdigit() else "7s"),
-            batch_default="window" if option.name == "deduplicate" else others.get(option.batch_default),
-            bucket_default=option.bucket_default and "false",
+    changed = {
+        name: dataclasses.replace(
+            BY_NAME[name.lower()],
+            default=others.get(default := BY_NAME[name.lower()].default, "7" if default.isdigit() else "7s"),
+            batch_default="window" if name == "deduplicate" else others.get(BY_NAME[name.lower()].batch_default),
+            bucket_default=BY_NAME[name.lower()].bucket_default and "false",
         )
-        if option.name in fields
-        else option
-        for option in OPTIONS
-    )
+        for name in fields
+    }
     before = parsed(writing, kind, streaming)
-    monkeypatch.setattr("spark_nats.options.settings.OPTIONS", changed)
+    for rows in ROWS.values():
+        for field, row in list(rows.items()):
+            monkeypatch.setitem(rows, field, changed.get(row.name, row))
     after = parsed(writing, kind, streaming)
     use = use_of(writing, kind, streaming)
-    for option in changed:
-        path = fields.get(option.name)
-        if path is None or use not in option.applies:
+    for option in changed.values():
+        if use not in option.applies:
             continue
-        values = [functools.reduce(getattr, path, each) for each in (before, after)]
+        values = [functools.reduce(getattr, fields[option.name], each) for each in (before, after)]
         assert values[0] != values[1], option.name
         assert values[1] == option.default_for(use)
 

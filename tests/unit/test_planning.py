@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_nats.errors import NatsError
-from spark_nats.source.stream.planning import StreamRange, cut, share
+from spark_nats.source.stream.limits import share
+from spark_nats.source.stream.planning import StreamRange, cut
 
 
 def ranges(*sizes, start=1):

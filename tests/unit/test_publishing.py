@@ -17,12 +17,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from spark_nats.client.pool import lend
-from spark_nats.errors import PublishError, Remedy
+from spark_nats.client.pool import leased
+from spark_nats.errors import Hint, PublishError
 from spark_nats.jetstream import JetStream, Publisher
-from spark_nats.jetstream import publishing as module
-from spark_nats.jetstream.refusals import REPLIES, ROUNDS
+from spark_nats.jetstream.publishing import decide, recovery, window
+from spark_nats.jetstream.reading.stored import StoredIds
 from spark_nats.jetstream.streams import stream_info
+from spark_nats.protocol.bytecolumns import strings
 from spark_nats.protocol.headers import MSG_ID, wrap_lines
 from tests.connections import options_for, publisher_for, retries_for
 from tests.scripted_server import Peer, scripted_server
@@ -63,12 +64,19 @@ class Stream:
         self._sequences: dict[str, int] = {row: i for i, row in enumerate(self.stored, 1)}
         self._cut_after = cut_after
         self.leader = ""
+        self.clock: str | None = None
+        self.old = 0
         self.counts: Counter[Fate] = Counter()
 
     def lose(self, keep: int, others: int = 0) -> None:
         """Forget all but the first messages, as with an older store; then others write."""
+        self.old = keep
         self.stored[keep:] = [f"another's {i}" for i in range(others)]
         self._sequences = {row: i for i, row in enumerate(self.stored, 1)}
+
+    def ids_behind(self, sequence: int) -> StoredIds:
+        """What is found by reading it."""
+        return StoredIds(strings([row.encode() for row in self.stored[sequence:]]), "")
 
     def serve(self, peer: Peer) -> None:
         peer.let_in()
@@ -105,7 +113,7 @@ class Stream:
         last = len(self.stored)
         config = {"name": "S", "retention": "limits", "subjects": ["S.>"], "duplicate_window": int(self._window * 1e9)}
         state = {"messages": last, "bytes": 0, "first_seq": 1, "last_seq": last}
-        described = {"created": "then", "config": config, "state": state}
+        described = {"created": "then", "config": config, "state": state} | ({"ts": self.clock} if self.clock else {})
         return json.dumps(described | ({"cluster": {"leader": self.leader}} if self.leader else {})).encode()
 
     def _message(self, sequence: int) -> bytes:
@@ -114,7 +122,8 @@ class Stream:
         row = self.stored[sequence - 1].encode()
         header = b"NATS/1.0\r\nNats-Msg-Id: %b\r\n\r\n" % row
         parts = {"hdrs": base64.b64encode(header).decode(), "data": base64.b64encode(row).decode()}
-        return json.dumps({"message": {"seq": sequence, "time": "2026-01-01T00:00:00Z", **parts}}).encode()
+        time = "2026-01-01T00:01:00Z" if self.old and sequence > self.old else "2026-01-01T00:00:00Z"
+        return json.dumps({"message": {"seq": sequence, "time": time, **parts}}).encode()
 
     def _take(self, row: str, has_id: bool) -> list[tuple[bytes, bytes]]:
         """The answers to a message: headers and payloads."""
@@ -142,13 +151,14 @@ class Stream:
 @contextmanager
 def publishing(stream: Stream, ack_timeout: float = 30.0, max_in_flight: int | None = None) -> Iterator[Publisher]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "LOST_AFTER", 0.05)
-        patch.setattr(module, "LOST_ASTRAY", 0.05)
-        patch.setattr(module, "_FIRST_ABSENCE", 0.001)
-        patch.setattr(module, "_LONGEST_ABSENCE", 0.01)
-        with scripted_server(stream.serve) as url, lend(options_for(url), retries_for(), "the test") as loan:
-            began = loan.ask(lambda connection: stream_info(JetStream(connection), "S"))
-            yield publisher_for(loan.connection, "S", max_in_flight, ack_timeout, loan=loan, began=began)
+        patch.setattr(decide, "LOST_AFTER", 0.05)
+        patch.setattr(decide, "LOST_ASTRAY", 0.05)
+        patch.setattr(window, "FIRST_ABSENCE", 0.001)
+        patch.setattr(window, "LONGEST_ABSENCE", 0.01)
+        patch.setattr(recovery, "stored_ids", lambda _js, _info, since: stream.ids_behind(since))
+        with scripted_server(stream.serve) as url, leased(options_for(url), retries_for(), "the test") as lease:
+            began = lease.ask(lambda connection: stream_info(JetStream(connection), "S"))
+            yield publisher_for(lease.connection, "S", max_in_flight, ack_timeout, lease=lease, began=began)
 
 
 def give(publisher: Publisher, rows: int, with_ids: bool = True, first: int = 0) -> None:
@@ -160,18 +170,18 @@ def give(publisher: Publisher, rows: int, with_ids: bool = True, first: int = 0)
 
 
 @settings(deadline=None, max_examples=20)
-@given(st.lists(st.tuples(st.sampled_from(Fate), st.integers(1, 200)), max_size=4))
-@example([(Fate.STORED, 300), (Fate.DROPPED, 7615), (Fate.STORED, 4), (Fate.DROPPED, 1)])  # looks due for four rows
-@example([(Fate.STORED, 700), (Fate.DROPPED, 1), (Fate.STORED, 5000), (Fate.UNHEARD, 3)])
-@example([(Fate.DROPPED, 385), (Fate.STORED, 1), (Fate.AWAY, 600)])
-@example([(Fate.UNHEARD, 2000), (Fate.DROPPED, 2000)])
-@example([(Fate.STORED, 100), (Fate.DROPPED, 10), (Fate.STUCK, 20)])
-@example([(Fate.TWICE, 1000)])
-@example([(Fate.STORED, 2000), (Fate.TWICE, 500), (Fate.DROPPED, 512), (Fate.TWICE, 12)])
-def test_every_row_is_stored_once_whatever_a_leader_drops(fates: Fates) -> None:
+@given(st.lists(st.tuples(st.sampled_from(Fate), st.integers(1, 200)), max_size=4), st.none())
+@example([(Fate.STORED, 19_422), (Fate.DROPPED, 7615), (Fate.STORED, 4), (Fate.DROPPED, 30_000)], 30_000)  # look due
+@example([(Fate.STORED, 700), (Fate.DROPPED, 1), (Fate.STORED, 5000), (Fate.UNHEARD, 3)], None)
+@example([(Fate.DROPPED, 385), (Fate.STORED, 1), (Fate.AWAY, 600)], None)
+@example([(Fate.UNHEARD, 2000), (Fate.DROPPED, 2000)], None)
+@example([(Fate.STORED, 100), (Fate.DROPPED, 10), (Fate.STUCK, 20)], None)
+@example([(Fate.TWICE, 1000)], None)
+@example([(Fate.STORED, 2000), (Fate.TWICE, 500), (Fate.DROPPED, 512), (Fate.TWICE, 12)], None)
+def test_every_row_is_stored_once_whatever_a_leader_drops(fates: Fates, max_in_flight: int | None) -> None:
     rows = 3000 + sum(count for _, count in fates)
     stream = Stream(fates)
-    with publishing(stream) as publisher:
+    with publishing(stream, max_in_flight=max_in_flight) as publisher:
         give(publisher, rows)
         assert publisher.confirmed == rows
         assert publisher.duplicates == 0
@@ -189,8 +199,19 @@ def test_a_row_that_was_acknowledged_behind_a_refused_one_is_not_taken_for_lost(
     assert Counter(stream.stored) == Counter(map(str, range(400)))
 
 
-def test_as_many_rows_as_reply_subjects_take_to_begin_anew_are_not_dropped_unseen() -> None:
-    stream = Stream([(Fate.STORED, 45_000), (Fate.DROPPED, ROUNDS * REPLIES)])
+def test_second_answers_are_not_taken_for_those_of_as_many_rows_that_were_dropped() -> None:
+    stream = Stream([(Fate.DROPPED, 512), (Fate.TWICE, 512)])
+    rows = pa.array([str(i) for i in range(1024)])
+    headers = wrap_lines(pa.array([""] * len(rows)), [(MSG_ID, rows)])
+    with publishing(stream) as publisher:
+        publisher.publish(pa.array(["S.a"] * len(rows)), rows, headers, None, rows)  # all are under way at once
+        publisher.drain()
+        assert publisher.confirmed == len(rows)
+    assert Counter(stream.stored) == Counter(rows.to_pylist())
+
+
+def test_tens_of_thousands_of_rows_are_not_dropped_unseen() -> None:
+    stream = Stream([(Fate.STORED, 45_000), (Fate.DROPPED, 32_768)])
     with publishing(stream, max_in_flight=100_000) as publisher:
         give(publisher, 100_000)
         assert publisher.confirmed == 100_000
@@ -221,11 +242,14 @@ def test_rows_that_the_stream_had_before_are_counted_though_the_connection_is_cu
     assert len(stream.stored) == 2000
 
 
-def test_rows_without_ids_that_are_answered_twice_are_an_error_that_counts_them() -> None:
-    with publishing(Stream([(Fate.TWICE, 1)])) as publisher, pytest.raises(PublishError) as raised:
-        give(publisher, 1000, with_ids=False)
-    assert "an acknowledgement came that belongs to no row that was sent; of this task's rows" in str(raised.value)
-    assert "(they may be stored)" in str(raised.value)
+@pytest.mark.parametrize("with_ids", [True, False])
+def test_rows_that_are_answered_twice_are_counted_once(with_ids: bool) -> None:
+    stream = Stream([(Fate.STORED, 20), (Fate.TWICE, 300)])
+    with publishing(stream) as publisher:
+        give(publisher, 1000, with_ids)
+        assert publisher.confirmed == 1000
+        assert publisher.duplicates == 0
+    assert Counter(stream.stored) == Counter(map(str, range(1000)))
 
 
 @pytest.mark.parametrize("fate", [Fate.DROPPED, Fate.UNHEARD])
@@ -237,6 +261,25 @@ def test_rows_without_ids_that_a_leader_drops_are_an_error_that_counts_them(fate
     assert f"{stream.counts[Fate.STORED]} were stored and 300 were sent and not answered (they may be stored)" in said
 
 
+def test_rows_without_ids_that_are_refused_for_now_are_stored_once() -> None:
+    """An answer names its row, so those that were not taken are known among thousands."""
+    stream = Stream([(Fate.STORED, 1000), (Fate.AWAY, 5), (Fate.STORED, 700), (Fate.AWAY, 600)])
+    rows = pa.array([str(i) for i in range(3000)])
+    with publishing(stream) as publisher:
+        publisher.publish(pa.array(["S.a"] * len(rows)), rows)
+        publisher.drain()
+        assert publisher.confirmed == 3000
+    assert Counter(stream.stored) == Counter(rows.to_pylist())
+
+
+def test_an_error_counts_rows_that_wait_to_be_sent_again() -> None:
+    """Fewer are under way than before, once the stream has refused some for a moment."""
+    stream = Stream([(Fate.DROPPED, 100), (Fate.AWAY, 10**6)])
+    with publishing(stream, ack_timeout=0.3) as publisher, pytest.raises(PublishError) as raised:
+        give(publisher, 100)
+    assert "of this task's rows 0 were stored and 100 were sent and not answered for certain" in str(raised.value)
+
+
 def test_an_id_that_stays_in_process_is_waited_for_as_long_as_the_stream_remembers_ids(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -246,8 +289,8 @@ def test_an_id_that_stays_in_process_is_waited_for_as_long_as_the_stream_remembe
         give(publisher, 1000)
     assert Counter(stream.stored) == Counter(map(str, range(1000)))
     assert [record.message for record in caplog.records] == [
-        "stream S says that message ids of rows are in process, which it has not stored for 0.05 s; waiting until it "
-        "forgets them, after its duplicate_window of 120 s"
+        "[NATS_IDS_IN_PROCESS] stream S says that message ids of rows are in process, which it has not stored for 0.05 "
+        "s; waiting until it forgets them, after its duplicate_window of 120 s"
     ]
 
 
@@ -277,7 +320,7 @@ def test_rows_that_are_lost_while_others_are_stored_are_an_error_that_counts_the
     assert 500 < int(stored[1]) <= 1500  # by the chunks in which answers came
     assert ("the next attempt of the task" in said) is with_ids
     assert ("they have no message ids" in said) is not with_ids
-    assert raised.value.remedies == (() if with_ids else (Remedy.MESSAGE_IDS,))
+    assert raised.value.hints == (() if with_ids else (Hint.MESSAGE_IDS,))
 
 
 def test_rows_that_are_lost_behind_the_last_acknowledgement_are_noticed_at_the_end() -> None:
@@ -301,6 +344,21 @@ def test_another_leader_is_asked_for_the_message_that_was_acknowledged_last(with
         stream.leader = "n3"
         stream.lose(400, others=700)
         with pytest.raises(PublishError, match="lost at most 1000 rows .* 1000, and now has another message there"):
+            publisher.verify()
+
+
+@pytest.mark.parametrize("with_ids", [True, False])
+def test_a_lost_end_is_noticed_by_the_row_that_was_there_though_others_were_refused(with_ids: bool) -> None:
+    """Whose sequence was the highest is known of each row, in whatever order the answers came."""
+    stream = Stream([(Fate.STORED, 20), (Fate.AWAY, 5)])
+    stream.leader, stream.clock = "n1", "2026-01-01T00:00:10Z"
+    with publishing(stream) as publisher:
+        give(publisher, 40, with_ids)
+        stream.leader = "n2"
+        publisher.verify()  # which has it
+        stream.leader = "n3"
+        stream.lose(30, others=100)
+        with pytest.raises(PublishError, match="has lost 10 rows .* ended at sequence 40, and now has other"):
             publisher.verify()
 
 

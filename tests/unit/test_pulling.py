@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_nats.jetstream.pulling import PullRequests
+from spark_nats.jetstream.reading.pulls import PullRequests
 
 
 def fed(requests: PullRequests, sizes: list[int], chunks: list[int]) -> None:

@@ -77,6 +77,7 @@ def test_what_is_left_out_is_said_once_for_each_task(caplog: pytest.LogCaptureFi
         headers_of(found, {"headers": CONTROL}, {"headers": {"Nats-Rollup": ["sub"]}})
         headers_of(found, {"headers": CONTROL})
     assert caplog.messages == [
+        "[NATS_CONTROL_HEADERS_LEFT_OUT] "
         "rows have headers on which the server would act, and these are not sent: Nats-Expected-Last-Sequence, "
         "Nats-Rollup, Nats-TTL; set the option 'controlHeaders' to true to send them"
     ]
@@ -151,4 +152,4 @@ def test_rows_that_expect_a_message_are_known_by_their_column_and_by_their_heade
     found = checker(stream="S", controlHeaders="true").check(rows, 0)
     assert found.conditional is not None
     assert found.conditional.to_pylist() == [True, True, True]
-    assert [part.subjects.to_pylist() for part in found.in_turn()] == [["a"], ["a", "b"]]
+    assert [part.subjects.to_pylist() for part in found.apart()] == [["a"], ["a", "b"]]

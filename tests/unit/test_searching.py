@@ -2,7 +2,7 @@
 
 import pytest
 
-from spark_nats.jetstream.searching import AMPLE_SHARE, TRIAL, Search
+from spark_nats.jetstream.reading.searching import AMPLE_SHARE, TRIAL, Search
 
 
 def search(share: float = 0.1, size: float = 100.0) -> Search:

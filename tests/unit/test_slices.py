@@ -69,7 +69,7 @@ def test_a_backlog_gives_any_range_again_until_it_is_released(parts: list[Piece]
             backlog.release(end)
         start = end
     assert backlog.take(start, start) == []
-    assert backlog.losses() is None
+    assert not backlog.losses("a")
 
 
 @property_settings(80)
@@ -110,14 +110,15 @@ def test_a_backlog_drops_the_newest_and_counts_them(parts: list[Piece], limit: i
             next_end = int(frame_ends(part.wire)[added]) - (int(frame_ends(part.wire)[added - 1]) if added else 0)
             assert waiting <= limit < waiting + next_end + PIECE_OVERHEAD
     assert rows(backlog.take(0, backlog.end)) == kept
-    losses = backlog.losses()
+    losses = backlog.losses("a")
     if dropped:
-        assert losses is not None
-        assert losses.startswith(f"{dropped} messages since ")
-        assert losses.endswith(f"were dropped, because {limit} bytes were waiting already")
+        (loss,) = losses
+        assert loss.condition == "NATS_MESSAGES_DROPPED"
+        assert loss.parameters["messages"] == dropped
+        assert loss.parameters["bytes"] == limit
     else:
-        assert losses is None
-    assert backlog.losses() is None
+        assert losses == []
+    assert not backlog.losses("a")
 
 
 def message(payload: bytes) -> bytes:
@@ -132,7 +133,7 @@ def test_what_was_taken_waits_no_longer() -> None:
         backlog.add(Piece(message(b"y" * 100), 1, 0))
         backlog.take(backlog.end - 2, backlog.end)
     assert backlog.end == 10
-    assert backlog.losses() is None
+    assert not backlog.losses("a")
 
 
 def test_frames_end_where_the_next_ones_begin() -> None:

@@ -10,9 +10,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spark_nats.client import Connection
-from spark_nats.errors import JetStreamError, ProtocolError
+from spark_nats.errors import JetStreamError, NatsError, ProtocolError
 from spark_nats.jetstream.api import JetStream, Request
-from spark_nats.jetstream.streams import first_sequence_since
+from spark_nats.jetstream.messages import first_sequence_since
+from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.api import Api, ErrCode
 from tests.unit.strategies import property_settings
 
@@ -30,7 +31,7 @@ class Stream(JetStream):
         object.__setattr__(self, "messages", messages)
         object.__setattr__(self, "asked", [])
 
-    def request_all(self, requests: Sequence[Request]) -> list[dict[str, Any] | JetStreamError]:
+    def request_all(self, requests: Sequence[Request]) -> list[dict[str, Any] | NatsError]:
         found: list[dict[str, Any] | JetStreamError] = []
         for each in requests:
             try:
@@ -114,3 +115,11 @@ def test_an_answer_that_is_none_is_a_protocol_error(message: Any) -> None:
 
     with pytest.raises(ProtocolError):
         first_sequence_since(Wrong({}), "S", 5, 1, 101)
+
+
+@pytest.mark.parametrize(("seconds", "certainly"), [(-1.0, False), (0.0, True), (59.0, True), (60.0, False)])
+def test_half_of_the_time_for_which_a_stream_knows_ids_is_left_to_messages_on_their_way(
+    seconds: float, certainly: bool
+) -> None:
+    config = {"duplicate_window": 120 * 10**9}
+    assert StreamInfo("S", "then", 1, 0, 0, 0, 0, "limits", ("S",), config).knows_again(seconds) is certainly

@@ -1,8 +1,7 @@
 """Reading core NATS.
 
 =====================  ======================================================================
-:mod:`.readers`        the batch and the streaming reader
-:mod:`.offsets`        offsets: messages counted by the process that received them
+:mod:`.readers`        the batch and the streaming reader, and its offsets: messages counted by their receiver
 :mod:`.slices`         what was received cut into partitions
 :mod:`.spool`          micro-batches kept until they are processed
 =====================  ======================================================================

@@ -7,29 +7,32 @@ micro-batches: the driver's reader holds it, and hands the bytes that were recei
 from __future__ import annotations
 
 import logging
-import secrets
-import time
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from spark_nats import clock
 from spark_nats.client.backlog import Backlog, Piece
-from spark_nats.client.connection import connect
-from spark_nats.client.pool import lend
+from spark_nats.client.connecting import connect
+from spark_nats.client.pool import leased
 from spark_nats.client.receiver import Receiver
 from spark_nats.client.retrying import retrying
+from spark_nats.conditions.losses import RECEIVED_LOST, SPOOL_DAMAGED
+from spark_nats.conditions.others import OFFSET_NOT_OF_CORE
+from spark_nats.errors import NatsError
+from spark_nats.options.hints import naming_options
 from spark_nats.options.losses import GO_ON, report_loss
 from spark_nats.options.read import CoreReadOptions
-from spark_nats.options.remedies import naming_options
+from spark_nats.protocol.documents import integer_at, string_at
 from spark_nats.protocol.messages import Messages
 from spark_nats.source.columns import RowBuilder
-from spark_nats.source.core.offsets import CoreOffset
 from spark_nats.source.core.slices import WireSlice, cut
 from spark_nats.source.core.spool import Spool, SpoolDamageError
 from spark_nats.source.pace import Pace
@@ -40,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 def _queue_group(options: CoreReadOptions, subscribers: int) -> str | None:
     """Return the queue group: several subscribers must share the messages, so one is made up if none is named."""
-    return options.queue_group or (f"spark-nats-{secrets.token_hex(8)}" if subscribers > 1 else None)
+    return options.queue_group or (f"spark-nats-{clock.token(8)}" if subscribers > 1 else None)
 
 
 @dataclass(frozen=True)
@@ -57,12 +60,7 @@ class Listening(InputPartition):
 
 
 class NatsCoreReader(DataSourceReader):
-    """Reads for a time what is published.
-
-    Args:
-        options: what to read.
-        schema: which columns.
-    """
+    """Reads for a time what is published."""
 
     def __init__(self, options: CoreReadOptions, schema: StructType) -> None:
         self._options = options
@@ -97,36 +95,59 @@ class NatsCoreReader(DataSourceReader):
             if left is not None:
                 messages = messages.take(slice(left))  # each of several subjects has the limit to itself
                 left -= len(messages)
-            yield rows.build_core(messages, np.full(len(messages), time.time_ns() // 1000))
+            yield rows.build_core(messages, np.full(len(messages), clock.time_ns() // 1000))
             if left == 0:
                 return
 
     def _listen(self, partition: Listening) -> Iterator[Messages]:
         options = self._options
         what = f"listening to {', '.join(options.subjects)}"
-        with naming_options(), lend(options.connection, options.retries, what) as loan:
-            connection = loan.connection
-            deadline = time.monotonic() + options.read_timeout
+        with naming_options(), leased(options.connection, options.retries, what) as lease:
+            connection = lease.connection
+            deadline = clock.monotonic() + options.read_timeout
             subscription = connection.subscribe(*options.subjects, queue=partition.queue_group)
             if partition.messages is not None:
                 connection.limit(subscription, partition.messages)
             connection.flush()  # so that a refusal is said at once
-            loan.works()
-            while (remaining := deadline - time.monotonic()) > 0:
+            lease.works()
+            while (remaining := deadline - clock.monotonic()) > 0:
                 messages = connection.next(subscription, remaining)
                 if messages is not None:
                     yield messages
             yield from connection.drain(subscription)
 
 
+class CoreOffset(NamedTuple):
+    """How far a query has come.
+
+    Attributes:
+        epoch: tells the process that received the messages from others: each start of the query is another.
+        messages: how many messages it had received.
+    """
+
+    epoch: str
+    messages: int
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> CoreOffset:
+        """Return an offset that Spark kept: one's ``_asdict()``.
+
+        Raises:
+            NatsError: it was not written by this source.
+        """
+        try:
+            epoch, messages = string_at(document, "epoch"), integer_at(document, "messages")
+            if not re.fullmatch("[0-9a-f]{16}", epoch):  # it becomes part of the spool's paths
+                raise ValueError
+            return cls(epoch, messages)
+        except ValueError:
+            raise NatsError(OFFSET_NOT_OF_CORE(offset=repr(document))) from None
+
+
 class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads what is published, for as long as the query runs.
 
     Spark makes several of these: it connects when it is first asked for an offset, and only that one does.
-
-    Args:
-        options: what to read.
-        schema: which columns.
     """
 
     def __init__(self, options: CoreReadOptions, schema: StructType) -> None:
@@ -156,8 +177,8 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             while len(self._receivers) < options.receivers:
                 start = partial(Receiver, options.connection, options.retries, options.subjects, queue, backlog)
                 what = f"listening to {', '.join(options.subjects)}"
-                self._receivers.append(retrying(start, options.retries, what, known=False))
-            self._epoch = secrets.token_hex(8)
+                self._receivers.append(retrying(start, options.retries, what, established=False))
+            self._epoch = clock.token(8)
             self._backlog = backlog
         for receiver in self._receivers:
             receiver.check()
@@ -167,7 +188,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         """Return where a new query begins: now."""
         self._receiving()
-        return CoreOffset(self._epoch, 0).to_json()
+        return CoreOffset(self._epoch, 0)._asdict()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the limit that the options set."""
@@ -182,13 +203,14 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return how far the next micro-batch goes, and keep the micro-batch in the spool if there is one."""
         backlog = self._receiving()
-        self._report(backlog)
+        for loss in backlog.losses(",".join(self._options.subjects)):
+            logger.warning(loss.coded)
         begin = self._number(CoreOffset.from_json(start))
         self._seen = end = backlog.end
         if self._target is not None:
             end = min(end, self._target)
         if not isinstance(limit, ReadAllAvailable):
-            if self._target is None and not backlog.is_half_full and self._pace.waits(end - begin):
+            if self._target is None and not backlog.is_half_full and end - begin < self._pace.least:
                 return start
             if most := self._options.limits.max_offsets:
                 end = min(end, begin + most)
@@ -199,11 +221,11 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._pace.planned()
         if self._spool:
             self._spool.write(self._epoch, end, backlog.take(begin, end))
-        return CoreOffset(self._epoch, end).to_json()
+        return CoreOffset(self._epoch, end)._asdict()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return how much was received, which the query's progress shows beside how far it has come."""
-        return None if self._seen is None else CoreOffset(self._epoch, self._seen).to_json()
+        return None if self._seen is None else CoreOffset(self._epoch, self._seen)._asdict()
 
     @naming_options()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
@@ -262,22 +284,13 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             kept = self._spool.read(last.epoch, last.messages) if self._spool else None
         except SpoolDamageError as damage:
-            what = (
-                f"messages {begin + 1} to {last.messages} of {subjects} in epoch {last.epoch}, which a micro-batch was "
-                f"about to process when the query ended, are lost: {damage}"
-            )
+            first, end = begin + 1, last.messages
+            what = SPOOL_DAMAGED(first=first, last=end, subjects=subjects, epoch=last.epoch, damage=damage)
             hint = f"put a sound copy of it there, or {GO_ON} {rest}"
         else:
             if kept is not None:
                 return kept
-            what = (
-                f"{last.messages - begin} messages of {subjects}, which a micro-batch was about to process when the "
-                "query ended, are gone with the process that had received them"
-            )
+            what = RECEIVED_LOST(messages=last.messages - begin, subjects=subjects)
             hint = f"{GO_ON} {rest}, and the option 'spoolLocation' to keep such messages in future"
         report_loss(what, self._options.fail_on_data_loss, rest, hint)
         return []
-
-    def _report(self, backlog: Backlog) -> None:
-        if losses := backlog.losses():
-            logger.warning("core NATS, %s: %s", ",".join(self._options.subjects), losses)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Self
@@ -53,25 +53,19 @@ def cut(pieces: Sequence[Piece], min_partitions: int, max_bytes: int = SLICE_BYT
     """
     total = sum(piece.messages for piece in pieces)
     wanted = min(min_partitions, total)
-    bounds = {total * i // wanted for i in range(1, wanted)}
+    even = deque(total * i // wanted for i in range(1, wanted))
+    parts: list[list[Piece]] = [[]]
     done, size = 0, 0
     for piece in pieces:
-        if size and size + len(piece.wire) > max_bytes:
-            bounds.add(done)
-            size = 0
+        inside = []
+        while even and even[0] < done + piece.messages:
+            inside.append(even.popleft() - done)
+        is_full = size > 0 and size + len(piece.wire) > max_bytes
+        if is_full or 0 in inside:
+            parts.append([])
+        first, *others = piece.split([bound for bound in inside if bound])
+        parts[-1].append(first)
+        parts += [[each] for each in others]
         done += piece.messages
-        size += len(piece.wire)
-    return [WireSlice.of(part) for part in _divide(pieces, sorted(bounds))]
-
-
-def _divide(pieces: Sequence[Piece], bounds: Sequence[int]) -> list[list[Piece]]:
-    """Divide before the messages with these numbers, which are neither the first nor beyond the last."""
-    parts: list[list[Piece]] = [[] for _ in range(len(bounds) + 1)]
-    done = 0
-    for piece in pieces:
-        inside = bounds[bisect_right(bounds, done) : bisect_left(bounds, done + piece.messages)]
-        first = bisect_right(bounds, done)
-        for i, each in enumerate(piece.split([bound - done for bound in inside])):
-            parts[first + i].append(each)
-        done += piece.messages
-    return [part for part in parts if part]
+        size = len(piece.wire) + (0 if is_full else size)
+    return [WireSlice.of(part) for part in parts if part]

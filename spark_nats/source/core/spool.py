@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from spark_nats.client.backlog import Piece
+from spark_nats.conditions.others import SPOOL_FAILED
 from spark_nats.errors import NatsError
 
 _SCHEMA = pa.schema([("wire", pa.large_binary()), ("messages", pa.int64()), ("received", pa.int64())])
@@ -81,7 +82,7 @@ class Spool:
             if wrong := _damage(content):
                 raise SpoolDamageError(f"the file {path!r} of the spool {wrong}")
             with pa.ipc.open_stream(content.slice(0, content.size - _SEAL_LENGTH)) as reader:
-                return [Piece(*row) for row in zip(*(c.to_pylist() for c in reader.read_all().columns), strict=True)]
+                return [Piece(**row) for row in reader.read_all().to_pylist()]
 
     def remove(self, epoch: str, before: int | None = None) -> None:
         """Remove an epoch's micro-batches, those that end at ``before`` or earlier if it is given.
@@ -108,19 +109,14 @@ class Spool:
         try:
             yield
         except (OSError, pa.ArrowException) as error:
-            raise NatsError(
-                f"the spool of the option 'spoolLocation' ({self._location!r}) cannot be {what}: {error}; "
-                "it must be a directory or a URI that the driver may write"
-            ) from None
+            raise NatsError(SPOOL_FAILED(location=self._location, done=what, reason=error)) from None
 
 
 def _arrow_stream(pieces: Sequence[Piece]) -> Iterator[pa.Buffer]:
-    """Give an Arrow stream of pieces, in parts."""
     yield _SCHEMA.serialize()
     for start in range(0, len(pieces), _PIECES_AT_ONCE):
-        columns = zip(*pieces[start : start + _PIECES_AT_ONCE], strict=True)
-        arrays = [pa.array(column, each.type) for column, each in zip(columns, _SCHEMA, strict=True)]
-        yield pa.record_batch(arrays, _SCHEMA).serialize()
+        rows = [piece._asdict() for piece in pieces[start : start + _PIECES_AT_ONCE]]
+        yield pa.RecordBatch.from_pylist(rows, _SCHEMA).serialize()
 
 
 def _damage(content: pa.Buffer) -> str | None:

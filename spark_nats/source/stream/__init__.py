@@ -2,7 +2,14 @@
 
 =====================  ======================================================================
 :mod:`.readers`        the batch and the streaming reader
-:mod:`.offsets`        offsets, and what the server says about them
+:mod:`.offsets`        what a streaming query asks and does for its offsets
+:mod:`.bounds`         where queries begin, and what a batch reads
+:mod:`.looks`          asking about all streams at once
+:mod:`.facts`          what was found, as a value
+:mod:`.advance`        how a query goes on: a function of facts
+:mod:`.limits`         how much of what there is a micro-batch has
+:mod:`.losses`         what is gone, in words
+:mod:`.positions`      offsets as values and as JSON, without PySpark
 :mod:`.planning`       ranges of sequences cut into partitions: arithmetic only
 :mod:`.pushdown`       filters that narrow what a batch reads
 =====================  ======================================================================

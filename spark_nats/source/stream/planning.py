@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from pyspark.sql.datasource import InputPartition
 
+from spark_nats.conditions.options import TOO_MANY_PARTITIONS
 from spark_nats.errors import NatsError
 from spark_nats.jetstream.fingerprints import Fingerprint
+from spark_nats.jetstream.streams import WORK_QUEUE
+from spark_nats.source.stream.losses import spares
+from spark_nats.source.stream.positions import QueryOffset
 
 MOST_PARTITIONS = 100_000
 """Most partitions of a micro-batch or a batch: beyond it Spark's driver would be busy with nothing else."""
@@ -52,9 +56,35 @@ class StreamRange(InputPartition):
         return self.end - self.start
 
 
-def of_queue(whole: StreamRange) -> list[StreamRange]:
-    """Return how a range of a work queue is read: by direct gets, which look for one filter each."""
-    direct = replace(whole, direct=True)
+def planned(
+    start: QueryOffset, end: QueryOffset, filters: tuple[str, ...], rewritten: Collection[str] = ()
+) -> list[StreamRange]:
+    """Return what a micro-batch reads: a function of its two offsets, and of nothing that a restart forgets.
+
+    What was stored in the place of lost messages, in streams that are ``rewritten``, is left to the next one.
+    """
+    found = []
+    for name, stop in end.items():
+        begin = start.get(name)
+        if begin == stop:
+            continue
+        first = stop.first
+        head_may_go = begin is None or begin.end.earliest
+        # A start beyond ``since`` is that of a new query, which Spark looks up again when the first micro-batch is run
+        # again; one before it is that of a query whose offsets were not all kept.
+        if begin is not None and begin.end.created == stop.end.created:
+            first = begin.end.next if stop.since is None or begin.end.next < stop.since else first
+        created, following, last, others = stop.end.created, stop.end.next, stop.end.fingerprint, name in rewritten
+        found.append(StreamRange(name, created, first, following, filters, head_may_go, last=last, others=others))
+    return [r for r in found if r.size > 0]
+
+
+def for_retention(whole: StreamRange, retention: str | None, peek: bool = False) -> list[StreamRange]:
+    """Return how a range is read of a stream with such a retention, or of one with limits if that is not known."""
+    whole = replace(whole, shared=spares(retention, whole.filters, peek))
+    if retention != WORK_QUEUE:
+        return [whole]
+    direct = replace(whole, direct=True)  # direct gets look for one filter each
     return [replace(direct, filters=(each,)) for each in whole.filters] or [direct]
 
 
@@ -73,38 +103,15 @@ def cut(ranges: Sequence[StreamRange], min_partitions: int, max_size: int) -> li
     total = sum(r.size for r in ranges)
     wanted = min(min_partitions, total)
     if (count := max(sum(pieces), wanted)) > MOST_PARTITIONS:
-        raise NatsError(
-            f"{total} sequences would be read in {count} partitions, which is too many for Spark (at most "
-            f"{MOST_PARTITIONS}); raise the option 'maxRecordsPerPartition', or read less at once"
-        )
+        raise NatsError(TOO_MANY_PARTITIONS(sequences=total, partitions=count, most=MOST_PARTITIONS))
     if sum(pieces) < wanted:
         pieces = [max(n, r.size * wanted // total) for n, r in zip(pieces, ranges, strict=True)]
         while sum(pieces) < wanted:
             largest = max(range(len(ranges)), key=lambda i: ranges[i].size / pieces[i])
             pieces[largest] += 1
-    return [piece for r, n in zip(ranges, pieces, strict=True) for piece in _divide(r, n)]
-
-
-def _divide(whole: StreamRange, n: int) -> list[StreamRange]:
-    bounds = [whole.start + whole.size * i // n for i in range(n + 1)]
-    return [
-        replace(whole, start=start, end=end, head_may_go=whole.head_may_go and start == whole.start)
-        for start, end in pairwise(bounds)
-    ]
-
-
-def share(backlogs: dict[str, int], limit: int) -> dict[str, int]:
-    """Share ``limit`` sequences among streams in proportion to what each has to offer, at least one each.
-
-    Streams without backlog get none. The sum is ``limit`` unless the backlogs are smaller or there are more streams.
-    """
-    if sum(backlogs.values()) <= limit:
-        return dict(backlogs)
-    shares = {name: min(size, 1) for name, size in backlogs.items()}
-    rest = {name: size - shares[name] for name, size in backlogs.items()}
-    spare, total = max(0, limit - sum(shares.values())), sum(rest.values())
-    for name, size in rest.items():
-        shares[name] += size * spare // max(1, total)
-    for name in sorted(rest, key=lambda name: shares[name] - backlogs[name]):  # what rounding down left over
-        shares[name] += min(backlogs[name] - shares[name], max(0, limit - sum(shares.values())))
-    return shares
+    found = []
+    for whole, n in zip(ranges, pieces, strict=True):
+        for start, end in pairwise(whole.start + whole.size * i // n for i in range(n + 1)):
+            head_may_go = whole.head_may_go and start == whole.start
+            found.append(replace(whole, start=start, end=end, head_may_go=head_may_go))
+    return found

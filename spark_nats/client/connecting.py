@@ -1,0 +1,50 @@
+"""Connecting to the first server that lets us in."""
+
+from __future__ import annotations
+
+from spark_nats.client.choosing import avoid, in_order, note_reached
+from spark_nats.client.connection import Connection
+from spark_nats.client.link import reason_of
+from spark_nats.client.options import ConnectionOptions
+from spark_nats.client.servers import Server
+from spark_nats.conditions.connecting import NO_LOGIN, NO_SERVER
+from spark_nats.errors import AuthorizationError, Hint, NatsConnectionError, NatsError
+
+
+def connect(options: ConnectionOptions, lost: Server | None = None) -> Connection:
+    """Connect to the first of ``options.servers``, and of those that they announce if so asked, that lets us in.
+
+    They are tried in random order, so that the tasks of a query do not all go to the same one (ADR-40), and those last
+    that this machine has found unreachable within :data:`~spark_nats.client.choosing.REMEMBERED` seconds, or to which a
+    connection was just ``lost``.
+
+    Raises:
+        AuthorizationError: a server refused the credentials, and no other one could be reached or has let us in.
+        NatsConnectionError: no server could be reached.
+    """
+    failures: list[tuple[Server, NatsError | OSError]] = []
+    for server in in_order(options, lost):
+        try:
+            connection = Connection(server, options)
+        except (NatsError, OSError) as error:
+            if not isinstance(error, AuthorizationError):
+                avoid(server)
+            failures.append((server, error))
+        else:
+            note_reached(server)
+            return connection
+    refused = [error for _, error in failures if isinstance(error, AuthorizationError)]
+    if len(failures) == len(refused) == 1:
+        raise refused[0]
+    hints = [hint for _, error in failures if isinstance(error, NatsError) for hint in error.hints]
+    kind, condition = (AuthorizationError, NO_LOGIN) if refused else (NatsConnectionError, NO_SERVER)
+    raise kind(
+        condition(failures="; ".join(_failure(server, error) for server, error in failures)),
+        hints=dict.fromkeys(hints) or [Hint.SERVERS],
+        failures=[error for _, error in failures],
+    )
+
+
+def _failure(server: Server, error: Exception) -> str:
+    reason = reason_of(error)
+    return reason if reason.startswith(str(server)) else f"{server}: {reason}"

@@ -1,0 +1,354 @@
+"""The link to one server: its handshake, what goes between session and socket, and what the server reports.
+
+There is no thread: whoever waits for something (an answer, a PONG, messages, room to send) receives whatever comes in
+meanwhile, answers PING, keeps INFO, and puts messages aside for the subscription that they belong to. An ``-ERR`` is
+raised from the call that received it.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from spark_nats import clock
+from spark_nats.client.choosing import avoid, keep_announced
+from spark_nats.client.options import ConnectionOptions, TlsOptions
+from spark_nats.client.servers import Server
+from spark_nats.client.subscriptions import Subscriptions
+from spark_nats.client.tls import TlsLayer, context_of
+from spark_nats.client.transport import Transport
+from spark_nats.conditions.connecting import (
+    CERTIFICATE_NAME_INVALID,
+    CERTIFICATE_NOT_VERIFIED,
+    CLIENT_CERTIFICATE_MISSING,
+    CLIENT_CERTIFICATE_REFUSED,
+    CLOSED_BEFORE_INFO,
+    CONNECT_TIMEOUT,
+    CONNECTION_BROKE,
+    CONNECTION_CLOSED,
+    CREDENTIALS_REFUSED,
+    INFO_TIMEOUT,
+    NOT_NATS,
+    PERMISSION_MISSING,
+    PING_TIMEOUT,
+    SEND_TIMEOUT,
+    SERVER_CLOSED,
+    SERVER_ERROR,
+    SERVER_SILENT,
+    TLS_FAILED,
+    TLS_NOT_OFFERED,
+    TLS_TIMEOUT,
+)
+from spark_nats.conditions.warnings import LAME_DUCK
+from spark_nats.errors import (
+    AuthorizationError,
+    Hint,
+    NatsConnectionError,
+    NatsError,
+    NatsTimeoutError,
+    PermissionsError,
+    ProtocolError,
+    ServerError,
+)
+from spark_nats.protocol.control import ConnectOptions, ErrorKind, ServerInfo
+from spark_nats.protocol.session import MAX_PINGS_OUT, ErrorReceived, Event, Session
+from spark_nats.version import __version__
+
+logger = logging.getLogger(__name__)
+
+_LAST_WORDS = 0.2  # seconds that a server which no longer takes our bytes has to say why
+_MOST_ANNOUNCED = 100  # servers that are remembered of those that one announces
+
+
+class Link:
+    """What a :class:`~spark_nats.client.connection.Connection`, with its arguments, says and hears as a whole."""
+
+    def __init__(self, server: Server, options: ConnectionOptions) -> None:
+        self.server = server
+        self.options = options
+        self._credentials = server.credentials or options.credentials
+        self.closed = False
+        self.lame_duck = False
+        self._settled = False  # whether TLS was begun, or is known not to be used
+        self._subscriptions = Subscriptions()
+        self._problem: NatsError | None = None  # what the server has reported and was not raised yet
+        deadline = clock.monotonic() + options.connect_timeout
+        self._transport = Transport.open(server, deadline)
+        self._session = Session(options.ping_interval, clock.monotonic())
+        try:
+            self._handshake(deadline)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def info(self) -> ServerInfo:
+        """What the server last said of itself."""
+        return self._session.info
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether it goes through TLS."""
+        return self._transport.encrypted
+
+    # Handshake
+
+    def _handshake(self, deadline: float) -> None:
+        tls = self.options.tls
+        if tls and tls.handshake_first:
+            self._start_tls(tls, deadline)
+        self._await_greeting(deadline)
+        if not self._transport.encrypted:
+            asked = tls is not None or self.server.tls
+            if asked and not (self.info.tls_required or self.info.tls_available):
+                raise NatsConnectionError(TLS_NOT_OFFERED(), hints=[Hint.TLS])
+            if asked or self.info.tls_required:
+                self._start_tls(tls or TlsOptions(), deadline)
+        if not self._settled:
+            self._settled = True
+            self._note_announced()
+        echo, encrypted = self.options.echo, self._transport.encrypted
+        hello = ConnectOptions(name=self.options.name, version=__version__, echo=echo, tls_required=encrypted)
+        mark = self._session.log_in(self._credentials.apply(hello, self.info))
+        if not self._wait_for(mark, deadline):
+            raise NatsTimeoutError(CONNECT_TIMEOUT(timeout=self.options.connect_timeout))
+
+    def _await_greeting(self, deadline: float) -> None:
+        doubt = (
+            f"is {self.server.port} its port for clients (4222 unless it is configured; 8222 is for monitoring), and "
+            "does it expect TLS first?"
+        )
+        hints = [Hint.TLS_FIRST]
+        try:
+            if self._receive_until(lambda: self._session.greeted, deadline):
+                return
+        except NatsConnectionError as error:
+            if self._transport.encrypted:
+                raise
+            raise NatsConnectionError(CLOSED_BEFORE_INFO(reason=error, doubt=doubt), hints=hints) from None
+        raise NatsTimeoutError(INFO_TIMEOUT(timeout=self.options.connect_timeout, doubt=doubt), hints=hints)
+
+    def _start_tls(self, tls: TlsOptions, deadline: float) -> None:
+        if self.info.tls_verify and tls.certificate is None:
+            raise NatsConnectionError(CLIENT_CERTIFICATE_MISSING(), hints=[Hint.CLIENT_CERTIFICATE])
+        # Whatever came in the clear behind INFO is not the server's word.
+        greeting = self.info if self._session.greeted else None
+        self._session = Session(self.options.ping_interval, clock.monotonic(), greeting)
+        name = tls.server_name or self.server.certificate_name
+        context = context_of(tls)
+        try:
+            self._transport.start_tls(TlsLayer(context, name), deadline)
+        except TimeoutError:
+            raise NatsTimeoutError(TLS_TIMEOUT(timeout=self.options.connect_timeout)) from None
+        except ssl.SSLCertVerificationError as error:
+            reason = CERTIFICATE_NOT_VERIFIED(name=name, reason=error.verify_message)
+            raise NatsConnectionError(reason, hints=[Hint.TRUST]) from None
+        except OSError as error:
+            if _refuses_certificate(error):
+                raise self._certificate_refused(error) from None
+            hints = [Hint.TLS_FIRST] if tls.handshake_first else []
+            raise NatsConnectionError(TLS_FAILED(reason=reason_of(error)), hints=hints) from None
+        except ValueError as error:
+            reason = CERTIFICATE_NAME_INVALID(name=name, reason=error)
+            raise NatsConnectionError(reason, hints=[Hint.TRUST]) from None
+        self._settled = True
+
+    def _note_announced(self) -> None:
+        """Remember which servers this one announces, instead of those that were announced before (ADR-40).
+
+        A server that announces none is one that may not, and not one that is alone. With TLS only what came through it
+        counts, or anybody on the way could name a host that has a certificate. Newer servers say it again after the
+        login, and all of them when their cluster changes.
+        """
+        if not self.options.discover:
+            return
+        urls = self.info.connect_urls[:_MOST_ANNOUNCED]
+        found = tuple(server for url in urls if (server := self.server.announced(url, self._transport.encrypted)))
+        if found:
+            keep_announced(self.options, found)
+
+    # Sending and waiting
+
+    def send(self, frames: bytes | pa.Buffer) -> None:
+        """Send encoded protocol lines.
+
+        What the server sends meanwhile is received, so neither side can be stuck with full buffers.
+
+        Raises:
+            NatsTimeoutError: the server took nothing for ``request_timeout`` seconds.
+        """
+        self._check_open()
+        self._session.send(frames)
+        self._send_due(clock.monotonic() + self.options.request_timeout)
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until the server has processed all that was sent (PING, PONG); NatsTimeoutError when it is too late.
+
+        The time is ``request_timeout`` unless another one is given.
+        """
+        limit = self.options.request_timeout if timeout is None else timeout
+        self._check_open()
+        if not self._wait_for(self._session.mark(), clock.monotonic() + limit):
+            raise NatsTimeoutError(PING_TIMEOUT(server=self.server, timeout=limit))
+
+    def mark(self) -> int:
+        """Mark what was sent so far by a PING: the server has processed it when :attr:`passed` has reached the mark."""
+        self._check_open()
+        mark = self._session.mark()
+        self._send_due(clock.monotonic() + self.options.request_timeout)
+        return mark
+
+    @property
+    def passed(self) -> int:
+        """The last mark that the server is known to have reached before it reported any error."""
+        return self._session.passed
+
+    def close(self) -> None:
+        """Close the connection; harmless when it is closed already."""
+        self.closed = True
+        self._transport.close()
+
+    # Between the session and the socket
+
+    def _wait_for(self, mark: int, deadline: float) -> bool:
+        """Wait until the server has reached a mark. False when the deadline came first."""
+        self._send_due(deadline)
+        return self._receive_until(lambda: self._session.has_reached(mark), deadline)
+
+    def _receive_until(self, done: Callable[[], bool], deadline: float) -> bool:
+        """Take in what arrives until ``done``. False when the deadline came first."""
+        while not done():
+            expired = clock.monotonic() >= deadline
+            if not self._receive(deadline) or expired:
+                return done()
+        return True
+
+    def _receive(self, deadline: float) -> bool:
+        """Take in what has arrived or arrives until the deadline, and answer it. False when nothing arrived."""
+        self._check_open()
+        while not self._transport.wait(min(deadline, self._session.ping_at)):
+            now = clock.monotonic()
+            if now >= deadline:
+                return False
+            if not self._session.check_silence(now):
+                self.close()
+                raise NatsConnectionError(
+                    SERVER_SILENT(server=self.server, pings=MAX_PINGS_OUT, interval=self.options.ping_interval)
+                )
+            self._send_due(now + self.options.request_timeout)
+        self._take_in()
+        self._send_due(clock.monotonic() + self.options.request_timeout)
+        return True
+
+    def _send_due(self, deadline: float) -> None:
+        """Send all that is due. An error of the server's that leaves the connection open is raised afterwards."""
+        try:
+            while due := self._session.due():
+                try:
+                    sent = self._transport.send(due)
+                except OSError as error:
+                    raise self._lost(error) from None
+                if sent:
+                    self._session.sent(sent)
+                    deadline = max(deadline, clock.monotonic() + self.options.request_timeout)
+                elif clock.monotonic() >= deadline or not self._transport.wait(deadline, to_write=True):
+                    self.close()
+                    timeout = self.options.request_timeout
+                    raise NatsTimeoutError(SEND_TIMEOUT(server=self.server, timeout=timeout, bytes=len(due)))
+                else:
+                    self._take_in()
+        except NatsError:
+            raise
+        except BaseException:
+            self.close()  # it is not known how much was sent
+            raise
+        if self._problem:
+            problem, self._problem = self._problem, None
+            raise problem
+
+    def _take_in(self) -> None:
+        """Receive what is there, and put messages aside for their subscriptions.
+
+        It raises what makes the connection of no more use; other errors of the server's are kept as ``_problem``.
+        """
+        try:
+            data = self._transport.receive()
+        except OSError as error:
+            self.close()
+            if _refuses_certificate(error):  # in TLS 1.3 a client learns it only now
+                raise self._certificate_refused(error) from None
+            raise NatsConnectionError(CONNECTION_BROKE(server=self.server, reason=reason_of(error))) from None
+        if data is None:
+            self.close()
+            raise NatsConnectionError(SERVER_CLOSED(server=self.server))
+        if not data:
+            return
+        try:
+            messages, events = self._session.receive(data, clock.monotonic())
+            if len(messages):
+                self._subscriptions.deliver(messages)
+        except ProtocolError as error:
+            self.close()
+            raise ProtocolError(NOT_NATS(server=self.server, reason=error)) from None
+        for event in events:
+            self._on_event(event)
+        if self.closed and self._problem:
+            raise self._problem
+
+    def _on_event(self, event: Event) -> None:
+        if isinstance(event, ErrorReceived):
+            self._problem = self._problem or self._server_error(event)
+            if event.kind.closes:
+                self.close()
+            return
+        if event.info.ldm and not self.lame_duck:
+            logger.warning(LAME_DUCK(server=self.server).coded)
+            self.lame_duck = True  # also when a later INFO does not repeat it
+            avoid(self.server)
+        if self._settled:
+            self._note_announced()
+
+    def _server_error(self, error: ErrorReceived) -> NatsError:
+        shown = self._credentials.blank(error.text)
+        match error.kind:
+            case ErrorKind.PERMISSIONS:
+                return PermissionsError(PERMISSION_MISSING(server=self.server, reason=shown), shown)
+            case ErrorKind.AUTHORIZATION:
+                refused = CREDENTIALS_REFUSED(server=self.server, reason=shown)
+                return AuthorizationError(refused, hints=[Hint.CREDENTIALS])
+        return ServerError(SERVER_ERROR(server=self.server, reason=shown), shown)
+
+    def _certificate_refused(self, error: OSError) -> AuthorizationError:
+        refused = CLIENT_CERTIFICATE_REFUSED(server=self.server, reason=reason_of(error))
+        return AuthorizationError(refused, hints=[Hint.CLIENT_CERTIFICATE])
+
+    def _lost(self, error: OSError) -> NatsError:
+        """Explain a failed send: the server often says why before it closes."""
+        found: NatsError = NatsConnectionError(CONNECTION_BROKE(server=self.server, reason=reason_of(error)))
+        until = clock.monotonic() + self.options.request_timeout
+        try:
+            while clock.monotonic() < until and self._transport.wait(clock.monotonic() + _LAST_WORDS):
+                self._take_in()
+        except NatsError as reason:
+            if not isinstance(reason, NatsConnectionError) or isinstance(reason, AuthorizationError):
+                found = reason
+        self.close()
+        return self._problem or found
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise NatsConnectionError(CONNECTION_CLOSED(server=self.server))
+
+
+def reason_of(error: Exception) -> str:
+    """Say in a few words what an exception means; an OSError's text without its number."""
+    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+
+
+def _refuses_certificate(error: OSError) -> bool:
+    """Tell whether the server has ended TLS because of our certificate (alerts 41 to 46, 48 and 116 of RFC 8446)."""
+    reason = (error.reason or "") if isinstance(error, ssl.SSLError) else ""
+    return "_ALERT_" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason)

@@ -1,0 +1,211 @@
+"""What ``spark-nats check`` has found, and how it is shown to people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from spark_nats.commands.console import Console, bytes_shown, rate_shown, seconds_shown, time_shown
+from spark_nats.commands.permissions import Ability
+from spark_nats.jetstream.account import AccountInfo, Quota
+from spark_nats.jetstream.streams import ASYNC
+from spark_nats.protocol.users import USER_INFO, UserInfo
+
+ROUND_TRIPS = 5
+MISSING = "does not exist"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerReached:
+    """The server that let us in."""
+
+    url: str  # where it is
+    name: str  # as it calls itself; empty when it was given no name
+    version: str
+    cluster: str  # name of its cluster; empty when it has none
+    domain: str  # its JetStream domain; empty when it has none
+    encrypted: bool  # whether the connection goes through TLS
+    max_payload: int  # most bytes of a message
+    round_trip: float  # seconds from a PING to its PONG, the median of ROUND_TRIPS
+
+
+@dataclass(frozen=True, slots=True)
+class StreamChecked:
+    """A stream, or the one that a KV bucket is."""
+
+    name: str
+    bucket: str = ""  # name of the bucket, if that was asked for; else empty
+    problem: str = ""  # why nothing more is known of it; empty when it is
+    retention: str = ""  # `limits`, `interest` or `workqueue`
+    subjects: tuple[str, ...] = ()  # what it listens on
+    first_sequence: int = 0  # sequence of its first message
+    last_sequence: int = 0  # sequence of the last message that it was ever given
+    first_time: datetime | None = None  # when its first message was stored; None when it is empty
+    last_time: datetime | None = None  # when its last message was stored
+    messages: int = 0  # how many it holds
+    bytes: int = 0  # how many bytes they take
+    rate: float = 0.0  # messages a second that it was given while we looked
+    storage: str = ""  # `file` or `memory`
+    replicas: int = 0  # how many servers keep it
+    persist_mode: str = ""  # `default`, or `async` where it is written to its file after it is acknowledged
+    duplicate_window: float = 0.0  # seconds for which it knows message ids again
+    outlasts: bool = False  # whether it certainly knows them again when tasks have waited for all of `retryTimeout`
+    max_age: float | None = None  # seconds after which it removes messages; None when age is no reason
+    # what endangers what is written to it, or leaves a read without rows; of streams that were asked for
+    warnings: tuple[str, ...] = ()
+    abilities: tuple[Ability, ...] = ()  # what the user may do with it; empty when that was not looked at
+    missing: bool = False  # whether the problem is that it does not exist
+
+    @property
+    def kind(self) -> str:
+        """What its user calls it."""
+        return "bucket" if self.bucket else "stream"
+
+    @property
+    def title(self) -> str:
+        """Its name to its user."""
+        return self.bucket or self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a check has found."""
+
+    server: ServerReached
+    user: UserInfo | None  # who we are to it; None when it does not say
+    inbox: str  # wildcard of the subjects on which answers are awaited
+    hears_answers: bool  # whether the user may subscribe to it; without that nothing of JetStream works
+    jetstream: AccountInfo | None  # what the account uses and may use; None when that cannot be known
+    problems: tuple[str, ...]  # what could not be found out, and why
+    # the streams that were asked for, or the bucket, or else all streams that the account has
+    streams: tuple[StreamChecked, ...]
+    core: tuple[Ability, ...]  # what the user may do with subjects of core NATS, when those were asked for
+    retry_timeout: float  # seconds for which tasks wait for servers that are away, as the options have it
+    chosen: bool  # whether streams were asked for, or a bucket
+
+    def failures(self, required: Collection[str]) -> list[str]:
+        """Return in sentences what is not as it has to be.
+
+        Args:
+            required: what must be possible with each stream, or with the subjects of core NATS.
+        """
+        found = [f"{stream.kind} {stream.title}: {stream.problem}" for stream in self.streams if stream.problem]
+        abilities = [(f"{stream.kind} {stream.title}", stream.abilities) for stream in self.streams]
+        if self.core:
+            abilities.append(("core NATS", self.core))
+        for what, known in abilities:
+            for ability in known:
+                if ability.to in required and not ability.possible:
+                    reasons = [ability.obstacle] if ability.obstacle else []
+                    reasons += [f"may not {each}" for each in ability.lacks]
+                    reasons += [f"maybe not allowed to {each}" for each in ability.unknown]
+                    found.append(f"{what}, {ability.to}: {', '.join(reasons)}")
+        return found
+
+
+def show(report: Report, console: Console) -> None:
+    """Print a report."""
+    console.facts(_facts(report))
+    for problem in report.problems:
+        console.line(f"unknown: {problem}")
+    known = [stream for stream in report.streams if not stream.problem]
+    kind = report.streams[0].kind if report.streams else "stream"
+    if listed := [stream for stream in report.streams if stream.missing or not stream.problem]:
+        console.line()
+        console.table(
+            (kind, "messages", "sequences", "first stored", "last stored", "bytes", "rate"),
+            [
+                (
+                    stream.title,
+                    f"{stream.messages:,}",
+                    f"{stream.first_sequence:,} to {stream.last_sequence:,}" if stream.messages else "empty",
+                    time_shown(stream.first_time) if stream.first_time else "",
+                    time_shown(stream.last_time) if stream.last_time else "",
+                    bytes_shown(stream.bytes),
+                    rate_shown(stream.rate),
+                )
+                if not stream.missing
+                else (stream.title, "", MISSING, "", "", "", "")
+                for stream in listed
+            ],
+            numbers=("messages", "bytes", "rate"),
+        )
+    if known:
+        console.line()
+        console.table(
+            (kind, "kept in", "replicas", "message ids known for", "messages kept for"),
+            [
+                (
+                    stream.title,
+                    f"{stream.storage}, {stream.persist_mode}" if stream.persist_mode == ASYNC else stream.storage,
+                    f"{stream.replicas}",
+                    seconds_shown(stream.duplicate_window),
+                    seconds_shown(stream.max_age) if stream.max_age is not None else "",
+                )
+                for stream in known
+            ],
+            numbers=("replicas",),
+        )
+        for stream in known:
+            for warning in stream.warnings:
+                console.line(f"warning: {stream.kind} {stream.title}: {warning}")
+        if report.chosen and kind == "stream" and not all(stream.outlasts for stream in known):
+            console.line(
+                f"message ids: tasks wait for servers for up to {seconds_shown(report.retry_timeout)} (retryTimeout); "
+                "later than half the time for which ids are known, only deduplicate=exact keeps a task that is run "
+                "again from storing rows twice"
+            )
+    rows = [row for stream in report.streams for row in _rows(stream.title, stream.abilities)]
+    rows += _rows("core NATS", report.core)
+    if rows:
+        console.line()
+        console.table((kind, "activity", "allowed", "lacks"), rows)
+        if any("?" in row for row in rows):
+            console.line(f"maybe: only publishing would tell, or the server, if the user might publish to {USER_INFO}")
+    if (left := len([stream for stream in known if not stream.abilities])) > 0:
+        console.line(f"and {left} more; name streams with --stream to see what the user may do with them")
+
+
+def _facts(report: Report) -> dict[str, str]:
+    server, user = report.server, report.user
+    named = {"name": server.name, "cluster": server.cluster, "domain": server.domain}
+    described = [server.url, f"nats-server {server.version}", *(f"{what} {it}" for what, it in named.items() if it)]
+    facts = {"server": ", ".join([*described, "TLS" if server.encrypted else "no TLS"])}
+    if user:
+        ends = f", for another {seconds_shown(user.expires)}" if user.expires is not None else ""
+        facts["login"] = f"{user.name or 'without a user name'}, account {user.account}{ends}"
+    facts["round trip"] = f"{server.round_trip * 1000:.2f} ms, the median of {ROUND_TRIPS}"
+    facts["payload"] = f"at most {bytes_shown(server.max_payload)}"
+    if account := report.jetstream:
+        facts["JetStream"] = ", ".join(
+            (
+                _used(account.streams, str, "streams"),
+                _used(account.consumers, str, "consumers"),
+                _used(account.storage, bytes_shown, "in files"),
+                _used(account.memory, bytes_shown, "in memory"),
+            )
+        )
+    return facts
+
+
+def _used(quota: Quota, shown: Callable[[int], str], what: str) -> str:
+    limit = "" if quota.limit is None else f" of {shown(quota.limit)}"
+    return f"{shown(quota.used)}{limit} {what}"
+
+
+def _rows(name: str, abilities: Sequence[Ability]) -> list[tuple[str, str, str, str]]:
+    """Return rows of the table of permissions: what has the same answer is in one, what is lacking below each other."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for ability in abilities:
+        answer = {True: "yes", False: "no", None: "?"}[ability.possible]
+        lacks = [ability.obstacle] if ability.obstacle else []
+        lacks += [*ability.lacks, *(f"maybe {each}" for each in ability.unknown)]
+        groups.setdefault((answer, *lacks), []).append(ability.to)
+    rows = []
+    for (answer, *lacks), activities in groups.items():
+        first, *others = lacks or [""]
+        rows.append((name, ", ".join(activities), answer, first))
+        rows += [("", "", "", other) for other in others]
+        name = ""
+    return rows

@@ -1,0 +1,67 @@
+"""What can go wrong, and what the log says, as data: one module for each table of docs/operating.md.
+
+Calling a condition puts its values into its sentence: ``raise StreamNotFoundError(STREAM_NOT_FOUND(stream=name))``.
+``make docs`` writes the tables; conditions stand there in their order here.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from functools import cached_property
+
+
+class Said(str):
+    """The sentence of a condition.
+
+    Attributes:
+        condition: the condition's code.
+        parameters: what was put in, by name.
+    """
+
+    condition: str
+    parameters: Mapping[str, object]
+
+    @property
+    def coded(self) -> Said:
+        """The sentence with the code before it, in brackets; the same again when it has that already."""
+        before = f"[{self.condition}] "
+        return self if self.startswith(before) else _said(before + self, self.condition, self.parameters)
+
+
+def _said(text: str, condition: str, parameters: Mapping[str, object]) -> Said:
+    said = Said(text)
+    said.condition, said.parameters = condition, parameters
+    return said
+
+
+def reworded(said: str, text: str) -> str:
+    """Return another sentence about the same condition, unless it is of a condition itself."""
+    if isinstance(said, Said) and not isinstance(text, Said):
+        return _said(text, said.condition, said.parameters)
+    return text
+
+
+class Condition:
+    """Something that can go wrong, or that the log says: a constant of one of the modules here.
+
+    Args:
+        template: its sentence, for :meth:`str.format` with names. Secrets are never put in.
+        advice: what to do, as docs/operating.md says it; empty when it stands in the row of the condition above it.
+    """
+
+    def __init__(self, template: str, advice: str = "") -> None:
+        self.template = template
+        self.advice = advice
+        self._module = sys._getframe(1).f_globals
+
+    @cached_property
+    def code(self) -> str:
+        """How alerts and programs name it: ``NATS_`` and the name of the constant."""
+        return next(f"NATS_{name}" for name, value in self._module.items() if value is self)
+
+    def __call__(self, /, **parameters: object) -> Said:
+        """Return the sentence; of what is put in and is neither text nor a number, the text is kept."""
+        plain = (str, bytes, int, float)
+        kept = {name: it if isinstance(it, plain) else str(it) for name, it in parameters.items()}
+        return _said(self.template.format(**kept), self.code, kept)

@@ -1,0 +1,38 @@
+"""What the log says at INFO."""
+
+from spark_nats.conditions import Condition
+
+READS_ANEW = Condition(
+    "stream {stream}: what reads it is given up ({reason}); another one goes on at sequence {sequence}",
+    "a consumer was lost: a server has restarted, a replica lags, or rows are taken slowly. Normal, unless it is all "
+    "there is",
+)
+WAITS_FOR_PLACE = Condition(
+    "stream {stream}: waiting for a place among its consumers (max_consumers)",
+    "fewer tasks at once, or a higher limit, would be faster",
+)
+DURABLE_MADE = Condition(
+    "stream {stream}: made the durable consumer {consumer}", "the first start of a query that consumes"
+)
+ROWS_NOT_TAKEN = Condition("stream {stream} does not take rows at the moment: {reason}", "a leader is being elected")
+ROWS_SENT_AGAIN = Condition(
+    "stream {stream}: it is not known which of {rows} rows are stored, and they are sent again",
+    "acknowledgements were lost, with a leader or on the way; message ids keep rows from being stored twice",
+)
+BEGUN_BEFORE = Condition(
+    "{task} was begun before: {stored} of its {rows} rows were stored then", "a replay, and what was left out of it"
+)
+FIRST_TIME = Condition(
+    "the state bucket {bucket} knows nothing of this query; stream {stream} shows that {task} is written for the first "
+    "time",
+    "`deduplicate` was not `exact` before, or the bucket is a new one",
+)
+IDS_READ_BACK = Condition(
+    "stream {stream}: of {messages} messages behind sequence {sequence}, {ids} have message ids that matter",
+    "the same: what was read back for that",
+)
+QUERY_LAG = Condition("{lag}", "`LagListener`: how far a query is behind")
+NOT_MEASURED = Condition(
+    "stream {stream}: its messages cannot be measured, which then have their average: {reason}",
+    "`maxBytesPerTrigger` counts by the stream's average",
+)

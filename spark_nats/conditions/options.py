@@ -1,0 +1,145 @@
+"""Options and columns."""
+
+from spark_nats.conditions import Condition
+
+UNKNOWN_OPTION = Condition(
+    "unknown option '{option}'; {hint}",
+    "the name is misspelt, or one of Kafka's or of another client, or Spark sets it for tables: what is said behind "
+    "it is what to set here",
+)
+INVALID_OPTION = Condition(
+    "option '{option}' {problem}", "correct the value as it says; see [below](#what-is-wrong-with-a-value)"
+)
+INVALID_CONTEXT = Condition(
+    "option 'context' sets '{option}', which {problem}", "correct the context, or set that option, which wins"
+)
+OPTION_FOR_OTHERS = Condition(
+    "option '{option}' is only for {doing}", "it means nothing there: drop it, or set it on the other side"
+)
+OPTION_FOR_OTHER_MODE = Condition("option '{option}' is for {wanted}, not for {found}")
+OPTION_NOT_FOR_BUCKETS = Condition("option '{option}' is not for KV buckets, and contradicts the option 'bucket'")
+OPTION_FOR_CORE = Condition("option '{option}' is for {doing} core NATS, and contradicts the option 'stream'")
+OPTION_NEEDS_BUCKET = Condition(
+    "option '{option}' needs the option 'bucket'; it is for KV buckets", "set both, or none"
+)
+OPTION_NEEDS_STREAM = Condition("option '{option}' needs the option 'stream'; without it {otherwise}")
+OPTION_NEEDS_OPTION = Condition("option '{option}' needs the option {needed}")
+CONSUMER_NEEDS_CONSUME = Condition(
+    "option 'consumer' needs the option 'consume' to be true; without it there is no consumer"
+)
+OPTIONS_CONTRADICT = Condition("options '{option}' and '{other}' contradict each other; set one of them", "drop one")
+PATTERN_CANNOT_CREATE = Condition(
+    "options 'streamPattern' and 'createStream' contradict each other: a pattern does not say what to make; name the "
+    "stream in the option 'stream'"
+)
+PATTERN_CANNOT_CONSUME = Condition(
+    "options 'streamPattern' and 'consume' contradict each other: what a stream is given before it is found would be "
+    "held by no durable consumer of the query; name the streams in the option 'stream'"
+)
+NOTHING_AFTER_LATEST = Condition(
+    "option 'startingOffsets' is latest, where a batch read has nothing to read; use earliest",
+    "a batch reads from `earliest` to `latest`",
+)
+NOTHING_BEFORE_EARLIEST = Condition(
+    "option 'endingOffsets' is earliest, where a batch read has nothing to read; use latest"
+)
+ONE_STREAM_TO_WRITE = Condition(
+    "option 'stream' names {streams} streams; a query writes to one",
+    "one query for each; the column `subject` chooses within a stream",
+)
+ONE_SUBJECT_TO_WRITE = Condition(
+    "option 'subject' is {subject!r}; for writing it must be one subject, but it {violation}",
+    "one subject; others come from the column `subject`",
+)
+ONE_STREAM_TO_CREATE = Condition(
+    "option 'createStream' makes one stream, but 'stream' names {streams}",
+    "it makes one stream, named as `stream` says, with the subjects of `subject` or of its configuration",
+)
+NO_SUBJECTS_TO_CREATE = Condition(
+    "option 'createStream' is true, but what the stream shall listen on is not known: set the option 'subject', or "
+    'give the stream\'s configuration, such as {{"subjects": ["orders.>"]}}'
+)
+OTHER_STREAM_TO_CREATE = Condition("option 'createStream' has the name {name!r}, but 'stream' is {stream!r}")
+EXACT_NEEDS_STREAM = Condition(
+    "option 'deduplicate' is exact, which is not possible for a KV bucket, where later revisions take the place of "
+    "what was stored; set it to window",
+    "`window`",
+)
+INVALID_TLS_OPTIONS = Condition(
+    "the options for TLS ({options}) cannot be used: {reason}",
+    "certificate and key are of two pairs, the key is encrypted, or what stands in PEM is no certificate",
+)
+NOTHING_TO_READ = Condition(
+    "nothing to read is named: set the option 'stream', 'streamPattern' or 'bucket', or 'subject' alone to read core "
+    "NATS as it is published{hint}",
+    "`stream`, `bucket` or `subject`",
+)
+OFFSETS_FOR_OTHERS = Condition(
+    "option '{option}' has offsets for {offsets}, but the streams to read are {streams}",
+    "name each stream of `stream` in the JSON, and no other",
+)
+ENDS_BEFORE_OFFSET = Condition(
+    "option 'endingOffsets' has {end} for the stream {stream!r}, which is below its {start} in 'startingOffsets'; "
+    "nothing can be read, so exchange or correct them",
+    "the end lies before the beginning",
+)
+ENDS_BEFORE_TIME = Condition(
+    "option 'endingTimestamp' is {end}, which is before 'startingTimestamp', {start}; nothing can be read, so exchange "
+    "or correct them"
+)
+MORE_THAN_MOST = Condition(
+    "option 'minOffsetsPerTrigger' is {least}, which is more than 'maxOffsetsPerTrigger', {most}; no micro-batch can "
+    "be both, so exchange or correct them",
+    "no micro-batch can be both: exchange them",
+)
+NOTHING_SINCE_TIME = Condition(
+    "{what} has nothing for the query that was stored at {time} or later, and the option "
+    "'startingOffsetsByTimestampStrategy' is error; set it to latest to begin with what comes, or 'startingTimestamp' "
+    "to an earlier time",
+    "`latest` begins with what comes; or an earlier `startingTimestamp`",
+)
+ENDS_BEFORE_IT_BEGINS = Condition(
+    "the read of stream {stream!r} ends before sequence {end} and is to begin at {start}; check the starting and "
+    "ending offsets and times",
+    "the end lies before the beginning, with a time that only the server could tell",
+)
+OVERWRITE_IMPOSSIBLE = Condition(
+    "mode 'overwrite' is not possible: messages that were published cannot be taken back; use mode('append'), and "
+    "purge the stream yourself if that is what you want",
+    '`mode("append")`',
+)
+COLUMN_UNKNOWN = Condition(
+    "column '{column}' cannot be written to {where}, which would lose it; {hint} (columns that can be written: "
+    "{columns})",
+    "rename or drop it; those of Kafka say into what",
+)
+COLUMN_NOT_FOR_CORE = Condition(
+    "column '{column}' cannot be written to core NATS, which would lose it; rename or drop it, and name a stream to "
+    "write to in the option 'stream'"
+)
+COLUMN_OF_SOURCE = Condition(
+    "column '{column}' cannot be written, which would lose it: it is {type}, and only what was read of NATS, "
+    "{expected}, is left out; rename or drop it, or put it into '{into}' or 'headers'",
+    "it has the name of one of the source's columns, and another type: rename or drop it",
+)
+COLUMN_TYPE = Condition("column '{column}' must be {expected}, not {type}", "cast it, name it, or take another")
+COLUMN_TYPE_OF_SOURCE = Condition("column '{column}' is {expected}, not {type}; the columns are {columns}")
+COLUMN_MISSING = Condition("the column '{column}' ({type}) is missing; there are {columns}")
+NO_SUCH_COLUMN = Condition("{what} has no column '{column}'; its columns are {columns}")
+NO_SUBJECT = Condition(
+    "it is not known where to publish: add the column 'subject' (STRING) or set the option 'subject'",
+    "a column or an option `subject`",
+)
+COLUMN_FOR_STREAMS = Condition(
+    "column '{column}' is for streams, and core NATS does not act on it; set the option 'stream', or drop the column",
+    "set `stream`",
+)
+PUSHDOWN_NEEDS_PYSPARK = Condition(
+    "option 'filterPushdown' needs PySpark 4.1 or newer, and this is {version}",
+    "leave it out; the option `subject` filters as well",
+)
+TOO_MANY_PARTITIONS = Condition(
+    "{sequences} sequences would be read in {partitions} partitions, which is too many for Spark (at most {most}); "
+    "raise the option 'maxRecordsPerPartition', or read less at once",
+    "raise `maxRecordsPerPartition`, or read less at once",
+)

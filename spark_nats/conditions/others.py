@@ -1,0 +1,52 @@
+"""The rest."""
+
+from spark_nats.conditions import Condition
+
+OFFSET_OF_ANOTHER = Condition(
+    "the checkpoint's offset {offset} is not one of this source ({reason}); was the checkpoint another query's?",
+    "the checkpoint is another query's, or the query has read something else before: take another `checkpointLocation`",
+)
+OFFSET_NOT_OF_CORE = Condition(
+    "the checkpoint's offset {offset} is not one of core NATS; was the checkpoint another query's?"
+)
+SPOOL_FAILED = Condition(
+    "the spool of the option 'spoolLocation' ({location!r}) cannot be {done}: {reason}; it must be a directory or a "
+    "URI that the driver may write",
+    "the driver must be able to write there",
+)
+ANSWER_INVALID = Condition(
+    "the server's answer to {request} is invalid: {reason}",
+    "something that is no nats-server answers: look at what stands between",
+)
+ANSWER_FROM_BEFORE = Condition(
+    "the server was asked for sequence {start} of stream {stream!r} or later, and found {sequence}"
+)
+ANSWER_FROM_ELSEWHERE = Condition(
+    "stream {stream!r} was asked for what begins at sequence {start}, and sent {messages} messages from {first} to "
+    "{last}"
+)
+REPLY_MISSING = Condition("a message without reply came from consumer {consumer!r}: {header!r}")
+REPLY_INVALID = Condition("a delivery's reply is not a JetStream acknowledgement subject: {reply!r}")
+DIRECT_GET_INVALID = Condition("an answer to a direct get is not one: {header!r}")
+DIRECT_GET_WITHOUT_SEQUENCE = Condition("a direct get's answer has a sequence that is not a number")
+DIRECT_GET_WITHOUT_TIME = Condition("a direct get's answer has a time that is none: {time!r}")
+PAYLOADS_LEFT_OUT = Condition("the server has left out payloads without saying how large they are")
+NOT_BEHIND = Condition(
+    "the query {query} reads no stream of NATS, so it cannot be behind one",
+    "`spark_nats.progress`, or `spark-nats lag`, of another query",
+)
+NO_CHECKPOINT = Condition(
+    "{location!r} is no checkpoint, or that of a query which has never begun a micro-batch",
+    "`spark-nats lag` needs the query's `checkpointLocation` itself",
+)
+CHECKPOINT_NO_DIRECTORY = Condition("{location!r} is no directory, so it is no checkpoint")
+CHECKPOINT_UNREADABLE = Condition("the checkpoint {location!r} cannot be read: {reason}")
+CHECKPOINT_INCOMPLETE = Condition(
+    "{location!r} has no offsets of its last micro-batch, {batch}; files of it are missing",
+    "the checkpoint is damaged, or of another Spark",
+)
+CHECKPOINT_VERSION = Condition(
+    "the checkpoint {location!r} has offsets of the version {version!r}, which is unknown here"
+)
+CHECKPOINT_NOT_OF_SPARK = Condition("'offsets/{batch}' of the checkpoint {location!r} is not as Spark writes it")
+CHECKPOINT_DAMAGED = Condition("'offsets/{batch}' of the checkpoint {location!r} is damaged: {reason}")

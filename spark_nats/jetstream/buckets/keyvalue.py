@@ -1,0 +1,110 @@
+"""KV buckets (ADR-8): a stream whose subjects are keys, as far as a small state needs them.
+
+A value is asked of the stream's leader, and not by direct get: a replica that lags would give an older one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from spark_nats.conditions.streams import BUCKET_NOT_FOUND, BUCKET_UNAVAILABLE
+from spark_nats.conditions.writing import VALUE_REFUSED
+from spark_nats.errors import (
+    Hint,
+    JetStreamError,
+    JetStreamUnavailableError,
+    NatsError,
+    NoRespondersError,
+    StreamNotFoundError,
+)
+from spark_nats.jetstream.api import JetStream, interpreting
+from spark_nats.jetstream.listing import stream_names, subjects_of
+from spark_nats.jetstream.messages import last_message
+from spark_nats.jetstream.streams import create_stream
+from spark_nats.protocol.api import Api, ApiError, parse_answer
+from spark_nats.protocol.documents import integer_at
+from spark_nats.protocol.headers import EXPECTED_REVISION, encode_block
+from spark_nats.protocol.keyvalue import bucket_config, bucket_of, key_subject, stream_of
+
+
+class Entry(NamedTuple):
+    """What a key holds."""
+
+    value: bytes  # its value; empty when the key was deleted
+    revision: int  # sequence at which it was stored; 0 when the key never held anything
+    time: int  # when it was stored, in nanoseconds since 1970
+
+
+class Bucket:
+    """A bucket that exists."""
+
+    def __init__(self, js: JetStream, name: str) -> None:
+        self._js = js
+        self._name = name
+        self._stream = stream_of(name)
+
+    def get(self, key: str) -> Entry:
+        """Return what a key holds."""
+        message = last_message(self._js, self._stream, key_subject(self._name, key))
+        return Entry(message.payload, message.sequence, message.time) if message else Entry(b"", 0, 0)
+
+    def put(self, key: str, value: bytes, revision: int | None = None) -> None:
+        """Have a key hold a value; returns when it is stored.
+
+        With the revision of what the key holds now, as far as is known, it is not stored if that is wrong, as when a
+        leader has answered that others had replaced without its knowing.
+
+        Raises:
+            JetStreamUnavailableError: nobody listens there: the bucket does not exist, or has no leader, or is another
+                account's that does not share it.
+            JetStreamError: the bucket refuses it, for want of room for example.
+        """
+        subject = key_subject(self._name, key, self._js.prefix)
+        try:
+            header = None if revision is None else encode_block({EXPECTED_REVISION: str(revision)})
+            reply = self._js.connection.request(subject, value, header=header)
+        except NoRespondersError:
+            raise JetStreamUnavailableError(BUCKET_UNAVAILABLE(subject=subject, bucket=self._name)) from None
+        with interpreting(Api.MESSAGE_GET, self._stream):
+            answer = parse_answer(reply.payload)
+            if not isinstance(answer, ApiError):
+                integer_at(answer, "seq")
+                return
+        raise JetStreamError(
+            VALUE_REFUSED(
+                bucket=self._name,
+                bytes=len(value),
+                reason=answer.description,
+                code=answer.code,
+                err_code=answer.err_code,
+            ),
+            *answer,
+        )
+
+    def keys(self, pattern: str) -> list[str]:
+        """Return the keys that match a pattern with the wildcards of subjects."""
+        subjects = subjects_of(self._js, self._stream, key_subject(self._name, pattern))
+        return [subject.removeprefix(key_subject(self._name, "")) for subject in subjects]
+
+
+def make_bucket(js: JetStream, name: str, **wish: Any) -> Bucket:
+    """Return a bucket; made, if it is missing, as :func:`~spark_nats.protocol.keyvalue.bucket_config` has it."""
+    create_stream(js, dict(bucket_config(name, wish)))  # what it has that is there already is nobody's contradiction
+    return Bucket(js, name)
+
+
+@contextlib.contextmanager
+def naming_bucket(js: JetStream, name: str) -> Iterator[None]:
+    """Say of a stream that does not exist that it is this bucket, and which others have similar names."""
+    try:
+        yield
+    except StreamNotFoundError as error:
+        names: list[str] = []
+        with contextlib.suppress(NatsError):  # as far as one may know them
+            names = stream_names(js, key_subject("*", ">"))
+        near = difflib.get_close_matches(name, filter(None, map(bucket_of, names)), n=1)
+        hint = f" (there is {near[0]!r})" if near else ""
+        raise error.with_context(BUCKET_NOT_FOUND(bucket=name, hint=hint)).advising(Hint.CREATE_BUCKET) from None

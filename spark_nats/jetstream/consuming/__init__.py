@@ -1,0 +1,1 @@
+"""Consumers, ephemeral and durable."""

@@ -1,0 +1,205 @@
+"""Ephemeral pull consumers: making them within the limits of streams and accounts, and deleting them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from spark_nats import clock
+from spark_nats.client.retrying import Backoff
+from spark_nats.conditions.notices import WAITS_FOR_PLACE
+from spark_nats.conditions.streams import NO_PLACE_FOR_CONSUMER
+from spark_nats.errors import JetStreamError
+from spark_nats.jetstream.api import JetStream, interpreting
+from spark_nats.jetstream.streams import leader_in, stream_info
+from spark_nats.protocol.api import Api, ErrCode
+from spark_nats.protocol.documents import integer_at
+from spark_nats.protocol.subjects import subject_violation
+
+logger = logging.getLogger(__name__)
+
+_SECOND = 1_000_000_000  # JetStream's durations are nanoseconds
+INACTIVE_THRESHOLD = 60 * _SECOND
+"""After so many nanoseconds without a request the server deletes one of our consumers by itself."""
+PLACE_TIMEOUT = 90.0
+"""Seconds to wait for a place among a stream's consumers when its limit leaves none. Longer than the time after which
+the server deletes those that a killed task has left behind."""
+PLACE_LIMIT = (
+    "max_consumers of the stream or of its account; where neither is set default_max_consumers of the server, which is "
+    "1,000 from nats-server 2.15 on"
+)
+"""How many consumers a stream may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerInfo:
+    """State of a consumer, as a server says it.
+
+    An ephemeral one of ours has one replica, unless it is of an interest stream, which the server puts on any member of
+    the stream's group. That member may lag behind the stream's leader, so what it says of the end of the stream proves
+    nothing.
+    """
+
+    name: str
+    config: dict[str, Any]  # its whole configuration
+    begins: int  # sequence at which it looks for the next message
+    deliveries: int  # how many it has made
+    floor: int  # sequence before which it holds nothing
+    pending: int  # how many messages its replica has for it
+    max_batch: int | None  # most messages that the server lets one pull request ask for; None for no limit
+    leader: str  # name of the server that it lives on; empty where there is no cluster
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What its makers have noted on it."""
+        metadata = self.config.get("metadata")
+        return metadata if isinstance(metadata, dict) else {}
+
+    @property
+    def filters(self) -> tuple[str, ...]:
+        """The subjects that it has; none when it has all."""
+        return filters_of(self.config)
+
+
+def filters_of(config: dict[str, Any]) -> tuple[str, ...]:
+    """Return the subjects of a consumer that is configured so; none when it has all."""
+    several = config.get("filter_subjects")
+    if isinstance(several, list) and several:
+        return tuple(map(str, several))
+    return (str(config["filter_subject"]),) if config.get("filter_subject") else ()
+
+
+def consumer_in(answer: dict[str, Any], name: str) -> ConsumerInfo:
+    """Return the state of a consumer that an answer tells, or raise a :class:`ValueError`."""
+    config = answer.get("config")
+    if answer.get("name") != name:  # it becomes part of subjects
+        raise ValueError("it is about another consumer or none")
+    if not isinstance(config, dict):
+        raise ValueError("its 'config' is no object")
+    return ConsumerInfo(
+        name=name,
+        config=config,
+        begins=integer_at(answer, "delivered", "stream_seq") + 1,
+        deliveries=integer_at(answer, "delivered", "consumer_seq"),
+        floor=integer_at(answer, "ack_floor", "stream_seq") + 1,
+        pending=integer_at(answer, "num_pending"),
+        max_batch=integer_at(config, "max_batch") if config.get("max_batch") else None,
+        leader=leader_in(answer),
+    )
+
+
+def finds_all(js: JetStream, filters: Sequence[str]) -> bool:
+    """Tell whether a consumer with these filters delivers, and counts, all that matches.
+
+    Before nats-server 2.12.4 one with several filters of different depths, some with wildcards, may pass over messages
+    (seen on 2.11.11 and 2.12.3, and not on 2.12.4): `a.*` and `a.b.*`. Depths are not looked at here.
+    """
+    risky = len(filters) > 1 and any(map(subject_violation, filters))  # of a filter that is valid, for its wildcard
+    return not (risky and js.connection.info.is_older_than(2, 12, 4))
+
+
+def create_consumer(
+    js: JetStream,
+    stream: str,
+    start: int | None,
+    filters: Sequence[str] = (),
+    *,
+    headers_only: bool = False,
+    patience: float | None = None,
+) -> ConsumerInfo:
+    """Make a consumer that delivers what a stream has from a sequence on, or the last message of each subject.
+
+    Where the stream has as many consumers as it may (:data:`PLACE_LIMIT`), it waits for one of them to end, for
+    ``patience`` seconds, or :data:`PLACE_TIMEOUT`. Without a ``start`` it delivers the last message of each subject,
+    and then whatever is stored. With ``headers_only`` payloads are left out; each message then has its payload's size
+    in bytes in the header ``Nats-Msg-Size``.
+
+    Raises:
+        StreamNotFoundError: there is no such stream.
+        ProtocolError: the server describes another consumer.
+        JetStreamError: the server refuses the consumer.
+    """
+    config: dict[str, Any] = {
+        "ack_policy": "none",
+        "mem_storage": True,
+        "num_replicas": 1,
+        "inactive_threshold": INACTIVE_THRESHOLD,
+    }
+    if start is None:
+        config["deliver_policy"] = "last_per_subject"
+        filters = filters or (">",)  # the server demands one
+    else:
+        config |= {"deliver_policy": "by_start_sequence", "opt_start_seq": start}
+    if filters:
+        config["filter_subjects"] = list(filters)
+    if headers_only:
+        config["headers_only"] = True
+    patience = PLACE_TIMEOUT if patience is None else patience
+    deadline = clock.monotonic() + patience
+    waits = Backoff(0.1, 1.0, least=0.5)
+    while True:
+        try:
+            return _create(js, stream, config)
+        except JetStreamError as error:
+            if error.err_code == ErrCode.REPLICAS_MUST_MATCH and config.pop("num_replicas", None):
+                continue  # an interest stream has all its consumers on all its servers
+            limit = _allowed_threshold(js, stream) if error.err_code == ErrCode.INACTIVE_THRESHOLD_EXCESS else None
+            if limit is not None and limit < config["inactive_threshold"]:
+                config["inactive_threshold"] = limit
+                continue
+            if error.err_code != ErrCode.MAXIMUM_CONSUMERS:
+                raise
+            if clock.monotonic() >= deadline:
+                raise error.with_context(
+                    NO_PLACE_FOR_CONSUMER(
+                        stream=stream,
+                        seconds=patience,
+                        limit=PLACE_LIMIT,
+                        reason=error.description,
+                        err_code=error.err_code,
+                    )
+                ) from None
+        if waits.is_new:
+            logger.info(WAITS_FOR_PLACE(stream=stream).coded)
+        js.connection.wait(waits.next())
+
+
+def _create(js: JetStream, stream: str, config: dict[str, Any]) -> ConsumerInfo:
+    name = f"spark-nats-{clock.token(6)}"
+    answer = js.request(
+        Api.CONSUMER_CREATE, stream, name, body={"stream_name": stream, "config": {"name": name, **config}}
+    )
+    with interpreting(Api.CONSUMER_CREATE, stream, name):
+        return consumer_in(answer, name)
+
+
+def _allowed_threshold(js: JetStream, stream: str) -> int | None:
+    """Return the longest time without a request, in nanoseconds, that a stream allows its consumers."""
+    limits = stream_info(js, stream).config.get("consumer_limits")
+    value = limits.get("inactive_threshold") if isinstance(limits, dict) else None
+    return value if isinstance(value, int) and value > 0 else None
+
+
+def delete_consumer(js: JetStream, stream: str, name: str) -> None:
+    """Have a consumer deleted, without waiting; else the server does it after :data:`INACTIVE_THRESHOLD`."""
+    js.connection.publish(f"{js.prefix}.{Api.CONSUMER_DELETE.about(stream, name)}", b"")
+
+
+def try_to_read(js: JetStream, stream: str, start: int) -> None:
+    """Make a consumer, ask it for a message without waiting for one, and delete it: to know that this is permitted.
+
+    If it is not, that is a :class:`PermissionsError`. A stream that has as many consumers as it may is not waited for.
+    """
+    try:
+        name = create_consumer(js, stream, start, patience=0.0).name
+    except JetStreamError as error:
+        if error.err_code == ErrCode.MAXIMUM_CONSUMERS:
+            return
+        raise
+    subject = f"{js.prefix}.{Api.CONSUMER_NEXT.about(stream, name)}"
+    js.connection.publish(subject, b'{"batch":1,"no_wait":true}', js.connection.new_inbox())
+    js.connection.flush()  # a server that does not permit it says so; whatever else it says is of no interest
+    delete_consumer(js, stream, name)
+    js.connection.flush()  # behind it the server has said what it refuses

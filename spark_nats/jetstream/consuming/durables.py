@@ -1,0 +1,388 @@
+"""A durable consumer that holds messages for whoever reads them by sequence, and lets them go when they are processed.
+
+Nobody pulls from it. On an interest stream it keeps the messages that others have acknowledged; on a work queue it
+claims its subjects, so that nobody else can take from them; on a stream with limits it shows how far a reader is.
+What is processed is released: on a work queue by a purge of what lies before, since moving the consumer there would
+strand messages; elsewhere by moving the consumer's floor (ADR-60 and the server's CONSUMER.RESET, 2.14).
+
+One run of a reader owns the durable at a time: the one whose mark stands in its metadata, which is the last that has
+taken it. Nothing is released without looking at the mark, so two readers on one durable never lose each other's
+messages silently.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterator, Sequence
+from enum import Enum, auto
+from typing import Any
+
+from spark_nats import clock
+from spark_nats.conditions import Said
+from spark_nats.conditions.losses import DURABLE_DELETED
+from spark_nats.conditions.notices import DURABLE_MADE
+from spark_nats.conditions.queues import (
+    DURABLE_JUST_DELETED,
+    DURABLE_JUST_MADE,
+    DURABLE_NOT_OURS,
+    DURABLE_PULLED,
+    DURABLE_TAKEN,
+    DURABLE_WOULD_EXPIRE,
+    LEFT_BEFORE_CHECKPOINT,
+    NO_DIRECT_GETS,
+    NO_PLACE_FOR_DURABLE,
+    NO_PURGES,
+    QUEUE_HAS_CONSUMER,
+    SERVER_TOO_OLD,
+)
+from spark_nats.errors import (
+    ConsumerConflictError,
+    Hint,
+    JetStreamError,
+    NatsError,
+    PermissionsError,
+    UnsupportedStreamError,
+)
+from spark_nats.jetstream.api import JetStream, interpreting
+from spark_nats.jetstream.consuming.consumers import PLACE_LIMIT, ConsumerInfo, consumer_in, filters_of
+from spark_nats.jetstream.messages import next_sequence
+from spark_nats.jetstream.stale_reads import StaleReadGuard
+from spark_nats.jetstream.streams import INTEREST, WORK_QUEUE, StreamInfo
+from spark_nats.protocol.api import Api, ErrCode
+from spark_nats.protocol.statuses import NO_RESPONDERS
+from spark_nats.protocol.subjects import overlap
+
+logger = logging.getLogger(__name__)
+
+OWNER = "spark-nats-owner"  # name in the metadata of a durable under which the run is noted that owns it
+NEW = "spark-nats-new"
+"""Name in the metadata of a durable that was made and of which it was not yet said what its absence means: a run that
+ends with that, or before, leaves it to the next one."""
+LOOK_INTERVAL = 5.0  # seconds between two looks at a durable from which nothing is released
+STEP = 100_000  # sequences that are released by one request: a server takes about 5 µs to remove each message
+_RESET_LEVEL = 4  # of the API: nats-server 2.14
+_MOST_SHOWN = 3
+_NEVER_PULLED = {"ack_policy": "explicit", "deliver_policy": "all", "deliver_subject": None, "inactive_threshold": None}
+
+
+def default_name(stream: str, filters: Sequence[str]) -> str:
+    """Return a name for the durable of a reader of these subjects; it is the same each time."""
+    text = "\n".join([stream, *sorted(filters)])
+    return f"spark-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+class Life(Enum):
+    """How a run stands to its durable."""
+
+    UNSEEN = auto()  # it was not looked for yet, or has to be taken again before the reader has begun
+    FOUND = auto()  # it was taken over from an earlier run; the reader is still to begin or to go on
+    MADE = auto()  # there was none; what that means was not yet said
+    HELD = auto()  # it is this run's, and the reader has begun or gone on
+    LOST = auto()  # it was, and has to be taken again
+    REMADE = auto()  # it was, and was made again; what that means was not yet said
+
+    @property
+    def is_of_old(self) -> bool:
+        """Whether this run has held the durable before."""
+        return self in (Life.HELD, Life.LOST, Life.REMADE)
+
+    @property
+    def is_news(self) -> bool:
+        """Whether the durable had to be made, and what that means was not yet said."""
+        return self in (Life.MADE, Life.REMADE)
+
+    def taken(self, new: bool) -> Life:
+        """Return how it goes on when the durable is taken, and was ``new``."""
+        if self.is_of_old:
+            return Life.REMADE if new else Life.HELD
+        return Life.MADE if new else Life.FOUND
+
+    def gone(self) -> Life:
+        """Return how it goes on when the durable has to be taken again."""
+        return Life.LOST if self.is_of_old else Life.UNSEEN
+
+
+class DurableHandle:
+    """The durable of one stream, for one run of a reader. It can be pickled; each call is given a connection.
+
+    The filters are those of the reader, which do not overlap; it reads all when there are none. That the durable is
+    gone is doubted for ``patience`` seconds at most, see :class:`~.stale_reads.StaleReadGuard`.
+    """
+
+    def __init__(self, stream: str, name: str, filters: Sequence[str], patience: float) -> None:
+        self.name = name
+        self.retention: str | None = None  # of the stream, once it was seen; else None
+        self._stream = stream
+        self._filters = tuple(filters)
+        self._owner = clock.token(8)
+        self._life = Life.UNSEEN
+        self._created: str | None = None  # when the stream was made in which it is held
+        self._config: dict[str, Any] = {}  # of the durable, as the server has it
+        self._released = 0  # all before this sequence is known to be released
+        self._looked = 0.0
+        self._guard = StaleReadGuard(patience)
+
+    @property
+    def begun(self) -> bool:
+        """Whether the reader has begun or gone on: what may be lost because the durable was not there is said."""
+        return self._life in (Life.HELD, Life.LOST)
+
+    @property
+    def _what(self) -> str:
+        return f"the durable consumer {self.name!r} of stream {self._stream!r}"
+
+    # Taking
+
+    def take(self, js: JetStream, info: StreamInfo) -> None:
+        """Make the durable, or take over the one that is there, unless this run has it already.
+
+        Raises:
+            UnsupportedStreamError: nothing can be released from such a stream, or the server is too old.
+            ConsumerConflictError: the durable is not one of ours, or another consumer stands in the way.
+        """
+        if self._created == info.created:
+            return
+        self.retention = info.retention
+        check_releasable(js, info)
+        found = self._find(js)
+        if found is None:
+            found = self._make(js)
+        else:
+            self._check_ours(found)
+            found = self._mark(js, found.config, {**found.metadata, OWNER: self._owner})
+        self._config = found.config
+        self._life = self._life.taken(NEW in found.metadata)
+        self._created = info.created
+        self._released = 0 if self.retention == WORK_QUEUE else found.floor
+        self._looked = clock.monotonic()
+
+    def begins(self, js: JetStream) -> None:
+        """Note that the reader begins, or goes on although there was no durable: that is no matter any more."""
+        if self._life.is_news:
+            metadata = {name: value for name, value in self._config["metadata"].items() if name != NEW}
+            self._mark(js, self._config, metadata)
+        self._life = Life.HELD
+
+    def resumes(self, js: JetStream, start: int) -> Said | None:
+        """Say what may be lost, because the durable of a reader that goes on at ``start`` was not there.
+
+        If something may be, the reader has not begun: :meth:`begins` says that it goes on all the same.
+
+        Raises:
+            ConsumerConflictError: what a work queue has before ``start`` was perhaps never read, and would go.
+        """
+        life = self._life
+        if life is Life.MADE and self.retention == WORK_QUEUE:
+            left = next_sequence(js, self._stream, 1, self._filters or (">",))
+            if left is not None and left < start:
+                raise ConsumerConflictError(
+                    LEFT_BEFORE_CHECKPOINT(stream=self._stream, start=start, sequence=left, what=self._what)
+                )
+        if not life.is_news or self.retention != INTEREST:
+            self.begins(js)
+            return None
+        return DURABLE_DELETED(what=self._what)
+
+    def _find(self, js: JetStream) -> ConsumerInfo | None:
+        """Return what the server says of the durable; None when there is none, and that is certain."""
+        try:
+            found = js.request(Api.CONSUMER_INFO, self._stream, self.name)
+        except JetStreamError as error:
+            if error.err_code != ErrCode.CONSUMER_NOT_FOUND:
+                raise
+            if self._life.is_of_old:
+                self._guard.confirm(js, self.name, f"{self._what} does not exist any more")
+            return None
+        self._guard.clear(self.name)
+        with interpreting(Api.CONSUMER_INFO, self._stream, self.name):
+            return consumer_in(found, self.name)
+
+    def _make(self, js: JetStream) -> ConsumerInfo:
+        config: dict[str, Any] = {
+            "name": self.name,
+            "durable_name": self.name,
+            **{name: value for name, value in _NEVER_PULLED.items() if value is not None},
+            "metadata": {OWNER: self._owner, NEW: "true"},
+        }
+        if self._filters:
+            config["filter_subjects"] = list(self._filters)
+        try:
+            made = self._configure(js, config, "create")
+        except JetStreamError as error:
+            raise self._refused(js, error) from None
+        logger.info(DURABLE_MADE(stream=self._stream, consumer=self.name).coded)
+        return made
+
+    def _mark(self, js: JetStream, config: dict[str, Any], metadata: dict[str, Any]) -> ConsumerInfo:
+        """Give a durable that is there other metadata."""
+        try:
+            return self._configure(js, {**config, "metadata": metadata}, "update")
+        except JetStreamError as error:
+            if error.err_code == ErrCode.CONSUMER_DOES_NOT_EXIST:  # somebody has deleted it this moment
+                raise JetStreamError(DURABLE_JUST_DELETED(what=self._what), NO_RESPONDERS) from None
+            raise
+
+    def _configure(self, js: JetStream, config: dict[str, Any], action: str) -> ConsumerInfo:
+        body = {"stream_name": self._stream, "config": config, "action": action}
+        answer = js.request(Api.CONSUMER_CREATE, self._stream, self.name, body=body)
+        with interpreting(Api.CONSUMER_CREATE, self._stream, self.name):
+            return consumer_in(answer, self.name)
+
+    def _refused(self, js: JetStream, error: JetStreamError) -> NatsError:
+        """Return the error of a durable that could not be made."""
+        what, reason, code = self._what, error.description, error.err_code
+        match error.err_code:
+            case ErrCode.MULTIPLE_UNFILTERED | ErrCode.CONSUMER_NOT_UNIQUE:
+                subjects = ", ".join(self._filters) or "all subjects"
+                return ConsumerConflictError(
+                    QUEUE_HAS_CONSUMER(
+                        what=what, subjects=subjects, rivals=self._rivals(js), reason=reason, err_code=code
+                    )
+                )
+            case ErrCode.MAXIMUM_CONSUMERS:
+                return ConsumerConflictError(
+                    NO_PLACE_FOR_DURABLE(what=what, limit=PLACE_LIMIT, reason=reason, err_code=code)
+                )
+            case ErrCode.CONSUMER_EXISTS:  # somebody has made it this moment
+                return JetStreamError(DURABLE_JUST_MADE(what=self._what), NO_RESPONDERS)
+        return error
+
+    def _rivals(self, js: JetStream) -> str:
+        """Name the consumers that have our subjects, as far as we may know."""
+        try:
+            answer = js.request(Api.CONSUMER_LIST, self._stream)
+            names = [each["name"] for each in answer["consumers"] if self._overlaps(filters_of(each["config"]))]
+        except (PermissionsError, JetStreamError, AttributeError, KeyError, TypeError):
+            return "another one"
+        shown = ", ".join(repr(str(name)) for name in names[:_MOST_SHOWN])
+        return (shown + " and others" if len(names) > _MOST_SHOWN else shown) or "another one"
+
+    def _overlaps(self, filters: tuple[str, ...]) -> bool:
+        return any(overlap(one, other) for one in self._filters or (">",) for other in filters or (">",))
+
+    def _check_ours(self, found: ConsumerInfo) -> None:
+        """Check that a durable of our name is one that we, or an earlier run, have made."""
+        problem = None
+        if found.metadata.get(OWNER) is None:
+            problem = "was not made by spark-nats"
+        elif sorted(found.filters) != sorted(self._filters):
+            problem = f"is for {', '.join(found.filters) or 'all subjects'}"
+        elif {name: found.config.get(name) for name in _NEVER_PULLED} != _NEVER_PULLED:
+            problem = "has another configuration than spark-nats gives it"
+        if problem:
+            why = DURABLE_NOT_OURS(what=self._what, problem=problem)
+            raise ConsumerConflictError(why, hints=[Hint.CONSUMER])
+        self._check_unused(found)
+
+    def _check_unused(self, found: ConsumerInfo) -> None:
+        if found.deliveries:
+            raise ConsumerConflictError(DURABLE_PULLED(what=self._what), hints=[Hint.CONSUMER])
+
+    # Releasing
+
+    def look(self, js: JetStream) -> None:
+        """Look now and then whether the durable is still there and ours."""
+        if clock.monotonic() - self._looked > LOOK_INTERVAL:
+            self._look(js)
+
+    def _look(self, js: JetStream) -> ConsumerInfo | None:
+        """Return what the server says of our durable; None when somebody has deleted it."""
+        self._looked = clock.monotonic()
+        found = self._find(js)
+        if found is None:
+            self.rewind()
+            return None
+        if found.metadata.get(OWNER) != self._owner:
+            raise ConsumerConflictError(DURABLE_TAKEN(what=self._what), hints=[Hint.CONSUMER])
+        self._check_unused(found)
+        return found
+
+    def released(self, created: str, end: int) -> bool:
+        """Tell whether all before a sequence is known to be released, or cannot be: it is of another stream."""
+        return end <= max(self._released, 1) or self._created != created
+
+    def release(self, js: JetStream, info: StreamInfo, end: int) -> None:
+        """Let go of all messages before a sequence. If that is beyond the stream's end, nothing is let go.
+
+        That another run has taken the durable is a :class:`ConsumerConflictError`.
+        """
+        if self.released(info.created, end) or end > info.last_sequence + 1:
+            return
+        found = self._look(js)
+        if found is None:
+            return
+        if self.retention == WORK_QUEUE:
+            self._purge(js, max(info.first_sequence, self._released), end)
+        else:
+            self._move_floor(js, max(info.first_sequence, found.floor), found.floor, end)
+        self._released = max(self._released, end)
+
+    def rewind(self) -> None:
+        """Note that the durable is gone, or has perhaps come back older with the stream: it is taken again."""
+        self._life = self._life.gone()
+        self._created = None
+
+    def _purge(self, js: JetStream, first: int, target: int) -> None:
+        """Remove what a work queue has before ``target``, of which nothing lies before ``first``."""
+        if target <= max(first, 1):  # a purge up to sequence 1 is one of everything for some servers
+            return
+        if not self._filters:
+            js.request(Api.STREAM_PURGE, self._stream, body={"seq": target})
+        for subject in self._filters:
+            start: int | None = first
+            if target - first > STEP:  # those of other subjects may lie in between
+                start = next_sequence(js, self._stream, first, (subject,))
+            for end in self._steps(js, start or target, target):
+                js.request(Api.STREAM_PURGE, self._stream, body={"seq": end, "filter": subject})
+
+    def _move_floor(self, js: JetStream, first: int, floor: int, target: int) -> None:
+        """Have the durable hold nothing before ``target``; never back, and nothing lies before ``first``."""
+        if target <= floor:
+            return
+        try:
+            for end in self._steps(js, first, target) if self.retention == INTEREST else (target,):
+                js.request(Api.CONSUMER_RESET, self._stream, self.name, body={"seq": end}, level=_RESET_LEVEL)
+        except JetStreamError as error:
+            if error.err_code == ErrCode.REQUIRED_API_LEVEL:
+                raise _too_old(js, "2.14", f"releasing from a stream with {self.retention} retention") from None
+            raise
+
+    def _steps(self, js: JetStream, start: int, target: int) -> Iterator[int]:
+        """Return ends up to which to remove one after the other, so that each request is answered in time.
+
+        Before each but the first it is looked whether the durable is still there and ours.
+        """
+        for end in range(start + STEP, target, STEP):
+            yield end
+            if self._look(js) is None:
+                return
+        yield target
+
+
+def check_releasable(js: JetStream, info: StreamInfo) -> None:
+    """Raise :class:`UnsupportedStreamError` unless messages of a stream can be read by sequence and then released."""
+    limits = info.config.get("consumer_limits")
+    if isinstance(limits, dict) and limits.get("inactive_threshold"):
+        raise UnsupportedStreamError(DURABLE_WOULD_EXPIRE(stream=info.name))
+    if info.retention != WORK_QUEUE:
+        if js.connection.info.is_older_than(2, 14):
+            raise _too_old(js, "2.14", f"releasing from a stream with {info.retention} retention")
+        return
+    check_direct(js, info)
+    for name in ("deny_purge", "sealed"):
+        if info.config.get(name) is True:
+            raise UnsupportedStreamError(NO_PURGES(stream=info.name, field=name))
+
+
+def check_direct(js: JetStream, info: StreamInfo) -> None:
+    """Raise :class:`UnsupportedStreamError` unless a work queue can be read without a consumer."""
+    if js.connection.info.is_older_than(2, 11):
+        raise _too_old(js, "2.11", "reading a work queue")
+    if not info.allows_direct_gets:
+        raise UnsupportedStreamError(NO_DIRECT_GETS(stream=info.name))
+
+
+def _too_old(js: JetStream, wanted: str, what: str) -> UnsupportedStreamError:
+    server, version = js.connection.server, js.connection.info.version
+    return UnsupportedStreamError(SERVER_TOO_OLD(what=what, wanted=wanted, server=server, version=version))

@@ -1,0 +1,133 @@
+"""Which streams there are, and which was probably meant; which subjects a stream has. Servers list by pages."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+
+from spark_nats.conditions.streams import LISTING_CHANGES
+from spark_nats.errors import Hint, JetStreamError, NatsError, StreamNotFoundError
+from spark_nats.jetstream.api import JetStream, interpreting
+from spark_nats.jetstream.streams import StreamInfo, check_leader, state_in
+from spark_nats.protocol.api import Api
+from spark_nats.protocol.documents import integer_at, string_at, strings_at
+from spark_nats.protocol.keyvalue import RESERVED_STREAMS
+from spark_nats.protocol.statuses import NO_RESPONDERS
+
+_LISTINGS = 10  # attempts to list what comes and goes
+_MOST_LISTED = 100_000  # streams
+_MOST_NAMED = 10  # streams, in an error
+
+
+def list_streams(js: JetStream) -> list[StreamInfo]:
+    """Return the state of all streams of the account, by name. Those without a leader at the moment may be missing."""
+    found: dict[str, StreamInfo] = {}
+    offset, total = 0, 1
+    while offset < min(total, _MOST_LISTED):
+        before = len(found)
+        answer = js.request(Api.STREAM_LIST, body={"offset": offset})
+        with interpreting(Api.STREAM_LIST):
+            total, listed = integer_at(answer, "total"), answer.get("streams") or []
+            if not isinstance(listed, list):
+                raise ValueError("its 'streams' is no list")
+            for entry in listed:
+                name = string_at(entry, "config", "name")
+                found[name] = state_in(entry, name)
+        if len(found) == before:
+            break
+        offset += len(listed)
+    return [found[name] for name in sorted(found)]
+
+
+def subjects_of(js: JetStream, stream: str, pattern: str) -> list[str]:
+    """Return the subjects that match a filter of which a stream holds messages, as its leader knows them."""
+
+    def page(offset: int) -> tuple[list[str], int]:
+        answer = js.request(Api.STREAM_INFO, stream, body={"subjects_filter": pattern, "offset": offset})
+        check_leader(answer, stream)
+        with interpreting(Api.STREAM_INFO, stream):
+            state = answer.get("state")
+            subjects = (state.get("subjects") or {}) if isinstance(state, dict) else {}
+            if not isinstance(subjects, dict):
+                raise ValueError("its 'state.subjects' is no object")
+            return sorted(subjects), integer_at(answer, "total") if subjects else 0
+
+    return _all_pages(page, f"the subjects of stream {stream!r}")
+
+
+def stream_names(js: JetStream, subject: str | None = None) -> list[str]:
+    """Return the names of the account's streams, in order; or of those that listen on a subject or filter."""
+    wanted = {} if subject is None else {"subject": subject}
+
+    def page(offset: int) -> tuple[list[str], int]:
+        answer = js.request(Api.STREAM_NAMES, body={**wanted, "offset": offset})
+        with interpreting(Api.STREAM_NAMES):
+            names = list(strings_at(answer, "streams"))
+            if len(set(names)) < len(names):
+                raise ValueError("its 'streams' names one twice")
+            return names, integer_at(answer, "total")
+
+    return _all_pages(page, "the streams of the account")
+
+
+def _all_pages(page: Callable[[int], tuple[list[str], int]], what: str) -> list[str]:
+    """Return what a server lists by pages, in order; ``page`` gives names from an offset on, and how many there are.
+
+    Each page but the first begins with the last name of the one before: if it does not, names have gone or come
+    meanwhile, and it begins again; after a few times it is an error that they come and go too fast.
+    """
+    for _ in range(_LISTINGS):
+        found: list[str] = []
+        while True:
+            names, total = page(max(0, len(found) - 1))
+            if found and names[:1] != found[-1:]:
+                break
+            found += names[1:] if found else names
+            if len(found) >= total or len(names) < 2:
+                return found
+    raise JetStreamError(LISTING_CHANGES(what=what), NO_RESPONDERS)
+
+
+@contextlib.contextmanager
+def naming_the_nearest(js: JetStream, names: Sequence[str], to_read: bool = True) -> Iterator[None]:
+    """Have an error that a stream does not exist name those that do, the one first that was probably meant.
+
+    That takes a request for each thousand streams or so. Whoever may not send it is told less. Where the streams are
+    ``to_read``, a missing one is of no use if it is made, and all are named.
+    """
+    try:
+        yield
+    except StreamNotFoundError as error:
+        if Hint.CREATE_STREAM not in error.hints:
+            raise  # it is said in other words already
+        known: list[str] = []
+        with contextlib.suppress(NatsError):
+            known = stream_names(js)
+        missing = next((name for name in names if name not in known), "")
+        if to_read and known:
+            named = error.with_context(f"{error}; {_listed(missing, known)}")
+            named.hints = ()
+            raise named from None
+        near = _nearest(missing, known, 0.8)
+        raise error.with_context(f"{error}, but {near[0]!r} does") if near else error from None
+
+
+def _listed(missing: str, known: Sequence[str]) -> str:
+    """Return in words which streams there are, the nearest first; those of buckets if there are no other."""
+    names = [name for name in known if not name.startswith(RESERVED_STREAMS)] or list(known)
+    near = _nearest(missing, names, 0.6)
+    names = near + [name for name in names if name not in near]
+    shown, more = names[:_MOST_NAMED], len(names) - _MOST_NAMED
+    last = f"{more} more" if more > 0 else shown.pop()
+    return f"there are {', '.join(shown)} and {last}" if shown else f"there is {last}"
+
+
+def _nearest(missing: str, known: Sequence[str], cutoff: float) -> list[str]:
+    """Return the names that are like one that is missing, nearest first."""
+    from difflib import get_close_matches  # only here, where time does not matter
+
+    by_letters: dict[str, list[str]] = {}
+    for name in known:
+        by_letters.setdefault(name.lower(), []).append(name)
+    near = get_close_matches(missing.lower(), by_letters, n=_MOST_NAMED, cutoff=cutoff)
+    return [name for letters in near for name in by_letters[letters]]

@@ -1,0 +1,192 @@
+"""Single messages of streams, and finding the sequence to begin or end with: as their leaders know them.
+
+What is to be known is a question: :class:`StateOf`, :class:`MessageAt`. :func:`ask` sends many of them at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from spark_nats.conditions.others import ANSWER_FROM_BEFORE
+from spark_nats.errors import JetStreamError, NatsError, ProtocolError
+from spark_nats.jetstream.api import JetStream, Request, interpreting
+from spark_nats.jetstream.streams import MOMENT, StreamInfo, check_leader, state_in, stream_info
+from spark_nats.protocol.api import Api, ErrCode
+from spark_nats.protocol.documents import EPOCH, bytes_at, integer_at, time_at
+
+
+class StoredMessage(NamedTuple):
+    """A message as a stream's leader gives it."""
+
+    sequence: int
+    time: int  # when it was stored, in nanoseconds since 1970
+    header: bytes = b""  # its header block; empty where it has none, or none was asked for
+    payload: bytes = b""  # its payload, empty where none was asked for
+
+
+Answer = TypeVar("Answer", covariant=True)
+
+
+class Question(Generic[Answer]):
+    """What is to be known, and of which type that is."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StateOf(Question[StreamInfo]):
+    """Asks for a stream's state, see :func:`~spark_nats.jetstream.streams.stream_info`."""
+
+    stream: str
+    again: int = 0  # the sequence for which it is asked again, which tells this answer from earlier ones; 0 at first
+
+    @property
+    def request(self) -> Request:
+        """What is sent."""
+        return Request(Api.STREAM_INFO, (self.stream,))
+
+    def read(self, answer: dict[str, Any]) -> StreamInfo:
+        """Return the state in an answer, or raise that the stream has no leader that can be believed."""
+        check_leader(answer, self.stream)
+        return state_in(answer, self.stream)
+
+
+@dataclass(frozen=True, slots=True)
+class MessageAt(Question[StoredMessage | None]):
+    """Asks for a message of a stream."""
+
+    stream: str
+    sequence: int | None  # the first message from there on is wanted; None for the last one
+    subject: str = ">"  # filter that it is to match
+    whole: bool = False  # whether its headers are wanted
+
+    @property
+    def request(self) -> Request:
+        """What is sent."""
+        last = {"last_by_subj": self.subject}
+        what = last if self.sequence is None else {"seq": self.sequence, "next_by_subj": self.subject}
+        return Request(Api.MESSAGE_GET, (self.stream,), what if self.whole else {**what, "no_hdr": True})
+
+    def read(self, answer: dict[str, Any]) -> StoredMessage:
+        """Return the message in an answer."""
+        with interpreting(Api.MESSAGE_GET, self.stream):
+            found = StoredMessage(
+                sequence=integer_at(answer, "message", "seq"),
+                time=time_at(answer, "message", "time"),
+                header=bytes_at(answer, "message", "hdrs"),
+                payload=bytes_at(answer, "message", "data"),
+            )
+        if found.sequence < (self.sequence or 0):
+            raise ProtocolError(ANSWER_FROM_BEFORE(start=self.sequence, stream=self.stream, sequence=found.sequence))
+        return found
+
+
+def ask_each(js: JetStream, questions: Sequence[StateOf | MessageAt]) -> list[Any]:
+    """Ask questions in one round trip.
+
+    Returns:
+        For each what its ``read`` returns, None for a message that there is not; or the error that its answer is.
+    """
+    answers = js.request_all([each.request for each in questions]) if questions else []
+    return [_answer_to(question, answer) for question, answer in zip(questions, answers, strict=True)]
+
+
+def ask(js: JetStream, questions: Sequence[StateOf | MessageAt]) -> list[Any]:
+    """Ask questions as :func:`ask_each`, and raise the first error that is an answer."""
+    found = ask_each(js, questions)
+    for each in found:
+        if isinstance(each, NatsError):
+            raise each
+    return found
+
+
+def _answer_to(question: StateOf | MessageAt, answer: dict[str, Any] | NatsError) -> Any:
+    if isinstance(answer, JetStreamError) and answer.err_code == ErrCode.NO_MESSAGE_FOUND:
+        return None
+    try:
+        return answer if isinstance(answer, NatsError) else question.read(answer)
+    except JetStreamError as error:
+        return error
+
+
+def last_message(js: JetStream, stream: str, subject: str) -> StoredMessage | None:
+    """Return the last message that matches a filter; None when there is none."""
+    found: list[StoredMessage | None] = ask(js, [MessageAt(stream, None, subject, whole=True)])
+    return found[0]
+
+
+def second_looks(js: JetStream, said: Mapping[str, StreamInfo]) -> dict[str, StreamInfo | NatsError]:
+    """Return the states of streams, as they were just said, for whoever does not ask again: they must not be old.
+
+    A leader that goes on after it was stopped answers what waits for it, and then hears that there is another one. So
+    one that has not heard of all others lately is asked a second time, a moment later; and of two leaders the one that
+    knows less was stopped.
+    """
+    found: dict[str, StreamInfo | NatsError] = dict(said)
+    if disputed := [StateOf(name) for name, info in said.items() if not info.undisputed]:
+        js.connection.wait(MOMENT)
+        for question, again in zip(disputed, ask_each(js, disputed), strict=True):
+            first = said[question.stream]
+            older = isinstance(again, StreamInfo) and again.last_sequence < first.last_sequence
+            if not older or again.created != first.created:
+                found[question.stream] = again
+    return found
+
+
+def last_sequence(js: JetStream, stream: str, filters: Sequence[str]) -> int:
+    """Return the sequence of the last message that matches one of ``filters``, 0 when there is none."""
+    found = ask(js, [MessageAt(stream, None, subject) for subject in filters])
+    return max((message.sequence for message in found if message), default=0)
+
+
+def next_sequence(js: JetStream, stream: str, start: int, filters: Sequence[str]) -> int | None:
+    """Return the first sequence from ``start`` on that matches one of ``filters``, None when there is none."""
+    message = next_message(js, stream, start, filters, whole=False)
+    return message.sequence if message else None
+
+
+def next_message(
+    js: JetStream, stream: str, start: int, filters: Sequence[str], whole: bool = True
+) -> StoredMessage | None:
+    """Return the first message from ``start`` on that matches one of ``filters``, None when there is none.
+
+    Its headers are left out unless it is wanted ``whole``.
+    """
+    return min(filter(None, ask(js, [MessageAt(stream, start, subject, whole) for subject in filters])), default=None)
+
+
+def first_sequence_at(js: JetStream, stream: str | StreamInfo, time: datetime) -> int:
+    """Return the first sequence stored at or after a time, which has a zone; the next one to come when there is none.
+
+    Of a stream's state instead of its name, nothing behind that is looked at.
+    """
+    info = stream_info(js, stream) if isinstance(stream, str) else stream
+    since = (time - EPOCH) // timedelta(microseconds=1) * 1000
+    return first_sequence_since(js, info.name, since, info.first_sequence, info.last_sequence + 1)
+
+
+def first_sequence_since(js: JetStream, stream: str, time: int, start: int, end: int) -> int:
+    """Return the first sequence with ``start <= sequence < end`` stored at or after a time, in nanoseconds since 1970.
+
+    Messages are asked for one at a time, half of what is left being ruled out by each. The stream's leader answers,
+    which knows all of them; a consumer that begins at a time may be on a server that lags behind it. And what is
+    compared here may lie outside the years 1677 to 2262, which a server cannot count in.
+
+    Returns:
+        The sequence of a message, or ``end`` when the range has none that was stored then. ``start`` need not exist,
+        and nor need any other one.
+    """
+    found = behind = end
+    while start < behind:  # all before ``start`` are earlier; from ``behind`` on the first one to look at is ``found``
+        middle = (start + behind) // 2
+        message = next_message(js, stream, middle, (">",), whole=False)
+        if message is None or message.sequence >= behind:
+            behind = middle
+        elif message.time >= time:
+            found, behind = message.sequence, middle
+        else:
+            start = message.sequence + 1
+    return found

@@ -1,0 +1,1 @@
+"""Publishing to a stream, which acknowledges each row."""

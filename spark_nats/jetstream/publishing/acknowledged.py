@@ -1,0 +1,151 @@
+"""What a stream has acknowledged to a publisher: how many rows, how far its sequences have risen, and what lies where.
+
+A stream gives every message that it stores a higher sequence than all before. So where an acknowledgement names one
+that is not higher, the stream has lost its end meanwhile, with what it had acknowledged; and one that ends before the
+highest sequence has too. The sequences of all rows are not kept, only runs of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from spark_nats.jetstream.publishing.flight import Flight, Stored
+from spark_nats.jetstream.publishing.rows import Rows, count_of
+from spark_nats.protocol.bytecolumns import Mask, Positions
+from spark_nats.protocol.publish_acks import PublishAcks, are_duplicates
+
+_MOST_RUNS = 4096
+
+
+class _Run(NamedTuple):
+    """So many rows have sequences from the first to the last one."""
+
+    first: int
+    last: int
+    rows: int
+
+    def from_on(self, sequence: int) -> tuple[int, int]:
+        """Return how many rows lie there at least, and at most."""
+        if self.first >= sequence:
+            return self.rows, self.rows
+        there, before = max(0, self.last + 1 - sequence), sequence - self.first
+        return min(max(0, self.rows - before), there), min(self.rows, there)
+
+
+class Acknowledged:
+    """What a stream has acknowledged whose last sequence was ``before`` when the first row was sent."""
+
+    def __init__(self, acks: PublishAcks, before: int) -> None:
+        self._acks = acks
+        self._before = before
+        self._runs: list[_Run] = []
+        self._behind = 0  # rows whose sequences were not the highest
+        self.highest = 0  # the highest sequence that it has named, 0 before there is one
+        self.since = 0.0  # when that was
+        self.row: Rows | None = None  # of which row; None before there is one
+        # A sequence of a new row that was not higher than those before; None while there is none.
+        self.fallen: int | None = None
+        self.duplicates = 0  # how many rows the stream had before they were first sent, by their message ids
+
+    def note(self, stored: Stored, row_of: Callable[[int], Rows], again: bool, now: float) -> None:
+        """Note acknowledgements; ``row_of`` gives the row that a message was for.
+
+        Only the first and the last one are looked at while nobody else writes in between and no row is a duplicate. The
+        benchmark's row "client: Arrow to acknowledged JetStream publish" guards the cost. Where the rows were sent
+        before (``again``), those are duplicates that the stream had at first.
+        """
+        messages, answers, in_order = stored
+        duplicates = are_duplicates(answers)
+        if in_order and not duplicates.any():
+            first, last = self._acks.sequence(answers, 0), self._acks.sequence(answers, len(answers) - 1)
+            if first > self.highest and last - first == len(answers) - 1:
+                self._raise_to(last, row_of(int(messages[-1])), now)
+                self._add(_Run(first, last, len(answers)))
+                return
+        sequences = self._acks.sequences(answers)
+        had = duplicates & (sequences <= self._before) if again else duplicates
+        self.duplicates += int(np.count_nonzero(had))
+        rising = self._rising(sequences, duplicates) if in_order else len(sequences)
+        if rising:
+            highest = int(np.argmax(sequences[:rising]))
+            if sequences[highest] > self.highest:
+                self._raise_to(int(sequences[highest]), row_of(int(messages[highest])), now)
+            for chosen in (~duplicates[:rising], duplicates[:rising]):
+                if chosen.any():
+                    found = sequences[:rising][chosen]
+                    self._add(_Run(int(found.min()), int(found.max()), len(found)))
+        if rising < len(sequences):
+            self._behind += len(sequences) - rising
+            self.fallen = int(sequences[rising]) if self.fallen is None else self.fallen
+
+    def _rising(self, sequences: Positions, duplicates: Mask) -> int:
+        """Return how many answers come before the first new row whose sequence is not higher than all before."""
+        new = np.flatnonzero(~duplicates)
+        before = np.concatenate([[self.highest], sequences[new][:-1]])
+        fallen = new[sequences[new] <= before]
+        return int(fallen[0]) if len(fallen) else len(sequences)
+
+    def lost(self, sequence: int, rows: int) -> tuple[int, int]:
+        """Return how many rows are lost with all that had this sequence or a higher one: at least, and at most.
+
+        ``rows`` were acknowledged in all.
+        """
+        found = [run.from_on(sequence) for run in self._runs]
+        kept = sum(run.rows - most for run, (_, most) in zip(self._runs, found, strict=True))
+        return sum(least for least, _ in found), max(0, rows - self._behind - kept)
+
+    def _raise_to(self, sequence: int, row: Rows, now: float) -> None:
+        self.highest, self.row, self.since = sequence, row, now
+
+    def _add(self, run: _Run) -> None:
+        """Add a run; where there are too many of them, each two become one, which says less."""
+        if self._runs and self._runs[-1].last + 1 == run.first:
+            last = self._runs[-1]
+            if last.last - last.first == last.rows - 1 and run.last - run.first == run.rows - 1:
+                self._runs[-1] = _Run(last.first, run.last, last.rows + run.rows)
+                return
+        self._runs.append(run)
+        if len(self._runs) > _MOST_RUNS:
+            pairs = zip(self._runs[::2], self._runs[1::2], strict=False)
+            joined = [_Run(min(a.first, b.first), max(a.last, b.last), a.rows + b.rows) for a, b in pairs]
+            self._runs = joined + self._runs[len(joined) * 2 :]
+
+
+@dataclass
+class Account:
+    """Counts of the rows of a publisher. All are derived from where the rows are now."""
+
+    acknowledged: Acknowledged  # what the stream has acknowledged
+    queue: list[Rows] = field(default_factory=list)  # the rows that are to be sent, in their order
+    flight: Flight = field(init=False)  # those that are under way
+    given: int = 0  # how many there are in all
+    skipped: int = 0  # how many are to be stored no more
+    lost: int = 0  # how many the stream had stored and has lost
+    all_ids: bool = True  # whether every row has a message id
+
+    @property
+    def stored(self) -> int:
+        """How many rows the stream has by the server's acknowledgements."""
+        return self.given - self.skipped - self.lost - self.pending
+
+    @property
+    def pending(self) -> int:
+        """How many rows it is still to take."""
+        return count_of(self.queue) + self.flight.held
+
+    def __str__(self) -> str:
+        """What became of the rows that were sent."""
+        flight = self.flight
+        unsure = flight.unsure + count_of(rows for rows in self.queue if rows.again)
+        account = f"of this task's rows {self.stored} were stored"
+        if self.skipped:
+            account += f", {self.skipped} were skipped for their conflicts"
+        if unsure:
+            account += f" and {flight.open + unsure} were sent and not answered for certain (they may be stored)"
+        elif flight.open:
+            account += f" and {flight.open} were sent and not answered (they may be stored)"
+        return account + ", no other one was stored"

@@ -1,0 +1,320 @@
+"""Rows that a stream stores together or not at all: atomic batches (ADR-50), of nats-server 2.12 and later.
+
+The messages of a batch carry its id and their numbers in it; the server keeps them aside until the last one commits
+the batch. Before that nothing is stored, and what is not committed within ten seconds is dropped; so whatever is lost
+before the commit was sent is simply sent again, as a batch with another id. Once it was sent, the answer may be lost,
+and then only message ids tell whether the batch is stored. A batch is not answered with *duplicate* as a message is:
+the server refuses one in which it knows any message id, so then each of them is asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import NamedTuple, NoReturn
+
+import numpy as np
+import pyarrow as pa
+
+from spark_nats import clock
+from spark_nats.client.connection import Connection
+from spark_nats.client.pool import Lease
+from spark_nats.client.publishing import cut_into_parts
+from spark_nats.client.retrying import Backoff, is_retryable
+from spark_nats.client.subscriptions import Subscription
+from spark_nats.conditions import Said, reworded
+from spark_nats.conditions.writing import (
+    BATCH_ANSWER_TO_NO_ROW,
+    BATCH_IDS_NOT_SAID,
+    BATCH_NOT_ANSWERED,
+    BATCH_NOT_TAKEN,
+    BATCH_REFUSED,
+    BATCH_STORED_UNKNOWN,
+    PARTLY_STORED,
+    ROW_REFUSED,
+    TARGET_MADE_AGAIN,
+)
+from spark_nats.errors import Hint, NatsError, NatsTimeoutError, PublishError
+from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.messages import last_sequence
+from spark_nats.jetstream.publishing.decide import listens
+from spark_nats.jetstream.publishing.recovery import read_back
+from spark_nats.jetstream.publishing.rows import Rows
+from spark_nats.jetstream.reading.stored import is_among, known_ids
+from spark_nats.jetstream.streams import StreamInfo, stream_info
+from spark_nats.protocol.api import API_PREFIX
+from spark_nats.protocol.bytecolumns import Mask, decimals, strings, texts
+from spark_nats.protocol.headers import (
+    EXPECTED_MSG_ID,
+    EXPECTED_REVISION,
+    MSG_ID,
+    encode_block,
+    header_values,
+    number_batch,
+)
+from spark_nats.protocol.publish_acks import PublishAcks, Refusal, Verdict, expecting
+
+MOST_ROWS = 1000  # messages that a batch may have, unless a server is configured to take fewer or more
+_LOST_AFTER = 5.0  # seconds without any answer after which it is taken for lost
+_SHOWN = 3  # message ids named in an error
+
+
+class _Refused(NamedTuple):
+    """Why a batch was not stored, and in answer to which of its messages that was said."""
+
+    number: int
+    refusal: Refusal
+
+
+class BatchPublisher:
+    """Stores one batch of rows in a stream; ``began`` is its state before the batch was sent.
+
+    A server that does not take the batch, over a connection that works, is given up after ``ack_timeout`` seconds. When
+    the connection is lost, the lease gives others.
+    """
+
+    def __init__(self, lease: Lease, began: StreamInfo, ack_timeout: float, api_prefix: str = API_PREFIX) -> None:
+        self._lease = lease
+        self._began = began
+        self._name = began.name
+        self._ack_timeout = ack_timeout
+        self._api_prefix = api_prefix
+        self._acks = PublishAcks(began.name)
+        self._committing: float | None = None  # when a commit was sent that is not answered
+        self._doubtful: float | None = None  # when the first commit was sent that may have stored the batch unsaid
+        self._pauses = Backoff(0.02, 1.0, least=0.5)  # before the batch is sent again
+        self._rows = 0
+        self.duplicates = 0  # how many of the rows the stream had before they were sent here, by their message ids
+
+    def publish(self, subjects: pa.Array, payloads: pa.Array, headers: pa.Array | None, ids: pa.Array) -> None:
+        """Store rows, which must be valid and at least one; returns when the stream has all of them.
+
+        Columns are as :class:`~.rows.Rows` has them, but for ``ids``, null where a row has none. Unless all rows have
+        one, a batch whose answer is lost is an error.
+
+        Raises:
+            PublishError: the stream refused the batch, or did not take it in time; it says whether it may be stored.
+            NatsError: the connection failed, likewise.
+        """
+        blocks = pa.nulls(len(subjects), pa.binary()) if headers is None else headers
+        batch = _together(subjects, payloads, blocks, None if ids.null_count else ids)
+        self._rows = len(subjects)
+        began = clock.monotonic()
+        while not self._try(batch, began):
+            self._wait()
+
+    def _try(self, batch: Rows, began: float) -> bool:
+        """Send the batch once; return whether it is stored."""
+        try:
+            if self._doubtful is not None and self._was_stored(batch, self._doubtful):
+                return True
+            if self._lease.connection.lame_duck:
+                self._lease.move()
+            refused = self._exchange(self._lease.connection, batch)
+            self._lease.works()
+            if refused is None or self._was_refused_for_itself(batch, refused):
+                return True
+        except PublishError:
+            raise
+        except NatsError as error:
+            self._lost(batch, error, began)
+            return False
+        # A message id that got lost with a leader may be in process until the stream forgets it.
+        in_process = refused.refusal.verdict is Verdict.IN_PROCESS
+        patience = self._ack_timeout + (self._began.duplicate_window if in_process else 0.0)
+        if clock.monotonic() - began > patience:
+            self._give_up(BATCH_NOT_TAKEN(stream=self._name, seconds=patience, reason=refused.refusal.reason))
+        return False
+
+    def _was_refused_for_itself(self, batch: Rows, refused: _Refused) -> bool:
+        """Tell of a batch that was refused whether it is stored already; else it may be sent again."""
+        verdict = refused.refusal.verdict
+        if verdict is Verdict.REPEATED:
+            return self._all_known(batch, refused.refusal.reason)
+        if verdict is Verdict.AWAY and listens(self._state(), [str(batch.subjects[refused.number])])[0]:
+            return False
+        if verdict in (Verdict.NO, Verdict.CONFLICT, Verdict.AWAY):
+            self._report(batch, refused)
+        return False
+
+    def _wait(self) -> None:
+        with contextlib.suppress(NatsError):  # whoever uses the connection next is told
+            self._lease.connection.wait(self._pauses.next())
+
+    # Sending
+
+    def _exchange(self, connection: Connection, batch: Rows) -> _Refused | None:
+        """Send a batch under a new id; return why it was not stored."""
+        self._committing = None
+        inbox = connection.new_inbox()
+        answers = connection.subscribe(f"{inbox}.*")
+        rows = len(batch.subjects)
+        columns = (
+            batch.subjects,
+            batch.payloads,
+            number_batch(batch.headers, clock.token(8)),
+            texts([f"{inbox}.{number}" for number in range(rows)]),
+        )
+        refused = None
+        if rows > 1:  # whether there is room for a batch is said at its beginning
+            connection.publish_columns(*(column[:1] for column in columns))
+            refused = self._await(connection, answers, 0)
+        if refused is None:
+            between = [column[1:-1] for column in columns]
+            for part in cut_into_parts(between[1], between[2], rows):
+                connection.publish_columns(*(column[part] for column in between))
+            self._committing = clock.monotonic()
+            connection.publish_columns(*(column[rows - 1 :] for column in columns))
+            refused = self._await(connection, answers, rows - 1)
+            self._committing = None
+        connection.unsubscribe(answers)
+        return refused
+
+    def _await(self, connection: Connection, answers: Subscription, number: int) -> _Refused | None:
+        """Await the answer to one of the messages; return why that, or one before it, was refused."""
+        first: _Refused | None = None
+        while (messages := connection.next(answers, _LOST_AFTER)) is not None:
+            # An answer of no bytes says that the message is kept aside.
+            says = (messages.payload.end > messages.payload.start) | (messages.header.end > messages.header.start)
+            prefix = len(answers.subject) - 1
+            answered, valid = decimals(messages.buffer, messages.subject.start + prefix, messages.subject.end)
+            if not (valid & (answered <= number)).all():
+                self._give_up(BATCH_ANSWER_TO_NO_ROW(stream=self._name))
+            for i in np.flatnonzero(says).tolist():
+                refusal = self._acks.refusal(messages, i)
+                if refusal is not None and first is None:
+                    first = _Refused(int(answered[i]), refusal)
+                if answered[i] == number:
+                    return first
+            if number == 0 and not says.all():
+                return None
+        raise NatsTimeoutError(BATCH_NOT_ANSWERED(server=connection.server, seconds=_LOST_AFTER))
+
+    # When an answer is lost
+
+    def _lost(self, batch: Rows, error: NatsError, began: float) -> None:
+        """Get ready to send the batch again after the connection, or an answer over it, was lost."""
+        if self._doubtful is None:
+            self._doubtful = self._committing
+        silent = isinstance(error, NatsTimeoutError)
+        patience = self._ack_timeout if silent else max(self._ack_timeout, self._lease.retries.timeout)
+        if self._doubtful is not None and batch.ids is None:
+            failed = self._failed(error)
+            if is_retryable(error, established=True):
+                failed.hints = (*failed.hints, Hint.MESSAGE_IDS)
+            raise failed from None
+        if clock.monotonic() - began > patience:
+            raise self._failed(error) from None
+        try:
+            self._lease.renew(error)
+        except NatsError as lasting:
+            raise self._failed(lasting) from None
+
+    def _was_stored(self, batch: Rows, since: float) -> bool:
+        """Tell whether a batch is stored that may be, if the stream may have forgotten its message ids since."""
+        state = self._state()
+        if state.knows_again(clock.monotonic() - since):
+            return False  # if it is all the same, it is refused when it is sent again
+        found = self._lease.ask(
+            lambda connection: read_back(JetStream(connection, self._api_prefix), self._began, state)
+        )
+        if found.removed:
+            self._give_up(BATCH_STORED_UNKNOWN(stream=self._name, reason=found.removed))
+        if self._all_or_none(batch.ids, is_among(batch.ids, found.ids)):
+            return True
+        self._doubtful = None
+        return False
+
+    def _state(self) -> StreamInfo:
+        state = self._lease.ask(lambda connection: stream_info(JetStream(connection, self._api_prefix), self._name))
+        if state.created != self._began.created:
+            self._give_up(TARGET_MADE_AGAIN(stream=self._name, created=state.created))
+        return state
+
+    # Message ids
+
+    def _all_known(self, batch: Rows, reason: str) -> bool:
+        """Tell whether a batch is stored in which the stream knows a message id: it is if all of them are known."""
+        if batch.ids is None:  # some rows have ids of their own
+            self._give_up(BATCH_REFUSED(stream=self._name, reason=reason))
+        if self._began.replicas == 1:
+            name, subjects, ids = self._name, batch.subjects, batch.ids
+            known = self._lease.ask(lambda connection: known_ids(connection, name, subjects, ids))
+        else:
+            pairs = zip(batch.subjects.to_pylist(), batch.ids.to_pylist(), strict=True)
+            known = np.array([self._knows(subject, message_id) for subject, message_id in pairs])
+        stored = self._all_or_none(batch.ids, known)
+        if stored and self._doubtful is None:
+            self.duplicates = self._rows
+        return stored
+
+    def _knows(self, subject: str, message_id: str) -> bool:
+        """Ask whether a stream with replicas knows a message id, and change nothing.
+
+        A batch is sent with that id, whose second message has a header that no batch may have. So it cannot be stored,
+        and it is refused for what is wrong with the first message, if anything is.
+        """
+        headers = strings([encode_block({MSG_ID: message_id}), encode_block({EXPECTED_MSG_ID: clock.token(16)})])
+        probe = _together(texts([subject] * 2), strings([b""] * 2), headers)
+        began = clock.monotonic()
+        while True:
+            refused = self._lease.ask(lambda connection: self._exchange(connection, probe))
+            if refused is None or refused.refusal.verdict in (Verdict.REPEATED, Verdict.NO):
+                return refused is not None and refused.refusal.verdict is Verdict.REPEATED
+            if clock.monotonic() - began > self._ack_timeout:
+                reason = refused.refusal.reason
+                self._give_up(BATCH_IDS_NOT_SAID(stream=self._name, seconds=self._ack_timeout, reason=reason))
+            self._wait()
+
+    def _all_or_none(self, ids: pa.Array, stored: Mask) -> bool:
+        """Tell whether all rows are stored or none."""
+        if stored.any() and not stored.all():
+            raise partly_stored(self._name, ids, stored)
+        return bool(stored.all())
+
+    # Errors
+
+    def _report(self, batch: Rows, refused: _Refused) -> NoReturn:
+        """Raise what the batch was refused for, naming the row if that is known."""
+        number, reason = refused.number, refused.refusal.reason
+        if refused.refusal.verdict is Verdict.CONFLICT:
+            with contextlib.suppress(NatsError):  # a user who may write may not be allowed to ask
+                number, reason = self._find_conflict(batch, number, reason)
+        elif number == self._rows - 1 > 0:  # what is said at the end may be about any of them
+            self._give_up(BATCH_REFUSED(stream=self._name, reason=reason))
+        subject = str(batch.subjects[number])
+        self._give_up(ROW_REFUSED(stream=self._name, row=number, subject=subject, reason=reason))
+
+    def _find_conflict(self, batch: Rows, number: int, reason: str) -> tuple[int, str]:
+        """Return the first row that expects another last message than there is, and why; what is given if none does."""
+        js = JetStream(self._lease.connection, self._api_prefix)
+        blocks = strings([batch.header(i) for i in range(batch.size)])
+        for row, value in enumerate(header_values(blocks, EXPECTED_REVISION).to_pylist()):
+            if value is not None:
+                last = last_sequence(js, self._name, [str(batch.subjects[row])])
+                if (expected := value.decode("utf-8", "replace")) != str(last):
+                    return row, expecting(expected, reason)
+        return number, reason
+
+    def _failed(self, error: NatsError) -> NatsError:
+        """Return what has failed with what became of the rows."""
+        return error.with_context(f"{error}; {self._fate()}")
+
+    def _give_up(self, why: Said) -> NoReturn:
+        raise PublishError(reworded(why, f"{why}; {self._fate()}"))
+
+    def _fate(self) -> str:
+        if self._doubtful is not None:
+            return f"this task's {self._rows} rows were sent and not answered (all of them may be stored, or none)"
+        return f"none of this task's {self._rows} rows was stored"
+
+
+def _together(subjects: pa.Array, payloads: pa.Array, headers: pa.Array, ids: pa.Array | None = None) -> Rows:
+    return Rows(np.arange(len(subjects)), subjects, payloads, headers, ids)
+
+
+def partly_stored(stream: str, ids: pa.Array, stored: Mask) -> PublishError:
+    """Return the error that a batch cannot be stored whole, since the stream has some rows, by their ids."""
+    rows = np.flatnonzero(stored)
+    names = ", ".join(f"{row} ({ids[row].as_py()!r})" for row in rows[:_SHOWN].tolist())
+    more = f" and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
+    return PublishError(PARTLY_STORED(stream=stream, stored=len(rows), rows=len(stored), which=names + more))

@@ -1,0 +1,159 @@
+"""What to do next about the messages under way. A pure function of what is known of them.
+
+A stream that is given more than it can take refuses rows with *too many requests* (429). That is back-pressure and no
+error: what was refused is sent again, later and slower. So are rows for which nobody answered (503), as while a leader
+is elected; unless the stream says that it does not listen on their subjects. Rows are never sent while the fate of
+others is open that were sent before and refused.
+
+What is not answered in time may be stored or not. It is sent again if all of it has message ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum, auto
+from typing import NamedTuple
+
+from spark_nats.errors import NatsError, StreamNotFoundError
+from spark_nats.jetstream.publishing.flight import FINAL, Refused, State
+from spark_nats.jetstream.streams import StreamInfo
+from spark_nats.protocol.bytecolumns import texts
+from spark_nats.protocol.publish_acks import Verdict
+from spark_nats.protocol.subject_columns import SubjectMatcher
+
+LOST_AFTER = 5.0
+"""Seconds without any answer after which those that are owed are taken for lost, if rows can be sent again."""
+LOST_ASTRAY = 1.0  # the same once an answer was not due: then what was sent before its row is decided, or lost
+SHORTEST_PATIENCE = 0.1
+"""Seconds in which messages that were just sent may be answered, however long nothing was stored."""
+
+
+class Outcome(NamedTuple):
+    """What is known of the messages under way."""
+
+    state: State  # of all of them
+    open: int  # how many have no answer
+    silent: float  # seconds since the last answer
+    waited: float  # seconds since a row was stored, or since there is something to be stored
+    ack_timeout: float  # seconds of that after which the server is given up
+    can_repeat: bool  # whether all rows that may be stored or not can be sent again
+    refused: Sequence[Refused] = ()  # messages that were refused
+    resolved: bool = False  # whether it was decided about those of them that conflict with others
+    duplicate_window: float = 0.0  # seconds for which the stream knows a message id
+    stream: StreamInfo | NatsError | None = None  # its state, or why it could not be told; None before it was asked for
+    api_prefix: str = ""  # of JetStream's API; it stands before subjects that a domain maps
+
+
+class Wait(NamedTuple):
+    """Wait for answers, for so many seconds at most."""
+
+    seconds: float
+
+
+class AskStream(NamedTuple):
+    """Ask for the stream's state."""
+
+
+class Resolve(NamedTuple):
+    """Have it decided about the messages that conflict with others."""
+
+
+class Why(Enum):
+    """Why rows are sent again."""
+
+    UNKNOWN = auto()  # it is not known which of them are stored
+    TOO_MANY = auto()
+    AWAY = auto()
+    IN_PROCESS = auto()
+    RESOLVED = auto()  # it was decided about those that conflict with others
+
+
+class Resend(NamedTuple):
+    """Send again what is not known to be stored."""
+
+    why: Why
+
+
+class Failure(Enum):
+    """Why it cannot go on."""
+
+    REFUSED = auto()  # rows will not be stored
+    SILENT = auto()  # no answer comes
+    AWAY = auto()  # nobody answers for the stream
+    REFUSES = auto()  # the stream takes no row
+
+
+class Fail(NamedTuple):
+    """Give up."""
+
+    why: Failure  # for what reason
+    refused: Sequence[Refused] = ()  # the messages that this is about
+    seconds: float = 0.0  # for how long it was tried
+
+
+Decision = Wait | AskStream | Resolve | Resend | Fail
+
+
+def decide(outcome: Outcome) -> Decision:
+    """Decide what to do next."""
+    if outcome.open and (decision := _about_open(outcome)) is not None:
+        return decision
+    if outcome.state is not State.REFUSED:
+        return Wait(0.0)
+    verdicts = {each.verdict for each in outcome.refused}
+    if Verdict.AWAY in verdicts and outcome.stream is None:
+        return AskStream()
+    refused = _judged(outcome)
+    verdicts = {each.verdict for each in refused}
+    if Verdict.CONFLICT in verdicts and Verdict.NO not in verdicts and not outcome.resolved:
+        return Resolve()
+    if final := [each for each in refused if each.verdict in FINAL]:
+        return Fail(Failure.REFUSED, final)
+    in_process = Verdict.IN_PROCESS in verdicts
+    if outcome.waited > outcome.ack_timeout:
+        if Verdict.AWAY in verdicts:
+            return Fail(Failure.AWAY, [each for each in refused if each.verdict is Verdict.AWAY], outcome.ack_timeout)
+        patience = outcome.ack_timeout + (outcome.duplicate_window if in_process else 0.0)
+        if outcome.waited > patience:
+            return Fail(Failure.REFUSES, refused, patience)
+    if in_process or Verdict.AWAY in verdicts:
+        return Resend(Why.IN_PROCESS if in_process else Why.AWAY)
+    return Resend(Why.TOO_MANY if Verdict.TOO_MANY in verdicts else Why.RESOLVED)
+
+
+def _about_open(outcome: Outcome) -> Decision | None:
+    """Decide about messages without an answer; None when it is not waited for them any longer."""
+    # A row that is refused for good is to be named, and the first of them if there are several.
+    if any(each.verdict is Verdict.NO for each in outcome.refused):
+        return Wait(LOST_ASTRAY - outcome.silent) if outcome.silent < LOST_ASTRAY else None
+    left = outcome.ack_timeout - outcome.waited
+    if outcome.can_repeat:
+        patience = LOST_AFTER if outcome.state is State.IN_ORDER else LOST_ASTRAY
+        left = min(left, patience - outcome.silent)
+    if (left := max(left, SHORTEST_PATIENCE - outcome.silent)) > 0:
+        return Wait(left)
+    return Fail(Failure.SILENT) if outcome.waited >= outcome.ack_timeout else Resend(Why.UNKNOWN)
+
+
+def _judged(outcome: Outcome) -> list[Refused]:
+    """Return the refusals; where nobody answered because no stream listens there, with that verdict."""
+    stream = outcome.stream
+    absent: dict[str, str] = {}  # subjects, and why there is no stream
+    if isinstance(stream, StreamNotFoundError):
+        absent = dict.fromkeys((each.subject for each in outcome.refused), str(stream))
+    elif isinstance(stream, StreamInfo):
+        subjects = list({each.subject for each in outcome.refused})
+        mapped = [subject.removeprefix(f"{outcome.api_prefix}.") for subject in subjects]  # as a domain maps keys
+        absent = {subject: "" for subject, found in zip(subjects, listens(stream, mapped), strict=True) if not found}
+    return [
+        each._replace(verdict=Verdict.NO, reason=absent[each.subject] or each.reason)
+        if each.verdict is Verdict.AWAY and each.subject in absent
+        else each
+        for each in outcome.refused
+    ]
+
+
+def listens(stream: StreamInfo, subjects: Sequence[str]) -> list[bool]:
+    """Tell of each subject whether a stream listens on it."""
+    found: list[bool] = SubjectMatcher(stream.subjects).match(texts(subjects)).tolist()
+    return found

@@ -1,0 +1,222 @@
+"""Rows under way: which messages were sent, and what their answers say. No socket, no clock.
+
+The reply subject carries the message's number, which is never used again on a connection. So an answer names its row,
+and a late or second one names a message whose fate is known, and is ignored. Reply subjects that take turns, of which
+nats-server keeps 512 in a cache, are worth less than a tenth of the rate, and answers then have to be told apart.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from enum import Enum, auto
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_nats.conditions.writing import ANSWER_TO_NO_ROW
+from spark_nats.errors import PublishError
+from spark_nats.jetstream.publishing.rows import Rows
+from spark_nats.protocol.bytecolumns import Positions, decimals, integers, texts
+from spark_nats.protocol.messages import Messages
+from spark_nats.protocol.publish_acks import PublishAcks, Refusal, Verdict
+
+MOST_BYTES = 64 << 20
+"""Bytes of payload that may be unanswered: rows are kept until they are, in case they have to be sent again."""
+FINAL = (Verdict.NO, Verdict.CONFLICT)  # what a message is told that will not be stored, unless it is decided otherwise
+_OPEN, _STORED, _REFUSED = range(3)
+_NOTHING = texts([""])[0]
+
+
+class State(Enum):
+    """What is known of the messages under way."""
+
+    IN_ORDER = auto()  # all that were answered are stored, and none before them is open
+    OUT_OF_ORDER = auto()  # some are open before others that were answered
+    REFUSED = auto()  # the stream has not taken some of them, and it is known which
+
+
+class Stored(NamedTuple):
+    """Answers that say that messages are stored."""
+
+    messages: Positions  # their numbers
+    answers: Messages  # the answers, one for each
+    in_order: bool  # whether they came in the order of their messages, behind all that were answered before
+
+
+class Refused(NamedTuple):
+    """A message that was not stored."""
+
+    message: int
+    row: int  # the number of its row
+    subject: str
+    reason: str  # the server's words
+    verdict: Verdict  # what they mean
+    again: bool  # whether the row may be stored all the same, by being sent before
+
+
+class Flight:
+    """Messages under way on one connection, numbered from ``first`` on; answers come on the inbox and a number."""
+
+    def __init__(self, inbox: str, first: int, acks: PublishAcks, now: float) -> None:
+        self._inbox = inbox
+        self._acks = acks
+        self.state = State.IN_ORDER  # what is known of them
+        self.end = first  # the smallest number that was not used yet
+        self.open = 0  # how many messages have no answer
+        self.bytes = 0  # of the payloads that are kept, in case they have to be sent again
+        self.heard = now  # when the last message was sent, or the last answer came that told something
+        self.refused: dict[int, Refused] = {}  # which messages were refused, by their numbers
+        self._parts: deque[tuple[int, Rows]] = deque()  # what is kept, each with the number of its first message
+        self._base = first  # all before it are stored
+        self._top = first  # all before it were answered, or are out of order
+        self._fates = np.empty(0, np.uint8)  # of the messages from the base on
+        self._headers: dict[int, bytes] = {}  # that rows get instead of theirs, by the rows' numbers
+        self._prefix = texts([f"{inbox}."])[0]
+
+    @property
+    def held(self) -> int:
+        """How many rows are not known to be stored."""
+        return self.open + len(self.refused)
+
+    @property
+    def unsure(self) -> int:
+        """How many rows were refused for now and sent before, of those that are not known to be stored."""
+        return sum(each.again and each.verdict not in FINAL for each in self.refused.values())
+
+    @property
+    def again(self) -> bool:
+        """Whether the rows under way were sent before: either all of them or none."""
+        return bool(self._parts) and self._parts[-1][1].again
+
+    @property
+    def can_repeat(self) -> bool:
+        """Whether all rows that may be stored or not can be sent again."""
+        return not self.open or not any(rows.ids is None and (fates == _OPEN).any() for rows, fates in self._kept())
+
+    @property
+    def under_way(self) -> int:
+        """How many rows there are from the first one on that is not known to be stored."""
+        return self.end - self._base
+
+    def has_room(self, rows: Rows, window: int, part: int) -> bool:
+        """Tell whether the first ones of these rows can be sent now.
+
+        ``window`` is how many rows may be under way, and ``part`` how many of them are sent together.
+        """
+        if not self.held:
+            return True
+        before = self._parts[-1][1]
+        return (
+            self.state is State.IN_ORDER
+            and self.open + min(part, rows.size) <= window
+            and self.bytes <= MOST_BYTES
+            and rows.again == before.again
+            and not (rows.conditional or before.conditional)
+        )
+
+    def send(self, rows: Rows, now: float) -> pa.Array:
+        """Note that rows are sent; return their reply subjects."""
+        self._forget()
+        self.heard = now
+        self._parts.append((self.end, rows if rows.since else rows._replace(since=now)))
+        self._fates = np.concatenate([self._fates, np.full(rows.size, _OPEN, np.uint8)])
+        numbers = integers(np.arange(self.end, self.end + rows.size)).cast(pa.string())
+        self.end += rows.size
+        self.open += rows.size
+        self.bytes += rows.payloads.nbytes
+        return pc.binary_join_element_wise(self._prefix, numbers, _NOTHING)
+
+    def receive(self, answers: Messages, now: float) -> Stored | None:
+        """Note answers; return what they say is stored, None when that is nothing.
+
+        Those that name a message whose fate is known say nothing; that one names no message is a
+        :class:`PublishError`. The rows that they are for can be asked for until the next ones come.
+        """
+        self._forget()
+        start = answers.subject.start + len(self._inbox) + 1
+        numbers, valid = decimals(answers.buffer, start, answers.subject.end)
+        if not (valid & (numbers < self.end)).all():
+            raise PublishError(ANSWER_TO_NO_ROW())
+        news = numbers >= self._base
+        news[news] = self._fates[numbers[news] - self._base] == _OPEN
+        rising = bool((numbers[1:] > numbers[:-1]).all())
+        if not rising:
+            first = np.zeros(len(numbers), np.bool_)
+            first[np.unique(numbers, return_index=True)[1]] = True
+            news &= first
+        if not news.all():
+            answers, numbers = answers.take(news), numbers[news]
+        if not len(numbers):
+            return None
+        self.heard = now
+        stored = self._acks.stored(answers)
+        for i in np.flatnonzero(~stored).tolist():
+            self._refuse(int(numbers[i]), self._acks.refusal(answers, i))
+        self._fates[numbers - self._base] = np.where(stored, _STORED, _REFUSED)
+        self.open -= len(numbers)
+        in_order = rising and int(numbers[0]) >= self._top
+        self._top = max(self._top, int(numbers.max()) + 1)
+        self._judge()
+        if not stored.all():
+            answers, numbers = answers.take(stored), numbers[stored]
+        return Stored(numbers, answers, in_order) if len(numbers) else None
+
+    def resolve(self, message: int, header: bytes | None) -> None:
+        """Note with what header block the row of a refused message is to be sent again; None when it is not."""
+        if header is None:
+            del self.refused[message]
+            self._fates[message - self._base] = _STORED
+        else:
+            refused = self.refused[message]
+            self.refused[message] = refused._replace(verdict=Verdict.RESOLVED)
+            self._headers[refused.row] = header
+
+    def row(self, message: int) -> Rows:
+        """Return the row that a message was for."""
+        first, rows = next(each for each in self._parts if each[0] <= message < each[0] + each[1].size)
+        return rows.take(slice(message - first, message - first + 1))
+
+    def rest(self) -> list[Rows]:
+        """Return the rows that are not known to be stored, in their order."""
+        found = []
+        for rows, fates in self._kept():
+            if (chosen := fates != _STORED).any():
+                again = rows.again or bool((fates == _OPEN).any())
+                left = rows if chosen.all() else rows.take(chosen)
+                found.append(left.with_headers(self._headers)._replace(again=again))
+        return found
+
+    def _refuse(self, message: int, refusal: Refusal | None) -> None:
+        assert refusal is not None  # noqa: S101 - the answer is not among those of what is stored
+        row = self.row(message)
+        number, subject = int(row.numbers[0]), str(row.subjects[0])
+        self.refused[message] = Refused(message, number, subject, refusal.reason, refusal.verdict, row.again)
+
+    def _judge(self) -> None:
+        """Tell the state, and where the messages begin that are not known to be stored."""
+        unknown = self._fates != _STORED
+        stored = int(np.argmax(unknown)) if unknown.any() else len(unknown)
+        self._base += stored
+        self._fates = self._fates[stored:]
+        if self.refused:
+            self.state = State.REFUSED
+        elif (self._fates[: max(0, self._top - self._base)] == _OPEN).any():
+            self.state = State.OUT_OF_ORDER
+        else:
+            self.state = State.IN_ORDER
+
+    def _forget(self) -> None:
+        """Let go of rows that are stored."""
+        while self._parts and self._parts[0][0] + self._parts[0][1].size <= self._base:
+            self.bytes -= self._parts.popleft()[1].payloads.nbytes
+
+    def _kept(self) -> Iterator[tuple[Rows, npt.NDArray[np.uint8]]]:
+        """Yield the rows from the first one on that is not known to be stored, and what became of each."""
+        for first, rows in self._parts:
+            if (skipped := max(0, self._base - first)) < rows.size:
+                fates = self._fates[max(0, first - self._base) :][: rows.size - skipped]
+                yield rows.take(slice(skipped, None)) if skipped else rows, fates

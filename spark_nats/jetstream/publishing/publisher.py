@@ -1,0 +1,188 @@
+"""Publishing to a stream with acknowledgements, a column at a time.
+
+Rows are stored in the order in which they were given, except where JetStream itself takes some and not those
+before them: it may refuse a row and store the next one (429, 503), and a leader that goes may take rows with it while
+the next leader stores those behind them. Nothing more is sent once an answer is not the one that is due, until all
+have come or are lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from spark_nats import clock
+from spark_nats.client.connection import Connection
+from spark_nats.client.pool import Lease
+from spark_nats.client.retrying import is_retryable
+from spark_nats.errors import Hint, NatsError, PublishError
+from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.publishing.acknowledged import Account, Acknowledged
+from spark_nats.jetstream.publishing.conflicts import Resolve
+from spark_nats.jetstream.publishing.recovery import Recovery
+from spark_nats.jetstream.publishing.rows import Rows
+from spark_nats.jetstream.publishing.sending import Sender
+from spark_nats.jetstream.publishing.window import Window
+from spark_nats.jetstream.streams import StreamInfo
+from spark_nats.protocol.api import API_PREFIX
+from spark_nats.protocol.publish_acks import PublishAcks
+
+
+class Publisher:
+    """Publishes rows to one stream. Rows are numbered from 0 in the order they are given.
+
+    Args:
+        connection: carries the messages.
+        stream: the stream's name; an answer that does not name it is not an acknowledgement.
+        max_in_flight: most rows that are sent and not acknowledged.
+        ack_timeout: seconds without any row being stored after which the server is given up.
+        lease: gives other connections when this one, the lease's, is lost; None to take that for an error.
+        api_prefix: first tokens of the subjects of JetStream's API.
+        began: the stream as it was before the first row was sent; without it, a connection that is lost for longer
+            than the stream knows message ids is an error.
+        resolve: decides about a row whose subject has another last message than it names; that is an error when None.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        stream: str,
+        max_in_flight: int,
+        ack_timeout: float,
+        *,
+        lease: Lease | None = None,
+        api_prefix: str = API_PREFIX,
+        began: StreamInfo | None = None,
+        resolve: Resolve | None = None,
+    ) -> None:
+        self._lease = lease
+        acks = PublishAcks(stream)
+        self._account = Account(Acknowledged(acks, began.last_sequence if began is not None else 0))
+        patience = max(ack_timeout, lease.retries.timeout if lease is not None else 0.0)
+        self._recovery = Recovery(stream, ack_timeout, patience, api_prefix, began, resolve is None, self._account)
+        window = Window(max_in_flight)
+        self._sender = Sender(connection, acks, self._account, window, self._recovery, resolve, lease)
+
+    @property
+    def confirmed(self) -> int:
+        """How many rows the stream has by the server's acknowledgements."""
+        return self._account.stored
+
+    @property
+    def skipped(self) -> int:
+        """How many rows were left out because their subjects had other last messages than they named."""
+        return self._account.skipped
+
+    @property
+    def duplicates(self) -> int:
+        """How many of those rows the stream had before they were first sent here, by their message ids."""
+        return self._account.acknowledged.duplicates
+
+    def publish(
+        self,
+        subjects: pa.Array,
+        payloads: pa.Array,
+        headers: pa.Array | None = None,
+        replies: pa.Array | None = None,
+        ids: pa.Array | None = None,
+        conditional: bool = False,
+    ) -> None:
+        """Send rows, which must be valid; returns when the last of them is sent, not yet acknowledged.
+
+        Args:
+            subjects: string column without null.
+            payloads: string or binary column without null.
+            headers: binary column of header blocks, null where a row has none.
+            replies: must be None, since acknowledgements come to the reply subject.
+            ids: the message ids that the headers hold, null where a row has none. Rows are sent again only where all
+                of them have one.
+            conditional: whether rows name the last message that their subject must have.
+
+        Raises:
+            ValueError: there are replies.
+            PublishError: the server refused a row, or stopped answering.
+            NatsError: the connection failed; the message says how many rows were acknowledged before.
+        """
+        if replies is not None:
+            raise ValueError("a message to a stream has no reply subject, since its acknowledgement comes there")
+        if not len(subjects):
+            return
+        if not self._account.pending:  # maybe long since
+            self._sender.last_stored = clock.monotonic()
+        first = self._account.given
+        self._account.given += len(subjects)
+        ids = None if ids is None or ids.null_count else ids
+        self._account.all_ids &= ids is not None
+        numbers = np.arange(first, self._account.given)
+        self._account.queue.append(Rows(numbers, subjects, payloads, headers, ids, conditional=conditional))
+        self._persist(lambda: self._sender.send_queue())
+
+    def drain(self) -> None:
+        """Wait until every row is acknowledged.
+
+        Raises:
+            PublishError: the server refused a row, or stopped answering.
+            NatsError: the connection failed.
+        """
+        self._persist(lambda: self._sender.finish())
+
+    def verify(self) -> None:
+        """Check that the stream still has what it has acknowledged, by one request; to be called behind :meth:`drain`.
+
+        Raises:
+            PublishError: it has lost rows.
+            NatsError: the connection failed.
+        """
+        self._persist(lambda: self._sender.verify())
+
+    def close(self) -> None:
+        """End the subscription to acknowledgements."""
+        self._sender.close()
+
+    def _persist(self, work: Callable[[], bool | None]) -> None:
+        """Do what sends and receives, over another connection when one is lost; errors say what became of rows."""
+        try:
+            while not self._try(work):
+                pass
+        except NatsError as error:
+            raise error.with_context(f"{error}; {self._account}") from None
+
+    def _try(self, work: Callable[[], bool | None]) -> bool:
+        """Do it; return whether it was done before the connection was lost, or its server shut down."""
+        try:
+            if work() is not False:
+                return True
+        except PublishError:
+            raise
+        except NatsError as error:
+            self._start_over(error)
+        else:
+            assert self._lease is not None  # noqa: S101 - only then a server is left
+            self._sender = replace(self._sender, connection=self._lease.move())
+            self._recovery.leader = None  # it may shut down too
+        return False
+
+    def _start_over(self, error: NatsError) -> None:
+        """Go on over another connection, with what was not acknowledged over the lost one."""
+        with contextlib.suppress(PublishError):
+            self._sender.take_what_waits()
+        while self._lease is not None and self._sender.flight.can_repeat:
+            connection = self._lease.renew(error)
+            rows = [*self._sender.flight.rest(), *self._account.queue]
+            try:
+                left = self._recovery.resume(JetStream(connection, self._recovery.api_prefix), rows)
+                self._sender = replace(self._sender, connection=connection)
+            except PublishError:
+                raise
+            except NatsError as another:
+                error = another
+            else:
+                self._account.queue[:] = left
+                return
+        if self._sender.flight.held and is_retryable(error, established=True):
+            error.hints = (*error.hints, Hint.MESSAGE_IDS)
+        raise error

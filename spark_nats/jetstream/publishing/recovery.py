@@ -1,0 +1,271 @@
+"""What a stream has of rows whose answers were lost, and whether it still has what it has acknowledged.
+
+Answers can be lost, with a connection or with the leader that owed them. Rows with message ids are sent again, as they
+are while the stream knows the ids again (its ``duplicate_window``), and without those that the stream turns out to hold
+when they were first sent longer ago.
+
+A server may come back with less than it has acknowledged. So sequences must rise, and after every reconnection the
+stream must still have the row with the highest one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from dataclasses import dataclass
+from typing import NoReturn
+
+import pyarrow.compute as pc
+
+from spark_nats import clock
+from spark_nats.client.retrying import Backoff, is_retryable
+from spark_nats.conditions import Said
+from spark_nats.conditions.warnings import IDS_IN_PROCESS
+from spark_nats.conditions.writing import (
+    ACKNOWLEDGED_LOST,
+    IDS_FORGOTTEN,
+    NO_ACKNOWLEDGEMENT,
+    NOBODY_STORES,
+    STORED_UNKNOWN,
+    TARGET_MADE_AGAIN,
+)
+from spark_nats.errors import (
+    Hint,
+    JetStreamError,
+    JetStreamUnavailableError,
+    NatsError,
+    NatsTimeoutError,
+    PermissionsError,
+    PublishError,
+    StreamNotFoundError,
+)
+from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.fingerprints import SKEW
+from spark_nats.jetstream.messages import first_sequence_since, next_message
+from spark_nats.jetstream.publishing.acknowledged import Account
+from spark_nats.jetstream.publishing.rows import Rows
+from spark_nats.jetstream.publishing.window import FIRST_ABSENCE, LONGEST_ABSENCE
+from spark_nats.jetstream.reading.stored import StoredIds, is_among, kept_until, stored_ids
+from spark_nats.jetstream.stale_reads import StaleReadGuard, state_beyond_doubt
+from spark_nats.jetstream.streams import StreamInfo, stream_info
+from spark_nats.protocol.api import API_PREFIX
+from spark_nats.protocol.headers import MSG_ID, parse_block
+
+logger = logging.getLogger(__name__)
+
+
+def read_back(js: JetStream, began: StreamInfo, info: StreamInfo) -> StoredIds:
+    """Return the message ids of what a stream has stored since it ``began`` in a state, and until it is in this one."""
+    info = state_beyond_doubt(js, info)
+    return stored_ids(js, info, kept_until(js, began, info))
+
+
+def _leader_of(info: StreamInfo) -> tuple[str, str]:
+    return info.leader, info.led_since
+
+
+@dataclass
+class Recovery:
+    """Asks a stream what it has."""
+
+    stream: str
+    ack_timeout: float  # seconds after which a stream that does not answer is given up
+    patience: float  # seconds to wait for it over a connection that was just made
+    api_prefix: str  # first tokens of the subjects of JetStream's API
+    began: StreamInfo | None  # the stream as it was before the first row was sent, if that is known
+    # Whether rows can be told from others by reading the stream. A bucket does not hold what was stored for long. There
+    # rows that expect nothing are put again, and the others conflict with themselves, which is resolved.
+    reads_back: bool
+    account: Account  # of the rows, and of what it has acknowledged
+
+    def __post_init__(self) -> None:
+        # Seconds for which the stream knew a message id at the beginning.
+        self.duplicate_window = self.began.duplicate_window if self.began is not None else 0.0
+        # The server that led the stream when it was known to have all that it had acknowledged, and since when; None
+        # when that is not known.
+        self.leader = _leader_of(self.began) if self.began is not None else None
+        self._acknowledged = self.account.acknowledged
+        self._info = self.began
+        self._guard = StaleReadGuard(self.ack_timeout)
+        self._waits_for_ids = False  # that was said
+
+    # The stream's state
+
+    def state(self, js: JetStream) -> StreamInfo:
+        """Ask for the stream's state. That there is no such stream has to be said for a while in a cluster."""
+        try:
+            self._info = stream_info(js, self.stream)
+        except StreamNotFoundError as error:
+            self._guard.confirm(js, self.stream, str(error))
+            raise
+        self._guard.clear(self.stream)
+        return self._info
+
+    def state_if_known(self, js: JetStream) -> StreamInfo | NatsError:
+        """Ask for the stream's state; return the error if there is none, or its leader does not answer now."""
+        try:
+            return self.state(js)
+        except (JetStreamError, NatsTimeoutError) as error:
+            if not isinstance(error, StreamNotFoundError) and not is_retryable(error, established=True):
+                raise
+            return error
+
+    def _await_state(self, js: JetStream, patience: float) -> StreamInfo:
+        """Return the stream's state, once its leader says it; wait for that for so many seconds."""
+        deadline = clock.monotonic() + patience
+        pauses = Backoff(FIRST_ABSENCE, LONGEST_ABSENCE)
+        while not isinstance(info := self.state_if_known(js), StreamInfo):
+            if isinstance(info, StreamNotFoundError):
+                raise PublishError(info.args[0], hints=info.hints)
+            if clock.monotonic() > deadline:
+                raise PublishError(self.absence(info))
+            js.connection.flush()
+            js.connection.wait(pauses.next())
+        if self.began is not None and info.created != self.began.created:
+            raise PublishError(TARGET_MADE_AGAIN(stream=self.stream, created=info.created))
+        return info
+
+    # What may be stored
+
+    def knows_again(self, rows: Rows) -> bool:
+        """Tell whether the stream certainly knows the message ids of rows that were sent before."""
+        return not rows.since or (self._info is not None and self._info.knows_again(clock.monotonic() - rows.since))
+
+    def wait_for_ids(self) -> None:
+        """Say that rows wait until the stream forgets their message ids."""
+        if not self._waits_for_ids:
+            self._waits_for_ids = True
+            window = self.duplicate_window
+            logger.warning(IDS_IN_PROCESS(stream=self.stream, seconds=self.ack_timeout, window=window).coded)
+
+    def resume(self, js: JetStream, parts: list[Rows], patience: float | None = None) -> list[Rows]:
+        """Return what is to be sent of rows that were sent before or wait, once the stream's leader answers.
+
+        It is waited for so many seconds; as for a connection that was just made when None.
+
+        Raises:
+            PublishError: the stream has lost rows, or it cannot be told which of these are stored.
+        """
+        again = [rows for rows in parts if rows.again]
+        if not again and not self._acknowledged.highest:
+            return parts
+        info = self._await_state(js, self.patience if patience is None else patience)
+        self._look_back(js, info, closely=True)
+        if all(map(self.knows_again, again)):
+            return parts
+        return self._without_stored(js, info, parts)
+
+    def _without_stored(self, js: JetStream, info: StreamInfo, parts: list[Rows]) -> list[Rows]:
+        """Leave out rows that the stream holds, since it does not know their message ids any more."""
+        found = None
+        if self.reads_back:
+            if self.began is None:
+                raise PublishError(IDS_FORGOTTEN(stream=self.stream, window=info.duplicate_window))
+            found = read_back(js, self.began, info)
+            if found.removed:
+                raise PublishError(STORED_UNKNOWN(reason=found.removed))
+        left = []
+        for rows in parts:
+            if rows.again and found is not None:
+                rows = rows.take(~is_among(rows.ids, found.ids))
+            left.append(rows._replace(since=0.0))  # as if they were sent for the first time
+        return [rows for rows in left if rows.size]
+
+    # What was acknowledged
+
+    def verify(self, js: JetStream) -> None:
+        """Check that the stream still has the row that it has acknowledged last, if anything makes that doubtful.
+
+        That it has lost rows is a :class:`PublishError`.
+        """
+        if self._acknowledged.highest:
+            with contextlib.suppress(PermissionsError):  # a user who may write may not be allowed to ask
+                info = self._await_state(js, self.patience)
+                self._look_back(js, info, self._acknowledged.fallen is not None or _leader_of(info) != self.leader)
+
+    def _look_back(self, js: JetStream, info: StreamInfo, closely: bool) -> None:
+        """Check that the stream still has what it has acknowledged.
+
+        ``closely`` also that no other message has taken the sequence of the last row.
+        """
+        if not self._has_last(js, info, closely):
+            info = state_beyond_doubt(js, info)
+            if not self._has_last(js, info, closely=True):
+                self._report_lost(js)
+        self._acknowledged.fallen = None
+        if closely:
+            self.leader = _leader_of(info)
+
+    def _has_last(self, js: JetStream, info: StreamInfo, closely: bool) -> bool:
+        """Tell whether the stream has the row that it has acknowledged with the highest sequence.
+
+        Where it has removed it meanwhile, or does not let us ask, that is told by the sequences.
+        """
+        last, row = self._acknowledged.highest, self._acknowledged.row
+        if info.last_sequence < last:
+            return False
+        if not closely or row is None or info.config.get("allow_msg_counter"):
+            return self._acknowledged.fallen is None
+        try:
+            there = next_message(js, self.stream, last, (">",))
+        except (PermissionsError, JetStreamUnavailableError):
+            there = None
+        if there is None or there.sequence != last:
+            return self._acknowledged.fallen is None
+        if row.ids is None:
+            payload = row.payloads[0].as_py()
+            return there.payload == (payload.encode() if isinstance(payload, str) else payload)
+        ids = parse_block(there.header).get(MSG_ID) or [""]
+        return bool(pc.index(row.ids, ids[0]).as_py() >= 0)
+
+    def _report_lost(self, js: JetStream) -> NoReturn:
+        """Raise that the stream has lost rows, and how many.
+
+        What it has got since is told by its time, by the clock of its leader.
+        """
+        said, all_ids = self._acknowledged, self.account.all_ids
+        ago = clock.monotonic() - said.since
+        info = stream_info(js, self.stream)
+        last, end = said.highest, info.last_sequence + 1
+        first = None if end > last else end
+        if info.time:
+            since = info.time - round(ago * 1e9) + (SKEW if js.connection.info.cluster else 0)
+            with contextlib.suppress(PermissionsError, JetStreamUnavailableError):
+                first = first_sequence_since(js, self.stream, since, info.first_sequence, end)
+        if said.fallen is not None:
+            first = min(said.fallen, first or end)
+        least, most = said.lost(first or 0, self.account.stored)
+        exact = first is not None and least == most
+        if first is None:
+            now = "has another message there"
+        else:
+            now = f"has other messages from sequence {first} on" if first < end else f"ends at {end - 1}"
+        self.account.lost = most
+        then = (
+            "the next attempt of the task, or the micro-batch when it is run again, stores them by their message ids"
+            if all_ids
+            else "they have no message ids, so rows that are written again are stored twice if they are not lost"
+        )
+        rows = f"{'' if exact else 'at most '}{most}"
+        why = ACKNOWLEDGED_LOST(stream=self.stream, rows=rows, last=last, now=now, then=then)
+        raise PublishError(why, hints=[] if all_ids else [Hint.MESSAGE_IDS])
+
+    # Why nothing is stored
+
+    def silence(self, js: JetStream, subject: str) -> Said:
+        """Say why no acknowledgement has come, as far as the server says."""
+        maybe = "it cannot store, as when a disk is full; see the server's log"
+        if self.api_prefix != API_PREFIX:
+            maybe = f"{subject!r} does not lead to it, as when that is not imported from its account; or {maybe}"
+        reason = f", though it is there: maybe {maybe}"
+        try:
+            stream_info(js, self.stream)
+        except (StreamNotFoundError, NatsTimeoutError) as error:
+            reason = f": {error}"
+        except JetStreamError as error:
+            return self.absence(error)
+        return NO_ACKNOWLEDGEMENT(stream=self.stream, seconds=self.ack_timeout, reason=reason)
+
+    def absence(self, reason: object) -> Said:
+        """Say that nobody answers for the stream."""
+        return NOBODY_STORES(stream=self.stream, seconds=self.ack_timeout, reason=reason)

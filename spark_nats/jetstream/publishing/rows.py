@@ -1,0 +1,73 @@
+"""Rows on their way to a stream, as columns; those that wait are a list of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_nats.client.publishing import cut_into_parts
+from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, strings
+
+
+class Rows(NamedTuple):
+    """Rows that are to be sent or were sent together."""
+
+    numbers: Positions  # as they were given
+    subjects: pa.Array  # string column without null
+    payloads: pa.Array  # string or binary column without null
+    headers: pa.Array | None  # binary column of header blocks, null where a row has none; None when no row has one
+    ids: pa.Array | None  # their message ids; None unless every row has one
+    since: float = 0.0  # when they were first sent; 0 before
+    again: bool = False  # whether they may be stored already, by being sent before
+    conditional: bool = False  # whether they name the last message that their subject must have
+
+    @property
+    def size(self) -> int:
+        """How many rows there are."""
+        return len(self.numbers)
+
+    def take(self, chosen: slice | Mask) -> Rows:
+        """Return the chosen ones."""
+
+        def part(column: pa.Array | None) -> pa.Array | None:
+            if column is None:
+                return None
+            return column[chosen] if isinstance(chosen, slice) else column.filter(booleans(chosen))
+
+        return self._replace(
+            numbers=self.numbers[chosen],
+            subjects=part(self.subjects),
+            payloads=part(self.payloads),
+            headers=part(self.headers),
+            ids=part(self.ids),
+        )
+
+    def header(self, i: int) -> bytes:
+        """Return the header block of one row; empty when it has none."""
+        return b"" if self.headers is None else self.headers[i].as_py() or b""
+
+    def with_headers(self, headers: Mapping[int, bytes]) -> Rows:
+        """Return the rows, some of which have other header blocks, by their numbers."""
+        others = [headers[number] for number in self.numbers.tolist() if number in headers] if headers else []
+        if not others:
+            return self
+        changed = booleans(np.isin(self.numbers, list(headers)))
+        return self._replace(headers=pc.replace_with_mask(self.headers, changed, strings(others)))
+
+
+def count_of(parts: Iterable[Rows]) -> int:
+    """Return how many rows these are."""
+    return sum(rows.size for rows in parts)
+
+
+def cut(queue: list[Rows], most: int) -> Rows:
+    """Take out of a queue what is sent next: so many rows at most, at least one."""
+    rows = queue[0]
+    part = rows.take(slice(most))
+    part = part.take(next(cut_into_parts(part.payloads, part.headers, most)))
+    queue[:1] = [rows.take(slice(part.size, None))] if part.size < rows.size else []
+    return part

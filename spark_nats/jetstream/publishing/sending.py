@@ -1,0 +1,206 @@
+"""Rows on their way over one connection: sent as fast as the window allows, until each is stored.
+
+Nothing more is sent before it is decided what becomes of rows that were refused.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import NoReturn
+
+from spark_nats import clock
+from spark_nats.client.connection import Connection
+from spark_nats.client.pool import Lease
+from spark_nats.conditions import reworded
+from spark_nats.conditions.notices import ROWS_NOT_TAKEN, ROWS_SENT_AGAIN
+from spark_nats.conditions.streams import NOBODY_TAKES_ROWS
+from spark_nats.conditions.writing import EVERY_ROW_REFUSED, ROW_REFUSED
+from spark_nats.errors import PublishError
+from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.publishing.acknowledged import Account
+from spark_nats.jetstream.publishing.conflicts import Resolve, resolve_conflicts
+from spark_nats.jetstream.publishing.decide import (
+    SHORTEST_PATIENCE,
+    AskStream,
+    Fail,
+    Failure,
+    Outcome,
+    Resend,
+    Wait,
+    Why,
+    decide,
+)
+from spark_nats.jetstream.publishing.flight import Flight
+from spark_nats.jetstream.publishing.recovery import Recovery
+from spark_nats.jetstream.publishing.rows import count_of, cut
+from spark_nats.jetstream.publishing.window import Window
+from spark_nats.jetstream.streams import StreamInfo
+from spark_nats.protocol.messages import Messages
+from spark_nats.protocol.publish_acks import PublishAcks
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Sender:
+    """Sends what waits in a queue over one connection; ``flight`` has the rows under way."""
+
+    connection: Connection
+    acks: PublishAcks  # reads answers
+    account: Account  # of the rows, and their queue
+    window: Window  # how many rows may be under way
+    recovery: Recovery  # asks the stream what it has
+    resolve: Resolve | None  # decides about rows whose subjects have other last messages than they name
+    lease: Lease | None  # is told when rows are stored; without it a server that shuts down is not left
+
+    def __post_init__(self) -> None:
+        self._queue = self.account.queue
+        self._js = JetStream(self.connection, self.recovery.api_prefix)
+        self._inbox = self.connection.new_inbox()
+        self._answers = self.connection.subscribe(f"{self._inbox}.*")
+        self.last_stored = clock.monotonic()  # when a row was stored, or since when there is something to be stored
+        self._start(0)
+
+    def _start(self, first: int) -> None:
+        self.flight = self.account.flight = Flight(self._inbox, first, self.acks, clock.monotonic())
+
+    def send_queue(self) -> bool:
+        """Send what is to be sent; return whether it is, and not left for another connection."""
+        self._receive(0.0)  # and answer PING: rows may come slowly
+        while self._queue:
+            if self.lease is not None and self.connection.lame_duck:
+                while self.flight.held:
+                    self._go_on()
+                return False
+            rows, flight = self._queue[0], self.flight
+            if rows.again and not self.recovery.knows_again(rows):
+                self._repeat()
+            elif flight.has_room(rows, self.window.size, self.window.part):
+                part = cut(self._queue, self.window.part)
+                replies = flight.send(part, clock.monotonic())
+                self.connection.publish_columns(part.subjects, part.payloads, part.headers, replies)
+            else:
+                self._go_on()
+        return True
+
+    def finish(self) -> bool:
+        """Send what is to be sent, and wait for all answers; return whether they have come, as :meth:`send_queue`."""
+        while sent := self.send_queue():
+            if not self.flight.held:
+                break
+            self._go_on()
+        return sent
+
+    def verify(self) -> None:
+        """Check that the stream has what it has acknowledged."""
+        self.recovery.verify(self._js)
+
+    def take_what_waits(self) -> None:
+        """Note answers that had come before the connection was lost."""
+        while (messages := self._answers.take()) is not None:
+            self._note(messages)
+
+    def close(self) -> None:
+        """End the subscription to answers."""
+        self.connection.unsubscribe(self._answers)
+
+    def _go_on(self) -> None:
+        """Wait for answers, and do what follows from them."""
+        if self.flight.open:
+            decision = decide(self._outcome())
+            self._receive(max(SHORTEST_PATIENCE, decision.seconds if isinstance(decision, Wait) else 0.0))
+        outcome = self._outcome()
+        while not isinstance(decision := decide(outcome), Wait):
+            if isinstance(decision, Resend):
+                self._resend(decision.why, outcome)
+                return
+            if isinstance(decision, Fail):
+                self._fail(decision, outcome)
+            if isinstance(decision, AskStream):
+                outcome = outcome._replace(stream=self.recovery.state_if_known(self._js))
+            else:
+                if resolve_conflicts(self._js, self.account, self.recovery.state, self.resolve):
+                    self.last_stored = clock.monotonic()
+                outcome = self._outcome()._replace(resolved=True, stream=outcome.stream)
+
+    def _outcome(self) -> Outcome:
+        flight, now = self.flight, clock.monotonic()
+        return Outcome(
+            flight.state,
+            flight.open,
+            now - flight.heard,
+            now - self.last_stored,
+            self.recovery.ack_timeout,
+            flight.can_repeat,
+            tuple(flight.refused.values()),
+            duplicate_window=self.recovery.duplicate_window,
+            api_prefix=self.recovery.api_prefix,
+        )
+
+    def _receive(self, seconds: float) -> None:
+        """Wait for answers, and note them."""
+        messages = self.connection.next(self._answers, seconds)
+        if messages is not None:
+            self._note(messages)
+        if self.account.acknowledged.fallen is not None:
+            self.verify()
+
+    def _note(self, messages: Messages) -> None:
+        flight, now = self.flight, clock.monotonic()
+        if (stored := flight.receive(messages, now)) is not None:
+            self.account.acknowledged.note(stored, flight.row, flight.again, now)
+            self.window.grow(len(stored.messages))
+            self.last_stored = now
+            if self.lease is not None:
+                self.lease.works()
+
+    def _fail(self, failure: Fail, outcome: Outcome) -> NoReturn:
+        if failure.why is Failure.SILENT:
+            raise PublishError(self.recovery.silence(self._js, str(self.flight.rest()[0].subjects[0])))
+        if failure.why is Failure.AWAY and not isinstance(outcome.stream, StreamInfo):
+            raise PublishError(self.recovery.absence("nobody answers, 503"))
+        raise PublishError(_describe(self.recovery.stream, failure))
+
+    def _resend(self, why: Why, outcome: Outcome) -> None:
+        """Have rows sent again, and pause before."""
+        rest, stream = self.flight.rest(), self.recovery.stream
+        if why is Why.UNKNOWN:
+            logger.info(ROWS_SENT_AGAIN(stream=stream, rows=count_of(rest)).coded)
+            self._repeat()
+            return
+        under_way = self.flight.under_way
+        self._queue[:0] = rest
+        self._start(self.flight.end)
+        if why is Why.RESOLVED:
+            return
+        if why is Why.TOO_MANY:
+            pause = self.window.too_many(under_way)
+        else:
+            if why is Why.IN_PROCESS and outcome.waited > outcome.ack_timeout:
+                self.recovery.wait_for_ids()
+            if self.window.is_absence_new:
+                logger.info(ROWS_NOT_TAKEN(stream=stream, reason=outcome.refused[0].reason).coded)
+            pause = self.window.away()
+        self.connection.wait(pause)
+
+    def _repeat(self) -> None:
+        """Have rows sent again that may be stored or not."""
+        rows = [*self.flight.rest(), *self._queue]
+        left = self.recovery.resume(self._js, rows, self.recovery.ack_timeout)
+        self._queue[:] = left
+        self._start(self.flight.end)
+        if count_of(left) < count_of(rows):
+            self.last_stored = clock.monotonic()
+
+
+def _describe(stream: str, failure: Fail) -> str:
+    """Say why rows were not stored."""
+    refused = failure.refused
+    if failure.why is Failure.REFUSES:
+        return EVERY_ROW_REFUSED(stream=stream, seconds=failure.seconds, reason=refused[0].reason)
+    if failure.why is Failure.AWAY:
+        return NOBODY_TAKES_ROWS(stream=stream, seconds=failure.seconds, subject=refused[0].subject)
+    first = min(refused, key=lambda each: each.row)
+    said = ROW_REFUSED(stream=stream, row=first.row, subject=first.subject, reason=first.reason)
+    return said if len(refused) == 1 else reworded(said, f"{said}; {len(refused)} rows were refused in all")

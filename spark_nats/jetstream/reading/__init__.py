@@ -1,0 +1,1 @@
+"""Reading what streams hold, as columns."""

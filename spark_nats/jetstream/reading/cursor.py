@@ -1,0 +1,156 @@
+"""How far reading has come: a value, whose methods ask and send nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+
+from spark_nats.protocol.bytecolumns import Mask, Positions
+
+NO_END = 1 << 64  # the end of what is not a range of sequences
+_MOST_SHOWN = 5
+
+
+class Sequenced(Protocol):
+    """Messages of a stream, of which each has a sequence."""
+
+    def __len__(self) -> int: ...
+
+    def stream_sequences(self) -> Positions:
+        """Return the sequences, in order."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Gaps:
+    """Ranges of sequences, each without its end. As text they are named: ``sequences 3 to 5 and 9``."""
+
+    starts: Positions
+    ends: Positions
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __add__(self, other: Gaps) -> Gaps:
+        return Gaps(np.concatenate([self.starts, other.starts]), np.concatenate([self.ends, other.ends]))
+
+    def chosen(self, chosen: Mask) -> Gaps:
+        """Return some of them."""
+        return Gaps(self.starts[chosen], self.ends[chosen])
+
+    def before(self, sequence: int) -> Gaps:
+        """Return what lies before a sequence."""
+        some = self.chosen(self.starts < sequence)
+        return Gaps(some.starts, np.minimum(some.ends, sequence))
+
+    def united(self) -> Gaps:
+        """Return the same sequences in order, and none twice."""
+        if not len(self):
+            return self
+        order = np.argsort(self.starts, kind="stable")
+        starts, ends = self.starts[order], np.maximum.accumulate(self.ends[order])
+        apart = starts[1:] > ends[:-1]
+        return Gaps(starts[np.append(True, apart)], ends[np.append(apart, True)])
+
+    def __str__(self) -> str:
+        pairs = list(zip(self.starts.tolist(), self.ends.tolist(), strict=True))
+        shown = [f"{start} to {end - 1}" if end - start > 1 else str(start) for start, end in pairs[:_MOST_SHOWN]]
+        text = (", ".join(shown[:-1]) + " and " if len(shown) > 1 else "") + shown[-1]
+        if len(pairs) > _MOST_SHOWN:
+            total = sum(end - start for start, end in pairs)
+            text += f" and {len(pairs) - _MOST_SHOWN} more gaps, {total} sequences in all"
+        return ("sequence " if len(pairs) == 1 and shown == [str(pairs[0][0])] else "sequences ") + text
+
+
+def gap(start: int, end: int) -> Gaps:
+    """Return one range of sequences."""
+    return Gaps(np.array([start]), np.array([end]))
+
+
+NO_GAPS = Gaps(np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cursor:
+    """How far a range of sequences has been read.
+
+    What lies between ``handed_on`` and ``received`` has arrived and waits; after a restart it arrives again.
+    """
+
+    handed_on: int  # everything before it was handed on, or is not to be
+    received: int  # everything before it has arrived, or does not exist
+    end: int  # sequence before which the range ends
+    first: int | None = None  # sequence of the first message that has arrived; None before
+    gaps: Gaps = NO_GAPS  # sequences before ``received`` that were skipped, and of which it was not yet judged why
+
+    @classmethod
+    def of(cls, start: int, end: int = NO_END) -> Cursor:
+        """Return the cursor of a range that is still to be read."""
+        return cls(start, start, end)
+
+    @property
+    def at_end(self) -> bool:
+        """Whether everything has arrived."""
+        return self.received >= self.end
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything was handed on, and everything that was skipped was judged."""
+        return self.handed_on >= self.end and not len(self.gaps)
+
+    def receive(self, messages: Sequenced, first: int, last: int) -> tuple[Cursor, int]:
+        """Return the cursor behind messages that have arrived, and how many of them are in the range.
+
+        They are in order, from sequence ``first`` to ``last``, and none of them before ``received``; there is one at
+        least.
+        """
+        count, gaps = len(messages), self.gaps
+        if last - self.received == count - 1:
+            inside = min(count, self.end - self.received)
+        else:  # some were skipped
+            sequences = messages.stream_sequences()
+            inside = int(np.searchsorted(sequences, self.end))
+            before = np.concatenate([[self.received - 1], sequences[:inside]])
+            after = np.concatenate([sequences[:inside], [self.end if inside < count else last + 1]])
+            skipped = np.flatnonzero(after - before > 1)
+            gaps = gaps + Gaps(before[skipped] + 1, after[skipped])
+        found = first if self.first is None and inside else self.first
+        return replace(self, received=min(last + 1, self.end), first=found, gaps=gaps), inside
+
+    def reach(self, to: int) -> Cursor:
+        """Return the cursor when everything before a sequence has arrived, and nothing is to be judged."""
+        return replace(self, received=max(self.received, min(to, self.end)))
+
+    def skip(self, to: int) -> Cursor:
+        """Return the cursor behind sequences that do not exist."""
+        reached = self.reach(to)
+        waits = self.handed_on < self.received
+        return replace(
+            reached,
+            handed_on=self.handed_on if waits else reached.received,
+            gaps=self.gaps + gap(self.received, reached.received),
+        )
+
+    def hand_on(self, until: int) -> Cursor:
+        """Return the cursor when everything before a sequence was handed on."""
+        return replace(self, handed_on=until)
+
+    def restart(self) -> Cursor:
+        """Return the cursor when what has arrived, and was not handed on, is to arrive again."""
+        if self.handed_on == self.received:
+            return self
+        first = self.first if self.first is not None and self.first < self.handed_on else None
+        return replace(self, received=self.handed_on, first=first, gaps=self.gaps.before(self.handed_on))
+
+    def judged(self) -> Cursor:
+        """Return the cursor when it was judged why sequences were skipped."""
+        return replace(self, gaps=NO_GAPS)
+
+    def cut(self, end: int) -> Cursor:
+        """Return the cursor of a range that ends earlier, where it has not come further already."""
+        return replace(self, end=min(self.end, max(end, self.received)))
+
+    def give_up(self) -> Cursor:
+        """Return the cursor when nothing is left of the range."""
+        return Cursor.of(self.end, self.end)

@@ -1,0 +1,101 @@
+"""Chunks that batched direct gets bring (ADR-31), which need no consumer and remove nothing.
+
+That is how a work queue is read: it allows one consumer for each subject, and what that one acknowledges is gone.
+
+A direct get is answered by any replica of the stream, or of a mirror of it, and by another one each time. So what it
+says of the end is not believed, as :mod:`.ranges` has it. Each message names the one before it in its batch, and the
+end of a batch its last one: what a lost route has swallowed is asked for again. The server sends a batch without flow
+control; one request is under way at a time, and asks for no more than the sockets hold.
+"""
+
+from __future__ import annotations
+
+from spark_nats.client.subscriptions import Subscription
+from spark_nats.conditions.others import DIRECT_GET_INVALID
+from spark_nats.conditions.streams import READING_FAILED
+from spark_nats.errors import JetStreamError, ProtocolError
+from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.reading import delivering
+from spark_nats.jetstream.reading.cursor import Cursor
+from spark_nats.jetstream.reading.delivering import Chunk, Restart, out_of_order
+from spark_nats.protocol.api import Api, encode_direct_get
+from spark_nats.protocol.direct_gets import take_apart
+from spark_nats.protocol.statuses import BatchEnded, NobodyAnswers, RequestRefused, direct_event, parse_status
+
+BATCH_MESSAGES = 8192  # messages asked for by one request. Each has about 250 bytes beside those that the server counts
+BATCH_BYTES = 2 << 20  # bytes after which the server ends a batch
+LONGEST_PATIENCE = 30.0
+"""Most seconds to wait for the first answer to a request: a server may have to count what matches first."""
+
+
+class DirectGets:
+    """Direct gets of one stream over one connection, as a :class:`~.delivering.Source`.
+
+    They are of what matches a filter, if there is one. After ``fruitless`` sources in a row this one waits longer.
+    """
+
+    idle = False
+    silence = 0.0
+
+    def __init__(self, js: JetStream, stream: str, subject: str | None, fruitless: int) -> None:
+        self.exhausted = self.in_flight = False
+        self._js = js
+        self._stream = stream
+        self._filter = subject
+        self._patience = min(delivering.PATIENCE * 2.0 ** min(fruitless, 16), LONGEST_PATIENCE)
+        self._start = 0  # of the batch that is under way
+        self._last = 0  # sequence of its last message; 0 before it
+        self._inbox: Subscription = js.connection.subscribe(js.connection.new_inbox())
+
+    def ask(self, cursor: Cursor, throttled: bool) -> None:
+        """Ask for what is still to arrive, unless a batch is under way; there are no more messages than sequences."""
+        if self.in_flight or self.exhausted or cursor.at_end:
+            return
+        most = min(BATCH_MESSAGES, cursor.end - cursor.received)
+        body = encode_direct_get(cursor.received, most, BATCH_BYTES, self._filter)
+        subject = f"{self._js.prefix}.{Api.DIRECT_GET.about(self._stream)}"
+        self._js.connection.publish(subject, body, self._inbox.subject)
+        self.in_flight, self._start, self._last = True, cursor.received, 0
+
+    def receive(self) -> Chunk | None:
+        """Wait for what arrives next; None when it is no message. That nothing comes is a :class:`Restart`."""
+        arrived = self._js.connection.next(self._inbox, self._patience)
+        if arrived is None:
+            raise Restart(f"no answer for {self._patience:g} s")
+        messages, gotten, statuses = take_apart(arrived)
+        chunk = None
+        if len(messages):
+            sequences, previous = gotten.stream_sequences(), gotten.previous
+            if previous[0] != self._last or (previous[1:] != sequences[:-1]).any():
+                raise self._missing()
+            chunk = Chunk(messages, gotten, int(sequences[0]), int(sequences[-1]))
+            if (sequences[1:] <= sequences[:-1]).any():
+                raise out_of_order(self._stream, self._start, chunk)
+            self._last = chunk.last
+        for header in statuses:
+            self._on_status(header)
+        return chunk
+
+    def _missing(self) -> Restart:
+        return Restart(f"messages behind sequence {self._last or self._start - 1} are missing")
+
+    def _on_status(self, header: bytes) -> None:
+        """Act on a status, with which every batch ends."""
+        status = parse_status(header)
+        if status is None:
+            raise ProtocolError(DIRECT_GET_INVALID(header=header[:80]))
+        match direct_event(status):
+            case BatchEnded(last, pending):
+                if last != self._last:
+                    raise self._missing()
+                self.in_flight, self._last, self.exhausted = False, 0, pending == 0
+            case NobodyAnswers():
+                raise Restart("no server answers direct gets")
+            case RequestRefused(refused):
+                failed = READING_FAILED(stream=self._stream, reason=refused.description, code=refused.code)
+                raise JetStreamError(failed, refused.code)
+
+    def close(self) -> None:
+        """Forget what is still to come."""
+        if not self._js.connection.closed:
+            self._js.connection.unsubscribe(self._inbox)

@@ -1,0 +1,262 @@
+"""Chunks that a pull consumer delivers.
+
+The server sends what was asked for and no more: pull requests are bounded in messages and in bytes, and never more is
+in flight than the socket can hold, since the server closes connections that cannot keep up. It announces the end of a
+request whose bytes did not suffice, or whose time is over, but not the end of one that was used up to the last message
+or byte; so both sides count. The consumer counts its deliveries, so a missing one is noticed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from spark_nats import clock
+from spark_nats.client.subscriptions import Subscription
+from spark_nats.conditions.others import REPLY_MISSING
+from spark_nats.conditions.streams import MESSAGE_TOO_LARGE, READING_FAILED
+from spark_nats.errors import JetStreamError, NatsError, PermissionsError, ProtocolError
+from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.consuming.consumers import ConsumerInfo, delete_consumer
+from spark_nats.jetstream.reading import delivering
+from spark_nats.jetstream.reading.cursor import Cursor
+from spark_nats.jetstream.reading.delivering import Chunk, Restart
+from spark_nats.protocol.api import Api, encode_pull
+from spark_nats.protocol.bytecolumns import Positions
+from spark_nats.protocol.deliveries import Deliveries
+from spark_nats.protocol.messages import Messages
+from spark_nats.protocol.statuses import (
+    CONFLICT,
+    BatchTooLarge,
+    ConsumerGone,
+    Heartbeat,
+    RequestEnded,
+    RequestRefused,
+    RequestsForgotten,
+    parse_status,
+    pull_event,
+)
+
+logger = logging.getLogger(__name__)
+
+PULL_MESSAGES = 16384  # messages asked for by one pull request
+PULL_BYTES = 2 << 20
+"""Bytes allowed to one pull request; raised for a stream with larger messages. Two requests are in flight, which is
+what the two socket buffers of a connection hold by Linux's defaults."""
+HEADROOM = 64 << 10
+"""Bytes of a pull request for what a message takes beside payload and headers, which are ``max_payload`` at most."""
+HEARTBEAT = 5.0  # seconds after which the server sends a sign of life when it has nothing to send
+PULL_EXPIRES = 30.0  # seconds that a pull request lives
+_THROTTLED_EXPIRES = 1.0  # the same while rows are taken slowly
+_LARGEST_PULL_BYTES = 128 << 20
+_ANY_BYTES = 1 << 62
+
+
+@dataclass(slots=True)
+class _Request:
+    """What an open pull request may still bring."""
+
+    messages: int
+    bytes: int
+
+
+class PullRequests:
+    """The open pull requests of one consumer, oldest first."""
+
+    def __init__(self) -> None:
+        self._open: deque[_Request] = deque()
+        self._ended = 0  # requests of which the end was counted, and is still to be announced
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @property
+    def messages(self) -> int:
+        """How many messages they may still bring."""
+        return sum(request.messages for request in self._open)
+
+    def add(self, messages: int, max_bytes: int | None) -> None:
+        """Note that a request was sent; ``max_bytes`` is None where it is bounded in messages only."""
+        self._open.append(_Request(messages, _ANY_BYTES if max_bytes is None else max_bytes))
+
+    def count(self, sizes: Positions) -> None:
+        """Take delivered messages off the requests for them; of so many bytes each, see :func:`sizes_of`."""
+        total = np.cumsum(sizes)
+        done, used = 0, 0
+        while done < len(total) and self._open:
+            request = self._open[0]
+            fitting = int(np.searchsorted(total, used + request.bytes, "right")) - done
+            taken = min(fitting, request.messages)
+            done += taken
+            request.messages -= taken
+            if taken:
+                request.bytes -= int(total[done - 1]) - used
+                used = int(total[done - 1])
+            if request.messages == 0 or request.bytes == 0 or done < len(total):
+                self._open.popleft()
+                self._ended += request.bytes > 0
+
+    def end(self) -> None:
+        """Note that the server has announced the end of a request."""
+        if self._ended:
+            self._ended -= 1
+        elif self._open:
+            self._open.popleft()
+
+    def forget(self) -> None:
+        """Forget all of them, as when the server is silent and takes them for fulfilled."""
+        self._open.clear()
+        self._ended = 0
+
+
+def sizes_of(messages: Messages) -> Positions:
+    """Return how many bytes of a pull request each message takes: subject, reply, header and payload."""
+    subject, reply = messages.subject, messages.reply
+    sizes: Positions = (
+        subject.end - subject.start + reply.end - reply.start + messages.payload.end - messages.header.start
+    )
+    return sizes
+
+
+class PullConsumer:
+    """A consumer in use, as a :class:`~.delivering.Source`: its inbox, its requests and its deliveries.
+
+    After ``heartbeat`` seconds, :data:`HEARTBEAT` when None, the server says that it has nothing to send. Requests are
+    ``bounded`` in bytes too, or in messages alone. After ``fruitless`` consumers in a row that have brought nothing
+    this one asks for less at first, so that on a slow network the answer to another request does not wait behind
+    messages for longer than it may.
+    """
+
+    def __init__(
+        self,
+        js: JetStream,
+        stream: str,
+        made: ConsumerInfo,
+        *,
+        heartbeat: float | None = None,
+        bounded: bool = True,
+        fruitless: int = 0,
+    ) -> None:
+        self.exhausted = made.pending == 0
+        self.idle = False
+        self.silence = 0.0
+        # Messages that one request asks for, where the server takes so many.
+        self.most = max(1, PULL_MESSAGES >> min(4 * fruitless, 64))
+        self._js = js
+        self._stream = stream
+        self._name = made.name
+        self._max_batch = made.max_batch or PULL_MESSAGES
+        self._heartbeat = HEARTBEAT if heartbeat is None else heartbeat
+        self._max_bytes = max(PULL_BYTES, js.connection.info.max_payload + HEADROOM) if bounded else None
+        self._requests = PullRequests()
+        self._sequence = 1  # of the next delivery
+        self._last = made.begins - 1  # sequence in the stream of the last one
+        self._lifeless = 0.0  # seconds waited since the last message or heartbeat
+        self._inbox: Subscription = js.connection.subscribe(js.connection.new_inbox())
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether pull requests are open."""
+        return len(self._requests) > 0
+
+    def ask(self, cursor: Cursor, throttled: bool) -> None:
+        """Keep one pull request working while another one waits behind it; just one when ``throttled``."""
+        while not self.exhausted and len(self._requests) < (1 if throttled else 2):
+            wanted = min(self.most, self._max_batch, cursor.end - cursor.received - self._requests.messages)
+            if wanted <= 0:
+                return
+            self.pull(wanted, _THROTTLED_EXPIRES if throttled else PULL_EXPIRES)
+
+    def pull(self, messages: int, expires: float) -> None:
+        """Send a pull request (ADR-13) that lives for so many seconds."""
+        body = encode_pull(messages, self._max_bytes, expires, min(self._heartbeat, expires / 2))
+        subject = f"{self._js.prefix}.{Api.CONSUMER_NEXT.about(self._stream, self._name)}"
+        self._js.connection.publish(subject, body, self._inbox.subject)
+        self._requests.add(messages, self._max_bytes)
+
+    def receive(self) -> Chunk | None:
+        """Wait for what arrives next; None when it is no message, or nothing."""
+        self.idle = False
+        began = clock.monotonic()
+        arrived = self._js.connection.next(self._inbox, delivering.PATIENCE)
+        waited = clock.monotonic() - began
+        self.silence += waited
+        self._lifeless += waited
+        if arrived is None:
+            if self._lifeless > 2 * HEARTBEAT:
+                raise Restart(f"no message and no heartbeat for {self.silence:.0f} s")
+            self._requests.forget()
+            return None
+        from_server = arrived.reply.start == arrived.reply.end  # a delivery always has a reply
+        statuses = [arrived.header_at(int(i)) for i in np.flatnonzero(from_server)]
+        messages = arrived.take(~from_server) if statuses else arrived
+        chunk = self._count(messages) if len(messages) else None
+        for header in statuses:
+            self._on_status(header)
+        return chunk
+
+    def _count(self, messages: Messages) -> Chunk:
+        """Check that no delivery is missing, and take them off the requests."""
+        deliveries = Deliveries(messages.gather(messages.reply))
+        count = len(messages)
+        first, last = deliveries.at(0), deliveries.at(count - 1)
+        expected = self._sequence
+        if first.consumer_sequence != expected or last.consumer_sequence != expected + count - 1:
+            raise Restart(
+                f"delivery {expected} is missing (got {first.consumer_sequence} to {last.consumer_sequence} in {count} "
+                "messages)"
+            )
+        self._sequence += count
+        self.most = min(2 * self.most, PULL_MESSAGES)
+        self._last = last.stream_sequence
+        self._requests.count(sizes_of(messages))
+        self.silence = self._lifeless = 0.0
+        self.exhausted = last.pending == 0
+        return Chunk(messages, deliveries, first.stream_sequence, last.stream_sequence)
+
+    def _on_status(self, header: bytes) -> None:
+        """Act on a status: the server's own words about a pull request (ADR-13, ADR-37)."""
+        status = parse_status(header)
+        if status is None:
+            raise ProtocolError(REPLY_MISSING(consumer=self._name, header=header[:80]))
+        match pull_event(status):
+            case Heartbeat(delivered):
+                self.idle, self._lifeless = True, 0.0
+                if delivered is not None and delivered >= self._sequence:
+                    raise Restart(f"deliveries {self._sequence} to {delivered} are missing")
+            case RequestEnded(bytes_left, too_large):
+                self._requests.end()
+                if too_large and bytes_left == self._max_bytes:
+                    self._allow_larger_message()
+            case RequestsForgotten():
+                self._requests.forget()
+            case BatchTooLarge(most):
+                self._max_batch = most
+                self._requests.forget()
+            case ConsumerGone(reason):
+                raise Restart(reason)
+            case RequestRefused(refused):
+                failed = READING_FAILED(stream=self._stream, reason=refused.description, code=refused.code)
+                raise JetStreamError(failed, refused.code)
+
+    def _allow_larger_message(self) -> None:
+        """Double the bytes of a pull request of which none were used: the next message is larger than all of them."""
+        if self._max_bytes is None or self._max_bytes >= _LARGEST_PULL_BYTES:
+            large = MESSAGE_TOO_LARGE(stream=self._stream, sequence=self._last, bytes=self._max_bytes)
+            raise JetStreamError(large, CONFLICT)
+        self._max_bytes *= 2
+
+    def close(self) -> None:
+        """Have the consumer deleted, without waiting for it; only that the server has refused something is raised."""
+        if self._js.connection.closed:
+            return
+        try:
+            self._js.connection.unsubscribe(self._inbox)
+            delete_consumer(self._js, self._stream, self._name)
+        except PermissionsError:
+            raise
+        except NatsError as error:
+            logger.debug("stream %s: consumer %s is left to the server: %s", self._stream, self._name, error)

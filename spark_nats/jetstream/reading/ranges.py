@@ -1,0 +1,365 @@
+"""Reading a range of sequences through ephemeral pull consumers (:mod:`.pulls`) or direct gets (:mod:`.direct`).
+
+What either says of the end is not believed, because its one replica may lag behind: a range ends with its last message,
+or when the stream's leader says that nothing more of it exists; and a leader that knows less than the range was planned
+from has to say so for a while (:mod:`.stale_reads`). What it means that messages are missing, :mod:`.judging` decides;
+here it is asked for and acted on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+
+from spark_nats import clock
+from spark_nats.client.retrying import Retries
+from spark_nats.conditions import Said
+from spark_nats.conditions.losses import LAST_REWRITTEN, RANGE_DELETED, RANGE_LOST, RANGE_REWRITTEN, REMOVED_WHILE_READ
+from spark_nats.conditions.queues import NO_DIRECT_GETS_NOW
+from spark_nats.conditions.warnings import HEAD_REMOVED
+from spark_nats.errors import DataLossError, StreamNotFoundError, UnsupportedStreamError
+from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.consuming.consumers import create_consumer, finds_all
+from spark_nats.jetstream.fingerprints import Fingerprint, History, compare
+from spark_nats.jetstream.messages import next_sequence
+from spark_nats.jetstream.reading import pulls
+from spark_nats.jetstream.reading.cursor import Cursor, gap
+from spark_nats.jetstream.reading.delivering import Chunk, Delivered, Reading, Restart, Source, out_of_order
+from spark_nats.jetstream.reading.direct import DirectGets
+from spark_nats.jetstream.reading.judging import Met, Standing, goes_on, meets, missing, replica_lacks, standing
+from spark_nats.jetstream.reading.pulls import PullConsumer
+from spark_nats.jetstream.reading.searching import Search
+from spark_nats.jetstream.stale_reads import StaleReadGuard
+from spark_nats.jetstream.streams import MOMENT, StreamInfo, stream_info
+from spark_nats.protocol.documents import text_of
+from spark_nats.protocol.subject_columns import SubjectMatcher
+
+logger = logging.getLogger(__name__)
+
+_JUDGE_INTERVAL = 0.1  # seconds between two looks at the stream where skipped sequences are normal
+
+
+def fail_on_loss(what: Said) -> None:
+    """Report messages that are gone as a :class:`DataLossError`."""
+    raise DataLossError(what)
+
+
+def read_range(
+    js: JetStream, stream: str, start: int, end: int, filters: Sequence[str] = (), *, retries: Retries | None = None
+) -> Iterator[Delivered]:
+    """Read the messages with ``start <= sequence < end`` that there are, each exactly once and in order.
+
+    Arguments are those of :class:`RangeReader`; the range begins with whatever there is.
+
+    Raises:
+        StreamNotFoundError: there is no such stream.
+        DataLossError: messages of the range were removed by the stream's limits while it was read.
+        JetStreamError: the server refuses the consumer, or has stopped delivering.
+        NatsError: the connection failed.
+    """
+    return RangeReader(stream, start, end, filters, head_may_go=True, retries=retries).read(js)
+
+
+class RangeReader:
+    """Reads the messages with ``start <= sequence < end``, each exactly once and in order.
+
+    Args:
+        stream: which stream.
+        start: first sequence.
+        end: sequence before which to stop; must not lie beyond the stream's next sequence.
+        filters: only subjects that match one of these; all when empty.
+        direct: whether to read by direct gets, and not through consumers; then there may be one filter at most.
+        headers_only: whether the server leaves the payloads out; each message then has its payload's size in bytes in
+            the header ``Nats-Msg-Size``. Not by direct gets.
+        created: when the stream was made, which tells it from a later one of its name; None for the one there is.
+        head_may_go: whether messages that are removed before the first one was delivered are not a data loss, because
+            the range begins with whatever there is.
+        shared: whether no message that is removed is a data loss: others may acknowledge it, or it is of a KV bucket,
+            where a later one takes its place. Then only that the stream is gone, or its end, is one.
+        last: the last message of the range, or of what it is a part of, as it was when that was planned; None when it
+            is not known. Another message in its place is one whose history is lost.
+        others: whether that is known to be so: what was stored after ``last`` is then left out.
+        lost: called with a sentence about messages of the range that are gone; when it returns, reading goes on.
+        retries: how long to go on without progress; what does not work at once is an error when None.
+
+    Attributes:
+        cursor: how far it was read.
+        created: as given; once the stream was seen, when that was made.
+    """
+
+    def __init__(
+        self,
+        stream: str,
+        start: int,
+        end: int,
+        filters: Sequence[str] = (),
+        *,
+        direct: bool = False,
+        headers_only: bool = False,
+        created: str | None = None,
+        head_may_go: bool = False,
+        shared: bool = False,
+        last: Fingerprint | None = None,
+        others: bool = False,
+        lost: Callable[[Said], None] = fail_on_loss,
+        retries: Retries | None = None,
+    ) -> None:
+        self.cursor = Cursor.of(start, end)
+        self.created = created
+        self._stream = stream
+        self._filters = tuple(filters)
+        self._matcher = SubjectMatcher(self._filters) if filters else None
+        self._search = Search(bool(filters))
+        if direct:
+            self._search.stay(by_server=True)
+        self._direct = direct
+        self._headers_only = headers_only
+        self._head_may_go = head_may_go
+        self._shared = shared
+        self._last = last
+        self._others = others
+        self._lost = lost
+        self._judged = 0.0
+        self._reading = Reading(stream, retries)
+        self._guard = StaleReadGuard(self._reading.retries.timeout)
+
+    @property
+    def position(self) -> int:
+        """Everything before it has been handed on, or does not exist."""
+        return self.cursor.handed_on
+
+    def read(self, js: JetStream) -> Iterator[Delivered]:
+        """Read on over a connection.
+
+        Raises:
+            DataLossError: messages of the range are gone, and ``lost`` says so.
+            NatsError: as :meth:`~.delivering.Reading.read`.
+        """
+        return self._reading.read(js, self)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all was handed on, and it was judged what was skipped."""
+        return self.cursor.complete
+
+    def open(self, js: JetStream, fruitless: int) -> Source | None:
+        """Begin to read the stream that was planned; None when there is nothing left to read."""
+        try:
+            return (self._begin_gets if self._direct else self._begin_pulls)(js, fruitless)
+        except StreamNotFoundError:
+            if self.created is None:
+                raise
+            self._guard.confirm(js, self._stream, f"the stream {self._stream!r} does not exist")
+            self._lose_the_rest("was deleted")
+            return None
+
+    def accept(self, js: JetStream, chunk: Chunk) -> Delivered | None:
+        """Cut off what lies behind the range, and leave out what is of another history or does not match."""
+        messages, deliveries, first, last = chunk
+        count = len(messages)
+        if first < self.cursor.received or last < first + count - 1:
+            raise out_of_order(self._stream, self.cursor.received, chunk)
+        cursor, inside = self.cursor.receive(deliveries, first, last)
+        if inside < count:
+            messages, deliveries = messages.take(slice(inside)), deliveries.head(inside)
+        if len(cursor.gaps) > len(self.cursor.gaps):
+            cursor = self._look_at_gaps(js, cursor)
+        delivered = self._of_this_history(js, Delivered(messages, deliveries))
+        self.cursor = cursor.cut(self.cursor.end)  # where it was seen meanwhile that the stream is shorter
+        if self._matcher is not None and not self._search.by_server and len(delivered.messages):
+            subjects = delivered.messages.gather(delivered.messages.subject)
+            delivered = delivered.take(self._matcher.match(subjects))
+        return delivered if len(delivered.messages) else None
+
+    def hand_on(self, delivered: Delivered) -> Delivered | None:
+        """Return all of it."""
+        return delivered
+
+    def is_over(self, js: JetStream, silence: float) -> bool:
+        """Look at the stream when nothing has arrived for so many seconds: what was to come may have been removed."""
+        if self._state(js).first_sequence > self.cursor.received:
+            raise Restart("the stream's limits, or a purge, have removed what it was to deliver")
+        if silence < pulls.HEARTBEAT:
+            return False
+        left = self._next(js, self.cursor.end) is not None
+        if left and silence > 2 * pulls.HEARTBEAT:
+            raise Restart(f"nothing but heartbeats for {silence:.0f} s, but the stream's leader has messages")
+        return not left
+
+    def is_better_elsewhere(self, seconds: float, passed: int) -> bool:
+        """Tell whether to search on the other side, which would be faster."""
+        return self._search.change(seconds, passed, self.cursor.end - self.cursor.received)
+
+    def ended(self, js: JetStream) -> bool:
+        """Tell whether the range is read, when a source has no more; if not, move to the next message that exists."""
+        if not self.cursor.at_end:
+            following = self._following(js)
+            info = self._state(js)  # after it, so that what is gone since is named too
+            to = goes_on(self.cursor, following, info, bool(self._filters))
+            if to is None:
+                raise Restart("one server says that there is nothing more, and another one that there is")
+            self._skip(to, info)
+        elif len(self.cursor.gaps):
+            self.cursor = self._judge(self.cursor, self._state(js))
+        return self.cursor.at_end
+
+    def _begin_pulls(self, js: JetStream, fruitless: int) -> Source | None:
+        """Make a consumer that belongs to the stream."""
+        if not finds_all(js, self._filters):
+            self._search.stay(by_server=False)
+        filters = self._filters if self._search.by_server else ()
+        position = self.cursor.received
+        made = create_consumer(js, self._stream, position, filters, headers_only=self._headers_only)
+        consumer = PullConsumer(js, self._stream, made, fruitless=fruitless)
+        try:
+            info = self._planned_state(js)  # after it: so the consumer is known to be this stream's
+            if info is None:
+                consumer.close()
+                return None
+            if made.begins < position:
+                raise Restart("its replica lags behind the stream's leader")
+            if made.begins > position:
+                if self._next(js, made.begins, (">",)) is not None:
+                    raise Restart("its replica lacks what the stream's leader has")
+                self._skip(made.begins, self._state(js))  # what is gone since is named too
+            if self._search.by_server:
+                matching = made.pending / max(1, info.messages_from(self.cursor.received))
+                self._search.begin(matching, info.average_size)
+                if not self._search.by_server:
+                    consumer.close()
+                    return self._begin_pulls(js, fruitless)
+            if self._filters:
+                side = "the server searches" if self._search.by_server else "all is sent and searched here"
+                begin, end = self.cursor.received, self.cursor.end
+                logger.debug("stream %s, sequences %d to %d: %s", self._stream, begin, end - 1, side)
+        except BaseException:
+            consumer.close()
+            raise
+        return consumer
+
+    def _begin_gets(self, js: JetStream, fruitless: int) -> Source | None:
+        """Begin to read by direct gets."""
+        info = self._planned_state(js)
+        if info is None:
+            return None
+        if not info.allows_direct_gets:
+            raise UnsupportedStreamError(NO_DIRECT_GETS_NOW(stream=self._stream))
+        if info.first_sequence > self.cursor.received:
+            self._skip(info.first_sequence, info)
+        return DirectGets(js, self._stream, self._filters[0] if self._filters else None, fruitless)
+
+    def _planned_state(self, js: JetStream) -> StreamInfo | None:
+        """Return the state of the stream that was planned; None when nothing of the range is left in it."""
+        info = self._state(js)
+        if self._standing(info) is Standing.MADE_AGAIN:
+            self._lose_the_rest(f"was deleted and made again at {info.created}")
+        return None if self.cursor.at_end else info
+
+    # What the stream is asked
+
+    def _standing(self, info: StreamInfo) -> Standing:
+        self.created = self.created or info.created
+        return standing(info, self.created, self.cursor.end)
+
+    def _state(self, js: JetStream) -> StreamInfo:
+        """Return the stream's state; the range is cut off where its end does not exist any more."""
+        info = stream_info(js, self._stream)
+        if self._standing(info) is Standing.SHORTER:
+            gone, last = self.cursor.end, info.last_sequence
+            what = f"stream {self._stream!r} ends at sequence {last}, before {gone - 1}"
+            self._guard.confirm(js, self._stream, what)
+            self.cursor = self.cursor.cut(last + 1)
+            self._others = True  # what was stored since has the sequences of what is lost
+            self._lost(RANGE_LOST(stream=self._stream, last=last, sequences=gap(self.cursor.end, gone)))
+        if self._last is None or info.last_sequence >= self._last.sequence:
+            self._guard.clear(self._stream)
+        return info
+
+    def _next(self, js: JetStream, end: int, filters: Sequence[str] | None = None) -> int | None:
+        """Ask the stream's leader for the next message that matches, before ``end``; None when there is none."""
+        filters = self._filters if filters is None else filters
+        found = next_sequence(js, self._stream, self.cursor.received, filters or (">",))
+        return found if found is not None and found < end else None
+
+    def _following(self, js: JetStream) -> int | None:
+        """Return the next message of the range that exists; None when there is none.
+
+        A leader that was stopped for a while may not know of it. So where a server has not been heard of lately,
+        nothing is believed until it is said a second time, a moment later.
+        """
+        disputed = bool(js.connection.info.cluster) and not self._state(js).undisputed
+        following = self._next(js, self.cursor.end)
+        if following is None and disputed:
+            js.connection.wait(MOMENT)
+            following = self._next(js, self.cursor.end)
+        return following
+
+    # What is missing, and what is another
+
+    def _look_at_gaps(self, js: JetStream, cursor: Cursor) -> Cursor:
+        """Judge gaps; not at once where the server leaves out what does not match, so that there are always some.
+
+        Where it leaves out nothing, and the stream's leader has no gaps, the source's replica lacks messages.
+        """
+        if (self._search.by_server or self._shared) and clock.monotonic() - self._judged < _JUDGE_INTERVAL:
+            return cursor
+        info = self._state(js)
+        if not self._search.by_server and replica_lacks(cursor, info):
+            raise Restart("its replica lacks what the stream's leader has")
+        return self._judge(cursor, info)
+
+    def _skip(self, to: int, info: StreamInfo) -> None:
+        """Move behind sequences that the stream's leader does not have, as its state says that was asked for after."""
+        self.cursor = self._judge(self.cursor.skip(to), info)
+
+    def _judge(self, cursor: Cursor, info: StreamInfo) -> Cursor:
+        """Name what the stream's limits have removed of what a cursor has skipped; return it when that is done."""
+        self._judged = clock.monotonic()
+        if self._standing(info) is Standing.MADE_AGAIN:
+            raise Restart("the stream was deleted and made again")
+        head, lost = missing(cursor, info.first_sequence, head_may_go=self._head_may_go, shared=self._shared)
+        if len(head):
+            logger.warning(HEAD_REMOVED(stream=self._stream, sequences=head).coded)
+        if len(lost):
+            self._lost(REMOVED_WHILE_READ(stream=self._stream, first=info.first_sequence, sequences=lost))
+        return cursor.judged()
+
+    def _lose_the_rest(self, how: str) -> None:
+        rest = gap(self.cursor.received, self.cursor.end)
+        self.cursor = self.cursor.give_up()
+        self._lost(RANGE_DELETED(stream=self._stream, how=how, sequences=rest))
+
+    def _of_this_history(self, js: JetStream, delivered: Delivered) -> Delivered:
+        """Return the messages that are of the history of which the range was planned.
+
+        The message at its end may be another partition's, or of a subject that is not read now, and not be seen here.
+        """
+        messages, deliveries = delivered
+        if self._last is None or not len(messages):
+            return delivered
+        if not self._others:
+            sequence, time = deliveries.last()
+            met = meets(self._last, sequence, time)
+            if met is Met.OTHER or (met is Met.LATER and self._is_rewritten(js, self._last)):
+                self._others = True
+                self._lost(_rewritten(self._stream, sequence, time, self._last))
+        if not self._others:
+            return delivered
+        return delivered.take(deliveries.timestamps() <= self._last.time)
+
+    def _is_rewritten(self, js: JetStream, last: Fingerprint) -> bool:
+        """Ask whether the history is lost of which the range was planned; it may be said meanwhile that it is."""
+        info = self._state(js)
+        history = compare(js, last, info)
+        if history is History.SHORTER and not self._others:
+            what = f"stream {self._stream!r} ends at sequence {info.last_sequence}, before {last.sequence}"
+            self._guard.confirm(js, self._stream, what)
+        return history is not History.KEPT and not self._others
+
+
+def _rewritten(stream: str, sequence: int, time: int, last: Fingerprint) -> Said:
+    """Say that a history is lost whose last message was another one, and by which message that was noticed."""
+    now, planned = text_of(time), text_of(last.time)
+    if sequence == last.sequence:
+        return LAST_REWRITTEN(stream=stream, sequence=sequence, planned=planned, time=now)
+    return RANGE_REWRITTEN(stream=stream, sequence=sequence, time=now, last=last.sequence, last_time=planned)

@@ -1,0 +1,132 @@
+"""Which message ids a stream holds, for a publisher that has to know what it has stored before.
+
+A stream knows a message id again for its ``duplicate_window`` only. What was published before that is found by reading
+the headers of all that the stream has stored since.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_nats import clock
+from spark_nats.client.connection import Connection
+from spark_nats.conditions.notices import IDS_READ_BACK
+from spark_nats.conditions.writing import IDS_NOT_SAID, IDS_NOT_SAID_NOW
+from spark_nats.errors import NatsTimeoutError, PermissionsError
+from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.fingerprints import Fingerprint, History, compare, fingerprint_of, first_after
+from spark_nats.jetstream.messages import StoredMessage
+from spark_nats.jetstream.reading.ranges import RangeReader
+from spark_nats.jetstream.streams import StreamInfo
+from spark_nats.protocol.bytecolumns import Mask, decimals, flags_of, repeated, strings, texts
+from spark_nats.protocol.headers import EXPECTED_MSG_ID, EXPECTED_STREAM, MSG_ID, header_values, wrap_lines
+from spark_nats.protocol.publish_acks import are_duplicates, is_other_last_id
+
+logger = logging.getLogger(__name__)
+
+_ASKED_AT_ONCE = 1000  # message ids
+
+
+class StoredIds(NamedTuple):
+    """What was found."""
+
+    ids: pa.Array  # binary column of message ids, in the order of their messages
+    removed: str  # says which messages are gone, whose ids are then not known; empty when there are none
+
+
+def stored_ids(js: JetStream, stream: StreamInfo, since: int, prefix: str = "") -> StoredIds:
+    """Return the message ids, with a prefix, of what a stream in such a state holds behind the sequence ``since``."""
+    lost: list[str] = []
+    reader = RangeReader(
+        stream.name, since + 1, stream.last_sequence + 1, created=stream.created, lost=lost.append, headers_only=True
+    )
+    found = []
+    messages = 0
+    for delivered in reader.read(js):
+        messages += len(delivered.messages)
+        ids = header_values(delivered.messages.gather(delivered.messages.header), MSG_ID).drop_null()
+        found.append(ids.filter(pc.starts_with(ids, prefix)) if prefix else ids)
+    missing = stream.last_sequence - since - messages
+    logger.info(IDS_READ_BACK(stream=stream.name, messages=messages, sequence=since, ids=sum(map(len, found))).coded)
+    if missing > 0 and not lost:
+        lost.append(
+            f"messages that stream {stream.name!r} had stored behind sequence {since} are gone ({missing} of them)"
+        )
+    ids = pa.concat_arrays(found) if found else strings([]).cast(pa.binary())
+    return StoredIds(ids, "; ".join(lost))
+
+
+def history_of(js: JetStream, seen: Fingerprint, info: StreamInfo) -> History:
+    """Tell what has become of a stream's history, as whoever may read the stream can; never :attr:`History.HIDDEN`.
+
+    Where the message of the fingerprint was deleted, and the user may not ask for others, nothing speaks against it.
+    """
+    with contextlib.suppress(PermissionsError):
+        return compare(js, seen, info, lambda: _message_at(js, info, seen.sequence))
+    return History.KEPT
+
+
+def _message_at(js: JetStream, info: StreamInfo, sequence: int) -> StoredMessage | None:
+    """Return a message without its contents; None when it was deleted."""
+    reader = RangeReader(info.name, sequence, sequence + 1, created=info.created, shared=True, headers_only=True)
+    for delivered in reader.read(js):
+        return StoredMessage(sequence, int(delivered.deliveries.timestamps()[0]))
+    return None
+
+
+def kept_until(js: JetStream, began: StreamInfo, info: StreamInfo) -> int:
+    """Return the last sequence at which a stream still has what it had when it ``began``."""
+    seen = fingerprint_of(began)
+    if seen is None or history_of(js, seen, info) is History.KEPT:
+        return began.last_sequence
+    return first_after(js, seen, info) - 1
+
+
+def known_ids(connection: Connection, stream: str, subjects: pa.Array, ids: pa.Array) -> Mask:
+    """Ask a stream with one replica which ids it knows, with subjects on which it listens; change nothing.
+
+    For each it is given a message with that id that it cannot store, since that expects the last message to have an id
+    that no message has; and it looks for the message's own id before. A stream with replicas compares the two in the
+    same order, but remembers the id of what it then refuses.
+
+    Raises:
+        NatsTimeoutError: not all was answered in time.
+    """
+    known = np.zeros(len(ids), np.bool_)
+    answered = known.copy()
+    inbox = connection.new_inbox()
+    answers = connection.subscribe(f"{inbox}.*")
+    for start in range(0, len(ids), _ASKED_AT_ONCE):
+        part = slice(start, min(start + _ASKED_AT_ONCE, len(ids)))
+        rows = len(ids[part])
+        headers = wrap_lines(
+            repeated("", rows), [(EXPECTED_STREAM, stream), (MSG_ID, ids[part]), (EXPECTED_MSG_ID, clock.token(16))]
+        )
+        replies = texts([f"{inbox}.{number}" for number in range(start, start + rows)])
+        connection.publish_columns(subjects[part], repeated("", rows), headers, replies)
+        while not answered[part].all():
+            messages = connection.next(answers, connection.options.request_timeout)
+            if messages is None:
+                raise NatsTimeoutError(IDS_NOT_SAID(server=connection.server, stream=stream))
+            number, valid = decimals(messages.buffer, messages.subject.start + len(inbox) + 1, messages.subject.end)
+            duplicates = are_duplicates(messages)
+            for i in np.flatnonzero(~duplicates).tolist():
+                if not is_other_last_id(messages.payload_at(i)):  # no leader at the moment, too many requests
+                    raise NatsTimeoutError(IDS_NOT_SAID_NOW(stream=stream))
+            valid &= number < len(ids)
+            answered[number[valid]] = True
+            known[number[valid]] |= duplicates[valid]
+    connection.unsubscribe(answers)
+    return known
+
+
+def is_among(ids: pa.Array, stored: pa.Array) -> Mask:
+    """Tell of each message id, a string column, whether it is among stored ones, a binary column."""
+    found: Mask = flags_of(pc.is_in(ids.cast(pa.binary()), stored))
+    return found

@@ -1,0 +1,185 @@
+"""The options that say how to connect, and what a client connects with."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from spark_nats.client.auth import Credentials
+from spark_nats.client.options import ConnectionOptions, RetryOptions, TlsOptions
+from spark_nats.client.servers import Server
+from spark_nats.conditions.options import INVALID_TLS_OPTIONS
+from spark_nats.errors import OptionError
+from spark_nats.options import values
+from spark_nats.options.context import read_context
+from spark_nats.options.rows import ANY, CORE, KEPT, WRITE, option
+from spark_nats.protocol.api import API_PREFIX, prefix_of_domain
+from spark_nats.protocol.subjects import INBOX_PREFIX
+
+LOGINS = ("user", "token", "nkeySeedFile", "nkeySeedSecret", "credentialsFile", "credentialsSecret")
+"""Ways to log in, of which only one may be set."""
+
+AUTHORITIES = ("tlsCaFile", "tlsCaPem")
+CERTIFICATES = ("tlsCertFile", "tlsCertPem")
+KEYS = ("tlsKeyFile", "tlsKeySecret")
+"""Ways to give what TLS needs, of which only one may be set too."""
+
+_JITTER, _TLS_JITTER = 0.1, 1.0  # seconds, those of ADR-40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Connecting:
+    """How to connect, as options say it. The client has what it needs of that, and no names of options."""
+
+    servers: tuple[Server, ...] = option(
+        ANY,
+        values.read_servers,
+        "servers, comma-separated URLs, tried in random order until one lets us in; `tls://` asks for TLS",
+        default="nats://localhost:4222",
+    )
+    discover_servers: bool = option(
+        ANY,
+        values.read_boolean,
+        "try the servers too that those of `servers` announce, with the same login and the same demands on TLS",
+        default="false",
+    )
+    context: dict[str, str] | None = option(
+        ANY, read_context, "context of the `nats` command line, by name or path; options win"
+    )
+    user: str | None = option(ANY, values.read_text, "user name")
+    password: str | None = option(ANY, values.read_secret, "password of `user`")
+    token: str | None = option(ANY, values.read_secret, "authentication token, instead of `user`")
+    nkey_seed_file: Credentials | None = option(
+        ANY, values.read_seed_file, "file with the seed of an nkey (`SU…`) to log in with"
+    )
+    nkey_seed_secret: Credentials | None = option(
+        ANY, values.read_seed, "the seed itself, under a name that Spark's plans hide"
+    )
+    credentials_file: Credentials | None = option(
+        ANY, values.read_credentials_file, "`.creds` file, with JWT and seed, to log in with"
+    )
+    credentials_secret: Credentials | None = option(
+        ANY, values.read_credentials, "the text of such a file itself, under a name that Spark's plans hide"
+    )
+    tls_ca_file: str | None = option(
+        ANY, values.read_certificates, "certificates (PEM) to trust instead of the system's; asks for TLS"
+    )
+    tls_ca_pem: str | None = option(ANY, values.read_certificates_pem, "the text of `tlsCaFile` itself, instead of it")
+    tls_cert_file: str | None = option(
+        ANY, values.read_certificates, "the client's certificate (PEM) for mutual TLS; asks for TLS"
+    )
+    tls_cert_pem: str | None = option(
+        ANY, values.read_certificates_pem, "the text of `tlsCertFile` itself, instead of it, without the key"
+    )
+    tls_key_file: str | None = option(
+        ANY, values.read_certificates, "key of `tlsCertFile` (PEM, not encrypted), unless that holds it"
+    )
+    tls_key_secret: str | None = option(
+        ANY, values.read_key_pem, "the text of `tlsKeyFile` itself, under a name that Spark's plans hide"
+    )
+    tls_server_name: str | None = option(
+        ANY, values.read_text, "name that the server's certificate must have, instead of the URL's host; asks for TLS"
+    )
+    tls_handshake_first: bool = option(
+        ANY,
+        values.read_boolean,
+        "do TLS before anything else, as the server's `handshake_first` demands; asks for TLS",
+        default="false",
+    )
+    connection_name: str = option(
+        ANY, values.read_text, "name of our connections in the server's monitoring", default="spark-nats"
+    )
+    connect_timeout: float = option(
+        ANY, values.read_duration, "time for connecting and logging in to one server", default="5s"
+    )
+    request_timeout: float = option(ANY, values.read_duration, "time for an answer of the server", default="5s")
+    retry_timeout: float = option(
+        ANY,
+        values.read_patience,
+        "time for which tasks, and the driver of a streaming query, wait for servers that are away and try again; "
+        "`0s`: none at all",
+        default="5m",
+    )
+    reconnect_wait: float = option(
+        ANY,
+        values.read_duration,
+        "time before the second attempt to connect again, which is doubled before each further one, up to 10s",
+        default="2s",
+    )
+    max_reconnects: int | None = option(
+        ANY,
+        values.read_whole_number,
+        "most attempts to connect in a row within `retryTimeout`; when it is not set, 60 in a task and any number on "
+        "the driver",
+    )
+    idle_timeout: float = option(
+        ANY, values.read_duration, "time for which a connection is kept that nobody uses", default="30s"
+    )
+    ping_interval: float = option(ANY, values.read_duration, "silence after which the server is pinged", default="2m")
+    inbox_prefix: str = option(
+        ANY, values.read_tokens, "first tokens of the subjects for answers to us", default=INBOX_PREFIX
+    )
+    echo: bool = option(
+        WRITE & CORE,
+        values.read_boolean,
+        "core NATS: whether a connection may be sent what it has itself published",
+        default="true",
+    )
+    domain: str | None = option(KEPT, values.read_name, "JetStream domain")
+    api_prefix: str = option(
+        KEPT, values.read_tokens, "subject prefix of the JetStream API, instead of `domain`", default=API_PREFIX
+    )
+
+    def connection(self, given: Collection[str]) -> ConnectionOptions:
+        """Return what a client connects with.
+
+        Args:
+            given: names of the options that were set, for errors.
+
+        Raises:
+            OptionError: what is asked of TLS cannot be used.
+        """
+        key = self.nkey_seed_file or self.nkey_seed_secret or self.credentials_file or self.credentials_secret
+        return ConnectionOptions(
+            servers=self.servers,
+            discover=self.discover_servers,
+            credentials=key or Credentials(self.user, self.password, self.token),
+            tls=self._tls(given),
+            name=self.connection_name,
+            connect_timeout=self.connect_timeout,
+            request_timeout=self.request_timeout,
+            idle_timeout=self.idle_timeout,
+            ping_interval=self.ping_interval,
+            inbox_prefix=self.inbox_prefix,
+            echo=self.echo,
+        )
+
+    def retries(self, connection: ConnectionOptions) -> RetryOptions:
+        """Return how long and how often to try again."""
+        encrypted = connection.tls is not None or any(server.tls for server in connection.servers)
+        jitter = _TLS_JITTER if encrypted else _JITTER
+        return RetryOptions(self.retry_timeout, self.reconnect_wait, jitter, self.max_reconnects)
+
+    def prefix(self) -> str:
+        """Return the subject prefix of the JetStream API."""
+        return self.api_prefix if self.domain is None else prefix_of_domain(self.domain)
+
+    def _tls(self, given: Collection[str]) -> TlsOptions | None:
+        """Return what is asked of TLS; None when no option asks for it."""
+        tls = TlsOptions(
+            ca=self.tls_ca_file or self.tls_ca_pem,
+            certificate=self.tls_cert_file or self.tls_cert_pem,
+            key=self.tls_key_file or self.tls_key_secret,
+            server_name=self.tls_server_name,
+            handshake_first=self.tls_handshake_first,
+        )
+        if tls == TlsOptions():
+            return None
+        from spark_nats.client.tls import context_of  # costs much to import, and few need it
+
+        try:
+            context_of(tls)
+        except ValueError as error:
+            named = [f"'{name}'" for name in (*AUTHORITIES, *CERTIFICATES, *KEYS) if name in given]
+            raise OptionError(INVALID_TLS_OPTIONS(options=", ".join(named), reason=error)) from None
+        return tls

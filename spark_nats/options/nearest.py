@@ -1,0 +1,81 @@
+"""What is said of options that do not exist: what to set instead, for people who come from elsewhere."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+
+from spark_nats.conditions import Said
+from spark_nats.conditions.spark import PATH_UNUSED
+from spark_nats.options.table import BY_NAME
+
+_STREAMS = "name a stream in the option 'stream', and subjects in 'subject'"
+_SERVERS = "name the servers in the option 'servers', such as nats://localhost:4222"
+_POSITION = (
+    "a query keeps its position in its checkpoint (checkpointLocation) and needs no {}; for core NATS, the option "
+    "'queueGroup' shares messages"
+)
+VIEW = "use CREATE TEMPORARY VIEW ... USING nats OPTIONS (...)"
+"""What to do instead of making a table."""
+_TABLE = f"Spark sets it for tables, and does not hand on a table's options when it is read; {VIEW}"
+_TABLES_OWN = ("provider", "owner")
+_OF_TABLES = "option."  # what Spark puts before the names of a table's options, besides the options themselves
+_SHOWN = "Spark's plans would show its value; use '{0}File', or '{0}Secret', which they hide"
+
+# By their names in lower case. Those of Spark's Kafka connector that mean the same here are options of the same name.
+_HINTS = {
+    **dict.fromkeys(("subscribe", "topic", "topics"), _STREAMS),
+    "subscribepattern": "use the option 'streamPattern', a regular expression for names of streams; for subjects, "
+    "wildcards in 'subject'",
+    "assign": "name a stream in the option 'stream'; tasks share its sequences by themselves (see 'minPartitions')",
+    **dict.fromkeys(("bootstrap.servers", "kafka.bootstrap.servers", "url", "urls", "host", "port"), _SERVERS),
+    **dict.fromkeys(("groupid", "group.id", "groupidprefix", "kafka.group.id"), _POSITION.format("consumer group")),
+    **dict.fromkeys(
+        ("durable", "durablename"),
+        f"{_POSITION.format('durable consumer')}; to show its position, or to read work queues, use 'consume'",
+    ),
+    "startingoffsetsbytimestamp": "use the option 'startingTimestamp', one time for all streams",
+    "endingoffsetsbytimestamp": "use the option 'endingTimestamp', one time for all streams",
+    **dict.fromkeys(
+        ("fetchoffset.numretries", "fetchoffset.retryintervalms"),
+        "use the option 'retryTimeout', which says for how long servers that are away are waited for",
+    ),
+    "includeheaders": "leave it out: the column 'headers' is always there",
+    "creds": "use the option 'credentialsFile', or 'credentialsSecret' for the text itself",
+    "nkeyseed": _SHOWN.format("nkeySeed"),
+    **dict.fromkeys(("tlskey", "tlskeypem"), _SHOWN.format("tlsKey")),
+    "credentials": _SHOWN.format("credentials"),
+    **dict.fromkeys(_TABLES_OWN, _TABLE),
+}
+_OF_CLIENT = "options of Kafka's client mean nothing here; see Options, and Login, in the documentation"
+_OF_CONNECTOR = (
+    "that is one of nats-spark-connector's; the documentation has what to set here, in Coming from nats-spark-connector"
+)
+
+
+def hint(name: str) -> str:
+    """Return what to do instead of setting an option that does not exist."""
+    lower = name.lower()
+    if lower in _HINTS:
+        return _HINTS[lower]
+    if lower.startswith(_OF_TABLES):
+        return _TABLE
+    if lower.startswith(("kafka.", "kafkaconsumer.")):
+        return _OF_CLIENT
+    if lower.startswith("nats."):
+        return _OF_CONNECTOR
+    near = difflib.get_close_matches(lower, BY_NAME, n=1, cutoff=0.6)
+    return f"did you mean '{BY_NAME[near[0]].name}'?" if near else "`spark-nats options` lists them"
+
+
+def of_a_table(names: Iterable[str]) -> str | None:
+    """Return an option by which Spark shows that it makes a table; None when it does not."""
+    return next((name for name in names if name.lower() in _TABLES_OWN or name.lower().startswith(_OF_TABLES)), None)
+
+
+def instead_of_path(path: str) -> Said:
+    """Say what to do instead of giving a path."""
+    shown = re.sub("//[^/]*@", "//…@", path)  # nobody's password
+    table = f"; if that is where Spark keeps a table, {VIEW}" if "/" in path else ""
+    return PATH_UNUSED(path=shown, hint=table)

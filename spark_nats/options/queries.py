@@ -1,0 +1,164 @@
+"""What a query is about, and what it has of options, with what contradicts.
+
+It reads or writes streams when the option ``stream`` is set, a KV bucket with ``bucket``, else core NATS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Literal, overload
+
+from spark_nats.conditions.options import (
+    CONSUMER_NEEDS_CONSUME,
+    ENDS_BEFORE_OFFSET,
+    ENDS_BEFORE_TIME,
+    EXACT_NEEDS_STREAM,
+    MORE_THAN_MOST,
+    NOTHING_AFTER_LATEST,
+    NOTHING_BEFORE_EARLIEST,
+    NOTHING_TO_READ,
+    OFFSETS_FOR_OTHERS,
+    ONE_STREAM_TO_WRITE,
+    ONE_SUBJECT_TO_WRITE,
+    PATTERN_CANNOT_CONSUME,
+    PATTERN_CANNOT_CREATE,
+)
+from spark_nats.errors import OptionError
+from spark_nats.options.nearest import VIEW
+from spark_nats.options.query import Target
+from spark_nats.options.read import BucketReadOptions, CoreReadOptions, ReadOptions, TriggerLimits
+from spark_nats.options.rows import BATCH, BUCKET, CORE, READ, STREAM, STREAMING, WRITE, Use
+from spark_nats.options.settings import Settings, parse
+from spark_nats.options.values import EARLIEST, EXACT, LATEST, NEVER, Offsets, Place
+from spark_nats.options.write import WriteOptions
+from spark_nats.protocol.keyvalue import stream_of
+from spark_nats.protocol.subjects import subject_violation
+
+Given = Mapping[str, str] | Settings
+
+
+@overload
+def parse_read(options: Given, streaming: Literal[True]) -> ReadOptions | CoreReadOptions: ...
+@overload
+def parse_read(options: Given, streaming: bool) -> ReadOptions | BucketReadOptions | CoreReadOptions: ...
+def parse_read(options: Given, streaming: bool) -> ReadOptions | BucketReadOptions | CoreReadOptions:
+    """Return the options of a read.
+
+    Raises:
+        OptionError: one of them is invalid or does not apply, or two contradict each other.
+    """
+    settings = parse(options)
+    target = settings.of(Target)
+    kind = BUCKET if target.bucket else STREAM if target.stream or target.stream_pattern else CORE
+    if kind is CORE and target.subject is None:
+        hint = "" if settings.given else f"; if this is a table, Spark has not handed on its options: {VIEW}"
+        raise OptionError(NOTHING_TO_READ(hint=hint))
+    use = READ & kind & (STREAMING if streaming else BATCH)
+    settings.check(use)
+    if kind is CORE:
+        values = settings.values(CoreReadOptions, use)
+        return CoreReadOptions(**values, subjects=target.subjects, limits=_limits(settings, use))
+    if target.bucket and not streaming:
+        values, create = settings.values(BucketReadOptions, use), target.to_create(())
+        return BucketReadOptions(**values, bucket=target.bucket, keys=target.keys or (), create_bucket=create)
+    return _read(settings, settings.of(Target, use), use)
+
+
+def _read(settings: Settings, target: Target, use: Use) -> ReadOptions:
+    """Return the options of a read of streams, one of which may be what a bucket is."""
+    if target.stream_pattern and target.create_stream:
+        raise OptionError(PATTERN_CANNOT_CREATE())
+    bucket, streams = target.bucket, target.stream or ()
+    filters = target.key_filters if bucket else target.filters
+    parsed = ReadOptions(
+        **settings.values(ReadOptions, use),
+        streams=(stream_of(bucket),) if bucket else streams,
+        pattern=target.stream_pattern,
+        bucket=bucket,
+        filters=filters,
+        starting=target.starting_timestamp or target.starting_offsets,
+        ending=target.ending_timestamp or target.ending_offsets if use in BATCH else None,
+        limits=_limits(settings, use),
+        create_stream=target.to_create(filters),
+    )
+    if parsed.pattern and parsed.consume:
+        raise OptionError(PATTERN_CANNOT_CONSUME())
+    if parsed.consumer and not parsed.consume:
+        raise OptionError(CONSUMER_NEEDS_CONSUME())
+    _check_range(parsed.starting, parsed.ending)
+    if not parsed.pattern:  # or it is known later which streams there are
+        _check_streams("startingOffsets", parsed.starting, (bucket,) if bucket else streams)
+        _check_streams("endingOffsets", parsed.ending, streams)
+    if bucket and isinstance(parsed.starting, dict):
+        return replace(parsed, starting={stream_of(bucket): parsed.starting[bucket]})
+    if parsed.consume and not {"startingOffsets", "startingTimestamp"} & set(settings.given):
+        return replace(parsed, starting=EARLIEST)  # or what is there already would be released unread
+    return parsed
+
+
+def parse_write(options: Given, streaming: bool) -> WriteOptions:
+    """Return the options of a write.
+
+    Raises:
+        OptionError: one of them is invalid or does not apply, or two contradict each other.
+    """
+    settings = parse(options)
+    target = settings.of(Target)
+    bucket, subject = target.bucket, target.subject
+    streams = (stream_of(bucket),) if bucket else target.stream or ()
+    if len(streams) > 1:
+        raise OptionError(ONE_STREAM_TO_WRITE(streams=len(streams)))
+    use = WRITE & (BUCKET if bucket else STREAM if streams else CORE) & (STREAMING if streaming else BATCH)
+    settings.check(use)
+    if subject is not None and (violation := subject_violation(subject)):
+        raise OptionError(ONE_SUBJECT_TO_WRITE(subject=subject, violation=violation))
+    parsed = WriteOptions(
+        **settings.values(WriteOptions, use),
+        stream=streams[0] if streams else None,
+        bucket=bucket,
+        subject=subject,
+        create_stream=target.to_create((subject,) if subject else ()),
+        state_bucket=target.state_bucket,
+    )
+    if not streams:
+        return replace(parsed, deduplicate=NEVER)
+    if bucket and parsed.deduplicate == EXACT:  # what it held cannot be read back
+        raise OptionError(EXACT_NEEDS_STREAM())
+    return parsed
+
+
+def _limits(settings: Settings, use: Use) -> TriggerLimits:
+    limits = settings.of(TriggerLimits, use)
+    most, least = limits.max_offsets, limits.min_offsets
+    if most and least and least > most:
+        raise OptionError(MORE_THAN_MOST(least=least, most=most))
+    return limits
+
+
+def _mentions(offsets: Offsets | datetime, word: str) -> bool:
+    return offsets == word or (isinstance(offsets, dict) and word in offsets.values())
+
+
+def _check_streams(name: str, offsets: Offsets | datetime | None, streams: tuple[str, ...]) -> None:
+    if isinstance(offsets, dict) and set(offsets) != set(streams):
+        found = ", ".join(sorted(offsets)) or "no stream"
+        raise OptionError(OFFSETS_FOR_OTHERS(option=name, offsets=found, streams=", ".join(streams)))
+
+
+def _check_range(starting: Offsets | datetime, ending: Offsets | datetime | None) -> None:
+    """Check that a batch has something to read between its beginning and its end, as far as options can tell."""
+    if ending is None:
+        return
+    if _mentions(starting, LATEST):
+        raise OptionError(NOTHING_AFTER_LATEST())
+    if _mentions(ending, EARLIEST):
+        raise OptionError(NOTHING_BEFORE_EARLIEST())
+    if isinstance(starting, datetime) and isinstance(ending, datetime) and ending < starting:
+        raise OptionError(ENDS_BEFORE_TIME(end=ending.isoformat(), start=starting.isoformat()))
+    if isinstance(starting, dict) and isinstance(ending, dict):
+        for name, end in ending.items():
+            start = starting.get(name)
+            if isinstance(start, Place) and isinstance(end, Place) and end.next < start.next:
+                raise OptionError(ENDS_BEFORE_OFFSET(end=end.next, stream=name, start=start.next))

@@ -1,0 +1,149 @@
+"""What queries of all kinds have of options."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from spark_nats.client.options import ConnectionOptions, RetryOptions
+from spark_nats.conditions.options import NO_SUBJECTS_TO_CREATE, ONE_STREAM_TO_CREATE, OTHER_STREAM_TO_CREATE
+from spark_nats.errors import OptionError
+from spark_nats.options import values
+from spark_nats.options.rows import ANY, BATCH, BUCKET, READ, STREAM, STREAMING, WRITE, option, value_of
+from spark_nats.options.values import Offsets
+from spark_nats.protocol.keyvalue import bucket_config, key_filter
+from spark_nats.protocol.stream_configs import Wish
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What is read or written, as options say it: streams, buckets and subjects, and from where to where."""
+
+    stream: tuple[str, ...] | None = option(
+        ANY,
+        values.read_names,
+        "stream to read (several: comma-separated) or to write to; without it and `bucket`, core NATS is read or "
+        "written",
+    )
+    stream_pattern: re.Pattern[str] | None = option(
+        READ & STREAM,
+        values.read_pattern,
+        "regular expression: all streams whose whole names match are read, those included that are made while a query "
+        "runs",
+    )
+    bucket: str | None = option(ANY, values.read_bucket, "KV bucket to read or to write to")
+    create_stream: bool | Wish = option(
+        STREAM,
+        values.read_create_stream,
+        "make the stream if it is missing: `true` (listening on `subject`) or its configuration in JSON, such as "
+        '`{"subjects": ["orders.>"], "max_age": "48h", "replicas": 3}`',
+        default="false",
+    )
+    create_bucket: dict[str, Any] | None = option(
+        BUCKET,
+        values.read_create_bucket,
+        'make the bucket if it is missing: `true` or its configuration in JSON, such as `{"history": 5}`',
+        default="false",
+    )
+    keys: tuple[str, ...] | None = option(
+        READ & BUCKET,
+        values.read_keys,
+        "only these keys, wildcards allowed, comma-separated; a batch reads those of each comma in parallel",
+    )
+    subject: str | None = option(
+        ANY & ~BUCKET,
+        values.read_text,
+        "reading: only these subjects, wildcards allowed, comma-separated; writing: the subject of every row",
+    )
+    starting_offsets: Offsets = option(
+        READ & STREAM | READ & BUCKET & STREAMING,
+        values.read_offsets,
+        "where to begin: `earliest` (what is meant with `consume`), `latest` or the first sequence of each stream in "
+        "JSON; or what a checkpoint says of it, which is then compared with what the stream has",
+        default="latest",
+        batch_default="earliest",
+    )
+    ending_offsets: Offsets = option(
+        READ & STREAM & BATCH,
+        values.read_offsets,
+        "batch: where to end: `latest` or the sequence before which to stop, of each stream in JSON; or what a "
+        "checkpoint says of it",
+        default="latest",
+    )
+    starting_timestamp: datetime | None = option(
+        READ & STREAM | READ & BUCKET & STREAMING,
+        values.read_timestamp,
+        "begin with the first message stored at or after this time; in streaming, if there is none, with the next one",
+    )
+    ending_timestamp: datetime | None = option(
+        READ & STREAM & BATCH, values.read_timestamp, "batch: end before the first message stored at or after it"
+    )
+    state_bucket: str = option(
+        WRITE & STREAM & STREAMING,
+        values.read_bucket,
+        "streaming: KV bucket in which `deduplicate=exact` notes where each micro-batch begins; made if it is missing",
+        default="SPARK_NATS",
+    )
+
+    @property
+    def filters(self) -> tuple[str, ...]:
+        """The subjects, to read of a stream, which must not overlap; empty for all."""
+        return () if self.subject is None else value_of("subject", self.subject, values.read_filters)
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """The subjects, of core NATS."""
+        return () if self.subject is None else value_of("subject", self.subject, values.read_subjects)
+
+    @property
+    def key_filters(self) -> tuple[str, ...]:
+        """The subjects of the keys; empty for all."""
+        return tuple(map(key_filter, self.keys or ()))
+
+    def to_create(self, subjects: tuple[str, ...]) -> dict[str, Any] | None:
+        """Return the configuration with which to make a missing stream, or the one that a bucket is.
+
+        Args:
+            subjects: what the stream listens on unless its configuration says.
+
+        Returns:
+            None when it must exist.
+
+        Raises:
+            OptionError: the configuration is for another stream, for several, or does not say what it listens on.
+        """
+        if self.bucket is not None:
+            return None if self.create_bucket is None else bucket_config(self.bucket, self.create_bucket)
+        wish, streams = self.create_stream, self.stream or ()
+        if wish is False:
+            return None
+        if len(streams) > 1:
+            raise OptionError(ONE_STREAM_TO_CREATE(streams=", ".join(streams)))
+        if wish is True:
+            if not subjects:
+                raise OptionError(NO_SUBJECTS_TO_CREATE())
+            return {"name": streams[0], "subjects": list(subjects)}
+        if wish.get("name", streams[0]) != streams[0]:
+            raise OptionError(OTHER_STREAM_TO_CREATE(name=wish["name"], stream=streams[0]))
+        return Wish.of({**wish, "name": streams[0]}, wish.named)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """What every query has.
+
+    A value means something where its option applies; elsewhere it is the option's default.
+    """
+
+    connection: ConnectionOptions
+    api_prefix: str
+    retries: RetryOptions
+    fail_on_data_loss: bool = option(
+        READ & (STREAM | STREAMING) | WRITE & STREAM,
+        values.read_boolean,
+        "fail when messages to be read are gone, or those by which `deduplicate=exact` tells what is stored already; "
+        "else warn and go on",
+        default="true",
+    )

@@ -1,0 +1,134 @@
+"""What the driver checks: what would fail in each task, before there are any, and their number, when they are done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spark_nats.client.connecting import connect
+from spark_nats.client.connection import Connection
+from spark_nats.conditions.writing import (
+    CANNOT_READ_BACK,
+    COUNTERS_EXPECT_NOTHING,
+    INCREMENTS_ONLY,
+    NO_ACKNOWLEDGEMENTS,
+    NO_COUNTERS,
+    NO_LIFETIMES,
+    NO_LIFETIMES_OF_KEYS,
+    OTHER_PARTITIONS,
+    SERVER_STORES_SINGLY,
+    STREAM_STORES_SINGLY,
+)
+from spark_nats.errors import Hint, JetStreamError, PermissionsError, PublishError, SchemaError
+from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.buckets.keyvalue import Bucket, make_bucket, naming_bucket
+from spark_nats.jetstream.consuming.consumers import try_to_read
+from spark_nats.jetstream.listing import naming_the_nearest
+from spark_nats.jetstream.streams import LIMITS, StreamInfo, create_stream, stream_info
+from spark_nats.options.values import EXACT
+from spark_nats.options.write import WriteOptions
+from spark_nats.sink.notes import about_the_bucket, note_of, position_of
+from spark_nats.sink.tasks import Position
+
+_PROBE = "probe"  # key by which the driver tells whether the bucket can be written to
+
+
+def writable(connection: Connection, options: WriteOptions) -> StreamInfo:
+    """Return the state of the stream that is written to: what is wrong with it is said before anything is sent.
+
+    Raises:
+        PublishError: it does not acknowledge what it stores.
+        NatsError: there is none, or the server does not say.
+    """
+    js = JetStream(connection, options.api_prefix)
+    stream = str(options.stream)
+    found = stream_info(js, stream) if options.create_stream is None else create_stream(js, options.create_stream)
+    if found.config.get("no_ack"):
+        raise PublishError(NO_ACKNOWLEDGEMENTS(stream=stream))
+    return found
+
+
+def prepare(options: WriteOptions, streaming: bool, columns: Sequence[str] = ()) -> Position | None:
+    """Do once, on the driver, what would fail in every task: log in, look at the stream, see that tasks can settle.
+
+    Returns:
+        Where the stream ends, if the tasks of a batch write are to know.
+
+    Raises:
+        NatsError: something of that is not possible.
+    """
+    with connect(options.connection) as connection:
+        if options.stream is None:
+            return None
+        js, bucket = JetStream(connection, options.api_prefix), options.bucket
+        with naming_bucket(js, bucket) if bucket else naming_the_nearest(js, [options.stream], to_read=False):
+            stream = writable(connection, options)
+        _check_stream(stream, options, columns)
+        if options.atomic and connection.info.is_older_than(2, 12):
+            raise PublishError(SERVER_STORES_SINGLY(version=connection.info.version))
+        if options.atomic and not stream.config.get("allow_atomic"):
+            raise PublishError(STREAM_STORES_SINGLY(stream=stream.name))
+        return _prepare_to_settle(js, options, stream, streaming)
+
+
+def _check_stream(stream: StreamInfo, options: WriteOptions, columns: Sequence[str]) -> None:
+    """Check that a stream takes what the columns ask for."""
+    if "ttl" in columns and not stream.config.get("allow_msg_ttl"):
+        if options.bucket is not None:
+            raise SchemaError(NO_LIFETIMES_OF_KEYS(bucket=options.bucket))
+        raise SchemaError(NO_LIFETIMES(stream=stream.name))
+    if "increment" in columns and not has_counters(stream):
+        raise SchemaError(NO_COUNTERS(stream=stream.name))
+    if not has_counters(stream):
+        return
+    if "increment" not in columns and not (options.control_headers and "headers" in columns):
+        raise SchemaError(INCREMENTS_ONLY(stream=stream.name))
+    if "expected_last_subject_sequence" in columns:
+        raise SchemaError(COUNTERS_EXPECT_NOTHING(stream=stream.name))
+
+
+def has_counters(stream: StreamInfo) -> bool:
+    """Tell whether each subject of a stream is a counter (ADR-49)."""
+    return bool(stream.config.get("allow_msg_counter"))
+
+
+def check_partitions(connection: Connection, options: WriteOptions, query: str, batch: int, partitions: int) -> None:
+    """Check that a micro-batch, if it was begun before, is not split into fewer partitions now.
+
+    Raises:
+        PublishError: it is, so that rows of the partitions that are gone were stored twice.
+        NatsError: the state could not be read.
+    """
+    bucket = Bucket(JetStream(connection, options.api_prefix), options.state_bucket)
+    with about_the_bucket(options):
+        for key in bucket.keys(f"{query}.*"):
+            partition = key.rpartition(".")[2]
+            if partition.isdigit() and int(partition) >= partitions:
+                state = note_of(bucket.get(key), key)
+                if state is not None and state.batch == batch and state.position.stream == options.stream:
+                    whose = f"partition {partition}, which it does not have now"
+                    raise PublishError(OTHER_PARTITIONS(task=f"micro-batch {batch}", partition=whose))
+
+
+def _prepare_to_settle(js: JetStream, options: WriteOptions, stream: StreamInfo, streaming: bool) -> Position | None:
+    """Make sure that tasks can note what they begin, and read back what they have stored.
+
+    Returns:
+        For a batch write, where the stream ends now.
+
+    Raises:
+        NatsError: they cannot. The message says what to permit, or how to do without.
+    """
+    if options.deduplicate != EXACT:
+        return None
+    if streaming:
+        with about_the_bucket(options):
+            purpose = "where micro-batches that Spark writes to streams begin"
+            make_bucket(js, options.state_bucket, replicas=stream.replicas, description=purpose).put(_PROBE, b"{}")
+    if stream.retention == LIMITS:
+        try:
+            try_to_read(js, stream.name, stream.last_sequence + 1)
+        except (PermissionsError, JetStreamError) as error:
+            raise error.with_context(CANNOT_READ_BACK(stream=stream.name, reason=error)).advising(
+                Hint.READ_BACK
+            ) from None
+    return None if streaming else position_of(stream)

@@ -1,0 +1,117 @@
+"""What a query cannot read any more, in words."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from spark_nats.conditions import Said
+from spark_nats.conditions.losses import (
+    BEGINNING_LOST,
+    END_LOST,
+    END_REWRITTEN,
+    STREAM_DELETED,
+)
+from spark_nats.conditions.warnings import BEGINNING_REMOVED
+from spark_nats.jetstream.fingerprints import History
+from spark_nats.jetstream.streams import LIMITS, StreamInfo
+from spark_nats.options.losses import GO_ON, report_loss
+from spark_nats.options.read import ReadOptions
+from spark_nats.protocol.documents import text_of
+from spark_nats.source.stream.positions import Position
+
+logger = logging.getLogger(__name__)
+
+
+class Loss(NamedTuple):
+    """Something that is gone.
+
+    Attributes:
+        what: the sentence that says so.
+        rest: what the query then goes on with.
+        hint: how else to go on, where it matters.
+        expected: whether it is none: the query was to begin with whatever there is.
+    """
+
+    what: Said
+    rest: str = "what there is"
+    hint: str = ""
+    expected: bool = False
+
+
+def say(losses: Iterable[Loss], options: ReadOptions) -> None:
+    """Fail or warn about what is gone.
+
+    Raises:
+        DataLossError: something is, and ``failOnDataLoss`` is set.
+    """
+    for loss in losses:
+        if loss.expected:
+            logger.warning(loss.what.coded)
+        else:
+            report_loss(loss.what, options.fail_on_data_loss, loss.rest, loss.hint)
+
+
+def spares(retention: str | None, filters: tuple[str, ...], peek: bool) -> bool:
+    """Tell whether no message that is removed from a stream with such a retention is a loss.
+
+    Without filters nothing leaves it that the query's durable consumer holds. With filters the removal of a single
+    message cannot be told from that of one which only others are interested in; and who only peeks holds nothing.
+    """
+    return retention not in (LIMITS, None) and (peek or bool(filters))
+
+
+def others_remove(info: StreamInfo, options: ReadOptions) -> bool:
+    """Tell whether no message that is removed is a loss; in a KV bucket a later one takes its place."""
+    return options.bucket is not None or spares(info.retention, options.filters, options.peek)
+
+
+def contradiction(info: StreamInfo | None, name: str, begin: Position) -> str:
+    """Say what contradicts what the query has read of a stream, of which this is the state, or which does not exist."""
+    if info is None:
+        return f"the stream {name!r} does not exist any more"
+    if begin.next > info.last_sequence + 1:
+        return f"stream {name!r} ends at sequence {info.last_sequence}, before {begin.next - 1}"
+    return f"stream {name!r} has another message at sequence {begin.next - 1} than the query has read"
+
+
+def stream_lost(name: str, begin: Position | None, is_said: bool, options: ReadOptions) -> list[Loss]:
+    """Return the loss of a stream. One that is named is looked for again and again: that is said once."""
+    where = f" from sequence {begin.next} on" if begin else ""
+    if is_said and not options.fail_on_data_loss and options.pattern is None:
+        return []
+    return [Loss(STREAM_DELETED(stream=name, where=where))]
+
+
+def beginning_lost(info: StreamInfo, start: int, end: int, may_go: bool, options: ReadOptions) -> tuple[Loss, ...]:
+    """Return the loss, if it is one, of the sequences from ``start`` to ``end``, before which the stream has none."""
+    if others_remove(info, options) or not (may_go or start < end):
+        return ()
+    said = BEGINNING_REMOVED if may_go else BEGINNING_LOST
+    what = said(stream=info.name, first=info.first_sequence, start=start, end=end - 1)
+    return (Loss(what, expected=may_go),)
+
+
+def end_lost(info: StreamInfo, wanted: int) -> Loss:
+    """Return the loss of the end of a stream, of which nothing else is known than where the query is to go on."""
+    return Loss(END_LOST(stream=info.name, last=info.last_sequence, next=wanted, more=""))
+
+
+def history_lost(info: StreamInfo, begin: Position, history: History, first: int, planned: bool = False) -> Loss:
+    """Return the loss of the end of a stream, where from ``first`` on is what was stored after all that the query read.
+
+    ``planned`` says that the query was about to read that again, in a micro-batch that was begun before.
+    """
+    if (seen := begin.fingerprint) is None:
+        return end_lost(info, begin.next)
+    before = "a micro-batch that was begun reaches up to" if planned else "the query had read it up to"
+    there = f"and it has nothing that was stored later, its last sequence being {info.last_sequence}"
+    if first <= info.last_sequence:
+        there = f"and what it has from sequence {first} on was stored later"
+    more = f"{before} sequence {seen.sequence}, stored at {text_of(seen.time)}, {there}"
+    what = END_REWRITTEN(stream=info.name, more=more)
+    if history is History.SHORTER:
+        what = END_LOST(stream=info.name, last=info.last_sequence, next=seen.sequence + 1, more=f": {more}")
+    go_on = f"what was stored since, from sequence {first} on"
+    return Loss(what, go_on, f"begin with a new checkpoint to read all that it has, or {GO_ON} {go_on}")

@@ -1,0 +1,33 @@
+"""Fixtures that tests in several files here ask for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from spark_nats import clock
+from spark_nats.client import Connection, connect
+from spark_nats.jetstream import JetStream
+from tests.connections import options_for
+from tests.servers import Server
+
+
+@pytest.fixture
+def connection(nats_server: Server) -> Iterator[Connection]:
+    """A connection to the shared server."""
+    with connect(options_for(nats_server.url)) as connection:
+        yield connection
+
+
+@pytest.fixture
+def js(connection: Connection) -> JetStream:
+    """JetStream of the shared server."""
+    return JetStream(connection)
+
+
+@pytest.fixture
+def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look at streams again soon: they are asked twice, a second apart, for the rate at which they grow."""
+    monkeypatch.setattr(clock, "sleep", lambda seconds: time.sleep(seconds / 20))

@@ -1,0 +1,485 @@
+"""The replicas of a stream: a leader, followers that lag, elections, and what is lost when they fail.
+
+One replica is a server's own stream. Several keep a log in common: the leader takes an operation, and it is committed
+when a majority has it; only then it is applied and acknowledged. A leader that is cut off or was stopped goes on
+believing that it leads until it hears of another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.consumers import LiveConsumer
+from tests.simulation.store import Durable, Publication, Store, Stored
+
+if TYPE_CHECKING:
+    from tests.simulation.server import Cluster, ModelServer
+
+HEARTBEAT = 1.0
+"""Seconds between two heartbeats of a leader, which followers answer."""
+TICK = 0.3
+"""Seconds between two reminders of a leader to followers that are behind."""
+SHORTEST_ELECTION = 3.0
+"""Seconds for which nobody else leads when a leader is not heard of: followers wait for four at least since they have
+heard of it, which is every second."""
+LOST_QUORUM = 10.0
+"""Seconds after which a leader that hears from no majority gives up."""
+
+UNSAVED = 30
+"""Operations at most that are not on disk when the power goes."""
+
+
+class Entry:
+    """An operation in the log of a stream."""
+
+    __slots__ = ("answer", "committed", "operation", "term")
+
+    def __init__(self, term: int, operation: tuple[Any, ...]) -> None:
+        self.term = term
+        self.operation = operation
+        self.answer: Callable[[Any], None] | None = None
+        self.committed = False
+
+
+class Replica:
+    """A stream on one of its servers."""
+
+    def __init__(self, group: Group, server: ModelServer) -> None:
+        self.group = group
+        self.server = server
+        self.log: list[Entry] = []
+        self.commit = 0
+        self.applied = 0
+        self.term = 0
+        self.leads = False
+        self.led_since = 0.0
+        self.store = Store(group.config)
+        self.consumers: dict[str, LiveConsumer] = {}
+        self.match: dict[Replica, int] = {}  # how far each follower is, as the leader knows
+        self.lost: dict[Replica, float] = {}  # others, and since when it does not hear of them
+        self.lag = 0.0  # seconds until this replica applies what is committed
+        self._applies = False
+        self._flushes = False
+        self._ticks = False
+        self._heard = 0.0  # when the leader last heard from a majority
+        # What the leader has taken and not applied:
+        self.ids: dict[str, Entry] = {}
+        self.pending: dict[str, int] = {}  # of each subject
+        self.expected: set[str] = set()  # subjects of which a condition is under way
+        self.poisoned: dict[str, float] = {}  # ids that a refused message has left behind, until then
+
+    @property
+    def runs(self) -> bool:
+        """Whether its server works."""
+        return self.server.runs
+
+    def now(self) -> int:
+        """Return its server's time of day in nanoseconds."""
+        return self.server.time_ns()
+
+    def look(self) -> Store:
+        """Return its state now."""
+        self.store.expire(self.now())
+        return self.store
+
+    # The leader's part
+
+    @property
+    def next_sequence(self) -> int:
+        """The sequence that the next message gets if all that is under way is stored."""
+        return self.store.last + 1 + sum(self.pending.values())
+
+    def propose(self, operation: tuple[Any, ...], answer: Callable[[Any], None] | None = None) -> None:
+        """Take an operation; the answer is called with its result when it is committed and applied here."""
+        entry = Entry(self.term, operation)
+        entry.answer = answer
+        self.log.append(entry)
+        if operation[0] == "msg":
+            self._count(entry, 1)
+        elif operation[0] == "batch":
+            for publication in operation[1]:
+                self.pending[publication.subject] = self.pending.get(publication.subject, 0) + 1
+        if len(self.group.replicas) == 1:
+            self.commit = len(self.log)
+            self.apply()
+            return
+        self._flush_soon()
+
+    def _count(self, entry: Entry, change: int) -> None:
+        publication: Publication = entry.operation[1]
+        count = self.pending.get(publication.subject, 0) + change
+        if count > 0:
+            self.pending[publication.subject] = count
+        else:
+            self.pending.pop(publication.subject, None)
+            self.expected.discard(publication.subject)
+        if publication.message_id:
+            if change > 0:
+                self.ids[publication.message_id] = entry
+            else:
+                self.ids.pop(publication.message_id, None)
+
+    def hears_of(self, other: Replica) -> dict[str, Any]:
+        """Return what the leader says of another replica: how long it has not heard of it, at most a heartbeat ago."""
+        world, server = self.group.world, self.server
+        if world.now - server.resumed_at < HEARTBEAT:
+            # What it hears first after a stop may be that others lead, or what had waited for it.
+            silence = world.now - server.stopped_at if world.random.random() < 0.7 else 0.0005
+            return {"current": silence > 1, "active": int(silence * 1e9)}
+        lost = self.lost.get(other)
+        silence = world.random.uniform(0.0, HEARTBEAT) + (0.0 if lost is None else world.now - lost)
+        return {"current": lost is None, "active": int(silence * 1e9)}
+
+    def listen(self) -> None:
+        """Note of whom it hears no more, or again."""
+        for other in self.group.replicas:
+            if other.runs and self.group.cluster.connected(self.server, other.server):
+                self.lost.pop(other, None)
+            else:
+                self.lost.setdefault(other, self.group.world.now)
+
+    def remind(self) -> None:
+        """Tell the followers again, one of which may have come back."""
+        if len(self.group.replicas) > 1:
+            self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        if not self._flushes:
+            self._flushes = True
+            self.group.world.after(self.group.cluster.raft_delay() * 0.2, self._flush)
+
+    def _flush(self) -> None:
+        self._flushes = False
+        if not (self.leads and self.runs):
+            return
+        behind = False
+        for follower in self.group.replicas:
+            if follower is not self:
+                self._send(follower)
+                behind = behind or self.match.get(follower, 0) < len(self.log) or follower.commit < self.commit
+        if behind and not self._ticks:
+            self._ticks = True
+            self.group.world.after(TICK, self._tick)
+
+    def _tick(self) -> None:
+        self._ticks = False
+        if not self.leads:
+            return
+        if not self.runs:
+            self._ticks = True
+            self.group.world.after(TICK, self._tick)
+            return
+        reachable = 1 + sum(
+            1
+            for other in self.group.replicas
+            if other is not self and other.runs and self.group.cluster.connected(self.server, other.server)
+        )
+        if reachable >= self.group.majority:
+            self._heard = self.group.world.now
+        elif self.group.world.now - self._heard > LOST_QUORUM:
+            self.step_down("it has heard from no majority")
+            return
+        self._flush()
+
+    def _send(self, follower: Replica) -> None:
+        cluster = self.group.cluster
+        if not cluster.connected(self.server, follower.server):
+            return
+        length, commit, term = len(self.log), self.commit, self.term
+
+        def arrive() -> None:
+            if follower.runs and cluster.connected(self.server, follower.server):
+                follower.append(self, term, length, commit)
+
+        self.group.world.after(cluster.raft_delay(), arrive)
+
+    def acked(self, follower: Replica, length: int, term: int) -> None:
+        """Take in how far a follower is."""
+        if not (self.leads and self.runs):
+            return
+        if term > self.term:
+            self.step_down("another one leads")
+            return
+        self.match[follower] = max(self.match.get(follower, 0), length)
+        counts = sorted([len(self.log), *(self.match.get(each, 0) for each in self.group.replicas if each is not self)])
+        reached = counts[len(counts) - self.group.majority]
+        if reached > self.commit and self.log[reached - 1].term == self.term:
+            self.commit = reached
+            self.apply()
+            self._flush_soon()
+
+    def lead(self, term: int) -> None:
+        """Begin to lead."""
+        self.term = term
+        self.leads = True
+        self.led_since = self._heard = self.group.world.now
+        self.match = {}
+        self._forget_pending()
+        for entry in self.log[self.applied :]:
+            if entry.operation[0] == "msg":
+                self._count(entry, 1)
+            elif entry.operation[0] == "batch":
+                for publication in entry.operation[1]:
+                    self.pending[publication.subject] = self.pending.get(publication.subject, 0) + 1
+        self.group.cluster.tell(f"{self.server.name} leads {self.group.name}")
+        self.propose(("noop",))
+
+    def _forget_pending(self) -> None:
+        self.ids.clear()
+        self.pending.clear()
+        self.expected.clear()
+        self.poisoned.clear()
+
+    def step_down(self, why: str) -> None:
+        """Lead no more; what was taken and not committed is answered by nobody."""
+        if self.leads:
+            self.leads = False
+            for entry in self.log[self.applied :]:
+                entry.answer = None
+            self._forget_pending()
+            self.group.cluster.tell(f"{self.server.name} does not lead {self.group.name} any more: {why}")
+
+    # The follower's part
+
+    def append(self, leader: Replica, term: int, length: int, commit: int) -> None:
+        """Take over the leader's log up to a length."""
+        cluster = self.group.cluster
+        if term < self.term:
+            self._answer(leader, 0)
+            return
+        if self.leads and leader is not self:
+            self.step_down(f"{leader.server.name} does")
+        self.term = term
+        theirs = leader.log
+        length = min(length, len(theirs))
+        mine = len(self.log)
+        if mine and (mine > length or self.log[-1] is not theirs[mine - 1]):
+            same = min(mine, length)
+            while same and self.log[same - 1] is not theirs[same - 1]:
+                same -= 1
+            if same < mine and not (same == length and mine > length and all(e in theirs for e in self.log[same:])):
+                del self.log[same:]
+                if self.applied > same:  # it is given a snapshot
+                    self.rebuild(same)
+                self.commit = min(self.commit, same)
+        if length > len(self.log):
+            self.log.extend(theirs[len(self.log) : length])
+        self.commit = max(self.commit, min(commit, len(self.log)))
+        self._answer(leader, length)
+        if self.commit > self.applied and not self._applies:
+            self._applies = True
+            cluster.world.after(self.lag + cluster.raft_delay() * 0.5, self._apply_late)
+
+    def _answer(self, leader: Replica, length: int) -> None:
+        cluster, term = self.group.cluster, self.term
+
+        def arrive() -> None:
+            if cluster.connected(self.server, leader.server):
+                leader.acked(self, length, term)
+
+        cluster.world.after(cluster.raft_delay(), arrive)
+
+    def _apply_late(self) -> None:
+        self._applies = False
+        if self.runs:
+            self.apply()
+
+    # Both
+
+    def apply(self) -> None:
+        """Apply what is committed."""
+        while self.applied < self.commit:
+            entry = self.log[self.applied]
+            self.applied += 1
+            entry.committed = True
+            result = self._apply(entry)
+            if self.leads and entry.operation[0] == "msg":
+                self._count(entry, -1)
+            elif self.leads and entry.operation[0] == "batch":
+                for publication in entry.operation[1]:
+                    self.pending[publication.subject] -= 1
+                    if not self.pending[publication.subject]:
+                        del self.pending[publication.subject]
+            answer, leads = entry.answer, self.leads and self.runs
+            if answer is not None and leads:
+                entry.answer = None
+                answer(result)
+        for consumer in list(self.consumers.values()):
+            consumer.deliver()
+
+    def _apply(self, entry: Entry) -> Any:
+        store, operation = self.store, entry.operation
+        match operation[0]:
+            case "msg":
+                publication = operation[1]
+                store.expire(publication.time)
+                sequence = store.add(publication, entry)
+                self._stored(sequence)
+                if publication.rollup:
+                    self._purged(publication.subject if publication.rollup == "sub" else "")
+                return sequence
+            case "batch":
+                sequences = [store.add(publication, (entry, i)) for i, publication in enumerate(operation[1])]
+                for sequence in sequences:
+                    self._stored(sequence)
+                return sequences[-1]
+            case "purge":
+                purged = store.purge(operation[1])
+                self._purged(operation[1].get("filter", ""))
+                return purged
+            case "delete":
+                if (message := store.messages.get(operation[1])) is not None:
+                    self.group.deletions.setdefault(message.entry, self.group.world.now)
+                return store.remove(operation[1], "deleted")
+            case "durable":
+                _, name, config, created, floor = operation
+                known = store.durables.get(name)
+                if known is not None:
+                    known.config = config
+                else:
+                    store.durables[name] = Durable(config, created, floor)
+            case "undurable":
+                store.forget(operation[1])
+            case "ack":
+                store.acknowledge(operation[1], operation[2])
+            case "reset":
+                store.reset(operation[1], operation[2])
+        return None
+
+    def _stored(self, sequence: int) -> None:
+        if (message := self.store.messages.get(sequence)) is not None:
+            self.group.stored[message.entry] = message
+
+    def _purged(self, subject: str) -> None:
+        for consumer in self.consumers.values():
+            consumer.purged(subject)
+
+    def rebuild(self, length: int) -> None:
+        """Have the state that the first operations of the log make."""
+        self.store = Store(self.group.config)
+        for entry in self.log[:length]:
+            self._apply(entry)
+        self.applied = length
+        for consumer in list(self.consumers.values()):
+            consumer.store_changed()
+
+    def stop(self, lose_power: bool) -> None:
+        """End with the server; without power what is not on disk is gone."""
+        self.leads = False
+        for entry in self.log[self.applied :]:
+            entry.answer = None
+        self._forget_pending()
+        for consumer in list(self.consumers.values()):
+            consumer.stop()
+            if not consumer.durable and consumer.name in self.store.durables:
+                self.log.insert(self.applied, Entry(self.term, ("undurable", consumer.name)))
+                self.applied = self.commit = self.applied + 1
+        self.consumers.clear()
+        if lose_power:
+            gone = min(len(self.log), self.group.world.random.randint(0, UNSAVED))
+            if gone:
+                self.group.cluster.tell(f"{self.server.name} has lost {gone} operations of {self.group.name}")
+            self.put_back(self.log[: len(self.log) - gone])
+        else:
+            self.rebuild(self.applied)  # ids of messages that are gone are forgotten
+
+    def put_back(self, log: list[Entry]) -> None:
+        """Have an older copy of the log."""
+        for each in self.group.replicas:
+            each.match.pop(self, None)
+        self.log = list(log)
+        self.commit = min(self.commit, len(log))
+        if len(self.group.replicas) == 1:
+            self.commit = len(log)
+        self.rebuild(self.commit)
+
+
+class Group:
+    """A stream with all its replicas."""
+
+    def __init__(self, cluster: Cluster, name: str, config: dict[str, Any], servers: list[ModelServer]) -> None:
+        self.cluster = cluster
+        self.world = cluster.world
+        self.name = name
+        self.config = config
+        self.created = cluster.world.wall()
+        self.replicas = [Replica(self, server) for server in servers]
+        self.majority = len(self.replicas) // 2 + 1
+        self.term = 0
+        self.acknowledged: list[tuple[float, Any, Stored]] = []  # when, and what
+        self.stored: dict[Any, Stored] = {}  # whether anybody was told or not
+        self.former: Group | None = None  # the stream of this name before
+        self.deletions: dict[Any, float] = {}  # since when some replica does not have a message that was deleted
+        self.batches: dict[str, Any] = {}
+        self._electing = False
+        self._alone: float | None = None  # since when the leader hears of no majority
+
+    def leaders(self) -> list[Replica]:
+        """Return the replicas that believe they lead."""
+        return [each for each in self.replicas if each.leads and each.runs]
+
+    def leader(self) -> Replica | None:
+        """Return the one that leads with the highest term."""
+        return max(self.leaders(), key=lambda each: each.term, default=None)
+
+    def created_text(self) -> str:
+        """Return when it was made."""
+        return self.cluster.text(self.created)
+
+    def _has_quorum(self, replica: Replica) -> bool:
+        return (
+            sum(1 for each in self.replicas if each.runs and self.cluster.connected(replica.server, each.server))
+            >= self.majority
+        )
+
+    def check(self) -> None:
+        """Look whether somebody else has to lead; called when a server or a route has changed."""
+        for each in self.replicas:
+            each.listen()
+        leader = self.leader()
+        if leader is not None and self._has_quorum(leader) and leader.term == self.term:
+            self._alone = None
+            leader.remind()
+            return
+        if self._alone is None:
+            self._alone = self.world.now
+        if not self._electing and any(each.runs for each in self.replicas):
+            self._electing = True
+            self.world.after(self.cluster.election_delay(len(self.replicas)), self._elect)
+
+    def _elect(self) -> None:
+        self._electing = False
+        leader = self.leader()
+        if leader is not None and self._has_quorum(leader) and leader.term == self.term:
+            return
+        replaced = any(each.leads for each in self.replicas)  # one that may go on
+        wait = self._alone + SHORTEST_ELECTION - self.world.now if self._alone is not None and replaced else 0.0
+        if wait > 0:
+            self._electing = True
+            self.world.after(wait + self.world.random.uniform(0.0, 3.0), self._elect)
+            return
+        able = [each for each in self.replicas if each.runs and self._has_quorum(each)]
+        if not able:
+            if any(each.runs for each in self.replicas) and len(self.replicas) > 1:
+                self.check_later()
+            return
+        best = max(able, key=lambda each: (each.log[-1].term if each.log else 0, len(each.log)))
+        self.term += 1
+        if best.leads:
+            best.step_down("it begins anew")
+        best.lead(self.term)
+
+    def check_later(self) -> None:
+        """Look again in a while."""
+        if not self._electing:
+            self._electing = True
+            self.world.after(2.0, self._elect)
+
+    def elect_at_once(self) -> None:
+        """Have the first replica lead without an election, before a history begins."""
+        self.term = 1
+        chosen = self.world.random.choice(self.replicas)
+        for each in self.replicas:
+            each.term = 1
+        chosen.lead(1)

@@ -1,0 +1,315 @@
+"""What one replica of a stream holds: messages, limits, ids within the window, and durables. No time of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+Tokens = tuple[str, ...]
+
+
+def tokens_match(pattern: Tokens, subject: Tokens) -> bool:
+    """Tell whether a subject, or a filter that is to be no wider, matches a pattern with wildcards."""
+    for i, token in enumerate(pattern):
+        if token == ">":
+            return len(subject) > i
+        if i >= len(subject) or (token not in ("*", subject[i])):
+            return False
+    return len(subject) == len(pattern)
+
+
+def overlaps(one: Tokens, other: Tokens) -> bool:
+    """Tell whether some subject matches both."""
+    for a, b in zip(one, other, strict=False):
+        if a == ">" or b == ">":
+            return True
+        if a != b and a != "*" and b != "*":
+            return False
+    return len(one) == len(other)
+
+
+def matcher(patterns: list[str]) -> Callable[[str], bool]:
+    """Return what tells whether a subject matches one of the patterns; all match where there are none."""
+    if not patterns or ">" in patterns:
+        return lambda _: True
+    literal = {each for each in patterns if "*" not in each and ">" not in each}
+    wild = [tuple(each.split(".")) for each in patterns if each not in literal]
+    known: dict[str, bool] = {}
+
+    def match(subject: str) -> bool:
+        found = known.get(subject)
+        if found is None:
+            parts = tuple(subject.split("."))
+            found = known[subject] = subject in literal or any(tokens_match(each, parts) for each in wild)
+        return found
+
+    return match
+
+
+class Stored(NamedTuple):
+    """A message of a stream.
+
+    Attributes:
+        sequence: its sequence.
+        subject: its subject.
+        header: its header block, empty where it has none.
+        payload: its payload.
+        time: when it was stored, in nanoseconds since 1970 by its leader's clock.
+        entry: tells it from any other one that was ever stored at the same sequence.
+    """
+
+    sequence: int
+    subject: str
+    header: bytes
+    payload: bytes
+    time: int
+    entry: Any
+
+
+class Publication(NamedTuple):
+    """A message that a leader has taken."""
+
+    subject: str
+    header: bytes
+    payload: bytes
+    time: int
+    message_id: str
+    rollup: str = ""
+
+
+class Durable:
+    """What is kept of a durable consumer, or of another one whose interest counts."""
+
+    def __init__(self, config: dict[str, Any], created: str, floor: int) -> None:
+        self.config = config
+        self.created = created
+        self.floor = floor  # the last sequence that is acknowledged with all before it
+        self.acknowledged: set[int] = set()  # beyond
+        self.match = matcher(filters_of(config))
+
+
+def filters_of(config: dict[str, Any]) -> list[str]:
+    """Return the filters of a consumer."""
+    if config.get("filter_subjects"):
+        return list(config["filter_subjects"])
+    return [config["filter_subject"]] if config.get("filter_subject") else []
+
+
+class Store:
+    """The state of a stream after some operations."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.config = config
+        self.messages: dict[int, Stored] = {}
+        self.first = 0  # as the server says it: 0 where there never was a message
+        self.last = 0
+        self.last_time = 0
+        self.last_id = ""
+        self.bytes = 0
+        self.ids: dict[str, tuple[int, int]] = {}
+        self.subjects: dict[str, list[int]] = {}
+        self.durables: dict[str, Durable] = {}
+        self.removed: dict[int, str] = {}  # why
+        self.changes = 0  # counts what takes messages away
+        # Bytes that a server counts for a message, and for a header block, beside what they hold:
+        self._overhead = (16, 0) if config.get("storage") == "memory" else (30, 4)
+        first = config.get("first_seq", 0)
+        if first > 1:
+            self.first, self.last = first, first - 1
+
+    # Messages
+
+    def size(self, subject: str, header: bytes, payload: bytes) -> int:
+        """Return the bytes that a server counts for a message."""
+        one, block = self._overhead
+        return one + len(subject) + (block + len(header) if header else 0) + len(payload)
+
+    def add(self, publication: Publication, entry: Any) -> int:
+        """Store a message; return its sequence, 0 when its id is known and it is not stored."""
+        known = self.known(publication.message_id, publication.time)
+        if known:
+            return 0
+        self.last += 1
+        message = Stored(
+            self.last, publication.subject, publication.header, publication.payload, publication.time, entry
+        )
+        if publication.rollup:
+            pattern = publication.subject if publication.rollup == "sub" else ">"
+            match = matcher([pattern])
+            for sequence in [s for s, m in self.messages.items() if match(m.subject)]:
+                self.remove(sequence, "rollup")
+        self.messages[self.last] = message
+        if len(self.messages) == 1:
+            self.first = self.last
+        self.last_time = publication.time
+        self.last_id = publication.message_id
+        self.bytes += self.size(message.subject, message.header, message.payload)
+        self.subjects.setdefault(publication.subject, []).append(self.last)
+        if publication.message_id:
+            self.ids[publication.message_id] = (self.last, publication.time)
+        self.limit()
+        if self.config.get("retention") == "interest" and not any(
+            durable.match(message.subject) for durable in self.durables.values()
+        ):  # who begins later counts too, for the moment
+            self.remove(message.sequence, "no interest")
+        return message.sequence
+
+    def known(self, message_id: str, now: int) -> int:
+        """Return the sequence of the message that has an id within the window; 0 when there is none."""
+        if not message_id:
+            return 0
+        found = self.ids.get(message_id)
+        return found[0] if found and now - found[1] < self.config["duplicate_window"] else 0
+
+    def limit(self) -> None:
+        """Remove what the limits leave no place for."""
+        config = self.config
+        most = config.get("max_msgs_per_subject", -1)
+        if most > 0:
+            of_subject = self.subjects[self.messages[self.last].subject]
+            while len(of_subject) > most:
+                self.remove(of_subject[0], "max_msgs_per_subject")
+        most = config.get("max_msgs", -1)
+        while 0 < most < len(self.messages):
+            self.remove(self.first, "max_msgs")
+        most = config.get("max_bytes", -1)
+        while most > 0 and self.bytes > most and len(self.messages) > 0:
+            self.remove(self.first, "max_bytes")
+
+    def expire(self, now: int) -> None:
+        """Remove what is too old."""
+        age = self.config.get("max_age", 0)
+        if age > 0:
+            while self.messages and self.messages[self.first].time + age <= now:
+                self.remove(self.first, "max_age")
+
+    def remove(self, sequence: int, why: str) -> bool:
+        """Remove a message; False when it is not there."""
+        message = self.messages.pop(sequence, None)
+        if message is None:
+            return False
+        self.bytes -= self.size(message.subject, message.header, message.payload)
+        self.removed[sequence] = why
+        self.changes += 1
+        of_subject = self.subjects[message.subject]
+        of_subject.remove(sequence)
+        if not of_subject:
+            del self.subjects[message.subject]
+        if sequence == self.first:
+            self._move_first()
+        return True
+
+    def _move_first(self) -> None:
+        self.first = next(iter(self.messages), self.last + 1)
+
+    def purge(self, body: dict[str, Any]) -> int:
+        """Remove messages as STREAM.PURGE says; return how many."""
+        filtered = body.get("filter", ">") != ">"
+        match = matcher([body["filter"]] if filtered else [])
+        chosen = [s for s, m in self.messages.items() if match(m.subject)]
+        if body.get("seq"):
+            chosen = [s for s in chosen if s < body["seq"]]  # version 2.11 takes seq 1 for everything
+        elif body.get("keep"):
+            chosen = chosen[: -body["keep"]]
+        for sequence in chosen:
+            self.remove(sequence, "purge")
+        if not filtered and not body.get("keep"):
+            if not body.get("seq"):
+                self.first = self.last + 1
+            elif not self.messages and body["seq"] > 1:
+                self.last = max(self.last, body["seq"] - 1)
+                self.first = self.last + 1
+        for durable in self.durables.values():
+            durable.floor = max(durable.floor, self.first - 1)
+        return len(chosen)
+
+    # Looking
+
+    def find(self, start: int, match: Callable[[str], bool] | None = None) -> Stored | None:
+        """Return the first message from a sequence on that matches."""
+        start = max(start, self.first)
+        if start > self.last or not self.messages:
+            return None
+        if len(self.messages) == self.last - self.first + 1 or self.last - start < 64:
+            sequences: Iterator[int] | range = range(start, self.last + 1)
+        else:
+            sequences = (s for s in self.messages if s >= start)
+        for sequence in sequences:
+            message = self.messages.get(sequence)
+            if message is not None and (match is None or match(message.subject)):
+                return message
+        return None
+
+    def last_of(self, pattern: str) -> Stored | None:
+        """Return the last message that matches a pattern."""
+        if "*" not in pattern and ">" not in pattern:
+            found = self.subjects.get(pattern)
+            return self.messages[found[-1]] if found else None
+        match = matcher([pattern])
+        return max(
+            (self.messages[of[-1]] for subject, of in self.subjects.items() if match(subject)),
+            default=None,
+            key=lambda message: message.sequence,
+        )
+
+    def count(self, start: int, match: Callable[[str], bool] | None) -> int:
+        """Return how many messages match from a sequence on."""
+        if match is None:
+            if start <= self.first:
+                return len(self.messages)
+            return sum(1 for s in self.messages if s >= start)
+        return sum(1 for s, m in self.messages.items() if s >= start and match(m.subject))
+
+    # Durables, and what they keep or let go
+
+    def _is_wanted(self, message: Stored) -> bool:
+        return any(
+            durable.match(message.subject)
+            and message.sequence > durable.floor
+            and message.sequence not in durable.acknowledged
+            for durable in self.durables.values()
+        )
+
+    def acknowledge(self, name: str, sequences: list[int]) -> None:
+        """Note what a durable has acknowledged, and let go of what nobody waits for any more."""
+        durable = self.durables.get(name)
+        if durable is None:
+            return
+        durable.acknowledged.update(s for s in sequences if s > durable.floor)
+        self._move_floor(durable)
+        self._let_go(sequences)
+
+    def _move_floor(self, durable: Durable) -> None:
+        while True:
+            following = durable.floor + 1
+            if following in durable.acknowledged:
+                durable.acknowledged.discard(following)
+            elif not durable.acknowledged or (
+                following in self.messages and durable.match(self.messages[following].subject)
+            ):
+                return
+            durable.floor = following
+
+    def _let_go(self, sequences: list[int]) -> None:
+        retention = self.config.get("retention")
+        for sequence in sequences:
+            message = self.messages.get(sequence)
+            if message is not None and (
+                retention == "workqueue" or (retention == "interest" and not self._is_wanted(message))
+            ):
+                self.remove(sequence, "acknowledged")
+
+    def reset(self, name: str, sequence: int) -> None:
+        """Have a durable begin at a sequence (CONSUMER.RESET)."""
+        durable = self.durables[name]
+        durable.floor = sequence - 1
+        durable.acknowledged.clear()
+        if sequence <= self.last + 1:
+            self._let_go([s for s, m in self.messages.items() if s < sequence and durable.match(m.subject)])
+
+    def forget(self, name: str) -> None:
+        """Forget a consumer, and let go of what only it has waited for."""
+        durable = self.durables.pop(name, None)
+        if durable is not None and self.config.get("retention") == "interest":
+            match, floor = durable.match, durable.floor
+            self._let_go([s for s, m in self.messages.items() if s > floor and match(m.subject)])

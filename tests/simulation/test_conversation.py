@@ -1,0 +1,102 @@
+"""Two servers that are told the same say the same: see :mod:`tests.simulation.conversation`.
+
+Real servers prove the conversations: where two of them differ, a conversation asks for what is left to chance. What
+stands in for a server, the model of the simulation, is then held to the same words.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from spark_nats.embedded import NatsServer
+from tests.servers import OLDER_BINARY
+from tests.simulation.conversation import NEWEST, OLDEST, Line, SocketLine, Transcript, Version, steps, transcript
+from tests.simulation.line import ModelLine
+
+SEEDS = range(30)
+FACTS = (
+    *("duplicate", "10003", "10014", "10037", "10043", "10057", "10058", "10059", "10060", "10065", "10070", "10071"),
+    *("10077", "10084", "10100", "10111", "10148", "10149", "10176", "10201", "100 Idle Heartbeat", "204 EOB"),
+    *("404 No Messages", "404 Message Not Found", "408 Request Timeout", "408 Empty Request", "409 Batch Completed"),
+    *("409 Message Size Exceeds MaxBytes", "409 Consumer Deleted", "503", '"batch": ', "consumer_reset", "stream_list"),
+)
+"""What is heard in some of the conversations, or they are not about what they should be."""
+
+Partner = Callable[[], Line]
+
+
+@pytest.fixture(scope="module")
+def real() -> Iterator[Callable[[str], Partner]]:
+    """Return ways to reach real servers by their names; those of another name are other servers."""
+    with ExitStack() as stack:
+        servers: dict[str, NatsServer] = {}
+
+        def partner(name: str) -> Partner:
+            if name.startswith("model "):
+                return lambda: ModelLine(name.removeprefix("model "))
+            if "2.11" in name and not OLDER_BINARY.exists():
+                pytest.skip("needs nats-server 2.11")
+            if name not in servers:
+                binary = OLDER_BINARY if "2.11" in name else None
+                servers[name] = stack.enter_context(NatsServer(binary=binary))
+            return lambda: SocketLine(servers[name].port)
+
+        yield partner
+
+
+PARTNERS: list[tuple[str, Version]] = [
+    ("another nats-server 2.15", NEWEST),
+    ("nats-server 2.11", OLDEST),
+    ("model 2.15.1", NEWEST),
+    ("model 2.11.11", OLDEST),
+]
+"""Who is talked to beside a nats-server 2.15 (a model of 2.11: beside a 2.11), and what version it is taken for."""
+
+
+def hold(partner: Partner, seed: int, version: Version) -> Transcript:
+    """DurableHandle a conversation."""
+    line = partner()
+    try:
+        return transcript(line, seed, steps(seed, version))
+    finally:
+        line.close()
+
+
+@pytest.fixture(scope="module")
+def said(real: Callable[[str], Partner]) -> Callable[[str, int, Version], Transcript]:
+    """Return what a real server says in a conversation, which is held with it once."""
+    return functools.cache(lambda name, seed, version: hold(real(name), seed, version))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("name", "version"), PARTNERS, ids=[name.replace(" ", "-") for name, _ in PARTNERS])
+def test_the_same_conversation_is_answered_alike(
+    said: Callable[[str, int, Version], Transcript],
+    real: Callable[[str], Partner],
+    name: str,
+    version: Version,
+    seed: int,
+) -> None:
+    expected = said("nats-server 2.11" if name == "model 2.11.11" else "nats-server 2.15", seed, version)
+    for one, other in zip(expected, hold(real(name), seed, version), strict=True):
+        assert one == other
+        assert "and that was not all that is due" not in one[1]
+    assert expected[-1] == ("errors", ())
+
+
+def test_a_seed_gives_the_same_conversation_each_time() -> None:
+    assert steps(1) == steps(1)
+    assert steps(1) != steps(2)
+    assert steps(1, OLDEST) != steps(1, NEWEST)
+
+
+def test_the_conversations_are_about_all_that_a_server_may_say(
+    said: Callable[[str, int, Version], Transcript],
+) -> None:
+    held = [said("nats-server 2.15", seed, NEWEST) for seed in SEEDS]
+    heard = "\n".join(answer for each in held for _, answers in each for answer in answers)
+    assert [fact for fact in FACTS if fact not in heard] == []

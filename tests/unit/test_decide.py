@@ -1,0 +1,130 @@
+"""What is done next about messages under way: a table of cases."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from spark_nats.errors import JetStreamError, StreamNotFoundError
+from spark_nats.jetstream.publishing.decide import (
+    LOST_AFTER,
+    LOST_ASTRAY,
+    SHORTEST_PATIENCE,
+    AskStream,
+    Decision,
+    Fail,
+    Failure,
+    Outcome,
+    Resend,
+    Resolve,
+    Wait,
+    Why,
+    decide,
+)
+from spark_nats.jetstream.publishing.flight import Refused, State
+from spark_nats.jetstream.streams import StreamInfo
+from spark_nats.protocol.publish_acks import Verdict
+
+LISTENS = StreamInfo("S", "then", 1, 0, 0, 0, 0, "limits", ("S.>",), {})
+ELSEWHERE = StreamInfo("S", "then", 1, 0, 0, 0, 0, "limits", ("T.>",), {})
+GONE = StreamNotFoundError("the stream 'S' does not exist")
+LEADERLESS = JetStreamError("no leader", 503)
+
+
+def refused(*verdicts: Verdict) -> tuple[Refused, ...]:
+    return tuple(Refused(i, i, "S.a", "why", verdict, False) for i, verdict in enumerate(verdicts))
+
+
+def outcome(state: State = State.IN_ORDER, **changes: Any) -> Outcome:
+    return Outcome(
+        state, **{"open": 0, "silent": 0.0, "waited": 0.0, "ack_timeout": 30.0, "can_repeat": True} | changes
+    )
+
+
+def after(*verdicts: Verdict, **changes: Any) -> Outcome:
+    return outcome(State.REFUSED, refused=refused(*verdicts), **changes)
+
+
+NO, MANY, AWAY = Verdict.NO, Verdict.TOO_MANY, Verdict.AWAY
+IN_PROCESS, CONFLICT, RESOLVED = Verdict.IN_PROCESS, Verdict.CONFLICT, Verdict.RESOLVED
+
+CASES: dict[str, tuple[Outcome, Decision]] = {
+    # Answers are missing.
+    "nothing is open": (outcome(), Wait(0.0)),
+    "answers are due": (outcome(open=5), Wait(LOST_AFTER)),
+    "answers are due for a while": (outcome(open=5, silent=2.0), Wait(LOST_AFTER - 2.0)),
+    "answers are late": (outcome(open=5, silent=LOST_AFTER), Resend(Why.UNKNOWN)),
+    "a gap is younger": (outcome(State.OUT_OF_ORDER, open=5), Wait(LOST_ASTRAY)),
+    "a gap stays": (outcome(State.OUT_OF_ORDER, open=5, silent=LOST_ASTRAY), Resend(Why.UNKNOWN)),
+    "rows without ids are waited for": (outcome(open=5, silent=20.0, waited=20.0, can_repeat=False), Wait(10.0)),
+    "rows without ids get no answer": (
+        outcome(open=5, silent=30.0, waited=30.0, can_repeat=False),
+        Fail(Failure.SILENT),
+    ),
+    "rows with ids get none either": (outcome(open=5, silent=6.0, waited=30.0), Fail(Failure.SILENT)),
+    "what was just sent may be answered": (outcome(open=5, waited=99.0), Wait(SHORTEST_PATIENCE)),
+    # Rows were refused.
+    "others have no answer yet": (after(MANY, open=3), Wait(LOST_ASTRAY)),
+    "others get none": (after(MANY, open=3, silent=1.0), Resend(Why.UNKNOWN)),
+    "too many": (after(MANY, MANY), Resend(Why.TOO_MANY)),
+    "too many for long": (after(MANY, waited=31.0), Fail(Failure.REFUSES, refused(MANY), 30.0)),
+    "for good": (after(MANY, NO), Fail(Failure.REFUSED, refused(MANY, NO)[1:])),
+    "for good, and others are open": (after(NO, open=3, waited=99.0), Wait(LOST_ASTRAY)),
+    "for good, and others get no answer": (
+        after(NO, open=3, silent=1.0, can_repeat=False),
+        Fail(Failure.REFUSED, refused(NO)),
+    ),
+    "nobody answers": (after(AWAY, MANY), AskStream()),
+    "nobody answers, and the stream listens": (after(AWAY, stream=LISTENS), Resend(Why.AWAY)),
+    "nobody answers, and a domain maps it": (
+        after(AWAY, stream=ELSEWHERE, api_prefix="S.a")._replace(
+            refused=(Refused(0, 0, "hub.T.a", "why", AWAY, False),), api_prefix="hub"
+        ),
+        Resend(Why.AWAY),
+    ),
+    "nobody answers, and it has no leader": (after(AWAY, stream=LEADERLESS), Resend(Why.AWAY)),
+    "nobody answers, and it does not listen": (after(AWAY, stream=ELSEWHERE), Fail(Failure.REFUSED, refused(NO))),
+    "nobody answers, and there is none": (
+        after(AWAY, stream=GONE),
+        Fail(Failure.REFUSED, (refused(NO)[0]._replace(reason=str(GONE)),)),
+    ),
+    "nobody answers for long": (
+        after(AWAY, stream=LEADERLESS, waited=31.0),
+        Fail(Failure.AWAY, refused(AWAY), 30.0),
+    ),
+    "an id is in process": (after(IN_PROCESS, MANY), Resend(Why.IN_PROCESS)),
+    "an id is in process for long": (
+        after(IN_PROCESS, waited=100.0, duplicate_window=120.0),
+        Resend(Why.IN_PROCESS),
+    ),
+    "an id stays in process": (
+        after(IN_PROCESS, waited=151.0, duplicate_window=120.0),
+        Fail(Failure.REFUSES, refused(IN_PROCESS), 150.0),
+    ),
+    "a row conflicts": (after(CONFLICT, MANY), Resolve()),
+    "a row conflicts, and another is refused": (
+        after(CONFLICT, NO),
+        Fail(Failure.REFUSED, refused(CONFLICT, NO)),
+    ),
+    "a row still conflicts": (after(CONFLICT, resolved=True), Fail(Failure.REFUSED, refused(CONFLICT))),
+    "all is decided": (after(RESOLVED, resolved=True), Resend(Why.RESOLVED)),
+    "some is decided, and some has to wait": (after(RESOLVED, MANY, resolved=True), Resend(Why.TOO_MANY)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_done_next(case: str) -> None:
+    known, expected = CASES[case]
+    found = decide(known)
+    if isinstance(found, Fail):
+        found = found._replace(refused=tuple(found.refused))
+    assert found == expected
+
+
+def test_a_wait_ends() -> None:
+    """Whatever is known, it is decided otherwise once nothing has come for long enough."""
+    for state in State:
+        for can_repeat in (True, False):
+            late = outcome(state, open=1, silent=99.0, waited=99.0, can_repeat=can_repeat)
+            assert not isinstance(decide(late), Wait)

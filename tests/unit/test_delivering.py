@@ -1,0 +1,158 @@
+"""The loop hands on each message once and in order, whatever its sources do and whenever its caller stops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_nats import clock
+from spark_nats.errors import JetStreamError, NatsConnectionError
+from spark_nats.jetstream import JetStream
+from spark_nats.jetstream.reading import delivering
+from spark_nats.jetstream.reading.cursor import Cursor
+from spark_nats.jetstream.reading.delivering import Chunk, Delivered, Reading, Restart
+from tests.connections import patience
+from tests.unit.strategies import Sequences, property_settings
+
+END = 60
+
+
+def connection() -> Any:
+    return SimpleNamespace(lame_duck=False, closed=False, server="nats://there", flush=lambda *_: None)
+
+
+class Source:
+    """Brings what is asked for, and does in between what a script says."""
+
+    idle = False
+    silence = 0.0
+
+    def __init__(self, task: Task) -> None:
+        self.exhausted = self.in_flight = self.closed = False
+        self._task = task
+        self._next = task.cursor.received
+
+    def ask(self, cursor: Cursor, throttled: bool) -> None:
+        self.in_flight = True
+
+    def receive(self) -> Chunk | None:
+        step = self._task.script.pop(0) if self._task.script else 9
+        if step == "restart":
+            raise Restart("it is of no more use")
+        if step == "lost":
+            raise NatsConnectionError("the connection was lost")
+        if step == "answered":  # all that was asked for has come
+            self.in_flight = False
+            return None
+        if step == "more":
+            self.exhausted = True
+            return None
+        there = [s for s in sorted(self._task.stored) if s >= self._next][: int(step)]
+        if not there:
+            self.exhausted = True
+            return None
+        self._next = there[-1] + 1
+        rows = cast(Any, Sequences(there))
+        return Chunk(rows, rows, there[0], there[-1])
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Task:
+    """A range of a stream whose rows with odd sequences nobody wants."""
+
+    created = "then"
+
+    def __init__(self, stored: set[int], script: list[Any]) -> None:
+        self.cursor = Cursor.of(1, END)
+        self.stored = stored
+        self.script = script
+        self.sources: list[Source] = []
+
+    @property
+    def complete(self) -> bool:
+        return self.cursor.complete
+
+    def open(self, js: JetStream, fruitless: int) -> Source:
+        self.sources.append(Source(self))
+        return self.sources[-1]
+
+    def accept(self, js: JetStream, chunk: Chunk) -> Delivered | None:
+        rows = cast(Sequences, chunk.messages)
+        self.cursor, inside = self.cursor.receive(rows, chunk.first, chunk.last)
+        wanted = cast(Any, Sequences([s for s in rows.sequences[:inside] if s % 2 == 0]))
+        return Delivered(wanted, wanted) if len(wanted) else None
+
+    def hand_on(self, delivered: Delivered) -> Delivered:
+        return delivered
+
+    def is_over(self, js: JetStream, silence: float) -> bool:
+        return False
+
+    def is_better_elsewhere(self, seconds: float, passed: int) -> bool:
+        return False
+
+    def ended(self, js: JetStream) -> bool:
+        if not self.cursor.at_end:
+            self.cursor = self.cursor.skip(min((s for s in self.stored if s >= self.cursor.received), default=END))
+        self.cursor = self.cursor.judged()
+        return self.cursor.at_end
+
+
+def read_on(task: Task, reading: Reading, stops: Iterator[int]) -> list[int]:
+    """Read over one connection after another, and stop and go on where it is said."""
+    found: list[int] = []
+    while not task.complete:
+        read = reading.read(cast(JetStream, SimpleNamespace(connection=connection())), task)
+        most = next(stops, 10**6)
+        try:
+            for delivered in read:
+                found += cast(Sequences, delivered.messages).sequences
+                most -= 1
+                if most < 0:
+                    break
+        except NatsConnectionError:
+            pass
+        finally:
+            cast(Any, read).close()
+        assert all(source.closed for source in task.sources)
+    return found
+
+
+@pytest.mark.parametrize("slowly", [False, True], ids=["at once", "slowly"])
+@property_settings(300)
+@given(
+    st.sets(st.integers(1, END + 5)),
+    st.lists(st.one_of(st.integers(1, 8), st.sampled_from(["restart", "lost", "answered", "more"])), max_size=25),
+    st.lists(st.integers(0, 5), max_size=4),
+)
+def test_each_row_is_handed_on_once(slowly: bool, stored: set[int], script: list[Any], stops: list[int]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clock, "sleep", lambda _: None)
+        patch.setattr(delivering, "SLOW", -1.0 if slowly else 1e9)
+        task = Task(stored, [*script])
+        found = read_on(task, Reading("S", patience(60.0)), iter(stops))
+    assert found == [s for s in sorted(stored) if s < END and s % 2 == 0]
+
+
+def test_a_source_that_brings_nothing_again_and_again_is_an_error() -> None:
+    task = Task(set(range(1, END)), ["restart"] * 3)
+    with pytest.raises(JetStreamError, match="stopped delivering at sequence 1, before 60: it is of no more use"):
+        list(Reading("S", None).read(cast(JetStream, SimpleNamespace(connection=connection())), task))
+
+
+def test_a_server_that_shuts_down_is_left_when_it_has_brought_what_was_asked_for() -> None:
+    task = Task(set(range(1, END)), [5, "answered"])
+    server = connection()
+    read = Reading("S", None).read(cast(JetStream, SimpleNamespace(connection=server)), task)
+    assert cast(Sequences, next(read).messages).sequences == [2, 4]
+    server.lame_duck = True
+    with pytest.raises(NatsConnectionError, match="lame duck mode"):
+        list(read)
+    assert task.cursor.handed_on == 6

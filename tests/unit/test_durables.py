@@ -1,0 +1,55 @@
+"""How a run stands to its durable consumer, and what a server says of one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from spark_nats.jetstream.consuming.consumers import consumer_in
+from spark_nats.jetstream.consuming.durables import Life
+
+
+@pytest.mark.parametrize(
+    ("life", "found", "made", "gone"),
+    [
+        (Life.UNSEEN, Life.FOUND, Life.MADE, Life.UNSEEN),
+        (Life.FOUND, Life.FOUND, Life.MADE, Life.UNSEEN),
+        (Life.MADE, Life.FOUND, Life.MADE, Life.UNSEEN),
+        (Life.HELD, Life.HELD, Life.REMADE, Life.LOST),
+        (Life.LOST, Life.HELD, Life.REMADE, Life.LOST),
+        (Life.REMADE, Life.HELD, Life.REMADE, Life.LOST),
+    ],
+)
+def test_what_becomes_of_a_durable_that_is_taken_or_gone(life: Life, found: Life, made: Life, gone: Life) -> None:
+    assert (life.taken(new=False), life.taken(new=True), life.gone()) == (found, made, gone)
+
+
+def answer(**other: Any) -> dict[str, Any]:
+    state = {"delivered": {"consumer_seq": 3, "stream_seq": 7}, "ack_floor": {"stream_seq": 5}, "num_pending": 2}
+    return {"name": "d", "config": {"metadata": {"a": "b"}, "filter_subject": "x"}, **state, **other}
+
+
+def test_a_consumers_state_is_read_from_what_a_server_says() -> None:
+    info = consumer_in(answer(cluster={"leader": "n1"}), "d")
+    assert (info.begins, info.deliveries, info.floor, info.pending, info.leader) == (8, 3, 6, 2, "n1")
+    assert (info.metadata, info.filters, info.max_batch) == ({"a": "b"}, ("x",), None)
+    several = consumer_in(answer(config={"filter_subjects": ["x", "y"], "max_batch": 7}), "d")
+    assert (several.metadata, several.filters, several.max_batch) == ({}, ("x", "y"), 7)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"name": "e"},
+        {"config": None},
+        {"delivered": {}},
+        {"ack_floor": None},
+        {"num_pending": -1},
+        {"cluster": {"leader": 1}},
+    ],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_an_answer_that_does_not_tell_a_consumers_state_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"its|it is|is not"):
+        consumer_in(answer(**wrong), "d")

@@ -1,0 +1,114 @@
+"""Which messages are stored, told from answers in any order, doubled, late or missing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_nats.errors import PublishError
+from spark_nats.jetstream.publishing.flight import Flight, State
+from spark_nats.jetstream.publishing.rows import Rows
+from spark_nats.protocol.decoder import Decoder
+from spark_nats.protocol.messages import Messages
+from spark_nats.protocol.publish_acks import PublishAcks, Verdict
+from tests.unit.strategies import property_settings
+
+TOO_MANY = b'{"error":{"code":429,"err_code":10167,"description":"too many requests"},"stream":"S","seq":0}'
+
+
+def rows(count: int, first: int = 0, with_ids: bool = True) -> Rows:
+    texts = pa.array([str(number) for number in range(first, first + count)])
+    return Rows(np.arange(first, first + count), texts, texts, None, texts if with_ids else None)
+
+
+def flight_of(first: int = 0) -> Flight:
+    return Flight("i", first, PublishAcks("S"), 0.0)
+
+
+def answers(subjects: Sequence[str], refused: Sequence[bool] = ()) -> Messages:
+    """Answers on these subjects, as they arrive; sequences are told by the place."""
+    wire = b""
+    for i, subject in enumerate(subjects):
+        payload = TOO_MANY if i < len(refused) and refused[i] else b'{"stream":"S","seq":%d}' % (i + 1)
+        wire += b"MSG %b 1 %d\r\n%b\r\n" % (subject.encode(), len(payload), payload)
+    return Decoder().feed(wire).messages
+
+
+def numbers_of(parts: list[Rows]) -> list[int]:
+    return [number for part in parts for number in part.numbers.tolist()]
+
+
+@property_settings(200)
+@given(st.data())
+def test_an_answer_that_names_its_message_is_believed_once(data: st.DataObject) -> None:
+    flight = flight_of(first=7)
+    subjects: list[str] = []
+    fates: dict[int, str] = {}
+    for _ in range(data.draw(st.integers(1, 5))):
+        count = data.draw(st.integers(1, 8))
+        subjects += flight.send(rows(count, len(subjects)), 1.0).to_pylist()
+        come = data.draw(st.lists(st.integers(0, len(subjects) - 1), min_size=1, max_size=12))
+        refused = data.draw(st.lists(st.booleans(), min_size=len(come), max_size=len(come)))
+        told = flight.receive(answers([subjects[i] for i in come], refused), 2.0)
+        news = {}
+        for row, is_refused in zip(come, refused, strict=True):
+            if row not in fates:
+                fates[row] = news[row] = "refused" if is_refused else "stored"
+        stored = [] if told is None else [flight.row(message).numbers[0] for message in told.messages.tolist()]
+        assert sorted(stored) == sorted(row for row, fate in news.items() if fate == "stored")
+    left = [row for row in range(len(subjects)) if fates.get(row) != "stored"]
+    assert numbers_of(flight.rest()) == left
+    assert flight.held == len(left)
+    assert flight.open == len(subjects) - len(fates)
+    assert {each.row for each in flight.refused.values()} == {r for r, fate in fates.items() if fate == "refused"}
+    gap = any(row not in fates for row in range(max(fates, default=0)))
+    expected = State.REFUSED if flight.refused else State.OUT_OF_ORDER if gap else State.IN_ORDER
+    assert flight.state is expected
+
+
+def test_answers_to_what_was_sent_before_say_nothing() -> None:
+    before = flight_of()
+    old = before.send(rows(10), 1.0).to_pylist()
+    flight = flight_of(before.end)
+    new = flight.send(rows(10), 1.0).to_pylist()
+    assert not set(old) & set(new)
+    assert flight.receive(answers(old), 2.0) is None
+    assert flight.open == 10
+    flight.receive(answers(new), 2.0)
+    assert flight.held == 0
+
+
+@pytest.mark.parametrize("subject", ["i.x", "i.-1", "i.", "i.999999"])
+def test_an_answer_to_nothing_that_was_sent_is_an_error(subject: str) -> None:
+    flight = flight_of()
+    flight.send(rows(3), 1.0)
+    with pytest.raises(PublishError, match="belongs to no row that was sent"):
+        flight.receive(answers([subject]), 2.0)
+
+
+def test_rows_without_ids_can_be_repeated_only_while_it_is_known_of_all_what_became_of_them() -> None:
+    flight = flight_of()
+    subjects = flight.send(rows(3, with_ids=False), 1.0).to_pylist()
+    assert not flight.can_repeat
+    flight.receive(answers(subjects, [False, True, False]), 2.0)
+    assert flight.can_repeat
+    (left,) = flight.rest()
+    assert (left.numbers.tolist(), left.again) == ([1], False)
+
+
+def test_a_message_that_is_decided_about_is_sent_again_with_another_header_or_not() -> None:
+    flight = flight_of()
+    given = rows(4)._replace(headers=pa.array([b"h0", b"h1", b"h2", b"h3"]))
+    subjects = flight.send(given, 1.0).to_pylist()
+    flight.receive(answers(subjects, [False, True, True, True]), 2.0)
+    flight.resolve(1, b"other")
+    flight.resolve(2, None)
+    (left,) = flight.rest()
+    assert left.numbers.tolist() == [1, 3]
+    assert left.headers.to_pylist() == [b"other", b"h3"]
+    assert flight.refused[1].verdict is Verdict.RESOLVED

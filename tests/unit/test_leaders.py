@@ -1,0 +1,102 @@
+"""Which leader's word on its stream is believed."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from spark_nats.client import Connection
+from spark_nats.errors import JetStreamError, NatsError
+from spark_nats.jetstream.api import JetStream, Request
+from spark_nats.jetstream.messages import second_looks
+from spark_nats.jetstream.streams import StreamInfo, stream_info
+
+HEARD = {"current": True, "active": 400_000_000}
+SILENT = {"current": True, "active": 4_500_000_000}
+BEHIND = {"current": False, "active": 400_000_000}
+OFFLINE = {"current": False, "offline": True, "active": 90_000_000_000}
+
+
+class Waiting:
+    """Stands in for a connection, and notes what it is to wait."""
+
+    def __init__(self) -> None:
+        self.waits: list[float] = []
+
+    def wait(self, seconds: float) -> None:
+        self.waits.append(seconds)
+
+
+class Leaders(JetStream):
+    """Answers as one leader after the other, of which each has heard of the others like this."""
+
+    def __init__(self, *others: list[dict[str, Any]]) -> None:
+        super().__init__(cast(Connection, Waiting()))
+        object.__setattr__(self, "others", list(others))
+        object.__setattr__(self, "ends", [])
+
+    def request_all(self, requests: Any) -> list[dict[str, Any] | NatsError]:
+        others = self.others.pop(0) if len(self.others) > 1 else self.others[0]
+        assert requests == [Request(requests[0].operation, ("S",))]
+        end = self.ends.pop(0) if self.ends else 10 - len(self.others)
+        state = {"messages": 0, "bytes": 0, "first_seq": 0, "last_seq": end, "consumer_count": 0}
+        config = {"name": "S", "subjects": ["s"], "retention": "limits"}
+        replicas = [{"name": f"n{i}", **each} for i, each in enumerate(others)]
+        return [{"config": config, "created": "x", "state": state, "cluster": {"leader": "n9", "replicas": replicas}}]
+
+
+def looked_at(js: JetStream) -> StreamInfo:
+    found = second_looks(js, {"S": stream_info(js, "S")})["S"]
+    assert isinstance(found, StreamInfo)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("others", "believed", "undisputed"),
+    [
+        ([], True, True),
+        ([HEARD, HEARD], True, True),
+        ([HEARD, BEHIND], True, False),
+        ([HEARD, OFFLINE], True, False),
+        ([HEARD, SILENT], True, False),
+        ([SILENT, SILENT], False, False),
+        ([OFFLINE, SILENT], False, False),
+        ([{}, {}], True, False),
+        ([HEARD, HEARD, SILENT, OFFLINE], True, False),
+        ([HEARD, SILENT, SILENT, OFFLINE], False, False),
+    ],
+)
+def test_a_leader_is_believed_that_has_heard_of_most_of_the_others_lately(
+    others: list[dict[str, Any]], believed: bool, undisputed: bool
+) -> None:
+    if believed:
+        assert stream_info(Leaders(others), "S").undisputed is undisputed
+    else:
+        with pytest.raises(JetStreamError, match="has not heard of most of the others") as raised:
+            stream_info(Leaders(others), "S")
+        assert raised.value.code == 503
+
+
+def test_a_leader_that_may_have_been_stopped_is_asked_a_second_time_a_moment_later() -> None:
+    js = Leaders([HEARD, SILENT], [HEARD, HEARD])
+    assert looked_at(js).last_sequence == 9
+    assert len(cast(Waiting, js.connection).waits) == 1
+
+
+def test_of_two_leaders_the_one_that_knows_more_is_believed() -> None:
+    js = Leaders([HEARD, SILENT], [HEARD, SILENT], [HEARD, SILENT])
+    object.__setattr__(js, "ends", [160, 40])
+    assert looked_at(js).last_sequence == 160
+
+
+def test_a_server_that_stays_away_costs_no_more_than_that() -> None:
+    js = Leaders([HEARD, OFFLINE])
+    looked_at(js)
+    assert len(cast(Waiting, js.connection).waits) == 1
+
+
+def test_a_leader_of_whom_all_others_were_heard_is_asked_once() -> None:
+    js = Leaders([HEARD, HEARD])
+    looked_at(js)
+    assert not cast(Waiting, js.connection).waits

@@ -1,0 +1,219 @@
+"""Reading a range of a stream of which deliveries and answers get lost, or whose servers do not agree."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from spark_nats.client import connect
+from spark_nats.errors import DataLossError
+from spark_nats.jetstream import JetStream, RangeReader
+from spark_nats.jetstream.fingerprints import Fingerprint
+from tests.connections import options_for, patience
+from tests.scripted_server import Peer, scripted_server
+
+A, B = "S.a", "S.b"
+YEAR = 1_767_225_600 * 10**9
+"""The beginning of 2026, in nanoseconds."""
+
+
+class Stream:
+    """A stream as whoever reads it meets it.
+
+    Args:
+        messages: the subjects of what it has, by sequence.
+        lost: sequences of messages that get lost the first time that they are sent.
+    """
+
+    def __init__(self, messages: dict[int, str], lost: Sequence[int] = ()) -> None:
+        self.messages = messages
+        self.lost = set(lost)
+        self.followers_that_lag = 0  # consumers that say that there is nothing for them
+        self.leaders_that_lag = 0  # answers that there are no more messages
+        self.seconds: dict[int, int] = {}  # when messages were stored, from the beginning of the year
+        self.asked: list[str] = []
+        self._consumers: dict[str, tuple[list[int], int]] = {}  # what is to be delivered, and how much was
+        self._sids: dict[bytes, bytes] = {}
+
+    def serve(self, peer: Peer) -> None:
+        peer.let_in()
+        while True:
+            verb, *words = peer.expect(b"\r\n").split()
+            if verb == b"SUB":
+                self._sids[words[0].removesuffix(b".*")] = words[-1]
+            elif verb == b"PING":
+                peer.send(b"PONG\r\n")
+            elif verb == b"PUB":
+                payload = peer.take(int(words[-1]) + 2)[:-2]
+                operation = words[0].decode().removeprefix("$JS.API.")
+                self.asked.append(operation)
+                if len(words) == 3:
+                    peer.send(self._answer(operation, json.loads(payload or b"{}"), words[1]))
+
+    def _answer(self, operation: str, body: dict[str, Any], inbox: bytes) -> bytes:
+        """What is sent to the inbox of a request."""
+        sid = self._sids.get(inbox) or self._sids[inbox.rpartition(b".")[0]]
+        match operation.split("."):
+            case ["STREAM", "INFO", _]:
+                return message(inbox, sid, self._info())
+            case ["STREAM", "MSG", "GET", _]:
+                return message(inbox, sid, self._get(body["seq"], body["next_by_subj"]))
+            case ["CONSUMER", "CREATE", _, name]:
+                return message(inbox, sid, self._consumer(name, body["config"]))
+            case ["CONSUMER", "MSG", "NEXT", _, name]:
+                return self._deliveries(name, body["batch"], sid)
+            case ["DIRECT", "GET", _]:
+                return self._direct_gets(body, inbox, sid)
+        raise AssertionError(operation)
+
+    def _time(self, sequence: int) -> str:
+        return f"2026-01-01T00:00:{self.seconds.get(sequence, 0):02}Z"
+
+    def _info(self) -> dict[str, Any]:
+        first, last = min(self.messages), max(self.messages)
+        deleted = last + 1 - first - len(self.messages)
+        state = {"messages": len(self.messages), "bytes": 0, "first_seq": first, "last_seq": last}
+        config = {"name": "S", "retention": "limits", "subjects": ["S.>"], "allow_direct": True}
+        return {"created": "then", "config": config, "state": {**state, "num_deleted": deleted}}
+
+    def _from(self, start: int, filters: Sequence[str]) -> list[int]:
+        return [s for s, subject in self.messages.items() if s >= start and (not filters or subject in filters)]
+
+    def _get(self, start: int, subject: str) -> dict[str, Any]:
+        found = self._from(start, () if subject == ">" else (subject,))
+        if self.leaders_that_lag or not found:
+            self.leaders_that_lag = max(0, self.leaders_that_lag - 1)
+            return {"error": {"code": 404, "err_code": 10037, "description": "no message found"}}
+        return {"message": {"seq": found[0], "time": self._time(found[0])}}
+
+    def _consumer(self, name: str, config: dict[str, Any]) -> dict[str, Any]:
+        wanted = self._from(config["opt_start_seq"], config.get("filter_subjects", ()))
+        if self.followers_that_lag:
+            self.followers_that_lag -= 1
+            wanted = []
+        self._consumers[name] = wanted, 0
+        delivered = {"consumer_seq": 0, "stream_seq": config["opt_start_seq"] - 1}
+        state = {"delivered": delivered, "ack_floor": {"stream_seq": 0}, "num_pending": len(wanted)}
+        return {"name": name, "config": {}, **state}
+
+    def _arrives(self, sequence: int) -> bool:
+        if sequence in self.lost:
+            self.lost.remove(sequence)
+            return False
+        return True
+
+    def _deliveries(self, name: str, count: int, sid: bytes) -> bytes:
+        wanted, done = self._consumers[name]
+        sent = b""
+        for number, sequence in enumerate(wanted[done : done + count], done + 1):
+            time = YEAR + self.seconds.get(sequence, 0) * 10**9
+            reply = b"$JS.ACK.S.%b.1.%d.%d.%d.%d" % (name.encode(), sequence, number, time, len(wanted) - number)
+            if self._arrives(sequence):
+                sent += b"MSG %b %b %b 0\r\n\r\n" % (self.messages[sequence].encode(), sid, reply)
+        self._consumers[name] = wanted, min(done + count, len(wanted))
+        return sent
+
+    def _direct_gets(self, body: dict[str, Any], inbox: bytes, sid: bytes) -> bytes:
+        wanted = self._from(body["seq"], [body["next_by_subj"]] if "next_by_subj" in body else ())
+        sent, previous = b"", 0
+        for sequence in wanted[: body["batch"]]:
+            headers = {
+                "Nats-Stream": "S",
+                "Nats-Subject": self.messages[sequence],
+                "Nats-Sequence": sequence,
+                "Nats-Time-Stamp": self._time(sequence),
+                "Nats-Num-Pending": 0,
+                "Nats-Last-Sequence": previous,
+            }
+            if self._arrives(sequence):
+                sent += headed(inbox, sid, "NATS/1.0", headers)
+            previous = sequence
+        left = len(wanted[body["batch"] :])
+        return sent + headed(inbox, sid, "NATS/1.0 204 EOB", {"Nats-Num-Pending": left, "Nats-Last-Sequence": previous})
+
+
+def message(subject: bytes, sid: bytes, document: dict[str, Any]) -> bytes:
+    payload = json.dumps(document).encode()
+    return b"MSG %b %b %d\r\n%b\r\n" % (subject, sid, len(payload), payload)
+
+
+def headed(subject: bytes, sid: bytes, line: str, headers: dict[str, Any]) -> bytes:
+    block = "".join(f"{each}\r\n" for each in [line, *(f"{name}: {value}" for name, value in headers.items()), ""])
+    return b"HMSG %b %b %d %d\r\n%b\r\n" % (subject, sid, len(block), len(block), block.encode())
+
+
+def read(stream: Stream, end: int, **how: Any) -> list[int]:
+    """The sequences of a range of which nothing may be lost."""
+    with scripted_server(stream.serve) as url, connect(options_for(url)) as connection:
+        reader = RangeReader("S", how.pop("start", 1), end, retries=patience(5.0), **how)
+        delivered = reader.read(JetStream(connection))
+        return [sequence for _, deliveries in delivered for sequence in deliveries.stream_sequences().tolist()]
+
+
+def some_deleted() -> tuple[dict[int, str], dict[str, Any]]:
+    return {s: A for s in range(1, 41) if s % 10 != 5}, {}
+
+
+def half_of_it_wanted() -> tuple[dict[int, str], dict[str, Any]]:
+    return {s: (A, B)[s % 2] for s in range(1, 41)}, {"filters": (B,)}
+
+
+@pytest.mark.parametrize("direct", [False, True])
+@pytest.mark.parametrize("made", [some_deleted, half_of_it_wanted])
+@pytest.mark.parametrize("lost", [[1], [21], [1, 21, 23, 37]], ids=str)
+def test_what_is_lost_on_its_way_is_asked_for_again(
+    made: Callable[[], tuple[dict[int, str], dict[str, Any]]], direct: bool, lost: list[int]
+) -> None:
+    messages, how = made()
+    stream = Stream(messages, lost)
+    wanted = [s for s, subject in messages.items() if subject in how.get("filters", (A,))]
+    assert read(stream, 41, direct=direct, **how) == wanted
+    assert not stream.lost
+
+
+def test_the_last_message_of_a_batch_of_direct_gets_is_asked_for_again() -> None:
+    messages, how = half_of_it_wanted()
+    assert read(Stream(messages, [39]), 41, direct=True, **how) == list(range(1, 41, 2))
+
+
+def test_servers_that_contradict_each_other_about_the_end_are_asked_again() -> None:
+    """A follower that lags has nothing for the consumer, and no more has a leader that was stopped for a while."""
+    stream = Stream(dict.fromkeys(range(1, 301), A))
+    stream.followers_that_lag = stream.leaders_that_lag = 1
+    assert read(stream, 301) == list(range(1, 301))
+    assert stream.leaders_that_lag == 0
+
+
+def test_what_a_filter_leaves_out_at_the_beginning_of_a_stream_is_no_loss() -> None:
+    stream = Stream({s: (A, B)[s % 2] for s in range(10, 41)})
+    assert read(stream, 41, start=10, filters=(B,)) == list(range(11, 41, 2))
+
+
+@pytest.mark.parametrize("direct", [False, True])
+@pytest.mark.parametrize("last", [25, 40, 60])
+def test_what_was_stored_after_the_end_of_a_micro_batch_is_not_of_it(direct: bool, last: int) -> None:
+    stream = Stream(dict.fromkeys(range(1, 51), A))
+    stream.seconds = {s: 1 if s <= 10 else 9 for s in stream.messages}
+    end = Fingerprint(last, YEAR + 5 * 10**9)
+    with pytest.raises(DataLossError, match="other messages have its sequences.*: sequence 20, which is about"):
+        read(stream, 21, direct=direct, last=end)
+    said: list[str] = []
+    assert read(stream, 21, direct=direct, last=end, lost=said.append) == list(range(1, 11))
+    assert len(said) == 1
+
+
+def test_a_clock_that_goes_back_is_no_loss() -> None:
+    stream = Stream(dict.fromkeys(range(1, 41), A))
+    stream.seconds = dict.fromkeys(range(1, 21), 9)
+    assert read(stream, 21, last=Fingerprint(40, YEAR)) == list(range(1, 21))
+
+
+def test_what_was_stored_since_is_left_to_the_next_micro_batch_where_the_end_is_lost() -> None:
+    stream = Stream(dict.fromkeys(range(1, 31), A))
+    stream.seconds = dict.fromkeys(range(28, 31), 9)
+    said: list[str] = []
+    assert read(stream, 41, last=Fingerprint(40, YEAR + 5 * 10**9), lost=said.append) == list(range(1, 28))
+    assert len(said) == 1

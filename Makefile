@@ -13,10 +13,9 @@ demo:  ## Run the demonstration: a NATS server and Spark, from nothing
 # Tests start hundreds of Python processes, each of which would else compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-# CI's machine may be too slow for what a test waits for, or for a cluster to keep its leader while a test publishes or
-# reads: such a test has a second try there. A wrong result has none.
-AGAIN = --reruns 1 --only-rerun 'TimeoutError: not true within' --only-rerun 'nats.js.errors' \
-	--only-rerun NATS_NO_LEADER
+# On CI's machine, a test that fails has a second try, and a line at the end: it may have been too slow for what the test
+# waits for, or for a cluster to keep its leader. Each such line is still to be explained, and the test or code mended.
+AGAIN = --reruns 1 -raR
 PYTEST = .venv/bin/pytest -n 3 --dist loadgroup --no-loadscope-reorder $(if $(CI),$(AGAIN))
 
 test:  ## Run the tests but the long ones, in less than six minutes

@@ -132,7 +132,9 @@ def test_an_interrupted_demonstration_leaves_no_server(
         url = url_in(read_until(process, "server"))
         os.killpg(process.pid, number)
         _, errors = process.communicate(timeout=60)
-        assert process.returncode == status, errors
+        # CPython itself ends by SIGINT where that came while it ran generated code, as of a dataclass that is being
+        # imported, whoever caught the KeyboardInterrupt. For a shell both are status 130.
+        assert process.returncode in (status, -number), errors
         assert "Traceback" not in errors
         assert is_gone(url)
 

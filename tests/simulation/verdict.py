@@ -867,7 +867,7 @@ def _check_chunk(ledger: Ledger, chunk: Chunk, there: dict[bytes, list[Truth]]) 
         gone = [
             each[0]
             for each in copies
-            if each and all(one.fate == LOST for one in each) and ledger.lost_before(each[0].at, chunk.ended)
+            if each and all(one.fate == LOST and ledger.lost_before(one.at, chunk.ended) for one in each)
         ]
         if gone:
             found.append(

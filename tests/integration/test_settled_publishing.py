@@ -14,10 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from nats.js.errors import APIError
 
+from spark_nats import clock
 from spark_nats.client import connect
 from spark_nats.client.options import RetryOptions
 from spark_nats.client.pool import leased
@@ -26,8 +28,12 @@ from spark_nats.embedded import NatsServer
 from spark_nats.errors import Hint, NatsConnectionError, NatsError, PublishError
 from spark_nats.jetstream import JetStream, Publisher, StreamInfo
 from spark_nats.jetstream.publishing import decide
+from spark_nats.jetstream.publishing.acknowledged import Account, Acknowledged
+from spark_nats.jetstream.publishing.recovery import Recovery
+from spark_nats.jetstream.publishing.rows import Rows
 from spark_nats.jetstream.streams import create_stream, stream_info
 from spark_nats.protocol.headers import MSG_ID, wrap_lines
+from spark_nats.protocol.publish_acks import PublishAcks
 from tests.chaos.proxy import HARMS, Direction, Proxy
 from tests.connections import options_for, publisher_for
 from tests.integration.support import monitoring
@@ -174,6 +180,25 @@ def test_after_an_outage_longer_than_the_window_the_stream_is_asked_what_it_has(
             publisher.drain()
             assert publisher.confirmed == 3000
         assert [i for i in stored(client, "S") if i >= 0] == list(range(3000))
+
+
+def test_after_such_an_outage_rows_that_wait_are_not_sent_if_another_attempt_has_stored_them(
+    server_factory: ServerFactory,
+) -> None:
+    def rows(numbers: range, **sent: Any) -> Rows:
+        texts = pa.array(map(str, numbers))
+        return Rows(np.array(numbers), pa.array(["S.x"] * len(numbers)), texts, None, texts, **sent)
+
+    url = server_factory().url
+    with NatsPy(url) as client, connect(options_for(url)) as connection:
+        client.create_stream("S", subjects=["S.>"], duplicate_window=100_000_000)
+        js = JetStream(connection)
+        account = Account(Acknowledged(PublishAcks("S"), 0))
+        recovery = Recovery("S", 5.0, 5.0, js.prefix, stream_info(js, "S"), True, account)
+        client.publish_acked([("S.x", str(i).encode(), {MSG_ID: str(i)}) for i in range(20)])
+        sent, waiting = rows(range(5), since=clock.monotonic() - 60, again=True), rows(range(5, 30))
+        left = recovery.resume(js, [sent, waiting])
+    assert [payload for each in left for payload in each.payloads.to_pylist()] == [str(i) for i in range(20, 30)]
 
 
 def test_a_writer_whose_rows_come_slowly_is_not_cut_off_for_good(server_factory: ServerFactory) -> None:

@@ -166,7 +166,7 @@ class Recovery:
                 raise PublishError(STORED_UNKNOWN(reason=found.removed))
         left = []
         for rows in parts:
-            if rows.again and found is not None:
+            if found is not None and rows.ids is not None:  # those that wait too: another attempt may have stored them
                 rows = rows.take(~is_among(rows.ids, found.ids))
             left.append(rows._replace(since=0.0))  # as if they were sent for the first time
         return [rows for rows in left if rows.size]

@@ -15,7 +15,7 @@ T = TypeVar("T")
 _CHUNK = 65536
 _SIP = 64  # bytes forwarded at a time while trickling
 _SIP_SECONDS = 0.002
-_WORTH_TEARING = 64  # bytes; a shorter chunk is hardly more than a PING
+_WORTH_TEARING = 64  # bytes; a shorter chunk is hardly more than a PING, or the answer that a batch has begun
 
 
 class Direction(Enum):
@@ -31,12 +31,14 @@ class Proxy:
     Attributes:
         delay: seconds that each chunk is held back.
         trickling: in which directions bytes go through a few at a time.
+        silent: in which direction longer answers are lost, over connections that stay; None for neither.
         torn: how many frames were torn.
     """
 
     def __init__(self, target: int) -> None:
         self.delay = 0.0
         self.trickling: Sequence[Direction] = ()
+        self.silent: Direction | None = None
         self.torn = 0
         self._target = target
         self._tearing: Direction | None = None
@@ -129,6 +131,8 @@ class Proxy:
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: Direction) -> None:
         try:
             while data := await reader.read(_CHUNK):
+                if self.silent is direction and len(data) >= _WORTH_TEARING:
+                    continue
                 if self.delay:
                     await asyncio.sleep(self.delay)
                 if self._tearing is direction and len(data) >= _WORTH_TEARING:

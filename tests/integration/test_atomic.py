@@ -392,6 +392,33 @@ def test_a_batch_whose_answer_is_lost_is_stored_once(server_factory: ServerFacto
     proxy.close()
 
 
+def test_a_batch_whose_answer_is_missed_only_after_the_window_is_stored_once(server_factory: ServerFactory) -> None:
+    server = server_factory()
+    proxy = Proxy(int(server.url.rpartition(":")[2]))
+    given = {"servers": proxy.url, "stream": "S", "atomic": "true", "deduplicate": "window"}
+    with NatsPy(server.url) as client, ThreadPoolExecutor(1) as pool:
+        make_stream(client, "S", duplicate_window=2_000_000_000)
+
+        def until_forgotten() -> None:
+            stored = wait_until(lambda: client.stream_info("S")["state"]["last_seq"])
+            client.publish_acked([("S.x", b"9", {MSG_ID: "forgotten"})])
+            wait_until(lambda: client.publish_acked([("S.x", b"9", {MSG_ID: "forgotten"})])[0] > stored + 1)
+            proxy.silent = None
+
+        def rows() -> Iterator[pa.RecordBatch]:  # all that is asked for before was answered
+            nonlocal waiting
+            proxy.silent = Direction.TO_CLIENT
+            waiting = pool.submit(until_forgotten)
+            yield from numbers_table("S", 2).to_batches()
+
+        waiting: Future[None] | None = None
+        assert write_partition(parse_write(given, streaming=True), Task("q", "0", 0), rows()).rows == 2
+        assert waiting is not None
+        waiting.result()
+        assert client.stored_numbers("S") == [0, 1, 9, 9]
+    proxy.close()
+
+
 def test_a_batch_survives_the_server(server_factory: ServerFactory) -> None:
     server = server_factory()
     chance = random.Random(3)

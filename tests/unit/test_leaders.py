@@ -7,10 +7,11 @@ from typing import Any, cast
 import pytest
 
 from spark_nats.client import Connection
+from spark_nats.client.retrying import is_retryable
 from spark_nats.errors import JetStreamError, NatsError
 from spark_nats.jetstream.api import JetStream, Request
 from spark_nats.jetstream.messages import second_looks
-from spark_nats.jetstream.streams import StreamInfo, stream_info
+from spark_nats.jetstream.streams import StreamInfo, check_leader, stream_info
 
 HEARD = {"current": True, "active": 400_000_000}
 SILENT = {"current": True, "active": 4_500_000_000}
@@ -100,3 +101,11 @@ def test_a_leader_of_whom_all_others_were_heard_is_asked_once() -> None:
     js = Leaders([HEARD, HEARD])
     looked_at(js)
     assert not cast(Waiting, js.connection).waits
+
+
+def test_a_server_that_knows_no_leader_is_not_believed() -> None:
+    with pytest.raises(JetStreamError, match="has no leader at the moment") as raised:
+        check_leader({"cluster": {"name": "C", "replicas": []}}, "S")
+    assert is_retryable(raised.value, established=False)
+    check_leader({"cluster": {"name": "C", "leader": "n1", "replicas": []}}, "S")
+    check_leader({}, "S")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from spark_nats.client import connect
 from spark_nats.errors import DataLossError
 from spark_nats.jetstream import JetStream, RangeReader
 from spark_nats.jetstream.fingerprints import Fingerprint
+from spark_nats.jetstream.reading.stored import kept_until
+from spark_nats.jetstream.streams import stream_info
 from tests.connections import options_for, patience
 from tests.scripted_server import Peer, scripted_server
 
@@ -217,3 +220,13 @@ def test_what_was_stored_since_is_left_to_the_next_micro_batch_where_the_end_is_
     said: list[str] = []
     assert read(stream, 41, last=Fingerprint(40, YEAR + 5 * 10**9), lost=said.append) == list(range(1, 28))
     assert len(said) == 1
+
+
+def test_a_stream_that_has_lost_its_end_and_was_filled_again_has_kept_what_is_older() -> None:
+    stream = Stream(dict.fromkeys(range(1, 13), A))
+    stream.seconds = dict.fromkeys(range(7, 13), 9)
+    with scripted_server(stream.serve) as url, connect(options_for(url)) as connection:
+        js = JetStream(connection)
+        info = stream_info(js, "S")
+        assert kept_until(js, replace(info, last_sequence=10, last_time=YEAR + 5 * 10**9), info) == 6
+        assert kept_until(js, replace(info, last_sequence=10, last_time=YEAR + 9 * 10**9), info) == 10

@@ -7,10 +7,12 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
+from unittest.mock import ANY
 
 import pyarrow as pa
 import pytest
 
+from spark_nats import clock
 from spark_nats.client import connect
 from spark_nats.errors import DataLossError, JetStreamError, NatsError, PermissionsError, PublishError
 from spark_nats.jetstream import JetStream
@@ -18,6 +20,7 @@ from spark_nats.jetstream.buckets.keyvalue import make_bucket
 from spark_nats.options import WriteOptions
 from spark_nats.protocol.documents import text_of, time_at
 from spark_nats.sink.checks import check_partitions, prepare
+from spark_nats.sink.notes import Note, read_note, write_note
 from spark_nats.sink.partitions import write_partition
 from spark_nats.sink.tasks import Position, Task
 from spark_nats.sink.writers import NatsStreamWriter
@@ -402,3 +405,16 @@ def test_a_bucket_without_room_is_told_at_the_start(server_factory: ServerFactor
         JetStreamError, match="state bucket 'SPARK_NATS', .* cannot be used: .*maximum number of streams"
     ):
         prepare(restricted_options(server), streaming=True)
+
+
+def test_of_two_attempts_that_begin_at_once_only_one_notes_that(nats_server: Server, unique: str) -> None:
+    options = options_of(nats_server, unique)
+    task, position = replace(TASK, query=unique), Position(unique, "now", 5, 0)
+    with connect(options_for(nats_server.url)) as connection:
+        js = JetStream(connection)
+        entry, note = read_note(js, options, task.key)
+        assert note is None
+        later = clock.monotonic() + 60
+        assert write_note(js, options, task, position, entry.revision, later)
+        assert not write_note(js, options, task, replace(position, sequence=9), entry.revision, later)
+        assert read_note(js, options, task.key)[1] == Note(7, replace(position, time=ANY), "", 0)

@@ -70,3 +70,21 @@ def test_a_server_that_is_about_to_shut_down_is_left_once_it_has_confirmed_all_r
         assert publisher.confirmed == 3
     assert servers == [[b"PUB a 104"], [b"PUB b 104", b"PUB c 104"]]
     assert "NATS_TRYING_AGAIN" not in caplog.text
+
+
+def test_rows_that_were_not_confirmed_go_again_over_the_next_connection() -> None:
+    def script(peer: Peer) -> None:
+        peer.let_in()
+        received.append(peer.expect(WHOLE + b"PING\r\n")[:9])
+        if len(received) > 1:
+            peer.send(b"PONG\r\n")
+            peer.expect(b"PING\r\n")
+            peer.send(b"PONG\r\n")
+
+    received: list[bytes] = []
+    with scripted_server(script) as url, leased(options_for(url), retries_for(), "the test") as lease:
+        publisher = CorePublisher(lease)
+        publisher.publish(pa.array(["a"]), LARGE)
+        publisher.drain()
+        assert publisher.confirmed == 1
+    assert received == [b"PUB a 104"] * 2

@@ -50,8 +50,9 @@ class Draw:
 
     def stream(self, name: str, subjects: list[str], replicas: int | None = None, **config: Any) -> None:
         """Have a stream."""
+        gets = {"allow_direct": random.Random(f"{self.plan.seed} {name}").random() < 0.5}
         self.plan.streams.append(
-            {"name": name, "subjects": subjects, "num_replicas": replicas or self.replicas(), **config}
+            {"name": name, "subjects": subjects, "num_replicas": replicas or self.replicas(), **gets, **config}
         )
 
     def times(self, rows: int) -> list[float]:

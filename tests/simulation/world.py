@@ -25,6 +25,7 @@ from pyspark import TaskContext
 from spark_nats import clock
 from spark_nats.client import choosing, link, memory, pool
 from spark_nats.jetstream import streams
+from spark_nats.jetstream.reading import direct
 from spark_nats.sink import partitions, settling
 
 EPOCH = 1_800_000_000.0
@@ -70,6 +71,7 @@ class Process:
         (pool, "_pool", pool._Pool),
         (choosing, "_announced", dict),
         (streams, "_said", set),
+        (direct, "_refused_until", dict),
         (settling, "_noted", settling._Memory),
         (settling, "_began", settling._Memory),
         (partitions, "_looked", lambda: partitions.deque(maxlen=64)),

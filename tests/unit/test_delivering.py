@@ -31,6 +31,7 @@ class Source:
 
     idle = False
     silence = 0.0
+    may_not_close = False
 
     def __init__(self, task: Task) -> None:
         self.exhausted = self.in_flight = self.closed = False

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spark_nats.client import connect
+from spark_nats.client import Connection, connect
 from spark_nats.errors import DataLossError
 from spark_nats.jetstream import JetStream, RangeReader
 from spark_nats.jetstream.fingerprints import Fingerprint
@@ -19,6 +19,11 @@ from tests.connections import options_for, patience
 from tests.scripted_server import Peer, scripted_server
 
 A, B = "S.a", "S.b"
+WAYS = [
+    pytest.param({}, id="consumer"),
+    pytest.param({"direct": True}, id="gets"),
+    pytest.param({"small": True}, id="one get"),
+]
 YEAR = 1_767_225_600 * 10**9
 """The beginning of 2026, in nanoseconds."""
 
@@ -36,6 +41,9 @@ class Stream:
         self.lost = set(lost)
         self.followers_that_lag = 0  # consumers that say that there is nothing for them
         self.leaders_that_lag = 0  # answers that there are no more messages
+        self.created = "then"
+        self.pings = 0
+        self.direct_gets = "answered"
         self.seconds: dict[int, int] = {}  # when messages were stored, from the beginning of the year
         self.asked: list[str] = []
         self._consumers: dict[str, tuple[list[int], int]] = {}  # what is to be delivered, and how much was
@@ -48,6 +56,7 @@ class Stream:
             if verb == b"SUB":
                 self._sids[words[0].removesuffix(b".*")] = words[-1]
             elif verb == b"PING":
+                self.pings += 1
                 peer.send(b"PONG\r\n")
             elif verb == b"PUB":
                 payload = peer.take(int(words[-1]) + 2)[:-2]
@@ -69,7 +78,15 @@ class Stream:
             case ["CONSUMER", "MSG", "NEXT", _, name]:
                 return self._deliveries(name, body["batch"], sid)
             case ["DIRECT", "GET", _]:
-                return self._direct_gets(body, inbox, sid)
+                match self.direct_gets:
+                    case "answered":
+                        return self._direct_gets(body, inbox, sid)
+                    case "nobody answers":
+                        return headed(inbox, sid, "NATS/1.0 503", {})
+                    case "forbidden":
+                        return b"-ERR 'Permissions Violation for Publish to \"$JS.API.DIRECT.GET.S\"'\r\n"
+                    case _:
+                        return b""
         raise AssertionError(operation)
 
     def _time(self, sequence: int) -> str:
@@ -80,7 +97,7 @@ class Stream:
         deleted = last + 1 - first - len(self.messages)
         state = {"messages": len(self.messages), "bytes": 0, "first_seq": first, "last_seq": last}
         config = {"name": "S", "retention": "limits", "subjects": ["S.>"], "allow_direct": True}
-        return {"created": "then", "config": config, "state": {**state, "num_deleted": deleted}}
+        return {"created": self.created, "config": config, "state": {**state, "num_deleted": deleted}}
 
     def _from(self, start: int, filters: Sequence[str]) -> list[int]:
         return [s for s, subject in self.messages.items() if s >= start and (not filters or subject in filters)]
@@ -121,6 +138,9 @@ class Stream:
 
     def _direct_gets(self, body: dict[str, Any], inbox: bytes, sid: bytes) -> bytes:
         wanted = self._from(body["seq"], [body["next_by_subj"]] if "next_by_subj" in body else ())
+        if self.followers_that_lag:
+            self.followers_that_lag -= 1
+            wanted = wanted[: len(wanted) // 2]
         sent, previous = b"", 0
         for sequence in wanted[: body["batch"]]:
             headers = {
@@ -151,9 +171,13 @@ def headed(subject: bytes, sid: bytes, line: str, headers: dict[str, Any]) -> by
 def read(stream: Stream, end: int, **how: Any) -> list[int]:
     """The sequences of a range of which nothing may be lost."""
     with scripted_server(stream.serve) as url, connect(options_for(url)) as connection:
-        reader = RangeReader("S", how.pop("start", 1), end, retries=patience(5.0), **how)
-        delivered = reader.read(JetStream(connection))
-        return [sequence for _, deliveries in delivered for sequence in deliveries.stream_sequences().tolist()]
+        return read_by(connection, end, **how)
+
+
+def read_by(connection: Connection, end: int, **how: Any) -> list[int]:
+    reader = RangeReader("S", how.pop("start", 1), end, retries=patience(5.0), **how)
+    delivered = reader.read(JetStream(connection))
+    return [sequence for _, deliveries in delivered for sequence in deliveries.stream_sequences().tolist()]
 
 
 def some_deleted() -> tuple[dict[int, str], dict[str, Any]]:
@@ -164,16 +188,16 @@ def half_of_it_wanted() -> tuple[dict[int, str], dict[str, Any]]:
     return {s: (A, B)[s % 2] for s in range(1, 41)}, {"filters": (B,)}
 
 
-@pytest.mark.parametrize("direct", [False, True])
+@pytest.mark.parametrize("direct", WAYS)
 @pytest.mark.parametrize("made", [some_deleted, half_of_it_wanted])
 @pytest.mark.parametrize("lost", [[1], [21], [1, 21, 23, 37]], ids=str)
 def test_what_is_lost_on_its_way_is_asked_for_again(
-    made: Callable[[], tuple[dict[int, str], dict[str, Any]]], direct: bool, lost: list[int]
+    made: Callable[[], tuple[dict[int, str], dict[str, Any]]], direct: dict[str, bool], lost: list[int]
 ) -> None:
     messages, how = made()
     stream = Stream(messages, lost)
     wanted = [s for s, subject in messages.items() if subject in how.get("filters", (A,))]
-    assert read(stream, 41, direct=direct, **how) == wanted
+    assert read(stream, 41, **direct, **how) == wanted
     assert not stream.lost
 
 
@@ -195,16 +219,16 @@ def test_what_a_filter_leaves_out_at_the_beginning_of_a_stream_is_no_loss() -> N
     assert read(stream, 41, start=10, filters=(B,)) == list(range(11, 41, 2))
 
 
-@pytest.mark.parametrize("direct", [False, True])
+@pytest.mark.parametrize("direct", WAYS)
 @pytest.mark.parametrize("last", [25, 40, 60])
-def test_what_was_stored_after_the_end_of_a_micro_batch_is_not_of_it(direct: bool, last: int) -> None:
+def test_what_was_stored_after_the_end_of_a_micro_batch_is_not_of_it(direct: dict[str, bool], last: int) -> None:
     stream = Stream(dict.fromkeys(range(1, 51), A))
     stream.seconds = {s: 1 if s <= 10 else 9 for s in stream.messages}
     end = Fingerprint(last, YEAR + 5 * 10**9)
     with pytest.raises(DataLossError, match="other messages have its sequences.*: sequence 20, which is about"):
-        read(stream, 21, direct=direct, last=end)
+        read(stream, 21, **direct, last=end)
     said: list[str] = []
-    assert read(stream, 21, direct=direct, last=end, lost=said.append) == list(range(1, 11))
+    assert read(stream, 21, **direct, last=end, lost=said.append) == list(range(1, 11))
     assert len(said) == 1
 
 
@@ -230,3 +254,67 @@ def test_a_stream_that_has_lost_its_end_and_was_filled_again_has_kept_what_is_ol
         info = stream_info(js, "S")
         assert kept_until(js, replace(info, last_sequence=10, last_time=YEAR + 5 * 10**9), info) == 6
         assert kept_until(js, replace(info, last_sequence=10, last_time=YEAR + 9 * 10**9), info) == 10
+
+
+# Small ranges
+
+
+def small(stream: Stream, end: int, last: int | None = None, **how: Any) -> list[int]:
+    """Read a small range of what was planned up to a message; ``asked`` then has all that it took."""
+    fingerprint = None if last is None else Fingerprint(last, YEAR + stream.seconds.get(last, 0) * 10**9)
+    return read(stream, end, small=True, created="then", last=fingerprint, **how)
+
+
+def test_a_small_range_takes_one_request_and_no_consumer() -> None:
+    stream = Stream(dict.fromkeys(range(1, 41), A))
+    assert small(stream, 41, last=40) == list(range(1, 41))
+    assert stream.asked == ["DIRECT.GET.S"]
+    assert not stream.pings
+
+
+def test_the_stream_is_asked_for_in_the_same_flight_where_a_small_range_ends_before_the_last_message() -> None:
+    stream = Stream(dict.fromkeys(range(1, 41), A))
+    assert small(stream, 21, last=40) == list(range(1, 21))
+    assert stream.asked == ["DIRECT.GET.S", "STREAM.INFO.S"]
+
+
+def test_the_filters_of_a_small_range_are_applied_here() -> None:
+    messages, how = half_of_it_wanted()
+    stream = Stream(messages)
+    assert small(stream, 41, last=40, **how) == list(range(1, 41, 2))
+    assert stream.asked == ["DIRECT.GET.S"]
+
+
+def test_what_a_replica_that_lags_does_not_have_of_a_small_range_is_read_through_a_consumer() -> None:
+    stream = Stream(dict.fromkeys(range(1, 41), A))
+    stream.followers_that_lag = 1
+    assert small(stream, 41, last=40) == list(range(1, 41))
+    assert [each for each in stream.asked if each.startswith("CONSUMER.CREATE")]
+
+
+@pytest.mark.parametrize("why", ["forbidden", "nobody answers", "nothing comes"])
+@pytest.mark.parametrize("end", [21, 41])
+def test_a_small_range_is_read_through_a_consumer_where_there_are_no_direct_gets(why: str, end: int) -> None:
+    stream = Stream(dict.fromkeys(range(1, 41), A))
+    stream.direct_gets = why
+    assert small(stream, end, last=40) == list(range(1, end))
+
+
+@pytest.mark.parametrize("why", ["forbidden", "nobody answers"])
+def test_direct_gets_that_are_refused_are_not_tried_for_every_range(why: str) -> None:
+    stream = Stream(dict.fromkeys(range(1, 41), A))
+    stream.direct_gets = why
+    with scripted_server(stream.serve) as url, connect(options_for(url)) as connection:
+        for _ in range(3):
+            assert read_by(connection, 41, small=True, last=Fingerprint(40, YEAR)) == list(range(1, 41))
+    assert stream.asked.count("DIRECT.GET.S") == 1
+
+
+@pytest.mark.parametrize("last", [40, 50])
+def test_a_small_range_of_a_stream_that_was_made_again_is_lost(last: int) -> None:
+    stream = Stream(dict.fromkeys(range(1, 61), A))
+    stream.created, stream.seconds = "since", dict.fromkeys(range(1, 61), 9)
+    said: list[str] = []
+    end = Fingerprint(last, YEAR + 5 * 10**9)
+    assert read(stream, 41, small=True, created="then", last=end, lost=said.append) == []
+    assert [text.split(";")[0] for text in said] == ["the stream 'S' was deleted and made again at since"]

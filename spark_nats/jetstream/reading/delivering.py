@@ -88,6 +88,7 @@ class Source(Protocol):
     exhausted: bool  # its replica has no more
     idle: bool  # it has just said that it has nothing to send
     silence: float  # seconds waited since the last message
+    may_not_close: bool  # whether a server may refuse that it is given up
 
     @property
     def in_flight(self) -> bool:
@@ -170,6 +171,7 @@ class Reading:
             NatsConnectionError: the connection was lost, or its server is shutting down.
             NatsError: the server has reported an error.
         """
+        asks = False  # whether it is to be heard that nothing was refused
         while not task.complete:
             task.cursor = task.cursor.restart()
             if _leaves(js, task):
@@ -188,11 +190,13 @@ class Reading:
             finally:
                 if source is not None:
                     source.close()
+                    asks |= source.may_not_close
             if trouble is not None:
                 self._recover(js, task, trouble, task.cursor.handed_on > before)
         self.retries.succeeded()
-        with contextlib.suppress(NatsConnectionError, NatsTimeoutError):  # of no more concern
-            js.connection.flush(_LAST_WORD)
+        if asks:
+            with contextlib.suppress(NatsConnectionError, NatsTimeoutError):  # of no more concern
+                js.connection.flush(_LAST_WORD)
 
     def _drain(self, js: JetStream, task: Task, source: Source) -> Iterator[Delivered]:
         """Yield what a source brings until all has arrived or its replica has no more."""

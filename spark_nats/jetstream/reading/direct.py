@@ -1,6 +1,7 @@
 """Chunks that batched direct gets bring (ADR-31), which need no consumer and remove nothing.
 
-That is how a work queue is read: it allows one consumer for each subject, and what that one acknowledges is gone.
+That is how a work queue is read: it allows one consumer for each subject, and what that one acknowledges is gone. And
+that is how a small range is read first, since it takes one round trip.
 
 A direct get is answered by any replica of the stream, or of a mirror of it, and by another one each time. So what it
 says of the end is not believed, as :mod:`.ranges` has it. Each message names the one before it in its batch, and the
@@ -10,10 +11,12 @@ control; one request is under way at a time, and asks for no more than the socke
 
 from __future__ import annotations
 
+from spark_nats import clock
+from spark_nats.client.options import ConnectionOptions
 from spark_nats.client.subscriptions import Subscription
 from spark_nats.conditions.others import DIRECT_GET_INVALID
 from spark_nats.conditions.streams import READING_FAILED
-from spark_nats.errors import JetStreamError, ProtocolError
+from spark_nats.errors import JetStreamError, PermissionsError, ProtocolError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.reading import delivering
 from spark_nats.jetstream.reading.cursor import Cursor
@@ -26,22 +29,36 @@ BATCH_MESSAGES = 8192  # messages asked for by one request. Each has about 250 b
 BATCH_BYTES = 2 << 20  # bytes after which the server ends a batch
 LONGEST_PATIENCE = 30.0
 """Most seconds to wait for the first answer to a request: a server may have to count what matches first."""
+REFUSED_FOR = 600.0
+"""Seconds for which direct gets that were not answered, or not permitted, are not tried where there is another way."""
+_refused_until: dict[tuple[ConnectionOptions, str, str], float] = {}
+
+
+def are_available(js: JetStream, stream: str) -> bool:
+    """Tell whether nothing is known against direct gets of a stream, in this process, where there is another way."""
+    return clock.monotonic() >= _refused_until.get(_key(js, stream), 0.0)
+
+
+def _key(js: JetStream, stream: str) -> tuple[ConnectionOptions, str, str]:
+    return js.connection.options, js.prefix, stream
 
 
 class DirectGets:
     """Direct gets of one stream over one connection, as a :class:`~.delivering.Source`.
 
     They are of what matches a filter, if there is one. After ``fruitless`` sources in a row this one waits longer.
+    ``optional`` where there is another way: then it is no error that they are not permitted.
     """
 
-    idle = False
+    idle = may_not_close = False
     silence = 0.0
 
-    def __init__(self, js: JetStream, stream: str, subject: str | None, fruitless: int) -> None:
+    def __init__(self, js: JetStream, stream: str, subject: str | None, fruitless: int, optional: bool = False) -> None:
         self.exhausted = self.in_flight = False
         self._js = js
         self._stream = stream
         self._filter = subject
+        self._optional = optional
         self._patience = min(delivering.PATIENCE * 2.0 ** min(fruitless, 16), LONGEST_PATIENCE)
         self._start = 0  # of the batch that is under way
         self._last = 0  # sequence of its last message; 0 before it
@@ -59,7 +76,12 @@ class DirectGets:
 
     def receive(self) -> Chunk | None:
         """Wait for what arrives next; None when it is no message. That nothing comes is a :class:`Restart`."""
-        arrived = self._js.connection.next(self._inbox, self._patience)
+        try:
+            arrived = self._js.connection.next(self._inbox, self._patience)
+        except PermissionsError as error:
+            if not self._optional:
+                raise
+            raise self.unavailable(error) from None
         if arrived is None:
             raise Restart(f"no answer for {self._patience:g} s")
         messages, gotten, statuses = take_apart(arrived)
@@ -76,6 +98,11 @@ class DirectGets:
             self._on_status(header)
         return chunk
 
+    def unavailable(self, why: object) -> Restart:
+        """Note that there are none here for a while, and return what to raise."""
+        _refused_until[_key(self._js, self._stream)] = clock.monotonic() + REFUSED_FOR
+        return Restart(str(why))
+
     def _missing(self) -> Restart:
         return Restart(f"messages behind sequence {self._last or self._start - 1} are missing")
 
@@ -90,7 +117,7 @@ class DirectGets:
                     raise self._missing()
                 self.in_flight, self._last, self.exhausted = False, 0, pending == 0
             case NobodyAnswers():
-                raise Restart("no server answers direct gets")
+                raise self.unavailable("no server answers direct gets")
             case RequestRefused(refused):
                 failed = READING_FAILED(stream=self._stream, reason=refused.description, code=refused.code)
                 raise JetStreamError(failed, refused.code)

@@ -130,6 +130,8 @@ class PullConsumer:
     messages for longer than it may.
     """
 
+    may_not_close = True
+
     def __init__(
         self,
         js: JetStream,

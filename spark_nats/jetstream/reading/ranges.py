@@ -17,7 +17,7 @@ from spark_nats.conditions import Said
 from spark_nats.conditions.losses import LAST_REWRITTEN, RANGE_DELETED, RANGE_LOST, RANGE_REWRITTEN, REMOVED_WHILE_READ
 from spark_nats.conditions.queues import NO_DIRECT_GETS_NOW
 from spark_nats.conditions.warnings import HEAD_REMOVED
-from spark_nats.errors import DataLossError, StreamNotFoundError, UnsupportedStreamError
+from spark_nats.errors import DataLossError, PermissionsError, StreamNotFoundError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.consumers import create_consumer, finds_all
 from spark_nats.jetstream.fingerprints import Fingerprint, History, compare
@@ -25,7 +25,7 @@ from spark_nats.jetstream.messages import next_sequence
 from spark_nats.jetstream.reading import pulls
 from spark_nats.jetstream.reading.cursor import Cursor, gap
 from spark_nats.jetstream.reading.delivering import Chunk, Delivered, Reading, Restart, Source, out_of_order
-from spark_nats.jetstream.reading.direct import DirectGets
+from spark_nats.jetstream.reading.direct import DirectGets, are_available
 from spark_nats.jetstream.reading.judging import Met, Standing, goes_on, meets, missing, replica_lacks, standing
 from spark_nats.jetstream.reading.pulls import PullConsumer
 from spark_nats.jetstream.reading.searching import Search
@@ -69,6 +69,8 @@ class RangeReader:
         end: sequence before which to stop; must not lie beyond the stream's next sequence.
         filters: only subjects that match one of these; all when empty.
         direct: whether to read by direct gets, and not through consumers; then there may be one filter at most.
+        small: whether to try one direct get first, of all messages whatever the filters are: that takes one round trip
+            and leaves no consumer behind. What it leaves open is read through a consumer.
         headers_only: whether the server leaves the payloads out; each message then has its payload's size in bytes in
             the header ``Nats-Msg-Size``. Not by direct gets.
         created: when the stream was made, which tells it from a later one of its name; None for the one there is.
@@ -95,6 +97,7 @@ class RangeReader:
         filters: Sequence[str] = (),
         *,
         direct: bool = False,
+        small: bool = False,
         headers_only: bool = False,
         created: str | None = None,
         head_may_go: bool = False,
@@ -112,7 +115,10 @@ class RangeReader:
         self._search = Search(bool(filters))
         if direct:
             self._search.stay(by_server=True)
+        elif small:
+            self._search.stay(by_server=False)
         self._direct = direct
+        self._small = small  # until it was tried
         self._headers_only = headers_only
         self._head_may_go = head_may_go
         self._shared = shared
@@ -145,6 +151,9 @@ class RangeReader:
     def open(self, js: JetStream, fruitless: int) -> Source | None:
         """Begin to read the stream that was planned; None when there is nothing left to read."""
         try:
+            if self._small and are_available(js, self._stream):
+                self._small = False
+                return self._begin_one_get(js)
             return (self._begin_gets if self._direct else self._begin_pulls)(js, fruitless)
         except StreamNotFoundError:
             if self.created is None:
@@ -248,6 +257,28 @@ class RangeReader:
             self._skip(info.first_sequence, info)
         return DirectGets(js, self._stream, self._filters[0] if self._filters else None, fruitless)
 
+    def _begin_one_get(self, js: JetStream) -> Source | None:
+        """Ask for the whole range at once.
+
+        The message at its end, if that is known, tells whether it is of the stream that was planned. Where the range
+        ends before it, the stream's leader is asked in the same flight.
+        """
+        gets = DirectGets(js, self._stream, None, 0, optional=True)
+        gets.ask(self.cursor, throttled=False)
+        if self._last is not None and self._last.sequence == self.cursor.end - 1:
+            return gets
+        try:
+            info = self._planned_state(js)
+        except BaseException as error:
+            gets.close()
+            if isinstance(error, PermissionsError):  # of either request; whoever reads otherwise needs this one too
+                raise gets.unavailable(error) from None
+            raise
+        if info is None:
+            gets.close()
+            return None
+        return gets
+
     def _planned_state(self, js: JetStream) -> StreamInfo | None:
         """Return the state of the stream that was planned; None when nothing of the range is left in it."""
         info = self._state(js)
@@ -340,16 +371,20 @@ class RangeReader:
         if not self._others:
             sequence, time = deliveries.last()
             met = meets(self._last, sequence, time)
-            if met is Met.OTHER or (met is Met.LATER and self._is_rewritten(js, self._last)):
+            if met is not Met.PLANNED and self._is_rewritten(js, self._last, met):
                 self._others = True
                 self._lost(_rewritten(self._stream, sequence, time, self._last))
         if not self._others:
             return delivered
         return delivered.take(deliveries.timestamps() <= self._last.time)
 
-    def _is_rewritten(self, js: JetStream, last: Fingerprint) -> bool:
+    def _is_rewritten(self, js: JetStream, last: Fingerprint, met: Met) -> bool:
         """Ask whether the history is lost of which the range was planned; it may be said meanwhile that it is."""
         info = self._state(js)
+        if self._standing(info) is Standing.MADE_AGAIN:
+            raise Restart("the stream was deleted and made again")
+        if met is Met.OTHER:
+            return not self._others
         history = compare(js, last, info)
         if history is History.SHORTER and not self._others:
             what = f"stream {self._stream!r} ends at sequence {info.last_sequence}, before {last.sequence}"

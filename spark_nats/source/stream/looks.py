@@ -45,6 +45,7 @@ class Memory:
         witness: what was seen of their histories.
         holds: by stream the durable consumers that hold messages for the query; none where it does not consume.
         searched: up to where they were searched in vain.
+        sizes: of streams that allow batched direct gets, how many bytes a message takes on average.
     """
 
     def __init__(self, options: ReadOptions, patience: float) -> None:
@@ -58,6 +59,7 @@ class Memory:
             for name in (options.streams if options.consume else ())
         }
         self.searched: Mapping[str, Position] = {}
+        self.sizes: dict[str, float] = {}
 
 
 class Look:
@@ -121,6 +123,7 @@ class Look:
                     self._check_may_be_read(found, states)
                 self.memory.selection.see(self.js, found, self.options.filters)
                 notice_times_ahead(found)
+                self._note_size(found)
                 searched, history = self._searched(found), History.KEPT
                 if begin is not None and begin.created == found.created:
                     history = self.history(found, begin, compares, messages)
@@ -191,6 +194,13 @@ class Look:
         if (found := compare(self.js, seen, info)) is History.KEPT:
             self.memory.witness.saw(self.js, info)
         return found
+
+    def _note_size(self, info: StreamInfo) -> None:
+        """Note how large messages are, where batches of them may be had by direct gets (ADR-31, from 2.11 on)."""
+        if info.allows_direct_gets and not self.js.connection.info.is_older_than(2, 11):
+            self.memory.sizes[info.name] = info.average_size
+        else:
+            self.memory.sizes.pop(info.name, None)
 
     def _searched(self, info: StreamInfo) -> int:
         """Return up to where a stream was searched in vain, if it still has the history that was searched; else 0."""

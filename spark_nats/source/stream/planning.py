@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -11,12 +12,16 @@ from pyspark.sql.datasource import InputPartition
 from spark_nats.conditions.options import TOO_MANY_PARTITIONS
 from spark_nats.errors import NatsError
 from spark_nats.jetstream.fingerprints import Fingerprint
+from spark_nats.jetstream.reading.direct import BATCH_BYTES
 from spark_nats.jetstream.streams import WORK_QUEUE
 from spark_nats.source.stream.losses import spares
 from spark_nats.source.stream.positions import QueryOffset
 
 MOST_PARTITIONS = 100_000
 """Most partitions of a micro-batch or a batch: beyond it Spark's driver would be busy with nothing else."""
+MOST_SMALL = 4096
+"""Most sequences of a partition that is read by one direct get. A consumer costs a server about 5 ms to make and to
+delete, and a direct get up to 0.9 µs more for each message (``make bench ARGS="--only small"``)."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,7 @@ class StreamRange(InputPartition):
         head_may_go: whether it begins with whatever there is, so that messages that are removed before the first one is
             read are not a data loss.
         direct: whether it is read by direct gets, for one filter at most.
+        small: whether one direct get may bring all of it.
         shared: whether no message that is removed is a data loss, because others may acknowledge it.
         last: the last message of the micro-batch that it is of, as it was when that was planned; None when that is not
             known.
@@ -46,6 +52,7 @@ class StreamRange(InputPartition):
     filters: tuple[str, ...] = ()
     head_may_go: bool = False
     direct: bool = False
+    small: bool = False
     shared: bool = False
     last: Fingerprint | None = None
     others: bool = False
@@ -86,6 +93,19 @@ def for_retention(whole: StreamRange, retention: str | None, peek: bool = False)
         return [whole]
     direct = replace(whole, direct=True)  # direct gets look for one filter each
     return [replace(direct, filters=(each,)) for each in whole.filters] or [direct]
+
+
+def with_small(ranges: Sequence[StreamRange], sizes: Mapping[str, float]) -> list[StreamRange]:
+    """Mark partitions that one direct get may bring.
+
+    ``sizes`` are bytes that a message takes on average, of streams that may be read like this.
+    """
+    return [
+        replace(each, small=each.size <= MOST_SMALL and each.size * sizes.get(each.stream, math.inf) <= BATCH_BYTES)
+        if not each.direct
+        else each
+        for each in ranges
+    ]
 
 
 def cut(ranges: Sequence[StreamRange], min_partitions: int, max_size: int) -> list[StreamRange]:

@@ -29,6 +29,7 @@ from spark_nats.jetstream.streams import stream_info
 from spark_nats.options.read import ReadOptions
 from spark_nats.protocol.documents import EPOCH
 from spark_nats.protocol.subjects import filter_violation, matches, overlap, subject_violation
+from spark_nats.source.stream.looks import Memory
 from spark_nats.source.stream.planning import StreamRange
 from spark_nats.source.stream.readers import NatsReader
 
@@ -114,8 +115,8 @@ class NatsPushdownReader(NatsReader):
         """Plan the read: only the sequences that the filters let through."""
         return [] if self._nothing else super().partitions()
 
-    def _ranges(self) -> list[StreamRange]:
-        return [self._clip(each) for each in super()._ranges()]
+    def _ranges(self, memory: Memory) -> list[StreamRange]:
+        return [self._clip(each) for each in super()._ranges(memory)]
 
     def _clip(self, whole: StreamRange) -> StreamRange:
         start = min(max(whole.start, self._sequences.first), whole.end)

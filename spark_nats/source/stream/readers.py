@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -33,7 +33,7 @@ from spark_nats.source.stream import bounds, offsets
 from spark_nats.source.stream.limits import Limits
 from spark_nats.source.stream.looks import Look, Memory
 from spark_nats.source.stream.noticing import notice_own_rows
-from spark_nats.source.stream.planning import StreamRange, cut, for_retention, planned
+from spark_nats.source.stream.planning import StreamRange, cut, for_retention, planned, with_small
 from spark_nats.source.stream.positions import (
     Position,
     QueryOffset,
@@ -58,6 +58,10 @@ class _RangesReader:
         self._options = options
         self._schema = schema
 
+    def _cut(self, ranges: Sequence[StreamRange], memory: Memory) -> list[InputPartition]:
+        cuts = cut(ranges, self._options.min_partitions, self._options.max_records_per_partition)
+        return list(with_small(cuts, memory.sizes))
+
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one partition, on an executor.
 
@@ -80,6 +84,7 @@ class _RangesReader:
                 partition.end,
                 partition.filters,
                 direct=partition.direct,
+                small=partition.small,
                 created=partition.created,
                 head_may_go=partition.head_may_go,
                 shared=partition.shared or bucket is not None,
@@ -108,13 +113,14 @@ class NatsReader(_RangesReader, DataSourceReader):
     @naming_options()
     def partitions(self) -> list[InputPartition]:
         """Plan the read: sequence ranges as partitions."""
-        return list(cut(self._ranges(), self._options.min_partitions, self._options.max_records_per_partition))
+        memory = Memory(self._options, patience=0.0)
+        return self._cut(self._ranges(memory), memory)
 
-    def _ranges(self) -> list[StreamRange]:
+    def _ranges(self, memory: Memory) -> list[StreamRange]:
         with borrow(self._options.connection) as connection:
             js = JetStream(connection, self._options.api_prefix)
             with naming_the_nearest(js, self._options.streams):
-                return bounds.batch(Look(js, self._options, Memory(self._options, patience=0.0)))
+                return bounds.batch(Look(js, self._options, memory))
 
 
 class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -199,7 +205,7 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
         retentions = {name: hold.retention for name, hold in self._memory.holds.items()}
         planning = planned(begin, stop, self._options.filters, rewritten)
         ranges = [each for whole in planning for each in for_retention(whole, retentions.get(whole.stream))]
-        return list(cut(ranges, self._options.min_partitions, self._options.max_records_per_partition))
+        return self._cut(ranges, self._memory)
 
     def _asking(self, ask: Callable[[Look], Result]) -> Result:
         """Ask the server, and wait for one that cannot be reached."""

@@ -8,6 +8,7 @@ raised from the call that received it.
 from __future__ import annotations
 
 import logging
+import math
 import ssl
 from collections.abc import Callable
 
@@ -78,6 +79,7 @@ class Link:
         deadline = clock.monotonic() + options.connect_timeout
         self._transport = Transport.open(server, deadline)
         self._session = Session(options.ping_interval, clock.monotonic())
+        self._check = 0, math.inf  # a mark, and when the connection is lost unless the server has reached it before
         try:
             self._handshake(deadline)
         except BaseException:
@@ -194,6 +196,16 @@ class Link:
         if not self._wait_for(self._session.mark(), clock.monotonic() + limit):
             raise NatsTimeoutError(PING_TIMEOUT(server=self.server, timeout=limit))
 
+    def check(self) -> None:
+        """Send a PING whose answer is not waited for now: the connection is lost if it takes ``connect_timeout``.
+
+        What has arrived meanwhile is received first, such as that the server has closed the connection.
+        """
+        self._check_open()
+        if self._transport.wait(clock.monotonic()):
+            self._take_in()
+        self._check = self.mark(), clock.monotonic() + self.options.connect_timeout
+
     def mark(self) -> int:
         """Mark what was sent so far by a PING: the server has processed it when :attr:`passed` has reached the mark."""
         self._check_open()
@@ -229,8 +241,12 @@ class Link:
     def _receive(self, deadline: float) -> bool:
         """Take in what has arrived or arrives until the deadline, and answer it. False when nothing arrived."""
         self._check_open()
-        while not self._transport.wait(min(deadline, self._session.ping_at)):
+        while not self._transport.wait(min(deadline, self._session.ping_at, self._check[1])):
             now = clock.monotonic()
+            if now >= self._check[1]:
+                self.close()
+                avoid(self.server)
+                raise NatsConnectionError(PING_TIMEOUT(server=self.server, timeout=self.options.connect_timeout))
             if now >= deadline:
                 return False
             if not self._session.check_silence(now):
@@ -240,6 +256,8 @@ class Link:
                 )
             self._send_due(now + self.options.request_timeout)
         self._take_in()
+        if self._session.has_reached(self._check[0]):
+            self._check = 0, math.inf
         self._send_due(clock.monotonic() + self.options.request_timeout)
         return True
 

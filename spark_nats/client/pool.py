@@ -33,8 +33,11 @@ class _Pool:
         self._idle: list[tuple[float, Connection]] = []  # each with the time to close it
         self._closer: threading.Thread | None = None
 
-    def take(self, options: ConnectionOptions) -> Connection | None:
-        """Return an idle connection that still answers, to a server that stays."""
+    def take(self, options: ConnectionOptions, waits: bool) -> Connection | None:
+        """Return an idle connection to a server that stays, as far as is known.
+
+        ``waits`` until it answers; else it is lost later if it does not, see :meth:`~.link.Link.check`.
+        """
         while True:
             with self._changed:
                 fitting = [i for i, (_, connection) in enumerate(self._idle) if connection.options == options]
@@ -42,18 +45,21 @@ class _Pool:
                     return None
                 _, connection = self._idle.pop(fitting[-1])
             try:
-                connection.flush(options.connect_timeout)
+                if waits:
+                    connection.flush(options.connect_timeout)
+                else:
+                    connection.check()
             except NatsError:
                 connection.close()
-                self._forget(connection.server)
+                avoid(connection.server)
+                self.forget(connection.server)
                 continue
             if not connection.lame_duck:
                 return connection
             connection.close()
 
-    def _forget(self, server: Server) -> None:
-        """Close the idle connections to a server that does not answer: each would be waited for as long."""
-        avoid(server)
+    def forget(self, server: Server) -> None:
+        """Close the idle connections to a server to which one was lost: each would be waited for as long."""
         with self._changed:
             self._close(lambda _, connection: connection.server == server)
 
@@ -100,12 +106,17 @@ os.register_at_fork(after_in_child=_forget)
 
 
 @contextlib.contextmanager
-def borrow(options: ConnectionOptions) -> Iterator[Connection]:
+def borrow(options: ConnectionOptions, waits: bool = True) -> Iterator[Connection]:
     """Lend a connection: one that an earlier borrower left, else a new one.
 
     It is kept afterwards unless the borrower ended with an error; then its state is not known and it is closed.
+
+    Args:
+        options: where to connect.
+        waits: whether to wait until the server has shown that it is still there. Who tries again when a connection is
+            lost, or can lose nothing by it, need not: that saves a round trip.
     """
-    connection = _pool.take(options) or connect(options)
+    connection = _pool.take(options, waits) or connect(options)
     try:
         yield connection
     except BaseException:
@@ -123,10 +134,14 @@ class Lease:
         options: where to connect.
         retries: counts attempts.
         connection: the first one; a new one is made when it is None. The attribute is the present one.
+        waits: whether to wait until the server of one that others have left has shown that it is still there.
     """
 
-    def __init__(self, options: ConnectionOptions, retries: Retries, connection: Connection | None = None) -> None:
+    def __init__(
+        self, options: ConnectionOptions, retries: Retries, connection: Connection | None = None, waits: bool = True
+    ) -> None:
         self._options = options
+        self._waits = waits
         self.retries = retries
         self.connection = connection or self._connect(None)
 
@@ -139,6 +154,7 @@ class Lease:
         if self.connection.lame_duck and is_retryable(error):
             return self.move()
         self.connection.close()
+        _pool.forget(self.connection.server)
         self.retries.failed(error)
         self.connection = self._connect(self.connection.server)
         return self.connection
@@ -174,7 +190,7 @@ class Lease:
     def _connect(self, lost: Server | None) -> Connection:
         while True:
             try:
-                connection = _pool.take(self._options) or connect(self._options, lost)
+                connection = _pool.take(self._options, self._waits) or connect(self._options, lost)
                 if connection.lame_duck:
                     connection.close()
                     raise NatsConnectionError(SERVER_SHUTTING_DOWN(server=connection.server))
@@ -184,15 +200,15 @@ class Lease:
 
 
 @contextlib.contextmanager
-def leased(options: ConnectionOptions, retries: RetryOptions, what: str) -> Iterator[Lease]:
+def leased(options: ConnectionOptions, retries: RetryOptions, what: str, waits: bool = True) -> Iterator[Lease]:
     """Lease a connection to a task, as :func:`borrow` does, but one that can be exchanged when it is lost.
 
     The driver has logged in before, so a refusal is taken for lasting only when it is said twice.
 
-    ``what`` names what waits, for the log.
+    ``what`` names what waits, for the log; ``waits`` as of :func:`borrow`.
     """
     retries = replace(retries, attempts=retries.attempts or TASK_ATTEMPTS)
-    lease = Lease(options, Retries(retries, what, established=True))
+    lease = Lease(options, Retries(retries, what, established=True), waits=waits)
     try:
         yield lease
     except BaseException:

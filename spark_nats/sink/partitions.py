@@ -48,7 +48,8 @@ def write_partition(options: WriteOptions, task: Task, batches: Iterator[pa.Reco
     ids = MessageIds(task.query, task.batch, task.partition) if options.stream and task.query else None
     what = f"writing to {options.stream or 'core NATS'}"
     settled: Settled | None = None
-    with leased(options.connection, options.retries, what) as lease:
+    # Messages of core NATS that a lost connection has taken along would not be sent again.
+    with leased(options.connection, options.retries, what, waits=options.stream is None) as lease:
         publisher: Publisher | CorePublisher | BatchPublisher
         max_payload = lease.connection.info.max_payload
         if options.stream is None:

@@ -103,7 +103,7 @@ class NatsStreamWriter(DataSourceStreamArrowWriter):
         from spark_nats.sink.checks import check_partitions
 
         def check() -> None:
-            with borrow(self._options.connection) as connection:
+            with borrow(self._options.connection, waits=False) as connection:
                 check_partitions(connection, self._options, unsure[0], batchId, len(messages))
 
         retrying(check, self._options.retries, "committing a micro-batch", established=True)

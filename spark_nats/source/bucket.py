@@ -65,7 +65,10 @@ class NatsBucketReader(DataSourceReader):
             return
         options = self._options
         rows = EntryBuilder(self._schema, options.bucket, options.ignore_deletes)
-        with naming_options(), leased(options.connection, options.retries, f"reading bucket {options.bucket}") as lease:
+        with (
+            naming_options(),
+            leased(options.connection, options.retries, f"reading bucket {options.bucket}", waits=False) as lease,
+        ):
             reader = BucketReader(
                 options.bucket,
                 partition.created,

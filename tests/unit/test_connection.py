@@ -12,6 +12,7 @@ import time
 import pytest
 import trustme
 
+from spark_nats import clock
 from spark_nats.client import Credentials, TlsOptions, borrow, connect, parse_servers
 from spark_nats.client.pool import leased
 from spark_nats.client.retrying import is_retryable
@@ -985,3 +986,51 @@ def test_server_urls_are_shown_without_their_credentials():
     assert str(server) == "nats://example.com:4222"
     assert "secret" not in repr(server)
     assert str(parse_servers("nats://[::1]:1")[0]) == "nats://[::1]:1"
+
+
+def test_a_connection_is_lent_at_once_to_whoever_tries_again():
+    """The server answers PING when the request has come: nobody has waited for it before."""
+
+    def serve(peer):
+        peer.let_in()
+        peer.expect(b"PING\r\n")
+        assert peer.expect(b"\r\n") == b"PUB a 1\r\n"
+        peer.take(3)
+        peer.send(b"PONG\r\n")
+        peer.expect(b"PING\r\n")
+        peer.send(b"PONG\r\n")
+        peer.wait_for_close()
+
+    with scripted_server(serve) as url:
+        with borrow(options(url)) as first:
+            pass
+        with borrow(options(url), waits=False) as second:
+            assert second is first
+            second.publish("a", b"1")
+            second.flush()
+
+
+def test_a_connection_that_was_lent_at_once_is_lost_if_its_server_is_silent():
+    def stops(peer):
+        peer.let_in()
+        peer.wait_for_close()
+
+    with scripted_server(stops) as url:
+        with borrow(options(url, connect_timeout=0.2, request_timeout=60.0)) as first:
+            pass
+        lost = pytest.raises(NatsConnectionError, match=r"did not answer PING in 0\.2 s")
+        with lost as raised, borrow(first.options, waits=False) as second:
+            assert second is first
+            second.request("a", b"")
+        assert is_retryable(raised.value, established=True)
+
+
+def test_a_connection_that_its_server_has_closed_is_not_lent_at_once():
+    def leaves(peer):
+        peer.let_in()
+
+    with scripted_server(leaves) as url:
+        with borrow(options(url)) as first:
+            first._transport.wait(clock.monotonic() + 10)
+        with borrow(options(url), waits=False) as second:
+            assert second is not first

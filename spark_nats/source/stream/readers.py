@@ -77,7 +77,7 @@ class _RangesReader:
         if bucket is not None:
             rows = EntryBuilder(self._schema, bucket, options.ignore_deletes)
         what = f"reading {partition.stream}, sequences {partition.start} to {partition.end - 1}"
-        with naming_options(), leased(options.connection, options.retries, what) as lease:
+        with naming_options(), leased(options.connection, options.retries, what, waits=False) as lease:
             reader = RangeReader(
                 partition.stream,
                 partition.start,
@@ -211,7 +211,7 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
         """Ask the server, and wait for one that cannot be reached."""
 
         def once() -> Result:
-            with borrow(self._options.connection) as connection:
+            with borrow(self._options.connection, waits=False) as connection:
                 js = JetStream(connection, self._options.api_prefix)
                 with naming_the_nearest(js, self._options.streams):
                     with contextlib.suppress(StreamNotFoundError):

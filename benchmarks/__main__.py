@@ -20,6 +20,7 @@ ON_REQUEST = (
     "reads",
     "writes",
     "publishing",
+    "small",
     "sizing",
     "kafka",
 )  # for the documentation; the last one needs a download of its own

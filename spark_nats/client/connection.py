@@ -66,11 +66,11 @@ class Connection(Link):
         """Return a subject that nobody else uses, on which to await answers."""
         return f"{self.options.inbox_prefix}.{clock.token(8)}"
 
-    def subscribe(self, *subjects: str, queue: str | None = None) -> Subscription:
+    def subscribe(self, *subjects: str, queue: str | None = None, later: bool = False) -> Subscription:
         """Subscribe to subjects or wildcards, in a queue group if one is named.
 
         Their messages arrive together, in the order of the wire. A message that several of the subjects match
-        arrives once for each.
+        arrives once for each. It can be sent ``later``, with what is sent next.
 
         Raises:
             ValueError: a subject or the queue group is not valid.
@@ -81,7 +81,7 @@ class Connection(Link):
         except ValueError:
             self._subscriptions.remove(subscription)
             raise
-        self.send(b"".join(lines))
+        (self.send_later if later else self.send)(b"".join(lines))
         return subscription
 
     def limit(self, subscription: Subscription, messages: int) -> None:
@@ -91,11 +91,11 @@ class Connection(Link):
         """
         self.send(b"".join(encode_unsub(sid, messages) for sid in subscription.sids))
 
-    def unsubscribe(self, subscription: Subscription) -> None:
-        """End a subscription. What is still on its way is dropped."""
+    def unsubscribe(self, subscription: Subscription, later: bool = False) -> None:
+        """End a subscription; ``later`` as of :meth:`subscribe`. What is still on its way is dropped."""
         known = self._subscriptions.remove(subscription)
         if known and not self.closed:
-            self.send(b"".join(map(encode_unsub, known)))
+            (self.send_later if later else self.send)(b"".join(map(encode_unsub, known)))
 
     def drain(self, subscription: Subscription) -> list[Messages]:
         """End a subscription and return all that has arrived or was on its way."""

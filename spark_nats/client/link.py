@@ -174,6 +174,11 @@ class Link:
 
     # Sending and waiting
 
+    def send_later(self, frames: bytes) -> None:
+        """Send encoded protocol lines together with what is sent, or waited for, next."""
+        self._check_open()
+        self._session.send(frames)
+
     def send(self, frames: bytes | pa.Buffer) -> None:
         """Send encoded protocol lines.
 
@@ -197,14 +202,14 @@ class Link:
             raise NatsTimeoutError(PING_TIMEOUT(server=self.server, timeout=limit))
 
     def check(self) -> None:
-        """Send a PING whose answer is not waited for now: the connection is lost if it takes ``connect_timeout``.
+        """Send a PING with what is sent next: the connection is lost if its answer takes ``connect_timeout``.
 
         What has arrived meanwhile is received first, such as that the server has closed the connection.
         """
         self._check_open()
         if self._transport.wait(clock.monotonic()):
             self._take_in()
-        self._check = self.mark(), clock.monotonic() + self.options.connect_timeout
+        self._check = self._session.mark(), clock.monotonic() + self.options.connect_timeout
 
     def mark(self) -> int:
         """Mark what was sent so far by a PING: the server has processed it when :attr:`passed` has reached the mark."""
@@ -241,6 +246,8 @@ class Link:
     def _receive(self, deadline: float) -> bool:
         """Take in what has arrived or arrives until the deadline, and answer it. False when nothing arrived."""
         self._check_open()
+        if self._session.due():
+            self._send_due(clock.monotonic() + self.options.request_timeout)
         while not self._transport.wait(min(deadline, self._session.ping_at, self._check[1])):
             now = clock.monotonic()
             if now >= self._check[1]:

@@ -32,6 +32,7 @@ class _Pool:
         self._changed = threading.Condition()
         self._idle: list[tuple[float, Connection]] = []  # each with the time to close it
         self._closer: threading.Thread | None = None
+        self._wakes = 0.0  # when the thread looks again
 
     def take(self, options: ConnectionOptions, waits: bool) -> Connection | None:
         """Return an idle connection to a server that stays, as far as is known.
@@ -72,10 +73,12 @@ class _Pool:
         with self._changed:
             until = clock.monotonic() + connection.options.idle_timeout
             self._idle.append((until, connection))
-            if self._closer is None:
+            if self._closer is not None:
+                if until < self._wakes:
+                    self._changed.notify()
+            else:
                 self._closer = threading.Thread(target=self._close_idle, name="nats-idle-closer", daemon=True)
                 self._closer.start()
-            self._changed.notify()
 
     def _close_idle(self) -> None:
         with self._changed:
@@ -83,7 +86,8 @@ class _Pool:
                 now = clock.monotonic()
                 self._close(lambda until, _: until <= now)  # noqa: B023 - called here only
                 if self._idle:
-                    self._changed.wait(min(until for until, _ in self._idle) - now)
+                    self._wakes = min(until for until, _ in self._idle)
+                    self._changed.wait(self._wakes - now)
             self._closer = None
 
     def _close(self, chosen: Callable[[float, Connection], bool]) -> None:

@@ -218,7 +218,8 @@ def create_stream(js: JetStream, config: dict[str, Any]) -> StreamInfo:
     except StreamNotFoundError:
         pass
     try:
-        info = state_in(js.request(Api.STREAM_CREATE, name, body=config), name)
+        # Small ranges are read by direct gets, unless somebody does not want them.
+        info = state_in(js.request(Api.STREAM_CREATE, name, body={"allow_direct": True, **config}), name)
     except JetStreamError as error:
         if error.err_code == ErrCode.STREAM_NAME_IN_USE:  # another task was faster
             return stream_info(js, name)

@@ -32,6 +32,7 @@ from spark_nats.protocol.decoder import Decoder
 from spark_nats.protocol.messages import Messages
 
 MAX_PINGS_OUT = 2  # so many PINGs may be unanswered before a silent server is given up (ADR-40)
+_SMALL = 4096  # bytes of frames that are joined
 _MOST_DUE = 1000  # entries in the queue beyond which no PONG is added, for a server that sends PING and reads nothing
 
 
@@ -87,7 +88,9 @@ class Session:
     def send(self, frames: bytes | pa.Buffer) -> None:
         """Have encoded frames sent."""
         view = memoryview(frames)
-        if view:
+        if self._due and len(self._due[-1]) + len(view) <= _SMALL:  # so that they take one system call
+            self._due[-1] = memoryview(b"".join((self._due[-1], view)))
+        elif view:
             self._due.append(view)
 
     def log_in(self, hello: ConnectOptions) -> int:
@@ -132,7 +135,7 @@ class Session:
         match control.op:
             case Op.PING:
                 if len(self._due) < _MOST_DUE:
-                    self.send(PONG)
+                    self._due.append(memoryview(PONG))
             case Op.PONG:
                 self._pongs = min(self._pongs + 1, self._pings)  # one that answers no PING means nothing
                 if not self._failed:

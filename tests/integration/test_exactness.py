@@ -28,7 +28,15 @@ from spark_nats.jetstream.streams import stream_info
 from spark_nats.source.stream import readers
 from tests.connections import options_for, patience, publisher_for, retries_for
 from tests.integration.forwarding import ForwardedApi
-from tests.integration.support import batch_reader, batch_sequences, repeating, stream_reader
+from tests.integration.support import (
+    Query,
+    batch_reader,
+    batch_sequences,
+    read_sequences,
+    repeating,
+    sequences_of,
+    stream_reader,
+)
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Cluster, Server, ServerFactory
 
@@ -50,6 +58,24 @@ def empty_at_first(times: int) -> Callable[[dict[str, Any]], dict[str, Any]]:
         return {**answer, "num_pending": 0} if left[0] >= 0 else answer
 
     return change
+
+
+@pytest.mark.parametrize("options", [{}, {"subject": "{}.1"}, {"minPartitions": 3}], ids=str)
+def test_small_partitions_are_read_without_consumers(
+    nats_server: Server, nats_py: NatsPy, unique: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a consumer was made")
+
+    monkeypatch.setattr(ranges, "create_consumer", refuse)
+    nats_py.create_stream(unique, allow_direct=True)
+    nats_py.publish_acked((f"{unique}.{i % 3}", b"") for i in range(1, 301))
+    nats_py.delete_message(unique, 100)
+    options = {name: str(value).format(unique) for name, value in options.items()}
+    wanted = [s for s in range(1, 301) if s != 100 and ("subject" not in options or s % 3 == 1)]
+    assert read_sequences(nats_server, stream=unique, **options) == wanted
+    query = Query(stream_reader(nats_server, stream=unique, startingOffsets="earliest", **options))
+    assert sequences_of(query.rows(len(wanted))) == wanted
 
 
 @pytest.mark.parametrize("filters", [(), ("1", "2")])

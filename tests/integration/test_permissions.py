@@ -193,6 +193,7 @@ WORK_QUEUE = {"retention": "workqueue", "allow_direct": True}
     ("needed", "act", "config"),
     [
         (READ, read_as, {}),
+        (READ, read_as, {"allow_direct": True}),
         (READ + MATCH, read_matches_as, {}),
         (READ + CONSUME, consume_as, {}),
         (READ + CONSUME, consume_as, {"retention": "interest"}),
@@ -204,6 +205,7 @@ WORK_QUEUE = {"retention": "workqueue", "allow_direct": True}
     ],
     ids=[
         "reading",
+        "reading what others may get directly",
         "reading what matches",
         "following",
         "consuming",

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_nats.errors import NatsError
+from spark_nats.jetstream.reading.direct import BATCH_BYTES
 from spark_nats.source.stream.limits import share
-from spark_nats.source.stream.planning import StreamRange, cut
+from spark_nats.source.stream.planning import MOST_SMALL, StreamRange, cut, with_small
 
 
 def ranges(*sizes, start=1):
@@ -34,6 +35,26 @@ def test_there_are_at_least_as_many_partitions_as_asked_for():
 
 def test_there_are_never_more_partitions_than_sequences():
     assert sizes(cut(ranges(3), 7, 500)) == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("size", "bytes_each", "small"),
+    [
+        (MOST_SMALL, 100.0, True),
+        (MOST_SMALL + 1, 100.0, False),
+        (10, BATCH_BYTES / 10, True),
+        (11, BATCH_BYTES / 10, False),
+        (10, None, False),
+    ],
+)
+def test_a_partition_is_small_if_one_direct_get_brings_it(size, bytes_each, small):
+    (found,) = with_small(ranges(size), {} if bytes_each is None else {"S0": bytes_each})
+    assert found.small is small
+
+
+def test_what_is_read_by_direct_gets_anyway_is_not_called_small():
+    queue = StreamRange("Q", "now", 1, 11, direct=True)
+    assert with_small([queue], {"Q": 1.0}) == [queue]
 
 
 @pytest.mark.parametrize(

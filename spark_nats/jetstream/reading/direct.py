@@ -62,7 +62,7 @@ class DirectGets:
         self._patience = min(delivering.PATIENCE * 2.0 ** min(fruitless, 16), LONGEST_PATIENCE)
         self._start = 0  # of the batch that is under way
         self._last = 0  # sequence of its last message; 0 before it
-        self._inbox: Subscription = js.connection.subscribe(js.connection.new_inbox())
+        self._inbox: Subscription = js.connection.subscribe(js.connection.new_inbox(), later=True)
 
     def ask(self, cursor: Cursor, throttled: bool) -> None:
         """Ask for what is still to arrive, unless a batch is under way; there are no more messages than sequences."""
@@ -125,4 +125,4 @@ class DirectGets:
     def close(self) -> None:
         """Forget what is still to come."""
         if not self._js.connection.closed:
-            self._js.connection.unsubscribe(self._inbox)
+            self._js.connection.unsubscribe(self._inbox, later=True)

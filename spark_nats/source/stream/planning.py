@@ -19,9 +19,9 @@ from spark_nats.source.stream.positions import QueryOffset
 
 MOST_PARTITIONS = 100_000
 """Most partitions of a micro-batch or a batch: beyond it Spark's driver would be busy with nothing else."""
-MOST_SMALL = 4096
-"""Most sequences of a partition that is read by one direct get. A consumer costs a server about 5 ms to make and to
-delete, and a direct get up to 0.9 µs more for each message (``make bench ARGS="--only small"``)."""
+MOST_SMALL = 1024
+"""Most sequences of a partition that one direct get is to bring. A message costs a server more like that than through a
+consumer, which has to be made and deleted (``make bench ARGS="--only small"``)."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,78 @@
+"""Small ranges of a stream, one after the other as a task reads each: by one direct get, and through a consumer."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from benchmarks import paths
+from benchmarks.client import sample
+from benchmarks.environment import Server, start_server
+from benchmarks.measure import Comparison, Contender, Sample, compare, timed
+from benchmarks.settings import Settings
+from spark_nats.client.options import RetryOptions
+from spark_nats.client.pool import borrow, leased
+from spark_nats.jetstream import JetStream, RangeReader
+from spark_nats.jetstream.fingerprints import Fingerprint
+from spark_nats.jetstream.messages import next_message
+from spark_nats.jetstream.streams import stream_info
+from spark_nats.options import connection_options, options_of_urls
+from spark_nats.source.columns import RowBuilder
+from tests.servers import Cluster
+
+_SIZE = 128
+_RANGES = {10: 200, 256: 100, 4096: 30, 16_384: 10}
+"""How many ranges of how many messages."""
+_RETRIES = RetryOptions(timeout=0.0, wait=0.0, jitter=0.0, attempts=None)
+
+
+def run(settings: Settings) -> Iterator[Comparison]:
+    """Measure everything; a server that is given takes the place of the one, and of the cluster too."""
+    with start_server(settings) as server:
+        yield from (_compare(settings, server, size, replicas=1) for size in _RANGES)
+    if settings.servers:
+        return
+    with tempfile.TemporaryDirectory() as directory, Cluster(Path(directory)) as cluster:
+        first = cluster.servers[0]
+        server = Server(cluster.urls, first.monitoring_url, first.pid)
+        yield from (_compare(settings, server, size, replicas=3) for size in _RANGES)
+
+
+def _compare(settings: Settings, server: Server, size: int, replicas: int) -> Comparison:
+    count = _RANGES[size] // (4 if settings.quick else 1)
+    with server.stream("read.>", num_replicas=replicas, allow_direct=True) as stream:
+        server.fill(stream, "read.", size, _SIZE)
+
+        def read(small: bool) -> Sample:
+            return sample(server, count, partial(_read, server.url, stream, size, count, small))
+
+        contenders = [
+            Contender("through a consumer", partial(read, False)),
+            Contender("by one direct get", partial(read, True)),
+        ]
+        title = f"small: {count} ranges of {size:,} messages, replicas: {replicas}"
+        return compare(title, "through a consumer", contenders, settings.rounds, ["a row is a range, not a message"])
+
+
+def _read(url: str, stream: str, size: int, count: int, small: bool) -> float:
+    """Read the same range so many times, and return the seconds."""
+    options = connection_options(**options_of_urls(url))
+    with borrow(options) as connection:
+        js = JetStream(connection)
+        created, last = stream_info(js, stream).created, next_message(js, stream, size, (">",))
+    if last is None:
+        raise AssertionError(f"{stream} has no message {size}")
+    with timed() as taken:
+        for _ in range(count):
+            rows = RowBuilder(paths.SCHEMA)
+            with leased(options, _RETRIES, "reading", waits=False) as lease:
+                end = Fingerprint(size, last.time)
+                reader = RangeReader(stream, 1, size + 1, small=small, created=created, last=end, retries=lease.retries)
+                read = sum(
+                    rows.build(delivered, stream).num_rows for delivered in reader.read(JetStream(lease.connection))
+                )
+            if read != size:
+                raise AssertionError(f"{read} rows were read instead of {size}")
+    return taken()

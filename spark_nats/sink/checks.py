@@ -18,12 +18,13 @@ from spark_nats.conditions.writing import (
     SERVER_STORES_SINGLY,
     STREAM_STORES_SINGLY,
 )
-from spark_nats.errors import Hint, JetStreamError, PermissionsError, PublishError, SchemaError
+from spark_nats.errors import Hint, JetStreamError, NatsError, PermissionsError, PublishError, SchemaError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.buckets.keyvalue import Bucket, make_bucket, naming_bucket
+from spark_nats.jetstream.buckets.keyvalue import Bucket, Entry, entry_of, make_bucket, naming_bucket, what_holds
 from spark_nats.jetstream.consuming.consumers import try_to_read
 from spark_nats.jetstream.listing import naming_the_nearest
-from spark_nats.jetstream.streams import LIMITS, StreamInfo, create_stream, stream_info
+from spark_nats.jetstream.messages import MessageAt, StateOf, ask_each
+from spark_nats.jetstream.streams import LIMITS, StreamInfo, create_stream
 from spark_nats.options.values import EXACT
 from spark_nats.options.write import WriteOptions
 from spark_nats.sink.notes import about_the_bucket, note_of, position_of
@@ -39,12 +40,31 @@ def writable(connection: Connection, options: WriteOptions) -> StreamInfo:
         PublishError: it does not acknowledge what it stores.
         NatsError: there is none, or the server does not say.
     """
-    js = JetStream(connection, options.api_prefix)
-    stream = str(options.stream)
-    found = stream_info(js, stream) if options.create_stream is None else create_stream(js, options.create_stream)
+    return writable_with(connection, options, None)[0]
+
+
+def writable_with(
+    connection: Connection, options: WriteOptions, key: str | None
+) -> tuple[StreamInfo, Entry | NatsError | None]:
+    """Return the same, and what a key of the state bucket holds: in one round trip, unless the stream is made.
+
+    The second is an error if the key's answer is, and None if no key is named.
+    """
+    js, stream, entry = JetStream(connection, options.api_prefix), str(options.stream), None
+    if options.create_stream is not None:
+        found = create_stream(js, options.create_stream)
+    else:
+        asked: list[StateOf | MessageAt] = [StateOf(stream)]
+        if key is not None:
+            asked.append(what_holds(options.state_bucket, key))
+        found, *others = ask_each(js, asked)
+        if isinstance(found, NatsError):
+            raise found
+        if others:
+            entry = others[0] if isinstance(others[0], NatsError) else entry_of(others[0])
     if found.config.get("no_ack"):
         raise PublishError(NO_ACKNOWLEDGEMENTS(stream=stream))
-    return found
+    return found, entry
 
 
 def prepare(options: WriteOptions, streaming: bool, columns: Sequence[str] = ()) -> Position | None:

@@ -22,10 +22,10 @@ from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.listing import stream_names
 from spark_nats.jetstream.publishing.batches import MOST_ROWS, BatchPublisher, partly_stored
 from spark_nats.jetstream.publishing.publisher import Publisher
-from spark_nats.options.values import NEVER
+from spark_nats.options.values import EXACT, NEVER
 from spark_nats.options.write import WriteOptions
 from spark_nats.protocol.subjects import subject_violation
-from spark_nats.sink.checks import has_counters, writable
+from spark_nats.sink.checks import has_counters, writable_with
 from spark_nats.sink.columns import RowChecker
 from spark_nats.sink.conflicts import Conflicts
 from spark_nats.sink.message_ids import MessageIds
@@ -57,9 +57,10 @@ def write_partition(options: WriteOptions, task: Task, batches: Iterator[pa.Reco
             checker = RowChecker(options, max_payload, ids, names_stream=False)
             count = _write_rows(publisher, checker, _looked_at(options, task.query, batches), None)
         else:
-            stream = lease.ask(lambda connection: writable(connection, options))
+            key = task.key if task.batch is not None and options.deduplicate == EXACT else None
+            stream, entry = lease.ask(lambda connection: writable_with(connection, options, key))
             if ids is not None and options.deduplicate != NEVER:
-                settled = settle(lease, options, task, ids, stream)
+                settled = settle(lease, options, task, ids, stream, entry)
             # A stream of counters refuses the header that names the stream.
             checker = RowChecker(options, max_payload, ids, names_stream=not has_counters(stream))
             if options.atomic:

@@ -30,6 +30,7 @@ from spark_nats.client.retrying import Result
 from spark_nats.conditions.losses import STATE_BUCKET_OLDER, STORED_BEFORE_UNKNOWN
 from spark_nats.conditions.notices import FIRST_TIME
 from spark_nats.conditions.warnings import TARGET_LOST_END, TARGET_LOST_MESSAGES
+from spark_nats.errors import NatsError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.buckets.keyvalue import Entry
 from spark_nats.jetstream.fingerprints import SKEW, Fingerprint, History, first_after
@@ -44,7 +45,7 @@ from spark_nats.protocol.bytecolumns import Mask, booleans, flags_of, values_of
 from spark_nats.protocol.documents import text_of
 from spark_nats.sink.beginning import Known, Tail, begin
 from spark_nats.sink.message_ids import MessageIds
-from spark_nats.sink.notes import Note, is_about, position_of, read_note, write_note
+from spark_nats.sink.notes import Note, is_about, note_of, position_of, read_note, write_note
 from spark_nats.sink.tasks import Position, Task
 
 logger = logging.getLogger(__name__)
@@ -103,10 +104,18 @@ class Settled:
         return int(np.count_nonzero(self._generated & ~self._met))
 
 
-def settle(lease: Lease, options: WriteOptions, task: Task, ids: MessageIds, stream: StreamInfo) -> Settled | None:
+def settle(
+    lease: Lease,
+    options: WriteOptions,
+    task: Task,
+    ids: MessageIds,
+    stream: StreamInfo,
+    entry: Entry | NatsError | None = None,
+) -> Settled | None:
     """Note that a task begins; return what it has stored when it began before, None when it had not.
 
-    ``stream`` is the stream's state before the task has stored anything now.
+    ``stream`` is the stream's state before the task has stored anything now, and ``entry`` what its key of the state
+    bucket held then, if that was asked for.
 
     Raises:
         DataLossError: that cannot be told any more, and ``failOnDataLoss`` is set.
@@ -121,9 +130,14 @@ def settle(lease: Lease, options: WriteOptions, task: Task, ids: MessageIds, str
     if task.batch is None:
         position = task.position if task.attempt else None
     else:
-        known_as = iter([stream])
-        # After a lost connection it is asked for again: another attempt may have stored rows meanwhile.
-        position = ask(lambda js: _begin(js, options, task, ids, next(known_as, None) or stream_info(js, stream.name)))
+        at_first = iter([(stream, entry)])
+
+        # After a lost connection both are asked for again: another attempt may have stored rows meanwhile.
+        def begun(js: JetStream) -> Position | None:
+            now, noted = next(at_first, (None, None))
+            return _begin(js, options, task, ids, now or stream_info(js, stream.name), noted)
+
+        position = ask(begun)
     if position is None:
         return None
     # Another attempt may have stored rows while this one was finding out that it is not the first.
@@ -157,12 +171,20 @@ def _report(options: WriteOptions, task: Task, why: str) -> None:
     report_loss(what, options.fail_on_data_loss, "all of its rows that are not found, so that some may be stored twice")
 
 
-def _begin(js: JetStream, options: WriteOptions, task: Task, ids: MessageIds, stream: StreamInfo) -> Position | None:
+def _begin(
+    js: JetStream,
+    options: WriteOptions,
+    task: Task,
+    ids: MessageIds,
+    stream: StreamInfo,
+    noted: Entry | NatsError | None,
+) -> Position | None:
     """Note that a task begins; return where it is to be read back from when it may have begun before."""
     batch, confirmed = int(task.batch or 0), False
     deadline = clock.monotonic() + CONFIRMATION
     while True:
-        entry, known = _ask(js, options, task)
+        entry, known = _ask(js, options, task, noted)
+        noted = None
         found = begin(task, stream, known)
         if found.lacks_tail:
             known = known._replace(tail=_look_at_tail(js, task, ids, stream, known.note))
@@ -181,8 +203,8 @@ def _begin(js: JetStream, options: WriteOptions, task: Task, ids: MessageIds, st
             _report_older(options, task, stream, found.position.sequence, found.older)
         elif found.position is None and known.note is not None and is_about(known.note, stream):
             _look_at_end(js, task, str(known.note.batch), known.note.position, stream)
-        noted = found.position is not None and not found.older
-        if noted or write_note(js, options, task, found.position or position_of(stream), entry.revision, deadline):
+        is_noted = found.position is not None and not found.older
+        if is_noted or write_note(js, options, task, found.position or position_of(stream), entry.revision, deadline):
             _noted.keep(batch, options, task.key, task.run)
             if _began.get(options, task.query, task.run) < 0:
                 _began.keep(batch, options, task.query, task.run)
@@ -190,9 +212,15 @@ def _begin(js: JetStream, options: WriteOptions, task: Task, ids: MessageIds, st
         stream = stream_info(js, stream.name)
 
 
-def _ask(js: JetStream, options: WriteOptions, task: Task) -> tuple[Entry, Known]:
-    """Return what the task's key holds, and what is known of it but for the stream's last messages."""
-    entry, note = read_note(js, options, task.key)
+def _ask(js: JetStream, options: WriteOptions, task: Task, held: Entry | NatsError | None) -> tuple[Entry, Known]:
+    """Return what the task's key holds, and what is known of it but for the stream's last messages.
+
+    It is asked for unless it is known what the key ``held`` a moment ago.
+    """
+    if isinstance(held, Entry):
+        entry, note = held, note_of(held, task.key)
+    else:
+        entry, note = read_note(js, options, task.key)
     zero = None
     if task.partition and (-1 if note is None else note.batch) < int(task.batch or 0) - 1:
         zero = read_note(js, options, f"{task.query}.0")[1]

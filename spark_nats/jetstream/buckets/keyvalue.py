@@ -22,7 +22,7 @@ from spark_nats.errors import (
 )
 from spark_nats.jetstream.api import JetStream, interpreting
 from spark_nats.jetstream.listing import stream_names, subjects_of
-from spark_nats.jetstream.messages import last_message
+from spark_nats.jetstream.messages import MessageAt, StoredMessage, ask
 from spark_nats.jetstream.streams import create_stream
 from spark_nats.protocol.api import Api, ApiError, parse_answer
 from spark_nats.protocol.documents import integer_at
@@ -38,6 +38,16 @@ class Entry(NamedTuple):
     time: int  # when it was stored, in nanoseconds since 1970
 
 
+def what_holds(bucket: str, key: str) -> MessageAt:
+    """Return the question what a key holds; :func:`entry_of` understands the answer."""
+    return MessageAt(stream_of(bucket), None, key_subject(bucket, key), whole=True)
+
+
+def entry_of(message: StoredMessage | None) -> Entry:
+    """Return what a key holds whose last message this is."""
+    return Entry(message.payload, message.sequence, message.time) if message else Entry(b"", 0, 0)
+
+
 class Bucket:
     """A bucket that exists."""
 
@@ -48,8 +58,7 @@ class Bucket:
 
     def get(self, key: str) -> Entry:
         """Return what a key holds."""
-        message = last_message(self._js, self._stream, key_subject(self._name, key))
-        return Entry(message.payload, message.sequence, message.time) if message else Entry(b"", 0, 0)
+        return entry_of(ask(self._js, [what_holds(self._name, key)])[0])
 
     def put(self, key: str, value: bytes, revision: int | None = None) -> None:
         """Have a key hold a value; returns when it is stored.

@@ -1,0 +1,100 @@
+"""How many round trips a job takes, counted in the simulated world: there a round trip is all that takes time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import BinaryType, StructType
+
+from spark_nats.options.queries import parse_read, parse_write
+from spark_nats.options.settings import parse
+from spark_nats.sink.partitions import write_partition
+from spark_nats.sink.tasks import Task
+from spark_nats.source.stream.readers import NatsStreamReader
+from tests.simulation.history import History, Plan
+from tests.simulation.network import Transport
+from tests.simulation.world import Process
+
+ONE_WAY = 0.05
+SERVERS = {"servers": "nats://127.0.0.1:4222"}
+
+
+class Trips:
+    """Counts the round trips of what is done, each in a process of the world that has a connection already."""
+
+    def __init__(self) -> None:
+        self.history = History(Plan(1, servers=1, latency=(ONE_WAY, ONE_WAY), torn=0.0))
+        self.cluster, self.world = self.history.cluster, self.history.world
+
+    def play(self, body: Callable[[], None]) -> None:
+        """Run it in the world."""
+        transport = type("SimulatedTransport", (Transport,), {"world": self.world, "net": self.history.net})
+        with self.world.held(transport):
+            actor = self.world.spawn(Process(self.world, "worker"), "worker", body)
+            self.world.run(lambda: actor.done, 1000.0)
+        if actor.error is not None:
+            raise actor.error
+
+    def of(self, job: Callable[[], Any]) -> float:
+        """Return how many a job takes."""
+        before = self.world.now
+        job()
+        return round((self.world.now - before) / (2 * ONE_WAY), 2)
+
+
+@pytest.fixture
+def trips() -> Trips:
+    return Trips()
+
+
+def rows(count: int) -> Iterator[pa.RecordBatch]:
+    yield pa.RecordBatch.from_pydict({"subject": ["out.a"] * count, "payload": [b"%d" % i for i in range(count)]})
+
+
+@pytest.mark.parametrize(("more", "reading"), [({}, 1), ({"subject": "in.a"}, 1), ({"minPartitions": "2"}, 1)], ids=str)
+def test_a_small_micro_batch_is_planned_in_one_round_trip_and_each_task_reads_in_one(
+    trips: Trips, more: dict[str, str], reading: int
+) -> None:
+    found: list[float] = []
+
+    def body() -> None:
+        options = {**SERVERS, "stream": "IN", "startingOffsets": "earliest", **more}
+        reader = NatsStreamReader(parse_read(parse(options), streaming=True), StructType().add("payload", BinaryType()))
+        place = reader.initialOffset()
+        for number in range(3):
+            for i in range(10):
+                trips.cluster.offer("in.a", b"%d" % i)
+            trips.world.current.block(trips.world.now + 1)
+            end: dict[str, Any] = {}
+            planning = trips.of(lambda: end.update(reader.latestOffset(place, reader.getDefaultReadLimit())))  # noqa: B023
+            partitions = reader.partitions(place, end)
+            assert not any(trips.of(lambda: reader.partitions(place, end)) for _ in range(2))  # noqa: B023
+            read: list[pa.RecordBatch] = []
+            for each in partitions:
+                found.append(trips.of(lambda: read.extend(reader.read(each))))  # noqa: B023
+            assert sum(batch.num_rows for batch in read) == 10
+            if number:
+                assert planning == 1 + ("subject" in more)
+            place = end
+
+    trips.cluster.create_stream("IN", ["in.>"], allow_direct=True)
+    trips.play(body)
+    assert found == [reading] * len(found)
+
+
+def test_a_task_of_a_micro_batch_that_writes_takes_four_round_trips(trips: Trips) -> None:
+    found: list[float] = []
+
+    def body() -> None:
+        options = parse_write(parse({**SERVERS, "stream": "OUT"}), streaming=True)
+        for batch in range(4):
+            task = Task("query", str(batch), 0, run="run", planned=batch + 1)
+            found.append(trips.of(lambda: write_partition(options, task, rows(10))))  # noqa: B023
+
+    trips.cluster.create_stream("OUT", ["out.>"])
+    trips.cluster.create_stream("KV_SPARK_NATS", ["$KV.SPARK_NATS.>"], max_msgs_per_subject=1)
+    trips.play(body)
+    assert found[2:] == [4, 4]

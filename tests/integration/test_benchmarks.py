@@ -46,7 +46,7 @@ def test_an_unknown_suite_is_refused():
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
 
     assert done.returncode == 2
-    suites = "codec, client, filters, spark, queues, startup, cost, reads, writes, publishing, sizing, kafka"
+    suites = "codec, client, filters, spark, queues, startup, cost, reads, writes, publishing, small, sizing, kafka"
     assert f"kodek: choose from {suites}" in done.stderr
 
 

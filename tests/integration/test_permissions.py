@@ -45,6 +45,7 @@ READ = [
     "$JS.API.CONSUMER.DELETE.ORDERS.*",
     "$JS.API.STREAM.MSG.GET.ORDERS",
 ]
+SMALL = ["$JS.API.DIRECT.GET.ORDERS"]
 MATCH = ["$JS.API.STREAM.NAMES"]
 CONSUME = ["$JS.API.CONSUMER.INFO.ORDERS.*", "$JS.API.CONSUMER.RESET.ORDERS.*"]
 CONSUME_QUEUE = [
@@ -91,11 +92,19 @@ def login(name: str) -> dict[str, str]:
 def test_the_documentation_lists_these_permissions() -> None:
     section = PAGE.read_text().split("## Permissions")[1].split("\n## ")[0]
     listed = [cell for line in section.splitlines() if line.startswith("| ") for cell in line.split("`")[1::2]]
-    reading = [*READ, *CONSUME, *CONSUME_QUEUE, *PEEK]
+    reading = [*READ, *SMALL, *CONSUME, *CONSUME_QUEUE, *PEEK]
     assert [subject for subject in listed if "ORDERS" in subject] == [*reading, WRITE[0], *READ_BACK, *CREATE]
     assert [subject for subject in listed if "SPARK_NATS" in subject] == STATE
     buckets = [*READ_BUCKET, *WRITE_BUCKET, *COMPARE_AND_SET, *CREATE_BUCKET]
     assert [subject for subject in listed if "CONFIG" in subject.split(".")[1:2] or "KV_CONFIG" in subject] == buckets
+
+
+def test_small_partitions_are_read_with_one_permission_more_and_no_consumer(server_factory: ServerFactory) -> None:
+    server = server_factory(users(user("reader", [READ[0], *SMALL])))
+    with NatsPy(server.url, user="admin", password="pw") as client:
+        client.create_stream("ORDERS", ["orders.>"], allow_direct=True)
+        client.publish_acked([("orders.x", b"1"), ("orders.y", b"2")])
+    assert read_payloads(server, stream="ORDERS", **login("reader")) == [b"1", b"2"]
 
 
 def test_streams_are_made_written_and_read_with_exactly_these_permissions(

@@ -182,13 +182,14 @@ def test_after_an_outage_longer_than_the_window_the_stream_is_asked_what_it_has(
         assert [i for i in stored(client, "S") if i >= 0] == list(range(3000))
 
 
+def rows_of(numbers: range, **sent: Any) -> Rows:
+    texts = pa.array(map(str, numbers))
+    return Rows(np.array(numbers), pa.array(["S.x"] * len(numbers)), texts, None, texts, **sent)
+
+
 def test_after_such_an_outage_rows_that_wait_are_not_sent_if_another_attempt_has_stored_them(
     server_factory: ServerFactory,
 ) -> None:
-    def rows(numbers: range, **sent: Any) -> Rows:
-        texts = pa.array(map(str, numbers))
-        return Rows(np.array(numbers), pa.array(["S.x"] * len(numbers)), texts, None, texts, **sent)
-
     url = server_factory().url
     with NatsPy(url) as client, connect(options_for(url)) as connection:
         client.create_stream("S", subjects=["S.>"], duplicate_window=100_000_000)
@@ -196,9 +197,27 @@ def test_after_such_an_outage_rows_that_wait_are_not_sent_if_another_attempt_has
         account = Account(Acknowledged(PublishAcks("S"), 0))
         recovery = Recovery("S", 5.0, 5.0, js.prefix, stream_info(js, "S"), True, account)
         client.publish_acked([("S.x", str(i).encode(), {MSG_ID: str(i)}) for i in range(20)])
-        sent, waiting = rows(range(5), since=clock.monotonic() - 60, again=True), rows(range(5, 30))
+        sent, waiting = rows_of(range(5), since=clock.monotonic() - 60, again=True), rows_of(range(5, 30))
         left = recovery.resume(js, [sent, waiting])
     assert [payload for each in left for payload in each.payloads.to_pylist()] == [str(i) for i in range(20, 30)]
+
+
+def test_rows_that_have_waited_to_be_sent_again_for_longer_than_the_window_are_looked_for_first(
+    server_factory: ServerFactory,
+) -> None:
+    url = server_factory().url
+    with NatsPy(url) as client:
+        client.create_stream("S", subjects=["S.>"], duplicate_window=100_000_000)
+        with publishing(url, "S") as publisher:
+            client.publish_acked([("S.x", str(i).encode(), {MSG_ID: str(i)}) for i in range(5)])
+            seen = ("S.y", b"-1", {MSG_ID: "-1"})
+            (first,) = client.publish_acked([seen])
+            wait_until(lambda: client.publish_acked([seen]) != [first])  # forgotten, and so are the others
+            publisher._account.given = 10
+            publisher._account.queue.append(rows_of(range(10), since=clock.monotonic() - 60, again=True))
+            publisher.drain()
+            assert publisher.confirmed == 10
+        assert sorted(i for i in stored(client, "S") if i >= 0) == list(range(10))
 
 
 def test_a_writer_whose_rows_come_slowly_is_not_cut_off_for_good(server_factory: ServerFactory) -> None:

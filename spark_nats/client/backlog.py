@@ -89,8 +89,8 @@ class Backlog:
             self._end += piece.messages
             self._waiting += piece.size
 
-    def take(self, start: int, end: int) -> list[Piece]:
-        """Return messages ``start`` to ``end`` (exclusive). They can be taken again until they are released."""
+    def cut(self, start: int, end: int) -> list[Piece]:
+        """Return messages ``start`` to ``end`` (exclusive). They can be cut out again until they are released."""
         with self._lock:
             self._split(start)
             self._split(end)
@@ -116,7 +116,7 @@ class Backlog:
             return max(end, start + 1)
 
     def release(self, before: int) -> None:
-        """Forget the messages before a number that :meth:`take` was given as an end."""
+        """Forget the messages before a number that :meth:`cut` was given as an end."""
         with self._lock:
             count = bisect_left(self._starts, before)
             del self._pieces[:count], self._starts[:count]

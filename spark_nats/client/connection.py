@@ -102,13 +102,13 @@ class Connection(Link):
         self.send(b"".join(map(encode_unsub, subscription.sids)))
         self.flush()  # behind the PONG nothing of it can come
         self._subscriptions.remove(subscription)
-        return list(iter(subscription.take, None))
+        return list(iter(subscription.pop, None))
 
     def next(self, subscription: Subscription, timeout: float) -> Messages | None:
         """Return the messages that have arrived, None when there are none; waits ``timeout`` seconds for the first."""
         deadline = clock.monotonic() + timeout
         self._receive_until(lambda: subscription.waits, deadline)
-        return subscription.take()
+        return subscription.pop()
 
     def wait(self, seconds: float) -> None:
         """Wait, and meanwhile receive what comes and answer PING, so that the server does not hang up."""

@@ -34,7 +34,7 @@ class _Pool:
         self._closer: threading.Thread | None = None
         self._wakes = 0.0  # when the thread looks again
 
-    def take(self, options: ConnectionOptions, waits: bool) -> Connection | None:
+    def lend(self, options: ConnectionOptions, waits: bool) -> Connection | None:
         """Return an idle connection to a server that stays, as far as is known.
 
         ``waits`` until it answers; else it is lost later if it does not, see :meth:`~.link.Link.check`.
@@ -120,7 +120,7 @@ def borrow(options: ConnectionOptions, waits: bool = True) -> Iterator[Connectio
         waits: whether to wait until the server has shown that it is still there. Who tries again when a connection is
             lost, or can lose nothing by it, need not: that saves a round trip.
     """
-    connection = _pool.take(options, waits) or connect(options)
+    connection = _pool.lend(options, waits) or connect(options)
     try:
         yield connection
     except BaseException:
@@ -194,7 +194,7 @@ class Lease:
     def _connect(self, lost: Server | None) -> Connection:
         while True:
             try:
-                connection = _pool.take(self._options, self._waits) or connect(self._options, lost)
+                connection = _pool.lend(self._options, self._waits) or connect(self._options, lost)
                 if connection.lame_duck:
                     connection.close()
                     raise NatsConnectionError(SERVER_SHUTTING_DOWN(server=connection.server))

@@ -108,7 +108,7 @@ class Receiver:
         self._backlog.add(Piece(messages.wire(), len(messages), clock.time_ns() // 1000))
 
     def _keep_pending(self) -> None:
-        for messages in iter(self._subscription.take, None):
+        for messages in iter(self._subscription.pop, None):
             self._keep(messages)
 
     def _move(self) -> None:

@@ -32,7 +32,7 @@ class Subscription:
         self._pending.append(messages)
         self._size += _memory_of(messages)
 
-    def take(self) -> Messages | None:
+    def pop(self) -> Messages | None:
         """Return the messages that arrived first, None when there are none."""
         if not self._pending:
             return None

@@ -159,7 +159,7 @@ def answers(data: bytes) -> None:
         with suppress(NatsError):
             state = replace(_STREAM, retention=retention)
             hold = DurableHandle("S", "d", ("a",), patience=0.0)
-            hold.take(js, state)
+            hold.adopt(js, state)
             hold.release(js, state, 5)
     with suppress(NatsError):
         assert len({info.name for info in list_streams(js)}) < len(data)

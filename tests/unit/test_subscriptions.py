@@ -21,7 +21,7 @@ def messages(*sids: object) -> Messages:
 
 
 def payloads(subscription: Subscription) -> list[bytes]:
-    taken = iter(subscription.take, None)
+    taken = iter(subscription.pop, None)
     return [each.payload_at(i) for each in taken for i in range(len(each))]
 
 

@@ -134,7 +134,7 @@ class DurableHandle:
 
     # Taking
 
-    def take(self, js: JetStream, info: StreamInfo) -> None:
+    def adopt(self, js: JetStream, info: StreamInfo) -> None:
         """Make the durable, or take over the one that is there, unless this run has it already.
 
         Raises:

@@ -98,7 +98,7 @@ class Sender:
 
     def take_what_waits(self) -> None:
         """Note answers that had come before the connection was lost."""
-        while (messages := self._answers.take()) is not None:
+        while (messages := self._answers.pop()) is not None:
             self._note(messages)
 
     def close(self) -> None:

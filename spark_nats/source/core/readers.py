@@ -220,7 +220,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start  # in the words of before, since Spark compares offsets as text
         self._pace.planned()
         if self._spool:
-            self._spool.write(self._epoch, end, backlog.take(begin, end))
+            self._spool.write(self._epoch, end, backlog.cut(begin, end))
         return CoreOffset(self._epoch, end)._asdict()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -238,7 +238,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first, last = CoreOffset.from_json(start), CoreOffset.from_json(end)
         begin = self._number(first)
         if last.epoch == self._epoch:
-            pieces = backlog.take(begin, last.messages)
+            pieces = backlog.cut(begin, last.messages)
         elif first == last:
             pieces = []
         else:

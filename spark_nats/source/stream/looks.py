@@ -118,7 +118,7 @@ class Look:
                 self.memory.selection.leave_out(name)
             else:
                 if name in self.memory.holds:
-                    self.memory.holds[name].take(self.js, found)
+                    self.memory.holds[name].adopt(self.js, found)
                 elif found.retention != LIMITS:
                     self._check_may_be_read(found, states)
                 self.memory.selection.see(self.js, found, self.options.filters)

@@ -81,6 +81,9 @@ class Stream:
                 match self.direct_gets:
                     case "answered":
                         return self._direct_gets(body, inbox, sid)
+                    case "one message":
+                        headers = {"Nats-Stream": "S", "Nats-Subject": A, "Nats-Sequence": body["seq"]}
+                        return headed(inbox, sid, "NATS/1.0", {**headers, "Nats-Time-Stamp": self._time(body["seq"])})
                     case "nobody answers":
                         return headed(inbox, sid, "NATS/1.0 503", {})
                     case "forbidden":
@@ -292,7 +295,7 @@ def test_what_a_replica_that_lags_does_not_have_of_a_small_range_is_read_through
     assert [each for each in stream.asked if each.startswith("CONSUMER.CREATE")]
 
 
-@pytest.mark.parametrize("why", ["forbidden", "nobody answers", "nothing comes"])
+@pytest.mark.parametrize("why", ["forbidden", "nobody answers", "nothing comes", "one message"])
 @pytest.mark.parametrize("end", [21, 41])
 def test_a_small_range_is_read_through_a_consumer_where_there_are_no_direct_gets(why: str, end: int) -> None:
     stream = Stream(dict.fromkeys(range(1, 41), A))
@@ -300,7 +303,7 @@ def test_a_small_range_is_read_through_a_consumer_where_there_are_no_direct_gets
     assert small(stream, end, last=40) == list(range(1, end))
 
 
-@pytest.mark.parametrize("why", ["forbidden", "nobody answers"])
+@pytest.mark.parametrize("why", ["forbidden", "nobody answers", "one message"])
 def test_direct_gets_that_are_refused_are_not_tried_for_every_range(why: str) -> None:
     stream = Stream(dict.fromkeys(range(1, 41), A))
     stream.direct_gets = why

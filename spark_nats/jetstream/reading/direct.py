@@ -110,6 +110,8 @@ class DirectGets:
         """Act on a status, with which every batch ends."""
         status = parse_status(header)
         if status is None:
+            if self._optional:  # while a cluster is upgraded
+                raise self.unavailable("a server answers that is older than 2.11, and knows no batches")
             raise ProtocolError(DIRECT_GET_INVALID(header=header[:80]))
         match direct_event(status):
             case BatchEnded(last, pending):

@@ -1034,3 +1034,20 @@ def test_a_connection_that_its_server_has_closed_is_not_lent_at_once():
             first._transport.wait(clock.monotonic() + 10)
         with borrow(options(url), waits=False) as second:
             assert second is not first
+
+
+def test_what_is_sent_later_goes_out_before_an_answer_is_waited_for():
+    def serve(peer):
+        peer.let_in()
+        assert peer.expect(b"\r\n") == b"SUB a 1\r\n"
+        peer.send(b"MSG a 1 2\r\nhi\r\n")
+        assert peer.expect(b"PING\r\n") == b"UNSUB 1\r\nPING\r\n"
+        peer.send(b"PONG\r\n")
+
+    with scripted_server(serve) as url, connect(options(url)) as connection:
+        subscription = connection.subscribe("a", later=True)
+        messages = connection.next(subscription, 5.0)
+        assert messages is not None
+        assert messages.payload_at(0) == b"hi"
+        connection.unsubscribe(subscription, later=True)
+        connection.flush()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from tests.nats_py import NatsPy
+from nats.errors import NoRespondersError
+
+from tests.nats_py import NatsPy, wait_until
 
 
 class ForwardedApi:
@@ -26,7 +28,8 @@ class ForwardedApi:
         self.answers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 
     @contextmanager
-    def serving(self) -> Iterator[ForwardedApi]:
+    def serving(self, servers: str = "") -> Iterator[ForwardedApi]:
+        """Answer, in the block; also to clients of other ``servers`` of the cluster, comma-separated."""
         nats = self._client.nats
 
         async def forward(message: Any) -> None:
@@ -41,6 +44,10 @@ class ForwardedApi:
 
         subscription = self._client.run(nats.subscribe(f"{self.PREFIX}.>", cb=forward))
         self._client.run(nats.flush())
+        for url in filter(None, servers.split(",")):
+            with NatsPy(url) as other:
+                wait_until(lambda: _answers(other))
+        self.asked.clear()
         yield self
         self._client.run(subscription.unsubscribe())
 
@@ -55,3 +62,9 @@ class ForwardedApi:
 
     def count(self, operation: str) -> int:
         return sum(asked.startswith(f"{operation}.") for asked in self.asked)
+
+
+def _answers(client: NatsPy) -> bool:
+    with suppress(NoRespondersError):
+        return bool(client.request(f"{ForwardedApi.PREFIX}.INFO").payload)
+    return False

@@ -347,7 +347,7 @@ class ClusteredStream:
 @pytest.fixture
 def clustered(cluster: Cluster, unique: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[ClusteredStream]:
     monkeypatch.setattr(retrying, "_LEADERLESS_WAIT", 0.05)
-    with NatsPy(cluster.servers[0].url) as client, ForwardedApi(client).serving() as api:
+    with NatsPy(cluster.servers[0].url) as client, ForwardedApi(client).serving(cluster.urls) as api:
         yield ClusteredStream(cluster, client, api, unique)
 
 

@@ -432,7 +432,7 @@ def test_a_new_stream_without_a_leader_keeps_a_query_from_no_other_one(
 ) -> None:
     client.create_in_cluster(f"{unique}_A")
     client.store_empty(f"{unique}_A", 1)
-    with ForwardedApi(client).serving() as api:
+    with ForwardedApi(client).serving(cluster.urls) as api:
         reading = query(cluster.urls, f"{unique}_.*", startingOffsets="earliest", apiPrefix=ForwardedApi.PREFIX)
         assert found(reading.rows(1)) == [("T_A", 1)]
         api.answers[f"STREAM.INFO.{unique}_B"] = no_leader
@@ -455,7 +455,7 @@ def test_names_that_a_server_does_not_know_yet_end_no_query(
     client.create_in_cluster(f"{unique}_A")
     client.create_in_cluster(f"{unique}_B")
     client.store_empty(f"{unique}_B", 1)
-    with ForwardedApi(client).serving() as api:
+    with ForwardedApi(client).serving(cluster.urls) as api:
         reading = query(cluster.urls, f"{unique}_.*", startingOffsets="earliest", apiPrefix=ForwardedApi.PREFIX)
         assert found(reading.rows(1)) == [("T_B", 1)]
         api.answers["STREAM.NAMES"] = lambda answer: {**answer, "streams": [f"{unique}_A"], "total": 1}

@@ -122,7 +122,7 @@ def run(voice: Voice, messages: int, servers: str | None = None, keep: bool = Fa
     voice.awaits("looking for PySpark and Java")
     check_requirements()
     voice.awaits("connecting to NATS" if servers is not None else "NATS is starting")
-    with _ended_by_signals(), contextlib.ExitStack() as stack:
+    with _ended_by_signals(voice), contextlib.ExitStack() as stack:
         own: NatsServer | None = None
         if servers is None:
             own = stack.enter_context(NatsServer())
@@ -287,13 +287,18 @@ def _say_how_to_look(voice: Voice, streams: Streams, own: NatsServer | None) -> 
 
 
 @contextlib.contextmanager
-def _ended_by_signals() -> Iterator[None]:
+def _ended_by_signals(voice: Voice) -> Iterator[None]:
     """Let SIGTERM and SIGHUP end the program as Ctrl-C does: by an exception, so that everything is stopped."""
+
+    def interrupt(*_: Any) -> NoReturn:
+        voice.interrupted = True
+        raise KeyboardInterrupt
 
     def end(number: int, _: Any) -> NoReturn:
         raise SystemExit(128 + number)
 
-    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    handlers = {signal.SIGTERM: end, signal.SIGHUP: end, signal.SIGINT: interrupt}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
     finally:

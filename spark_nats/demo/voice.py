@@ -26,6 +26,7 @@ class Voice:
         self._since = self._spoke = clock.monotonic()
         self._shown = False  # whether the terminal's line says what is under way
         self._ended = False
+        self.interrupted = False  # whether the program is to end, though a library may have swallowed that
         self._ticker = threading.Thread(target=self._tick, name="demo-voice", daemon=True)
 
     def __enter__(self) -> Self:
@@ -47,7 +48,14 @@ class Voice:
             self._spoke = clock.monotonic()
 
     def awaits(self, what: str | None) -> None:
-        """Note what is under way from now on, such as ``Spark is starting``; None when it is right to be silent."""
+        """Note what is under way from now on, such as ``Spark is starting``; None when it is right to be silent.
+
+        Raises:
+            KeyboardInterrupt: the program was interrupted before, and went on: a library that is being imported may
+                catch everything.
+        """
+        if self.interrupted and what is not None:
+            raise KeyboardInterrupt
         with self._changed:
             self._awaited, self._since = what, clock.monotonic()
             self._changed.notify()

@@ -19,6 +19,7 @@ from spark_nats.client.pool import borrow
 from spark_nats.demo.check import differing_orders, differing_results
 from spark_nats.demo.orders import Orders, Revenue
 from spark_nats.demo.run import Streams, publish
+from spark_nats.demo.voice import Voice
 from spark_nats.embedded import EmbeddedServerError
 from tests.nats_py import NatsPy
 from tests.servers import Server
@@ -137,6 +138,15 @@ def test_an_interrupted_demonstration_leaves_no_server(
         assert process.returncode in (status, -number), errors
         assert "Traceback" not in errors
         assert is_gone(url)
+
+
+def test_a_program_goes_on_to_nothing_new_after_an_interrupt_that_was_swallowed() -> None:
+    with Voice() as voice:
+        voice.awaits("something")
+        voice.interrupted = True
+        with pytest.raises(KeyboardInterrupt):
+            voice.awaits("something else")
+        voice.awaits(None)
 
 
 def test_a_password_in_the_servers_url_reaches_spark_as_an_option() -> None:

@@ -986,7 +986,7 @@ Transcript = list[tuple[str, tuple[str, ...]]]
 
 
 def transcript(line: Line, seed: int, said: Sequence[Step]) -> Transcript:
-    """DurableHandle a conversation; return for each step in words what it brought, in order.
+    """Hold a conversation; return for each step in words what it brought, in order.
 
     Args:
         line: to a server with JetStream and without streams.

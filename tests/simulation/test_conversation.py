@@ -58,7 +58,7 @@ PARTNERS: list[tuple[str, Version]] = [
 
 
 def hold(partner: Partner, seed: int, version: Version) -> Transcript:
-    """DurableHandle a conversation."""
+    """Hold a conversation."""
     line = partner()
     try:
         return transcript(line, seed, steps(seed, version))

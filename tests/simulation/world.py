@@ -313,7 +313,7 @@ class World:
 
     @contextlib.contextmanager
     def held(self, transport: type) -> Iterator[None]:
-        """DurableHandle the library in this world."""
+        """Hold the library in this world."""
         patches: list[tuple[Any, str, Any]] = [
             (clock, "monotonic", lambda: self.now),
             (clock, "time", self.wall),

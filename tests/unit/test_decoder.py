@@ -36,7 +36,7 @@ from tests.unit.strategies import (
 
 
 def assert_agrees(data: bytes, chunks: Iterable[bytes], **limits: int) -> None:
-    """DurableHandle the decoder against the reference, as it reads small chunks and as it reads large ones."""
+    """Hold the decoder against the reference, as it reads small chunks and as it reads large ones."""
     chunks = list(chunks)
     expected = read_server_stream(data, **limits)
     assert_equal(expected, decode(chunks, **limits))

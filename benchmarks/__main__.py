@@ -22,8 +22,10 @@ ON_REQUEST = (
     "publishing",
     "small",
     "sizing",
+    "cluster",
+    "far",
     "kafka",
-)  # for the documentation; the last one needs a download of its own
+)  # for the documentation; the last two need a download of their own
 _NAMES = ", ".join([*SUITES, *ON_REQUEST])
 RESULTS = Path(__file__).parent / "results"
 

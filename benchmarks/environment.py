@@ -9,7 +9,7 @@ import platform
 import secrets
 import subprocess
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -206,6 +206,12 @@ class CpuMeter:
             if side in ("client", "JVM"):
                 seconds["client"] += used_by_ended
         return seconds
+
+
+def cpu_seconds(pids: Iterable[int | None]) -> float:
+    """Return the CPU seconds that processes have used so far, their children's not counted; None is no process."""
+    times = [psutil.Process(pid).cpu_times() for pid in pids if pid is not None]
+    return float(sum(each.user + each.system for each in times))
 
 
 def spark_cpu_seconds() -> dict[str, float]:

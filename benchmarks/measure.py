@@ -186,6 +186,30 @@ class Facts:
 
 
 @dataclass
+class Grid:
+    """The same figures of several things, or under several conditions. None stands where there is no figure."""
+
+    title: str
+    columns: list[str]
+    rows: dict[str, list[float | None]] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
+
+    def judged(self) -> list[Row]:
+        return []
+
+    def render(self) -> str:
+        cells = [
+            [name, *("" if value is None else f"{value:,.1f}" for value in values), "", ""]
+            for name, values in self.rows.items()
+        ]
+        return _render(self.title, ["figure", *self.columns, "at least", ""], cells, self.remarks)
+
+    def to_json(self) -> dict[str, Any]:
+        rows = {name: dict(zip(self.columns, values, strict=True)) for name, values in self.rows.items()}
+        return {"title": self.title, "remarks": self.remarks, "figures": rows}
+
+
+@dataclass
 class LeftOut:
     """A suite that could not be measured."""
 
@@ -202,15 +226,23 @@ class LeftOut:
         return {"title": self.title, "left_out": self.why}
 
 
-Table = Comparison | Facts | LeftOut
+Table = Comparison | Facts | Grid | LeftOut
 
 
 def compare(
-    title: str, reference: str, contenders: list[Contender], rounds: int, remarks: list[str] | None = None
+    title: str,
+    reference: str,
+    contenders: list[Contender],
+    rounds: int,
+    remarks: list[str] | None = None,
+    warm: bool = False,
 ) -> Comparison:
-    """Run the contenders in turn, ``rounds`` times and once before for warmth; every other round runs backwards."""
+    """Run the contenders in turn, ``rounds`` times; every other round runs backwards.
+
+    One round before is for warmth, unless all is ``warm`` already.
+    """
     samples: dict[str, list[Sample]] = {c.name: [] for c in contenders}
-    for number in range(-1, rounds):
+    for number in range(0 if warm else -1, rounds):
         for contender in contenders if number % 2 else contenders[::-1]:
             progress(f"{title}, round {number + 1} of {rounds}: {contender.name}")
             gc.collect()

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from benchmarks import paths, raw
 from benchmarks.cost import cost_of, worker_megabytes
-from benchmarks.environment import Server, connect, publisher_to, spark_processes, start_server
+from benchmarks.environment import Server, connect, cpu_seconds, publisher_to, spark_processes, start_server
 from benchmarks.measure import Facts, progress
 from benchmarks.session import Session, start_spark
 from benchmarks.settings import Settings
@@ -84,9 +84,9 @@ def _reading(settings: Settings, server: Server) -> Facts:
             _fill(server, stream, count, size)
             with connect(server.url) as connection:
                 stored = stream_info(JetStream(connection), stream).bytes
-            before = _seconds_of(server)
+            before = cpu_seconds([server.pid])
             cost = _cost(paths.read_stream, server.url, stream, 1, count + 1)
-            taken = _seconds_of(server) - before
+            taken = cpu_seconds([server.pid]) - before
         facts.add(f"payloads of {size} bytes: memory that the process grows by", cost.grown, "MB")
         facts.add(f"payloads of {size} bytes: CPU of the client", cost.seconds / count * 1e6, "\u00b5s a message")
         facts.add(f"payloads of {size} bytes: CPU of the server", taken / count * 1e6, "\u00b5s a message")
@@ -97,14 +97,6 @@ def _reading(settings: Settings, server: Server) -> Facts:
         )
     facts.remarks.append(f"{total >> 20} MiB of payloads to Arrow, all columns, in one partition; imports included")
     return facts
-
-
-def _seconds_of(server: Server) -> float:
-    """Return the CPU seconds of the server so far; 0 where it is not ours."""
-    if server.pid is None:
-        return 0.0
-    times = psutil.Process(server.pid).cpu_times()
-    return float(times.user + times.system)
 
 
 def _store(url: str, stream: str, count: int, size: int, with_ids: bool) -> float:

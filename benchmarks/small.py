@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 from benchmarks import paths
 from benchmarks.client import sample
 from benchmarks.environment import Server, start_server
-from benchmarks.measure import Comparison, Contender, Sample, compare, timed
+from benchmarks.measure import Comparison, Contender, Sample, compare
 from benchmarks.settings import Settings
 from spark_nats.client.options import RetryOptions
 from spark_nats.client.pool import borrow, leased
@@ -46,7 +47,11 @@ def _compare(settings: Settings, server: Server, size: int, replicas: int) -> Co
         server.fill(stream, "read.", size, _SIZE)
 
         def read(small: bool) -> Sample:
-            return sample(server, count, partial(_read, server.url, stream, size, count, small))
+            def seconds() -> float:
+                times = read_again(server.url, stream, size, count, small)
+                return times[-1] - times[0]
+
+            return sample(server, count, seconds)
 
         contenders = [
             Contender("through a consumer", partial(read, False)),
@@ -56,23 +61,22 @@ def _compare(settings: Settings, server: Server, size: int, replicas: int) -> Co
         return compare(title, "through a consumer", contenders, settings.rounds, ["a row is a range, not a message"])
 
 
-def _read(url: str, stream: str, size: int, count: int, small: bool) -> float:
-    """Read the same range so many times, and return the seconds."""
+def read_again(url: str, stream: str, size: int, count: int, small: bool) -> list[float]:
+    """Read the first ``size`` messages ``count`` times; return when each time began, and when the last one ended."""
     options = connection_options(**options_of_urls(url))
     with borrow(options) as connection:
         js = JetStream(connection)
         created, last = stream_info(js, stream).created, next_message(js, stream, size, (">",))
     if last is None:
         raise AssertionError(f"{stream} has no message {size}")
-    with timed() as taken:
-        for _ in range(count):
-            rows = RowBuilder(paths.SCHEMA)
-            with leased(options, _RETRIES, "reading", waits=False) as lease:
-                end = Fingerprint(size, last.time)
-                reader = RangeReader(stream, 1, size + 1, small=small, created=created, last=end, retries=lease.retries)
-                read = sum(
-                    rows.build(delivered, stream).num_rows for delivered in reader.read(JetStream(lease.connection))
-                )
-            if read != size:
-                raise AssertionError(f"{read} rows were read instead of {size}")
-    return taken()
+    times = [time.monotonic()]
+    for _ in range(count):
+        rows = RowBuilder(paths.SCHEMA)
+        with leased(options, _RETRIES, "reading", waits=False) as lease:
+            end = Fingerprint(size, last.time)
+            reader = RangeReader(stream, 1, size + 1, small=small, created=created, last=end, retries=lease.retries)
+            read = sum(rows.build(delivered, stream).num_rows for delivered in reader.read(JetStream(lease.connection)))
+        if read != size:
+            raise AssertionError(f"{read} rows were read instead of {size}")
+        times.append(time.monotonic())
+    return times

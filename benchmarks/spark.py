@@ -22,7 +22,7 @@ from benchmarks.settings import Settings
 _SIZE = 128
 _BATCH = 10_000  # Spark's maxRecordsPerBatch
 _RATE = 1000  # messages in a second, for the latency
-_PHASES = ("latestOffset", "getBatch", "queryPlanning", "walCommit", "addBatch", "commitOffsets", "triggerExecution")
+PHASES = ("latestOffset", "getBatch", "queryPlanning", "walCommit", "addBatch", "commitOffsets", "triggerExecution")
 
 
 def run(settings: Settings) -> Iterator[Table]:
@@ -295,7 +295,7 @@ def _trigger(settings: Settings, server: Server, session: Session) -> Facts:
     facts.add("of that partitions() inside, p50", statistics.median(partitions), "ms")
     facts.add("of that read() inside, p50", statistics.median(read), "ms")
     for name, found in (("spark-nats", nats), ("Spark's rate source", rate)):
-        for phase in _PHASES:
+        for phase in PHASES:
             facts.add(f"{name}: {phase}, p50", statistics.median(t.durationMs.get(phase, 0) for t in found), "ms")
     facts.remarks.append(
         "ours: durationMs.latestOffset and getBatch, which include Spark's way to Python and back, and what passes "
@@ -329,16 +329,18 @@ def triggers(
     count: int,
     before_each: Callable[[], None] | None = None,
     interval: str = "0 seconds",
+    target: str = "noop",
+    options: dict[str, str] | None = None,
 ) -> list[Any]:
     """Run a query until it has had ``count`` triggers with one row, and return their progress."""
-    writer = frame.writeStream.format("noop").option("checkpointLocation", checkpoint)
+    writer = frame.writeStream.format(target).options(checkpointLocation=checkpoint, **(options or {}))
     query = writer.trigger(processingTime=interval).start()
     found: dict[int, Any] = {}
-    deadline = time.monotonic() + 120
     try:
         while len(found) < count:
             progress(f"{title}: {len(found)} of {count}")
             before = len(found)
+            deadline = time.monotonic() + 60
             if before_each:
                 before_each()
             while len(found) == before:

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -103,14 +103,31 @@ class Broker:
     Attributes:
         address: where it listens.
         pid: its process.
+        behind: the port of a second listener, which is for a proxy.
+        proxy: the port on which that proxy has to listen, because clients of the second listener are told to go there.
         version: which Kafka it is.
     """
 
     version = _BROKER
 
-    def __init__(self, address: str, pid: int) -> None:
+    def __init__(self, address: str, pid: int, behind: int, proxy: int) -> None:
         self.address = address
         self.pid = pid
+        self.behind = behind
+        self.proxy = proxy
+
+    @contextmanager
+    def sender(self, jvm: Any, topic: str) -> Iterator[Callable[[], None]]:
+        """Give what stores one small record in a topic through the driver's JVM, and waits until that is done."""
+        settings = jvm.java.util.HashMap()
+        settings.put("bootstrap.servers", self.address)
+        bytes_ = jvm.org.apache.kafka.common.serialization.ByteArraySerializer
+        producer = jvm.org.apache.kafka.clients.producer.KafkaProducer(settings, bytes_(), bytes_())
+        record = jvm.org.apache.kafka.clients.producer.ProducerRecord(topic, bytearray(b"x" * 128))
+        try:
+            yield lambda: producer.send(record).get()
+        finally:
+            producer.close()
 
     @contextmanager
     def topic(self, jvm: Any, partitions: int) -> Iterator[str]:
@@ -142,13 +159,16 @@ def start_broker(jars: list[Path]) -> Iterator[Broker]:
     java = str(Path(os.environ["JAVA_HOME"], "bin", "java")) if os.environ.get("JAVA_HOME") else "java"
     with tempfile.TemporaryDirectory(prefix="spark-nats-kafka-", ignore_cleanup_errors=True) as name:
         directory = Path(name)
-        client, controller = _free_ports(2)
+        client, behind, proxy, controller = _free_ports(4)
         settings = directory / "server.properties"
         settings.write_text(
             "process.roles=broker,controller\n"
             "node.id=1\n"
             f"controller.quorum.voters=1@127.0.0.1:{controller}\n"
-            f"listeners=PLAINTEXT://127.0.0.1:{client},CONTROLLER://127.0.0.1:{controller}\n"
+            f"listeners=NEAR://127.0.0.1:{client},FAR://127.0.0.1:{behind},CONTROLLER://127.0.0.1:{controller}\n"
+            f"advertised.listeners=NEAR://127.0.0.1:{client},FAR://127.0.0.1:{proxy}\n"
+            "listener.security.protocol.map=NEAR:PLAINTEXT,FAR:PLAINTEXT,CONTROLLER:PLAINTEXT\n"
+            "inter.broker.listener.name=NEAR\n"
             "controller.listener.names=CONTROLLER\n"
             f"log.dirs={directory / 'data'}\n"
             "auto.create.topics.enable=false\n"
@@ -162,7 +182,7 @@ def start_broker(jars: list[Path]) -> Iterator[Broker]:
             guard = subprocess.Popen(["sh", "-c", _GUARD, str(process.pid), name], stdin=subprocess.PIPE)
         try:
             _wait_for(process, client, directory / "log")
-            yield Broker(f"127.0.0.1:{client}", process.pid)
+            yield Broker(f"127.0.0.1:{client}", process.pid, behind, proxy)
         finally:
             process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -136,8 +136,8 @@ def _queries(settings: Settings, servers: list[Server], session: Session, name: 
             publisher.drain()
 
         progress(f"{table.title}: start")
+        publish()  # so that each query has a micro-batch to begin with
         queries = stack.enter_context(_Queries(session, server, stream, count))
-        queries.begin(publish)
         for phase, (seconds, rate) in phases.items():
             progress(f"{table.title}: {phase}")
             batches, before = queries.micro_batches, _counts(servers)
@@ -164,7 +164,7 @@ def _queries(settings: Settings, servers: list[Server], session: Session, name: 
                 percentile(waited, 0.99) if waited else None,
             ]
     table.remarks = [
-        "trigger every second; one of the queries has a foreachBatch, which tells the latency, the others the noop sink",
+        "trigger every second; one query has a foreachBatch, which tells the latency, the others the noop sink",
         "requests: what clients publish to the servers, pull requests and direct gets too, the messages left out",
         "latency: from before a message is published to when foreachBatch has its row",
     ]
@@ -195,35 +195,39 @@ class _Queries:
     def __init__(self, session: Session, server: Server, stream: str, count: int) -> None:
         self.seen: list[tuple[int, int]] = []
         self._session = session
-        self._options = {**server.options, "stream": stream, "minPartitions": str(_PARTITIONS)}
+        self._options = {
+            **server.options,
+            "stream": stream,
+            "startingOffsets": "earliest",
+            "minPartitions": str(_PARTITIONS),
+        }
         self._count = count
         self._queries: list[Any] = []
 
     def __enter__(self) -> _Queries:
-        for number in range(self._count):
-            writer = self._session.spark.readStream.format("nats").options(**self._options).load().writeStream
-            writer = writer.foreachBatch(self._take) if number == 0 else writer.format("noop")
-            checkpoint = f"{self._session.directory}/cluster-{time.time_ns()}"
-            writer = writer.option("checkpointLocation", checkpoint).trigger(processingTime="1 second")
-            self._queries.append(writer.start())
+        try:
+            for _ in range(self._count):
+                self._start()
+        except BaseException:
+            self.__exit__()
+            raise
+        time.sleep(5)  # so that what happens once in a while after a start has happened
         return self
 
     def __exit__(self, *_: object) -> None:
         for query in self._queries:
             query.stop()
 
-    def begin(self, publish: Callable[[], None]) -> None:
-        """Publish until each query has had a micro-batch, and wait until it has had all."""
-        published = 0
-        deadline = time.monotonic() + _PATIENCE
-        while not all(map(_batches, self._queries)):
-            if time.monotonic() > deadline:
-                raise TimeoutError("not all queries have begun")
-            publish()
-            published += 1
-            time.sleep(1)
-        wait_until(lambda: len(self.seen) >= published, _PATIENCE)
-        time.sleep(5)  # so that what happens once in a while after a start has happened
+    def _start(self) -> None:
+        """Start one more, and wait until it has had a micro-batch: Spark gives a Python process 10 s to start."""
+        writer = self._session.spark.readStream.format("nats").options(**self._options).load().writeStream
+        writer = writer.format("noop") if self._queries else writer.foreachBatch(self._take)
+        checkpoint = f"{self._session.directory}/cluster-{time.time_ns()}"
+        query = writer.option("checkpointLocation", checkpoint).trigger(processingTime="1 second").start()
+        self._queries.append(query)
+        wait_until(lambda: _batches(query) or query.exception(), _PATIENCE)
+        if error := query.exception():
+            raise error
 
     @property
     def micro_batches(self) -> int:

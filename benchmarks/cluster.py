@@ -66,7 +66,7 @@ def run(settings: Settings) -> Iterator[Table]:
 
 
 def _ranges(settings: Settings, servers: list[Server], pool: Any, name: str) -> Comparison:
-    server, times = servers[0], 50 if settings.quick else 400
+    server, times = servers[0], 50 if settings.quick else 200
     small = _STREAMS[name]["allow_direct"]  # as a query chooses
     with server.stream("read.>", **_STREAMS[name]) as stream:
         server.fill(stream, "read.", _RANGE, _SIZE)

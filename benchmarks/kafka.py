@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from itertools import count as counter
 from typing import Any
 
 from benchmarks.environment import CpuMeter, Server, start_server
@@ -17,7 +17,8 @@ from benchmarks.settings import Settings
 from benchmarks.spark import message_frame, noop
 
 _PARTITIONS = 2
-_PATIENCE = 300.0
+_MANY = 10_000_000
+_PATIENCE = 600.0
 _NATS, _KAFKA = "NATS, spark-nats", "Kafka, Spark's connector"
 
 
@@ -37,53 +38,78 @@ def run(settings: Settings) -> Iterator[Table]:
         kafka.start_broker(broker_jars) as broker,
         start_spark(jars=jars) as session,
     ):
-        sides = _Sides(settings, server, broker, session, f"Kafka {broker.version}, connector {version}")
-        yield sides.read()
-        yield sides.follow()
-        yield sides.write()
+        versions = f"Kafka {broker.version}, connector {version}"
+        sides = _Sides(server, broker, session, versions, settings.rounds)
+        yield from sides.read(settings.messages)
+        yield sides.write(settings.published)
+        if not settings.quick:
+            # Each of these runs is long, and all is warm by now.
+            sides = _Sides(server, broker, session, versions, min(settings.rounds, 2), warm=True)
+            yield from sides.read(_MANY)
+            yield sides.write(_MANY)
 
 
 class _Sides:
     """What both are asked to do.
 
     Args:
-        settings: how much.
         server: the server of NATS.
         broker: the broker of Kafka.
         session: where both connectors are.
         versions: a remark.
+        rounds: how often.
+        warm: whether both have done the same before.
     """
 
-    def __init__(self, settings: Settings, server: Server, broker: Broker, session: Session, versions: str) -> None:
-        self._settings = settings
+    def __init__(
+        self, server: Server, broker: Broker, session: Session, versions: str, rounds: int, warm: bool = False
+    ) -> None:
         self._server = server
         self._broker = broker
         self._session = session
         self._versions = versions
+        self._rounds = rounds
+        self._warm = warm
         self._spark = session.spark
-        self._checkpoints = (f"{session.directory}/kafka-{i}" for i in counter())
 
-    def read(self) -> Comparison:
-        """Read everything there is into rows with all columns, as a batch."""
-        remark = f"{_PARTITIONS} partitions, all columns, noop sink; load() and planning included"
-        return self._reading("kafka: batch read", lambda: self._spark.read, noop, remark)
+    def read(self, count: int) -> Iterator[Comparison]:
+        """Read everything there is into rows with all columns: as a batch, and with a streaming query that ends."""
+        with self._server.stream("keep.>") as stream, self._broker.topic(self._jvm, _PARTITIONS) as topic:
+            frame = self._frame(count)
+            ours = {**self._server.options, "stream": stream}
+            frame.write.format("nats").options(**ours).mode("append").save()
+            self._server.check(stream, count)
+            keyed = frame.selectExpr("subject AS key", "payload AS value")
+            keyed.write.format("kafka").options(**self._kafka, topic=topic).save()
+            ours |= {"startingOffsets": "earliest", "minPartitions": str(_PARTITIONS)}
+            ours |= {"maxRecordsPerPartition": str(count // _PARTITIONS)}
+            theirs = {**self._kafka, "subscribe": topic, "startingOffsets": "earliest"}
 
-    def follow(self) -> Comparison:
-        """Read everything there is with a streaming query that ends then."""
+            def batch(form: str, options: dict[str, str]) -> None:
+                noop(self._spark.read.format(form).options(**options).load())
 
-        def query(frame: Any) -> None:
-            writer = frame.writeStream.format("noop").option("checkpointLocation", next(self._checkpoints))
-            if not writer.trigger(availableNow=True).start().awaitTermination(_PATIENCE):
-                raise TimeoutError("the query did not end")
+            def query(form: str, options: dict[str, str]) -> None:
+                frame = self._spark.readStream.format(form).options(**options).load()
+                checkpoint = f"{self._session.directory}/kafka-{time.time_ns()}"
+                writer = frame.writeStream.format("noop").option("checkpointLocation", checkpoint)
+                if not writer.trigger(availableNow=True).start().awaitTermination(_PATIENCE):
+                    raise TimeoutError("the query did not end")
 
-        remark = f"{_PARTITIONS} partitions, all columns, noop sink, one micro-batch; whole queries, from start to end"
-        return self._reading(
-            "kafka: streaming read, trigger availableNow", lambda: self._spark.readStream, query, remark
-        )
+            remark = f"{_PARTITIONS} partitions, all columns, noop sink"
+            for name, work, more in (
+                ("batch read", batch, "load() and planning included"),
+                ("streaming read, trigger availableNow", query, "one micro-batch; whole queries, from start to end"),
+            ):
+                yield self._compare(
+                    name,
+                    count,
+                    partial(self._sample, self._server, count, partial(work, "nats", ours)),
+                    partial(self._sample, self._broker, count, partial(work, "kafka", theirs)),
+                    f"{remark}; {more}",
+                )
 
-    def write(self) -> Comparison:
+    def write(self, count: int) -> Comparison:
         """Write rows that Spark has in its memory."""
-        count = self._settings.published
         frame = self._frame(count).persist()
         frame.count()  # now its rows are in memory
         keyed = frame.selectExpr("subject AS key", "payload AS value")
@@ -110,37 +136,16 @@ class _Sides:
             "idempotent"
         )
         try:
-            return self._compare("kafka: write", to_nats, to_kafka, remark)
+            return self._compare("write", count, to_nats, to_kafka, remark)
         finally:
             frame.unpersist()
 
-    def _reading(self, title: str, reader: Callable[[], Any], action: Callable[[Any], None], remark: str) -> Comparison:
-        count = self._settings.messages
-        with self._server.stream("keep.>") as stream, self._broker.topic(self._jvm, _PARTITIONS) as topic:
-            frame = self._frame(count)
-            ours = {**self._server.options, "stream": stream}
-            frame.write.format("nats").options(**ours).mode("append").save()
-            self._server.check(stream, count)
-            keyed = frame.selectExpr("subject AS key", "payload AS value")
-            keyed.write.format("kafka").options(**self._kafka, topic=topic).save()
-            ours |= {"startingOffsets": "earliest", "minPartitions": str(_PARTITIONS)}
-            ours |= {"maxRecordsPerPartition": str(count // _PARTITIONS)}
-            theirs = {**self._kafka, "subscribe": topic, "startingOffsets": "earliest"}
-
-            def read(form: str, options: dict[str, str]) -> None:
-                action(reader().format(form).options(**options).load())
-
-            return self._compare(
-                title,
-                lambda: self._sample(self._server, count, partial(read, "nats", ours)),
-                lambda: self._sample(self._broker, count, partial(read, "kafka", theirs)),
-                remark,
-            )
-
-    def _compare(self, title: str, nats: Callable[[], Sample], kafka: Callable[[], Sample], remark: str) -> Comparison:
+    def _compare(
+        self, name: str, count: int, nats: Callable[[], Sample], kafka: Callable[[], Sample], remark: str
+    ) -> Comparison:
         contenders = [Contender(_NATS, nats), Contender(_KAFKA, kafka)]
         remarks = [self._versions, remark, "server: nats-server, or Kafka's broker"]
-        return compare(title, _KAFKA, contenders, self._settings.rounds, remarks)
+        return compare(f"kafka: {name}, {count:,} messages", _KAFKA, contenders, self._rounds, remarks, self._warm)
 
     def _sample(self, server: Server | Broker, count: int, work: Callable[[], object]) -> Sample:
         other = self._broker if server is self._server else self._server

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from benchmarks import __main__ as command
 from benchmarks import startup
+from benchmarks.distance import Distance
 from benchmarks.environment import Server as MeasuredServer
 from benchmarks.peers import kafka
 from benchmarks.settings import Settings
@@ -86,6 +88,32 @@ def test_what_a_process_imports_is_measured(nats_server: Server):
     values = {fact.name: fact.value for fact in facts}
     assert 0 < values["Python alone"] < values["with spark_nats.datasource too"]
     assert values["imports: spark_nats"] > 0
+
+
+def test_what_passes_from_a_distance_stays_whole_and_in_order():
+    sent = bytes(range(256)) * 4096
+    with socket.create_server(("127.0.0.1", 0)) as echo, Distance(echo.getsockname()[1]) as distance:
+        distance.round_trip = 0.02
+        with socket.create_connection(("127.0.0.1", distance.port), timeout=30) as client:
+            server, _ = echo.accept()
+            with server:
+                client.sendall(sent[:100])
+                assert _receive(server, 100) == sent[:100]
+                distance.round_trip = 0.0  # what comes later must not overtake what is on its way
+                client.sendall(sent[100:])
+                client.shutdown(socket.SHUT_WR)
+                assert _receive(server, len(sent)) == sent[100:]
+                server.sendall(sent)
+            assert _receive(client, len(sent) + 1) == sent
+
+
+def _receive(connection: socket.socket, most: int) -> bytes:
+    """What arrives until the end, or until that is so much."""
+    connection.settimeout(30)
+    received = b""
+    while len(received) < most and (chunk := connection.recv(most - len(received))):
+        received += chunk
+    return received
 
 
 def test_every_target_belongs_to_a_row_that_exists():

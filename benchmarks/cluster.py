@@ -20,7 +20,7 @@ from benchmarks.session import Session, start_spark
 from benchmarks.settings import Settings
 from benchmarks.small import read_again
 from benchmarks.spark import percentile
-from tests.nats_py import NatsPy, wait_until
+from tests.nats_py import NatsPy
 from tests.servers import Cluster
 
 _SIZE = 128
@@ -57,7 +57,7 @@ def run(settings: Settings) -> Iterator[Table]:
         with multiprocessing.get_context("spawn").Pool(_READERS) as pool:
             for name in _STREAMS:
                 yield _ranges(settings, servers, pool, name)
-        with start_spark() as session:
+        with start_spark({"spark.sql.streaming.numRecentProgressUpdates": 10_000}) as session:
             for name in _STREAMS:
                 yield _queries(settings, servers, session, name)
 
@@ -138,6 +138,7 @@ def _queries(settings: Settings, servers: list[Server], session: Session, name: 
         progress(f"{table.title}: start")
         publish()  # so that each query has a micro-batch to begin with
         queries = stack.enter_context(_Queries(session, server, stream, count))
+        stored = 1
         for phase, (seconds, rate) in phases.items():
             progress(f"{table.title}: {phase}")
             batches, before = queries.micro_batches, _counts(servers)
@@ -146,7 +147,8 @@ def _queries(settings: Settings, servers: list[Server], session: Session, name: 
             queries.seen.clear()
             with timed() as taken:
                 published = _publish(publish, seconds, rate)
-                wait_until(lambda published=published: len(queries.seen) >= published, _PATIENCE)
+                stored += published
+                queries.wait_for(stored)
             asked = {what: value - before[what] for what, value in _counts(servers).items()}
             waited = [(now - sent) / 1e6 for sent, now in queries.seen]
             figures = [
@@ -167,6 +169,7 @@ def _queries(settings: Settings, servers: list[Server], session: Session, name: 
         "trigger every second; one query has a foreachBatch, which tells the latency, the others the noop sink",
         "requests: what clients publish to the servers, pull requests and direct gets too, the messages left out",
         "latency: from before a message is published to when foreachBatch has its row",
+        "rates are of the time until all queries have had the last message",
     ]
     return table
 
@@ -225,14 +228,20 @@ class _Queries:
         checkpoint = f"{self._session.directory}/cluster-{time.time_ns()}"
         query = writer.option("checkpointLocation", checkpoint).trigger(processingTime="1 second").start()
         self._queries.append(query)
-        wait_until(lambda: _batches(query) or query.exception(), _PATIENCE)
-        if error := query.exception():
-            raise error
+        self.wait_for(1)
+
+    def wait_for(self, rows: int) -> None:
+        """Wait until each query has had so many rows."""
+        deadline = time.monotonic() + _PATIENCE
+        while any(sum(p.numInputRows for p in _with_rows(query)) < rows for query in self._queries):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"not all queries had {rows} rows")
+            time.sleep(0.2)
 
     @property
     def micro_batches(self) -> int:
         """How many there were so far, of all queries."""
-        return sum(map(_batches, self._queries))
+        return sum(len(_with_rows(query)) for query in self._queries)
 
     def _take(self, frame: Any, _: int) -> None:
         sent = frame.select("payload").toArrow().column(0).to_pylist()
@@ -240,6 +249,8 @@ class _Queries:
         self.seen.extend((int(text), now) for text in sent)
 
 
-def _batches(query: Any) -> int:
-    """Return how many micro-batches a query has had, by the number of the last one."""
-    return 1 + max((p.batchId for p in query.recentProgress if p.numInputRows), default=-1)
+def _with_rows(query: Any) -> list[Any]:
+    """Return the progress of all micro-batches that had rows; raises what the query has failed with."""
+    if error := query.exception():
+        raise error
+    return [p for p in query.recentProgress if p.numInputRows]

@@ -9,6 +9,7 @@ have come or are lost.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -30,6 +31,10 @@ from spark_nats.jetstream.publishing.window import Window
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.api import API_PREFIX
 from spark_nats.protocol.publish_acks import PublishAcks
+
+SURE_WITHIN = 0.25
+"""Seconds in which a stream does not lose what it has acknowledged and take in others: for that a server has to end,
+and to come back with less."""
 
 
 class Publisher:
@@ -66,6 +71,8 @@ class Publisher:
         self._recovery = Recovery(stream, ack_timeout, patience, api_prefix, began, resolve is None, self._account)
         window = Window(max_in_flight)
         self._sender = Sender(connection, acks, self._account, window, self._recovery, resolve, lease)
+        self._at_first = self._sender
+        self._began = math.inf  # when the first row was given
 
     @property
     def confirmed(self) -> int:
@@ -113,6 +120,7 @@ class Publisher:
             return
         if not self._account.pending:  # maybe long since
             self._sender.last_stored = clock.monotonic()
+        self._began = min(self._began, clock.monotonic())
         first = self._account.given
         self._account.given += len(subjects)
         ids = None if ids is None or ids.null_count else ids
@@ -138,6 +146,12 @@ class Publisher:
             NatsError: the connection failed.
         """
         self._persist(lambda: self._sender.verify())
+
+    @property
+    def needs_verifying(self) -> bool:
+        """Whether :meth:`verify` may find anything: not where all went well, over one connection and in a moment."""
+        went_on = self._sender is not self._at_first or self._account.acknowledged.fallen is not None
+        return went_on or clock.monotonic() - self._began > SURE_WITHIN
 
     def close(self) -> None:
         """End the subscription to acknowledgements."""

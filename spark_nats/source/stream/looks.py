@@ -45,6 +45,7 @@ class Memory:
         witness: what was seen of their histories.
         holds: by stream the durable consumers that hold messages for the query; none where it does not consume.
         searched: up to where they were searched in vain.
+        states: of all streams of the last look; none where one of them does not exist.
         sizes: of streams that allow batched direct gets, how many bytes a message takes on average.
     """
 
@@ -59,6 +60,7 @@ class Memory:
             for name in (options.streams if options.consume else ())
         }
         self.searched: Mapping[str, Position] = {}
+        self.states: Mapping[str, StreamInfo] = {}
         self.sizes: dict[str, float] = {}
 
 

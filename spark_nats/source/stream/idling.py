@@ -88,7 +88,7 @@ class Idling:
         """Wait a moment; tell whether there is still nothing to do. If not, it is to be looked at the streams."""
         idle = self._idle
         if idle is None or idle.start != start:
-            self._idle = None
+            self.forget()
             return False
         try:
             if self._listens(idle) and self._watch is not None and not self._watch.wait(idle.moment):
@@ -96,9 +96,13 @@ class Idling:
         except (NatsError, WatchLostError) as error:
             logger.debug("not certain to hear of what is stored: %s", error)
             self._give_up(UNSURE_FOR)
-        self._idle = None
+        self.forget()
         clock.sleep(max(0.0, idle.looks_at - clock.monotonic()))
         return False
+
+    def forget(self) -> None:
+        """Have the next look be made at once."""
+        self._idle = None
 
     def _lists_the_same(self, js: JetStream) -> bool:
         """Tell whether the streams that match a pattern are the same as before, where that is to be asked."""

@@ -209,8 +209,7 @@ def test_a_stream_with_few_consumers_keeps_them_for_tasks(
     nats_py.create_stream(unique, max_consumers=1)
     query = Query(stream_reader(nats_server, stream=unique, startingOffsets="earliest"))
     with caplog.at_level(logging.WARNING):
-        for _ in range(3):
-            query.look(nats_py, f"STREAM.INFO.{unique}")
+        assert f"$JS.API.STREAM.INFO.{unique}" in asks(query, nats_py)
     assert nats_py.consumers(unique) == []
     assert [line.split("]")[0] for line in caplog.messages] == ["[NATS_NOT_WATCHED"]
     nats_py.store_empty(unique, 1)
@@ -232,8 +231,7 @@ def test_who_may_make_no_consumers_looks(
         login = {"user": "few", "password": "pw"}
         query = Query(stream_reader(server, stream=unique, startingOffsets="earliest", **login))
         with caplog.at_level(logging.WARNING):
-            for _ in range(3):
-                query.look(client, f"STREAM.INFO.{unique}")
+            assert f"$JS.API.STREAM.INFO.{unique}" in asks(query, client)
         assert "NATS_NOT_WATCHED" in caplog.text
         client.store_empty(unique, 1)
         assert sequences(query, 1) == [1]

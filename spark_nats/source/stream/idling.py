@@ -91,8 +91,10 @@ class Idling:
             self.forget()
             return False
         try:
-            if self._listens(idle) and self._watch is not None and not self._watch.wait(idle.moment):
-                return self._lists_the_same(self._watch.js)
+            if self._listens(idle) and self._watch is not None:
+                if not self._watch.wait(idle.moment):
+                    return self._lists_the_same(self._watch.js)
+                self._memory.expects_more = True
         except (NatsError, WatchLostError) as error:
             logger.debug("not certain to hear of what is stored: %s", error)
             self._give_up(UNSURE_FOR)

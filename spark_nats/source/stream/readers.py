@@ -163,6 +163,7 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
             self._pace.planned()
         self._reach = found.reach
         self._planned = end = to_json(found.end)
+        self._memory.expects_more = end != start
         if end == start and self._target is None:
             until = self._pace.waits_until if found.waits else math.inf
             self._idling.begin(start, clock.monotonic() - asked, until, waits=found.reach != begin)

@@ -129,6 +129,11 @@ def borrow(options: ConnectionOptions, waits: bool = True) -> Iterator[Connectio
     _pool.give_back(connection)
 
 
+def keep(options: ConnectionOptions) -> Connection:
+    """Return a connection that the caller closes: one that an earlier borrower left, else a new one."""
+    return _pool.lend(options, waits=False) or connect(options)
+
+
 class Lease:
     """A leased connection that is exchanged for another one when it is lost.
 

@@ -129,6 +129,12 @@ PATTERN_MATCHES_NOTHING = Condition(
     "for any letters, * alone does not)",
     "`streamPattern`: wait, or correct it; `.*` stands for any letters, `*` alone does not",
 )
+NOT_WATCHED = Condition(
+    "{streams}: the query cannot have a consumer that tells when something is stored, and asks about ten times a "
+    "second instead: {reason}",
+    "more requests to the servers while the query is idle, and nothing else: permissions for consumers, or a higher "
+    "`max_consumers`, end that. Said once",
+)
 STREAM_NOT_READY = Condition(
     "the stream {stream!r} matches, and cannot be read yet: {reason}",
     "it has just been made, and has no leader yet; it is looked at again, and the others are read meanwhile",

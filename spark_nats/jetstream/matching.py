@@ -81,9 +81,14 @@ class Selection:
     def __str__(self) -> str:
         return f"the streams that match {self.pattern.pattern!r}" if self.pattern else ", ".join(self.names)
 
+    @property
+    def is_due(self) -> bool:
+        """Whether the names that match are to be asked for: they were not a moment ago."""
+        return self.pattern is not None and clock.monotonic() - self._listed >= LIST_INTERVAL
+
     def look(self, js: JetStream) -> None:
-        """Ask for the names that match, unless they were asked for a moment ago."""
-        if self.pattern is None or clock.monotonic() - self._listed < LIST_INTERVAL:
+        """Ask for the names that match, if that is due."""
+        if self.pattern is None or not self.is_due:
             return
         self.names = matching_names(js, self.pattern)
         self._listed = clock.monotonic()

@@ -50,6 +50,7 @@ class StreamInfo:
         first_time: when the first message was stored, likewise; 0 when the stream is empty.
         last_time: when the last message was stored that there ever was, likewise; 0 when there was none.
         led_since: since when that server leads it, as the server writes it; empty where it does not say.
+        consumers: how many consumers it has.
         undisputed: whether that server has just heard of all others that keep it, so that no other one leads.
     """
 
@@ -68,6 +69,7 @@ class StreamInfo:
     first_time: int = 0
     last_time: int = 0
     led_since: str = ""
+    consumers: int = 0
     undisputed: bool = True
 
     @property
@@ -96,6 +98,12 @@ class StreamInfo:
         """Seconds after which it removes messages; None when age is no reason."""
         age = self.config.get("max_age")
         return age / 1e9 if isinstance(age, int) and age > 0 else None
+
+    @property
+    def max_consumers(self) -> int | None:
+        """How many consumers it may have; None where it sets no limit."""
+        most = self.config.get("max_consumers")
+        return most if isinstance(most, int) and most > 0 else None
 
     @property
     def allows_direct_gets(self) -> bool:
@@ -141,6 +149,7 @@ def state_in(answer: dict[str, Any], name: str) -> StreamInfo:
             # That of a message which is gone stays; before the first one it is in the year 1.
             last_time=max(0, time_at(answer, "state", "last_ts")) if "last_ts" in answer["state"] else 0,
             led_since=_led_since(answer),
+            consumers=integer_at(answer, "state", "consumer_count") if "consumer_count" in answer["state"] else 0,
             undisputed=all(seconds < _LEASE and current for seconds, current in _others_in(answer)),
         )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from spark_nats import clock
 from spark_nats.options.read import TriggerLimits
 from spark_nats.sparkapi import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, ReadMinRows
@@ -35,6 +37,13 @@ class Pace:
         """The fewest new sequences or messages for which there is a micro-batch now."""
         waits = self._planned is not None and clock.monotonic() - self._planned < self._limits.max_delay
         return (self._limits.min_offsets or 0) if waits else 0
+
+    @property
+    def waits_until(self) -> float:
+        """When it waits for the fewest no more, by the clock that only goes on; infinity where it does not wait."""
+        if self._planned is None or not self._limits.min_offsets:
+            return math.inf
+        return self._planned + self._limits.max_delay
 
     def planned(self) -> None:
         """Note that a micro-batch was planned."""

@@ -25,7 +25,7 @@ from spark_nats.jetstream.consuming import consumers
 from spark_nats.jetstream.reading import delivering, direct, pulls, ranges, searching
 from spark_nats.jetstream.reading.ranges import RangeReader
 from spark_nats.jetstream.streams import stream_info
-from spark_nats.source.stream import readers
+from spark_nats.source.stream import idling
 from tests.connections import options_for, patience, publisher_for, retries_for
 from tests.integration.forwarding import ForwardedApi
 from tests.integration.support import (
@@ -613,7 +613,8 @@ def test_holes_make_no_empty_micro_batches(
 def test_a_micro_batch_is_planned_from_its_offsets_and_nothing_else(
     nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readers, "LOOK_INTERVAL", 0.0)
+    monkeypatch.setattr(idling, "LOOK_INTERVAL", 0.0)
+    monkeypatch.setattr(idling, "LONGEST_QUIET", 0.0)
     nats_py.create_stream(unique)
     options = {"startingOffsets": "earliest", "subject": f"{unique}.rare", "minPartitions": 2}
     first = stream_reader(nats_server, stream=unique, **options)

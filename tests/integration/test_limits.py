@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 import spark_nats
 from spark_nats.client.backlog import PIECE_OVERHEAD
 from spark_nats.jetstream.reading import measuring
-from spark_nats.source.stream import readers
+from spark_nats.source.stream import idling
 from spark_nats.sparkapi import ReadAllAvailable
 from tests.integration.support import (
     MESSAGE,
@@ -36,7 +36,8 @@ EARLIEST = {"startingOffsets": "earliest"}
 @pytest.fixture(autouse=True)
 def _looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader without Spark looks at its streams whenever it is asked."""
-    monkeypatch.setattr(readers, "LOOK_INTERVAL", 0.0)
+    monkeypatch.setattr(idling, "LOOK_INTERVAL", 0.0)
+    monkeypatch.setattr(idling, "LONGEST_QUIET", 0.0)
 
 
 def query_of(server: Server, stream: str, checkpoint: dict[str, Any] | None = None, **options: Any) -> Query:
@@ -292,11 +293,12 @@ def test_spark_waits_for_the_minimum_and_its_progress_says_so(
     with running(frame.writeStream.foreachBatch(lambda rows, _: sizes.append(rows.count())).start()) as query:
         wait_until(lambda: sizes == [3], timeout=120)
         nats_py.store(f"{unique}.x", range(3, 12))
-        with nats_py.collect(f"$JS.API.STREAM.INFO.{unique}") as asked:
-            asked.wait(3, timeout=60)
-        now = spark_nats.progress(query, {"servers": nats_server.url})
-        assert now is not None
-        assert (now.behind, now.streams[0].waits_for, now.streams[0].catch_up) == (9, 10, None)
+
+        def told() -> tuple[Any, ...] | None:
+            now = spark_nats.progress(query, {"servers": nats_server.url})
+            return now and (now.behind, now.streams[0].waits_for, now.streams[0].catch_up)
+
+        wait_until(lambda: told() == (9, 10, None), timeout=60)
         nats_py.store(f"{unique}.x", [12])
         wait_until(lambda: len(sizes) > 1, timeout=60)
     assert sizes == [3, 10]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from spark_nats.cli import main
-from spark_nats.source.stream import readers
+from spark_nats.source.stream import idling
 from spark_nats.sparkapi import HAS_READ_LIMITS, RememberingReader
 from tests.integration.support import (
     MESSAGE,
@@ -167,7 +167,8 @@ def test_core_nats_is_read_in_micro_batches_too(nats_server: Server, nats_py: Na
 def test_micro_batches_but_the_first_one_wait_until_they_are_large_enough(
     nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readers, "LOOK_INTERVAL", 0.0)
+    monkeypatch.setattr(idling, "LOOK_INTERVAL", 0.0)
+    monkeypatch.setattr(idling, "LONGEST_QUIET", 0.0)
     nats_py.create_stream(unique)
     nats_py.store(f"{unique}.x", "a")
     query = OlderQuery(nats_server, stream=unique, startingOffsets="earliest", minOffsetsPerTrigger=3)

@@ -77,7 +77,7 @@ def test_a_small_micro_batch_is_planned_in_one_round_trip_and_each_task_reads_in
                 found.append(trips.of(lambda: read.extend(reader.read(each))))  # noqa: B023
             assert sum(batch.num_rows for batch in read) == 10
             if number:
-                assert planning == 1 + ("subject" in more)
+                assert planning == 1
             place = end
 
     trips.cluster.create_stream("IN", ["in.>"], allow_direct=True)
@@ -98,3 +98,37 @@ def test_a_task_of_a_micro_batch_that_writes_takes_three_round_trips(trips: Trip
     trips.cluster.create_stream("KV_SPARK_NATS", ["$KV.SPARK_NATS.>"], max_msgs_per_subject=1)
     trips.play(body)
     assert found[2:] == [3, 3]
+
+
+@pytest.mark.parametrize("more", [{}, {"subject": "in.a"}], ids=str)
+def test_an_idle_query_asks_once_a_minute_and_hears_of_a_message_as_it_is_stored(
+    trips: Trips, more: dict[str, str]
+) -> None:
+    asked: list[str] = []
+    answer = trips.cluster.api
+
+    def counted(server: Any, operation: str, *rest: Any) -> bool:
+        asked.append(operation)
+        return answer(server, operation, *rest)
+
+    def body() -> None:
+        options = {**SERVERS, "stream": "IN", "startingOffsets": "earliest", **more}
+        reader = NatsStreamReader(parse_read(parse(options), streaming=True), StructType().add("payload", BinaryType()))
+        place, limit, world = reader.initialOffset(), reader.getDefaultReadLimit(), trips.world
+        while world.now < 30:
+            assert reader.latestOffset(place, limit) == place
+        asked.clear()
+        while world.now < 630:
+            assert reader.latestOffset(place, limit) == place
+        looks = [each for each in asked if each == "STREAM.INFO.IN"]
+        assert len(looks) <= 10
+        assert len(asked) <= 15  # with the pull requests, which live for two and a half minutes
+        stored = world.now
+        trips.cluster.offer("in.a", b"1")
+        while reader.latestOffset(place, limit) == place:
+            pass
+        assert world.now - stored <= 3 * ONE_WAY  # it comes by itself, and then there is a look of one round trip
+
+    trips.cluster.api = counted  # type: ignore[method-assign]
+    trips.cluster.create_stream("IN", ["in.>"])
+    trips.play(body)

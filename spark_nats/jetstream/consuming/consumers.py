@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,8 @@ from spark_nats import clock
 from spark_nats.client.retrying import Backoff
 from spark_nats.conditions.notices import WAITS_FOR_PLACE
 from spark_nats.conditions.streams import NO_PLACE_FOR_CONSUMER
-from spark_nats.errors import JetStreamError
-from spark_nats.jetstream.api import JetStream, interpreting
+from spark_nats.errors import JetStreamError, NatsError
+from spark_nats.jetstream.api import JetStream, Request, interpreting
 from spark_nats.jetstream.streams import leader_in, stream_info
 from spark_nats.protocol.api import Api, ErrCode
 from spark_nats.protocol.documents import integer_at
@@ -121,21 +121,7 @@ def create_consumer(
         ProtocolError: the server describes another consumer.
         JetStreamError: the server refuses the consumer.
     """
-    config: dict[str, Any] = {
-        "ack_policy": "none",
-        "mem_storage": True,
-        "num_replicas": 1,
-        "inactive_threshold": INACTIVE_THRESHOLD,
-    }
-    if start is None:
-        config["deliver_policy"] = "last_per_subject"
-        filters = filters or (">",)  # the server demands one
-    else:
-        config |= {"deliver_policy": "by_start_sequence", "opt_start_seq": start}
-    if filters:
-        config["filter_subjects"] = list(filters)
-    if headers_only:
-        config["headers_only"] = True
+    config = _config(start, filters, headers_only)
     patience = PLACE_TIMEOUT if patience is None else patience
     deadline = clock.monotonic() + patience
     waits = Backoff(0.1, 1.0, least=0.5)
@@ -166,13 +152,57 @@ def create_consumer(
         js.connection.wait(waits.next())
 
 
+def create_consumers(
+    js: JetStream, starts: Mapping[str, int], filters: Sequence[str], *, headers_only: bool
+) -> dict[str, ConsumerInfo | NatsError]:
+    """Make a consumer of each stream from a sequence on, in one round trip; return it, or why there is none.
+
+    Raises:
+        NatsError: the connection failed, or an answer is not what the API's documentation says.
+    """
+    requests = [_request(stream, _config(start, filters, headers_only)) for stream, start in starts.items()]
+    made = dict[str, ConsumerInfo | NatsError]()
+    for request, answer in zip(requests, js.request_all(requests), strict=True):
+        stream, _ = request.names
+        made[stream] = answer if isinstance(answer, NatsError) else _made(request, answer)
+        if isinstance(answer, JetStreamError) and answer.err_code == ErrCode.INACTIVE_THRESHOLD_EXCESS:
+            made[stream] = create_consumer(js, stream, starts[stream], filters, headers_only=headers_only, patience=0.0)
+    return made
+
+
+def _config(start: int | None, filters: Sequence[str], headers_only: bool) -> dict[str, Any]:
+    """Return the configuration of a consumer, see :func:`create_consumer`."""
+    config: dict[str, Any] = {
+        "ack_policy": "none",
+        "mem_storage": True,
+        "num_replicas": 1,
+        "inactive_threshold": INACTIVE_THRESHOLD,
+    }
+    if start is None:
+        config["deliver_policy"] = "last_per_subject"
+        filters = filters or (">",)  # the server demands one
+    else:
+        config |= {"deliver_policy": "by_start_sequence", "opt_start_seq": start}
+    if filters:
+        config["filter_subjects"] = list(filters)
+    if headers_only:
+        config["headers_only"] = True
+    return config
+
+
 def _create(js: JetStream, stream: str, config: dict[str, Any]) -> ConsumerInfo:
+    request = _request(stream, config)
+    return _made(request, js.request(request.operation, *request.names, body=request.body))
+
+
+def _request(stream: str, config: dict[str, Any]) -> Request:
     name = f"spark-nats-{clock.token(6)}"
-    answer = js.request(
-        Api.CONSUMER_CREATE, stream, name, body={"stream_name": stream, "config": {"name": name, **config}}
-    )
-    with interpreting(Api.CONSUMER_CREATE, stream, name):
-        return consumer_in(answer, name)
+    return Request(Api.CONSUMER_CREATE, (stream, name), {"stream_name": stream, "config": {"name": name, **config}})
+
+
+def _made(request: Request, answer: dict[str, Any]) -> ConsumerInfo:
+    with interpreting(request.operation, *request.names):
+        return consumer_in(answer, request.names[-1])
 
 
 def _allowed_threshold(js: JetStream, stream: str) -> int | None:

@@ -5,13 +5,13 @@ No server is asked here, no clock is read, and nothing is said or done: all of t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from spark_nats.conditions.losses import PATTERN_CHANGED, STREAM_MADE_AGAIN
 from spark_nats.jetstream.fingerprints import History
 from spark_nats.jetstream.matching import matches
-from spark_nats.jetstream.messages import MessageAt, Question, StateOf
+from spark_nats.jetstream.messages import MessageAt, Question, StateOf, StoredMessage
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.options.read import ReadOptions
 from spark_nats.source.stream import losses as lost
@@ -116,7 +116,8 @@ def _step(
         return _through(info, begin.next, first, facts, options), [*losses, loss]
 
     unread, now = max(begin.next, stream.searched), info
-    batch = _through(info, begin.next, first := max(unread, info.first_sequence), facts, options)
+    first = max(unread, info.first_sequence)
+    batch = _through(info, begin.next, first, facts, options, facts.early)
     shared = lost.others_remove(info, options)
     if not batch.size and options.filters and first <= info.last_sequence and not shared:
         (again,) = facts.answers_to(StateOf(info.name, again=first))
@@ -135,16 +136,32 @@ def _step(
     return Batch(begin.next, first, Position(info.created, first, time or None)), losses
 
 
-def _through(info: StreamInfo, since: int, first: int, facts: Facts, options: ReadOptions) -> Batch:
+def _last_of(messages: Sequence[StoredMessage | None]) -> tuple[int, int]:
+    """Return the sequence and the time of the last one of messages, zeros when there is none."""
+    return max(((each.sequence, each.time) for each in messages if each), default=(0, 0))
+
+
+def _through(
+    info: StreamInfo,
+    since: int,
+    first: int,
+    facts: Facts,
+    options: ReadOptions,
+    early: Mapping[Question[Any], StoredMessage | None] = {},
+) -> Batch:
     """Go on behind the last message of the query, if that is ``first`` or later; else at ``first``.
+
+    ``early`` are answers that may be from before the state: they tell of a message, but not that there is none.
 
     Raises:
         LackingError: more is to be asked.
     """
     sequence, time = info.last_sequence, info.last_time
     if options.filters and sequence >= first:
-        found = facts.answers_to(*(MessageAt(info.name, None, subject) for subject in options.filters))
-        sequence, time = max(((each.sequence, each.time) for each in found if each), default=(0, 0))
+        asked = [MessageAt(info.name, None, subject) for subject in options.filters]
+        sequence, time = _last_of([early.get(each) for each in asked])
+        if sequence < first:
+            sequence, time = _last_of(facts.answers_to(*asked))
     if sequence < first:
         sequence, time = first - 1, info.last_time if first == info.last_sequence + 1 else 0
     return Batch(since, first, Position(info.created, sequence + 1, time or None))

@@ -67,11 +67,13 @@ class Facts:
     Attributes:
         streams: of each stream what is known; None where it does not exist.
         said: streams of which the log was told that they do not.
+        early: answers to some questions that were asked together with the states, and may be from before them.
         answers: to what a decision has asked besides.
     """
 
     streams: Mapping[str, StreamFacts | None]
     said: Collection[str] = ()
+    early: Mapping[Question[Any], Any] = field(default_factory=dict)
     answers: Mapping[Question[Any], Any] = field(default_factory=dict)
 
     @property

@@ -45,6 +45,8 @@ class Memory:
         witness: what was seen of their histories.
         holds: by stream the durable consumers that hold messages for the query; none where it does not consume.
         searched: up to where they were searched in vain.
+        expects_more: whether it is likely that streams have something new for the query.
+        states: of all streams of the last look; none where one of them does not exist.
         sizes: of streams that allow batched direct gets, how many bytes a message takes on average.
     """
 
@@ -59,6 +61,8 @@ class Memory:
             for name in (options.streams if options.consume else ())
         }
         self.searched: Mapping[str, Position] = {}
+        self.expects_more = False
+        self.states: Mapping[str, StreamInfo] = {}
         self.sizes: dict[str, float] = {}
 
 
@@ -99,7 +103,8 @@ class Look:
             NatsError: a request failed.
         """
         pattern, streams = self.options.pattern, dict[str, StreamFacts | None]()
-        states, messages = self._states(names, begins, compares)
+        early = self._last_ones(names, begins) if may_wait and self.memory.expects_more else []
+        states, messages, last = self._states(names, begins, compares, early)
         for name, found in states.items():
             begin = begins.get(name)
             if isinstance(found, StreamNotFoundError):
@@ -128,21 +133,26 @@ class Look:
                 if begin is not None and begin.created == found.created:
                     history = self.history(found, begin, compares, messages)
                 streams[name] = StreamFacts(found, history, searched)
-        return Facts(streams, self.memory.guard.said)
+        return Facts(streams, self.memory.guard.said, last)
 
     def _states(
-        self, names: Sequence[str], begins: Mapping[str, Position], compares: bool
-    ) -> tuple[dict[str, StreamInfo | NatsError], dict[str, StoredMessage | None]]:
-        """Return the states of streams, and what stands where the query has come to if that is to be compared."""
+        self, names: Sequence[str], begins: Mapping[str, Position], compares: bool, early: Sequence[MessageAt]
+    ) -> tuple[
+        dict[str, StreamInfo | NatsError], dict[str, StoredMessage | None], dict[Question[Any], StoredMessage | None]
+    ]:
+        """Return the states of streams, and what stands where the query has come to if that is to be compared.
+
+        The third are the answers to other questions, which go with them.
+        """
         if config := self.options.create_stream:
-            return {name: create_stream(self.js, config) for name in names}, {}
+            return {name: create_stream(self.js, config) for name in names}, {}, {}
         messages = {
             name: MessageAt(name, begins[name].next - 1)
             for name in names
             if name in begins and begins[name].fingerprint
             if compares or self._releases(name, begins[name]) or self.memory.witness.expects(self.js, name)
         }
-        asked: list[StateOf | MessageAt] = [*map(StateOf, names), *messages.values()]
+        asked: list[StateOf | MessageAt] = [*map(StateOf, names), *messages.values(), *early]
         answers = dict(zip(asked, ask_each(self.js, asked), strict=True))
         states = {name: answers[StateOf(name)] for name in names}
         new = {name: info for name, info in states.items() if name not in begins and isinstance(info, StreamInfo)}
@@ -152,7 +162,11 @@ class Look:
             there[name] = answers[question]
             if isinstance(answers[question], NatsError) and not isinstance(states[name], NatsError):
                 states[name] = answers[question]
-        return states, there
+        return states, there, {each: answers[each] for each in early if not isinstance(answers[each], NatsError)}
+
+    def _last_ones(self, names: Sequence[str], begins: Mapping[str, Position]) -> list[MessageAt]:
+        """Return the questions for the last messages that match, of streams where the query is already."""
+        return [MessageAt(name, None, subject) for name in names if name in begins for subject in self.options.filters]
 
     def _releases(self, name: str, begin: Position) -> bool:
         """Tell whether what the query has read of a stream is to be released."""

@@ -56,6 +56,7 @@ def latest(look: Look, start: QueryOffset, limits: Limits) -> Advance:
                 hold.look(look.js)
             elif stream.history is not History.KEPT:
                 hold.rewind()
+    memory.states = facts.infos if all(facts.streams.values()) else {}
     memory.searched = {**(memory.searched if found.waits else {}), **found.searched}
     return found
 

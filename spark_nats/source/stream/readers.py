@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -30,6 +31,7 @@ from spark_nats.options.read import ReadOptions
 from spark_nats.source.columns import EntryBuilder, RowBuilder
 from spark_nats.source.pace import Pace
 from spark_nats.source.stream import bounds, offsets
+from spark_nats.source.stream.idling import Idling
 from spark_nats.source.stream.limits import Limits
 from spark_nats.source.stream.looks import Look, Memory
 from spark_nats.source.stream.noticing import notice_own_rows
@@ -43,12 +45,6 @@ from spark_nats.source.stream.positions import (
     to_json,
 )
 from spark_nats.sparkapi import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
-
-LOOK_INTERVAL = 0.1
-"""Seconds between two looks at each stream that has nothing to do for the query, for each request that a look takes.
-Spark asks up to a hundred times a second."""
-LONGEST_WAIT = 1.0
-"""Seconds at most between two looks at many streams. Meanwhile the query takes no other word from Spark."""
 
 
 class _RangesReader:
@@ -132,7 +128,7 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
         self._memory = Memory(options, options.retries.timeout)
         self._target: dict[str, Position] | None = None  # of a query that ends when it has read what there was
         self._reach: QueryOffset | None = None  # how far the streams reached
-        self._idle: tuple[dict[str, Any], float] | None = None  # nothing to do from there, look again then
+        self._idling = Idling(options, self._memory)
         self._established = False  # the server has answered this query before
         self._planned: dict[str, Any] | None = None  # where the last micro-batch ends that was planned here
 
@@ -154,25 +150,28 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
     @naming_options()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return how far the next micro-batch goes."""
-        if self._idle is not None and self._idle[0] == start:
-            # To answer from that look instead would be quicker and wrong: ``processAllAvailable`` would return without
-            # what was stored just before.
-            clock.sleep(max(0.0, self._idle[1] - clock.monotonic()))
+        if self._idling.goes_on(start):
+            return start
         begin, most = from_json(start), self._options.limits
         self._established = True  # also when an earlier process has asked
         limits = Limits(self._target)
         if not isinstance(limit, ReadAllAvailable):
             limits = Limits(self._target, self._pace.least, most.max_offsets, most.max_bytes)
+        asked = clock.monotonic()
         found = self._asking(lambda look: offsets.latest(look, begin, limits))
         if new_in(begin, found.end):
             self._pace.planned()
-        self._reach, self._idle = found.reach, None
+        self._reach = found.reach
         self._planned = end = to_json(found.end)
-        if end == start:
-            waits = found.reach != begin
-            requests = max(1, len(self._memory.selection.names)) * (1 + len(self._options.filters) * waits)
-            self._idle = (start, clock.monotonic() + min(LOOK_INTERVAL * requests, LONGEST_WAIT))
+        self._memory.expects_more = end != start
+        if end == start and self._target is None:
+            until = self._pace.waits_until if found.waits else math.inf
+            self._idling.begin(start, clock.monotonic() - asked, until, waits=found.reach != begin)
         return end
+
+    def stop(self) -> None:
+        """Leave nothing behind at the servers: the query has ended."""
+        self._idling.close()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return how far the streams reach, which the query's progress shows beside how far it has come."""
@@ -211,7 +210,7 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
         """Ask the server, and wait for one that cannot be reached."""
 
         def once() -> Result:
-            with borrow(self._options.connection, waits=False) as connection:
+            with self._idling.connected() as connection:
                 js = JetStream(connection, self._options.api_prefix)
                 with naming_the_nearest(js, self._options.streams):
                     with contextlib.suppress(StreamNotFoundError):

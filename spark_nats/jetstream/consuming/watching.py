@@ -1,0 +1,160 @@
+"""Hearing of what is stored in streams, without asking for it.
+
+A :class:`Watch` has a consumer of each stream, which brings what comes behind a place without its payload. It is pulled
+from, one message at a time, so a busy stream sends no more than that. A message is a sign that there is something new
+and nothing else: what there is, the stream's leader is asked for.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from spark_nats import clock
+from spark_nats.errors import NatsConnectionError, NatsError, NatsTimeoutError, PermissionsError
+from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.consuming.consumers import create_consumers, delete_consumer
+from spark_nats.protocol.api import Api, encode_pull
+from spark_nats.protocol.deliveries import Deliveries
+from spark_nats.protocol.messages import Messages
+from spark_nats.protocol.statuses import Heartbeat, RequestEnded, RequestsForgotten, parse_status, pull_event
+
+logger = logging.getLogger(__name__)
+
+HEARTBEAT = 5.0  # seconds after which a server says that it has nothing to bring
+PULL_EXPIRES = 150.0  # seconds that a pull request lives
+MOST_BEHIND = 1000  # sequences that a consumer may have to pass to come to a place; else another one is made there
+
+
+class WatchLostError(Exception):
+    """It is not certain that a watch hears of what is stored."""
+
+
+@dataclass(slots=True)
+class _Watched:
+    """A stream's consumer."""
+
+    stream: str
+    name: str
+    next: int  # sequence behind what it has brought
+    deliveries: int = 0  # how many it has brought
+    asked: int = 0  # most messages that open pull requests may still bring
+    heard: float = 0.0  # when it was last heard of
+
+
+class Watch:
+    """Hears of what is stored in some streams behind the places where they end.
+
+    Args:
+        js: over which connection; whoever makes a watch sees to it that this is closed.
+        places: of each stream the sequence from which on nothing is known.
+        filters: only subjects that match one of these; all when empty.
+
+    Raises:
+        JetStreamError: a stream has no consumer for us, or does not exist.
+        NatsError: the connection failed, or it is not permitted.
+    """
+
+    def __init__(self, js: JetStream, places: Mapping[str, int], filters: Sequence[str]) -> None:
+        self.js = js
+        self._places = dict(places)
+        found = create_consumers(js, places, filters, headers_only=True)
+        made = {stream: each for stream, each in found.items() if not isinstance(each, NatsError)}
+        self._watched = [_Watched(stream, each.name, places[stream]) for stream, each in made.items()]
+        for each in found.values():
+            if isinstance(each, NatsError):
+                self.close()
+                raise each
+        self._inboxes = [js.connection.new_inbox() for _ in self._watched]
+        self._arrived = js.connection.subscribe(*self._inboxes)
+        self._ask()
+
+    def fits(self, places: Mapping[str, int]) -> bool:
+        """Tell whether it can go on from other places: of the same streams, and not far behind its consumers."""
+        return self._places.keys() == places.keys() and all(
+            0 <= places[each.stream] - each.next <= MOST_BEHIND for each in self._watched
+        )
+
+    def is_ahead(self, places: Mapping[str, int]) -> bool:
+        """Tell whether it has brought a message from behind such a place already."""
+        return any(each.next > places.get(each.stream, each.next) for each in self._watched)
+
+    def move(self, places: Mapping[str, int]) -> None:
+        """Go on from other places, which fit.
+
+        Raises:
+            NatsError: the connection failed.
+        """
+        self._places = dict(places)
+        self._ask()
+
+    def _ask(self) -> None:
+        """Have open requests for what consumers have to pass, and for one message behind it."""
+        for inbox, each in zip(self._inboxes, self._watched, strict=True):
+            wanted = self._places[each.stream] - each.next + 1 - each.asked
+            if wanted > 0:
+                subject = f"{self.js.prefix}.{Api.CONSUMER_NEXT.about(each.stream, each.name)}"
+                self.js.connection.publish(subject, encode_pull(wanted, None, PULL_EXPIRES, HEARTBEAT), inbox)
+                each.asked += wanted
+            each.heard = clock.monotonic()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for so many seconds at most until something has come; tell whether it has.
+
+        Raises:
+            WatchLostError: it is not certain that it would.
+            NatsError: the connection failed.
+        """
+        until = clock.monotonic() + seconds
+        while (arrived := self.js.connection.next(self._arrived, max(0.0, until - clock.monotonic()))) is not None:
+            if self._take_in(arrived):
+                return True
+        if self.js.connection.lame_duck:
+            raise WatchLostError("its server is shutting down")
+        now = clock.monotonic()
+        for each in self._watched:
+            if now - each.heard > 2 * HEARTBEAT:
+                raise WatchLostError(f"stream {each.stream}: no heartbeat for {now - each.heard:.0f} s")
+        if not all(each.asked for each in self._watched):
+            self._ask()
+        return False
+
+    def _take_in(self, arrived: Messages) -> bool:
+        """Take note of what has arrived; tell whether there is a message behind a place."""
+        sids, from_server = arrived.sids(), arrived.reply.start == arrived.reply.end  # a delivery always has a reply
+        for each, sid in zip(self._watched, self._arrived.sids, strict=True):
+            of_it = sids == sid
+            if not of_it.any():
+                continue
+            each.heard = clock.monotonic()
+            if (delivered := of_it & ~from_server).any():
+                messages = arrived.take(delivered)
+                last = Deliveries(messages.gather(messages.reply)).at(len(messages) - 1)
+                each.next, each.deliveries = last.stream_sequence + 1, last.consumer_sequence
+                each.asked = max(0, each.asked - len(messages))
+            for i in np.flatnonzero(of_it & from_server):
+                _on_status(each, arrived.header_at(int(i)))
+        return any(each.next > self._places[each.stream] for each in self._watched)
+
+    def close(self) -> None:
+        """Have the consumers deleted, without waiting for it."""
+        try:
+            for each in self._watched:
+                delete_consumer(self.js, each.stream, each.name)
+        except (NatsConnectionError, NatsTimeoutError, PermissionsError) as error:
+            logger.debug("consumers are left to the server: %s", error)
+
+
+def _on_status(each: _Watched, header: bytes) -> None:
+    """Act on a status: the server's own words about a pull request (ADR-13, ADR-37)."""
+    status = parse_status(header)
+    match event := pull_event(status) if status is not None else None:
+        case Heartbeat(delivered) if delivered is None or delivered <= each.deliveries:
+            pass
+        case RequestEnded() | RequestsForgotten():
+            each.asked = 0
+        case _:
+            raise WatchLostError(f"stream {each.stream}: {event}")

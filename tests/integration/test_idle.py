@@ -1,0 +1,337 @@
+"""A query that has nothing to do asks nothing, hears of what is stored at once, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_nats.embedded import NatsServer
+from spark_nats.jetstream import matching
+from spark_nats.jetstream.consuming import watching
+from spark_nats.source.stream import idling
+from tests.chaos.proxy import Direction, Proxy
+from tests.integration.support import Query, collecting, nats, stream_reader
+from tests.nats_py import NatsPy, succeeds, wait_until
+from tests.servers import Cluster, Server, ServerFactory
+
+PAUSE = 0.02
+
+
+@pytest.fixture(autouse=True)
+def _shorter_moments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(idling, "LOOK_INTERVAL", PAUSE)
+    monkeypatch.setattr(idling, "UNSURE_FOR", 0.2)
+
+
+@contextmanager
+def idle_query(server: Server | str, *streams: str, **options: Any) -> Iterator[Query]:
+    """A query that has read what there was, and listens."""
+    if streams:
+        options["stream"] = ",".join(streams)
+    query = Query(stream_reader(server, startingOffsets="earliest", **options))
+    try:
+        listen(query)
+        yield query
+    finally:
+        query.reader.stop()
+
+
+def listen(query: Query) -> None:
+    """Have it read what there is, until it listens."""
+    wait_until(lambda: query.micro_batch() == [] and listens(query), timeout=30)
+
+
+def listens(query: Query) -> bool:
+    watch = query.reader._idling._watch
+    return watch is not None and query.reader._idling._heard is query.reader._idling._idle
+
+
+def sequences(query: Query, count: int) -> list[int]:
+    return [row["sequence"] for row in query.rows(count)]
+
+
+def asks(query: Query, client: NatsPy, times: int = 20) -> list[str]:
+    """What a query asks while Spark asks it so many times what there is."""
+    with client.collect("$JS.API.>") as asked:
+        for _ in range(times):
+            assert query.micro_batch() == []
+        client.request("$JS.API.INFO")  # the last one that is seen
+        wait_until(lambda: any(each.subject == "$JS.API.INFO" for each in asked.messages))
+        return [each.subject for each in asked.messages if each.subject != "$JS.API.INFO"]
+
+
+def test_an_idle_query_asks_nothing(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique)
+    nats_py.store_empty(unique, 3)
+    with idle_query(nats_server, unique) as query:
+        assert [each for each in asks(query, nats_py) if unique in each] == []
+
+
+def test_what_is_stored_is_read_without_a_look_between(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique)
+    with idle_query(nats_server, unique) as query:
+        for sequence in range(1, 6):
+            nats_py.store_empty(unique, 1)
+            assert sequences(query, 1) == [sequence]
+            listen(query)
+        assert len(nats_py.consumers(unique)) == 1  # the same one all the time
+
+
+def test_a_query_with_filters_sleeps_on_when_other_subjects_come(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    nats_py.store_empty(unique, 2, "a")
+    with idle_query(nats_server, unique, subject=f"{unique}.a,{unique}.b.*") as query:
+        nats_py.store_empty(unique, 50, "other")
+        assert [each for each in asks(query, nats_py) if unique in each] == []
+        nats_py.store_empty(unique, 1, "b.c")
+        assert sequences(query, 1) == [53]
+
+
+def test_the_streams_are_looked_at_now_and_then_all_the_same(
+    nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(idling, "LONGEST_QUIET", 5 * PAUSE)
+    nats_py.create_stream(unique)
+    nats_py.store_empty(unique, 2)
+    with idle_query(nats_server, unique) as query:
+        query.look(nats_py, f"STREAM.INFO.{unique}")
+
+
+def test_a_query_ends_without_leaving_a_consumer(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique)
+    with idle_query(nats_server, unique):
+        assert len(nats_py.consumers(unique)) == 1
+    wait_until(lambda: nats_py.consumers(unique) == [])
+
+
+@pytest.mark.parametrize("how", ["deleted", "made again", "purged", "its consumer is deleted"])
+def test_a_query_notices_what_becomes_of_its_stream(
+    nats_server: Server, nats_py: NatsPy, unique: str, how: str
+) -> None:
+    nats_py.create_stream(unique)
+    nats_py.store_empty(unique, 3)
+    with idle_query(nats_server, unique, failOnDataLoss=False) as query:
+        if how == "purged":
+            nats_py.purge_stream(unique)
+        elif how == "its consumer is deleted":
+            nats_py.api(f"CONSUMER.DELETE.{unique}.{nats_py.consumers(unique)[0]}")
+        else:
+            nats_py.delete_stream(unique)
+            if how == "deleted":
+                assert query.micro_batch() == []
+            nats_py.create_stream(unique)
+        nats_py.store_empty(unique, 2)
+        expected = [1, 2] if how in ("deleted", "made again") else [4, 5]
+        assert sequences(query, 2) == expected
+        listen(query)
+        nats_py.store_empty(unique, 1)
+        assert sequences(query, 1) == [expected[-1] + 1]
+
+
+def test_a_query_hears_over_another_connection_when_one_is_lost(server_factory: ServerFactory, unique: str) -> None:
+    server = server_factory()
+    proxy = Proxy(int(server.url.rpartition(":")[2]))
+    try:
+        with NatsPy(server.url) as client:
+            client.create_stream(unique)
+            with idle_query(proxy.url, unique, reconnectWait="50ms") as query:
+                for sequence in range(1, 4):
+                    proxy.cut()
+                    client.store_empty(unique, 1)
+                    assert sequences(query, 1) == [sequence]
+                    listen(query)
+    finally:
+        proxy.close()
+
+
+def test_a_server_that_is_restarted_is_heard_again(server_factory: ServerFactory, unique: str) -> None:
+    server = server_factory()
+    with NatsPy(server.url) as client:
+        client.create_stream(unique)
+    with idle_query(server, unique, reconnectWait="50ms") as query:
+        server.kill()
+        server.start()
+        with NatsPy(server.url) as client:
+            client.store_empty(unique, 1)
+            assert sequences(query, 1) == [1]
+            listen(query)
+            client.store_empty(unique, 1)
+            assert sequences(query, 1) == [2]
+
+
+def test_a_watch_that_is_silent_is_not_relied_on(
+    server_factory: ServerFactory, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Heartbeats do not come through a network that swallows what the server sends."""
+    monkeypatch.setattr(watching, "HEARTBEAT", 0.2)
+    server = server_factory()
+    proxy = Proxy(int(server.url.rpartition(":")[2]))
+    try:
+        with NatsPy(server.url) as client:
+            client.create_stream(unique)
+            with idle_query(proxy.url, unique, connectTimeout="300ms", reconnectWait="50ms") as query:
+                proxy.silent = Direction.TO_CLIENT
+                client.store_empty(unique, 1)
+                wait_until(lambda: query.reader._idling.goes_on(query.offset) is False)
+                proxy.silent = None
+                assert sequences(query, 1) == [1]
+    finally:
+        proxy.close()
+
+
+@pytest.mark.parametrize("behind", [0, watching.MOST_BEHIND + 50])
+def test_a_watch_passes_what_was_read_or_begins_behind_it(
+    nats_server: Server, nats_py: NatsPy, unique: str, behind: int
+) -> None:
+    nats_py.create_stream(unique)
+    with idle_query(nats_server, unique) as query:
+        before = nats_py.consumers(unique)
+        nats_py.store_empty(unique, 20 + behind)
+        query.rows(20 + behind)
+        listen(query)
+        wait_until(lambda: len(nats_py.consumers(unique)) == 1)
+        assert (nats_py.consumers(unique) == before) is (behind == 0)
+        nats_py.store_empty(unique, 1)
+        assert sequences(query, 1) == [21 + behind]
+
+
+def test_a_stream_with_few_consumers_keeps_them_for_tasks(
+    nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    nats_py.create_stream(unique, max_consumers=1)
+    query = Query(stream_reader(nats_server, stream=unique, startingOffsets="earliest"))
+    with caplog.at_level(logging.WARNING):
+        assert f"$JS.API.STREAM.INFO.{unique}" in asks(query, nats_py)
+    assert nats_py.consumers(unique) == []
+    assert [line.split("]")[0] for line in caplog.messages] == ["[NATS_NOT_WATCHED"]
+    nats_py.store_empty(unique, 1)
+    assert sequences(query, 1) == [1]
+
+
+def test_who_may_make_no_consumers_looks(
+    server_factory: ServerFactory, unique: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = server_factory(
+        "accounts { A { jetstream: enabled, users: [\n"
+        "  {user: all, password: pw},\n"
+        '  {user: few, password: pw, permissions: {publish: {deny: ["$JS.API.CONSUMER.>", "$JS.API.INFO"]}}}\n'
+        "] } }"
+    )
+    address = server.url.removeprefix("nats://")
+    with NatsPy(f"nats://all:pw@{address}") as client:
+        client.create_stream(unique, allow_direct=True)
+        login = {"user": "few", "password": "pw"}
+        query = Query(stream_reader(server, stream=unique, startingOffsets="earliest", **login))
+        with caplog.at_level(logging.WARNING):
+            assert f"$JS.API.STREAM.INFO.{unique}" in asks(query, client)
+        assert "NATS_NOT_WATCHED" in caplog.text
+        client.store_empty(unique, 1)
+        assert sequences(query, 1) == [1]
+
+
+def test_streams_that_match_are_heard_of_and_so_are_new_ones(
+    nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"{unique}_{i}" for i in range(3)]
+    for name in names[:2]:
+        nats_py.create_stream(name)
+        nats_py.store_empty(name, 2)
+    with idle_query(nats_server, streamPattern=f"{unique}_.*") as query:
+        nats_py.store_empty(names[1], 1)
+        assert sequences(query, 1) == [3]
+        listen(query)
+        nats_py.create_stream(names[2])
+        nats_py.store_empty(names[2], 1)
+        monkeypatch.setattr(matching, "LIST_INTERVAL", 0.2)
+        assert sequences(query, 1) == [1]
+        listen(query)
+        assert [len(nats_py.consumers(name)) for name in names] == [1, 1, 1]
+
+
+def test_rows_that_wait_for_more_become_a_micro_batch_in_time(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    nats_py.store_empty(unique, 1)
+    with idle_query(nats_server, unique, minOffsetsPerTrigger=3, maxTriggerDelay="1s") as query:
+        nats_py.store_empty(unique, 2)
+        assert sequences(query, 2) == [2, 3]  # though there is nothing else to hear of
+
+
+@pytest.mark.parametrize("retention", ["workqueue", "interest"])
+def test_a_query_that_consumes_has_no_second_consumer(
+    nats_server: Server, nats_py: NatsPy, unique: str, retention: str
+) -> None:
+    nats_py.create_stream(unique, retention=retention, allow_direct=True)
+    query = Query(stream_reader(nats_server, stream=unique, consume=True, startingOffsets="earliest"))
+    for _ in range(10):
+        assert query.micro_batch() == []
+    assert len(nats_py.consumers(unique)) == 1  # the durable
+    assert query.reader._idling._watch is None
+
+
+def store(client: NatsPy, stream: str) -> None:
+    """Store a message once, as soon as the stream has a leader."""
+    message = (f"{stream}.x", b"", {"Nats-Msg-Id": secrets.token_hex(8)})
+    wait_until(lambda: succeeds(lambda: client.publish_acked([message], timeout=2.0)), timeout=30)
+
+
+class TestCluster:
+    """Three servers."""
+
+    @pytest.fixture
+    def stream(self, cluster: Cluster, unique: str) -> Iterator[str]:
+        with NatsPy([server.url for server in cluster.servers]) as client:
+            client.create_in_cluster(unique, num_replicas=3, allow_direct=True)
+            yield unique
+            client.delete_stream(unique)
+
+    def test_a_change_of_the_leader_is_survived(self, cluster: Cluster, stream: str) -> None:
+        with NatsPy([s.url for s in cluster.servers]) as client, idle_query(cluster.urls, stream) as query:
+            for sequence in range(1, 4):
+                client.api(f"STREAM.LEADER.STEPDOWN.{stream}")
+                store(client, stream)
+                assert sequences(query, 1) == [sequence]
+                listen(query)
+
+    def test_the_restart_of_each_server_is_survived(self, cluster: Cluster, stream: str) -> None:
+        """One of them has the watch's consumer, in memory."""
+        with NatsPy([s.url for s in cluster.servers]) as client, idle_query(cluster.urls, stream) as query:
+            for sequence, server in enumerate(cluster.servers, 1):
+                cluster.restart(server)
+                store(client, stream)
+                assert sequences(query, 1) == [sequence]
+                listen(query)
+
+    def test_a_server_that_hangs_does_not_keep_a_query_asleep(
+        self, cluster: Cluster, stream: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(watching, "HEARTBEAT", 0.5)
+        with NatsPy([s.url for s in cluster.servers]) as client, idle_query(cluster.urls, stream) as query:
+            info = client.api(f"CONSUMER.INFO.{stream}.{client.consumers(stream)[0]}")
+            server: NatsServer = cluster.of(info["cluster"]["leader"])
+            others = [each.url for each in cluster.servers if each is not server]
+            with cluster.paused(server), NatsPy(others) as rest:
+                store(rest, stream)
+                assert sequences(query, 1) == [1]
+
+
+def test_spark_reads_what_is_stored_while_a_query_is_idle(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    frame = nats(spark.readStream, nats_server, stream=unique, startingOffsets="earliest").load()
+    with collecting(frame.selectExpr("sequence"), f"idle_{unique}") as (query, rows):
+        wait_until(lambda: len(nats_py.consumers(unique)) == 1, timeout=120)
+        for count in range(1, 6):
+            nats_py.store_empty(unique, 1)
+            query.processAllAvailable()
+            assert len(rows()) == count

@@ -23,6 +23,7 @@ from spark_nats.options import BucketReadOptions, CoreReadOptions, WriteOptions,
 from spark_nats.options.hints import naming_options
 from spark_nats.options.nearest import VIEW
 from spark_nats.options.query import Target
+from spark_nats.options.read import ReadOptions
 from spark_nats.sink.schema import check_schema as check_sink_schema
 from spark_nats.sink.schema import may_have_ids
 from spark_nats.source.schema import BUCKET_SCHEMA, SCHEMA
@@ -71,12 +72,11 @@ class NatsDataSource(DataSource):
             from spark_nats.source.bucket import NatsBucketReader
 
             return NatsBucketReader(parsed, schema)
-        if parsed.filter_pushdown:
-            if not sparkapi.PUSHES_FILTERS_DOWN:
-                raise OptionError(PUSHDOWN_NEEDS_PYSPARK(version=sparkapi.VERSION))
-            from spark_nats.source.stream.pushdown import NatsPushdownReader
+        if parsed.filter_pushdown or parsed.limit_pushdown:
+            self._check_pushdown(parsed)
+            from spark_nats.source.stream.pushdown import pushdown_reader
 
-            return NatsPushdownReader(parsed, schema)
+            return pushdown_reader(parsed, schema)
         from spark_nats.source.stream.readers import NatsReader
 
         return NatsReader(parsed, schema)
@@ -123,6 +123,14 @@ class NatsDataSource(DataSource):
         from spark_nats.sink.writers import NatsStreamWriter
 
         return NatsStreamWriter(parsed, may_have_ids(schema, parsed))
+
+    def _check_pushdown(self, options: ReadOptions) -> None:
+        for option, needed, chosen, possible in (
+            ("filterPushdown", "4.1", options.filter_pushdown, sparkapi.PUSHES_FILTERS_DOWN),
+            ("limitPushdown", "4.4", options.limit_pushdown, sparkapi.PUSHES_LIMITS_DOWN),
+        ):
+            if chosen and not possible:
+                raise OptionError(PUSHDOWN_NEEDS_PYSPARK(option=option, needed=needed, version=sparkapi.VERSION))
 
     def _check_where_to_write(self) -> None:
         """Check that some option is set: where none is, rows would go to core NATS of this machine, and vanish."""

@@ -134,9 +134,15 @@ COLUMN_FOR_STREAMS = Condition(
     "column '{column}' is for streams, and core NATS does not act on it; set the option 'stream', or drop the column",
     "set `stream`",
 )
+LIMIT_BEFORE_FILTERS = Condition(
+    "options 'limit' and 'filterPushdown' contradict each other: the limit comes before what where() leaves out, and a "
+    "filter that is pushed down would come before the limit; say what to read in 'subject' and 'startingOffsets', or "
+    "drop one",
+    "`subject` and `startingOffsets` come before the limit, and `where()` behind it",
+)
 PUSHDOWN_NEEDS_PYSPARK = Condition(
-    "option 'filterPushdown' needs PySpark 4.1 or newer, and this is {version}",
-    "leave it out; the option `subject` filters as well",
+    "option '{option}' needs PySpark {needed} or newer, and this is {version}",
+    "leave it out; the option `subject` filters as well, and the option `limit` limits",
 )
 TOO_MANY_PARTITIONS = Condition(
     "{sequences} sequences would be read in {partitions} partitions, which is too many for Spark (at most {most}); "

@@ -15,6 +15,7 @@ from spark_nats.conditions.options import (
     ENDS_BEFORE_OFFSET,
     ENDS_BEFORE_TIME,
     EXACT_NEEDS_STREAM,
+    LIMIT_BEFORE_FILTERS,
     MORE_THAN_MOST,
     NOTHING_AFTER_LATEST,
     NOTHING_BEFORE_EARLIEST,
@@ -85,6 +86,8 @@ def _read(settings: Settings, target: Target, use: Use) -> ReadOptions:
     )
     if parsed.pattern and parsed.consume:
         raise OptionError(PATTERN_CANNOT_CONSUME())
+    if parsed.limit and parsed.filter_pushdown:
+        raise OptionError(LIMIT_BEFORE_FILTERS())
     if parsed.consumer and not parsed.consume:
         raise OptionError(CONSUMER_NEEDS_CONSUME())
     _check_range(parsed.starting, parsed.ending)

@@ -114,6 +114,19 @@ class ReadOptions(_Read):
         "most sequences in one partition",
         default="500000",
     )
+    limit: int | None = option(
+        READ & STREAM & BATCH,
+        values.read_whole_number,
+        "batch: read the first messages only, so many at most, in one task; of several streams those of the first one "
+        "come first",
+    )
+    limit_pushdown: bool = option(
+        READ & STREAM & BATCH,
+        values.read_boolean,
+        "batch: let `limit()` do what `limit` does, up to `maxRecordsPerPartition`; "
+        "needs PySpark 4.4 and `spark.sql.python.limitPushdown.enabled`",
+        default="false",
+    )
     filter_pushdown: bool = option(
         READ & STREAM & BATCH,
         values.read_boolean,

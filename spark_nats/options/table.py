@@ -36,6 +36,7 @@ CONTRADICTIONS = (
     ("domain", "apiPrefix"),
     ("startingOffsets", "startingTimestamp"),
     ("endingOffsets", "endingTimestamp"),
+    ("limit", "minPartitions"),
 )
 """Pairs that cannot both be set."""
 

@@ -339,9 +339,17 @@ def test_an_end_that_is_not_known_to_be_before_the_beginning_is_no_mistake(optio
     read(**options)
 
 
-@pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "filterPushdown"])
-def test_batch_options_are_refused_in_streaming(name):
-    value = {"endingOffsets": "latest", "endingTimestamp": "0", "filterPushdown": "true"}[name]
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("endingOffsets", "latest"),
+        ("endingTimestamp", "0"),
+        ("filterPushdown", "true"),
+        ("limit", "10"),
+        ("limitPushdown", "true"),
+    ],
+)
+def test_batch_options_are_refused_in_streaming(name, value):
     with pytest.raises(OptionError, match=f"option '{name}' is for batch reads"):
         read(streaming=True, **{name: value})
 

@@ -1,6 +1,7 @@
 """Ranges cut into partitions, and limits shared among streams: pure arithmetic."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -49,6 +50,16 @@ def test_there_are_never_more_partitions_than_sequences():
 )
 def test_a_partition_is_small_if_one_direct_get_brings_it(size, bytes_each, small):
     (found,) = with_small(ranges(size), {} if bytes_each is None else {"S0": bytes_each})
+    assert found.small is small
+
+
+@pytest.mark.parametrize(
+    ("limit", "filters", "small"),
+    [(10, (), True), (1024, (), True), (1025, (), False), (10, ("a",), False)],
+)
+def test_the_first_messages_of_a_large_range_are_small_where_none_is_left_out(limit, filters, small):
+    (whole,) = ranges(10**9)
+    (found,) = with_small([replace(whole, filters=filters)], {"S0": 100.0}, limit)
     assert found.small is small
 
 

@@ -46,6 +46,7 @@ class Stream:
         self.direct_gets = "answered"
         self.seconds: dict[int, int] = {}  # when messages were stored, from the beginning of the year
         self.asked: list[str] = []
+        self.sent = 0  # messages that were sent, or got lost
         self._consumers: dict[str, tuple[list[int], int]] = {}  # what is to be delivered, and how much was
         self._sids: dict[bytes, bytes] = {}
 
@@ -123,6 +124,7 @@ class Stream:
         return {"name": name, "config": {}, **state}
 
     def _arrives(self, sequence: int) -> bool:
+        self.sent += 1
         if sequence in self.lost:
             self.lost.remove(sequence)
             return False
@@ -257,6 +259,53 @@ def test_a_stream_that_has_lost_its_end_and_was_filled_again_has_kept_what_is_ol
         info = stream_info(js, "S")
         assert kept_until(js, replace(info, last_sequence=10, last_time=YEAR + 5 * 10**9), info) == 6
         assert kept_until(js, replace(info, last_sequence=10, last_time=YEAR + 9 * 10**9), info) == 10
+
+
+# The first messages of a range
+
+
+@pytest.mark.parametrize("how", [*WAYS, pytest.param({"small": True, "filters": (B,)}, id="one get, searched here")])
+@pytest.mark.parametrize("lost", [[], [1], [3, 7]], ids=str)
+@pytest.mark.parametrize("limit", [1, 2, 5, 20, 99])
+def test_the_first_messages_are_read_whatever_gets_lost(how: dict[str, Any], lost: list[int], limit: int) -> None:
+    messages = {s: (A, B)[s % 2] for s in range(1, 41) if s != 5}
+    wanted = [s for s, subject in messages.items() if subject in how.get("filters", (A, B))]
+    assert read(Stream(messages, lost), 41, limit=limit, **how) == wanted[:limit]
+    filters = {"filters": (A,)} if "filters" not in how else {}
+    assert (
+        read(Stream(messages, lost), 41, limit=limit, **{**how, **filters})
+        == ([s for s, subject in messages.items() if subject == A] if filters else wanted)[:limit]
+    )
+
+
+@pytest.mark.parametrize("how", WAYS)
+@pytest.mark.parametrize("filters", [(), (A,)], ids=["all", "one subject"])
+def test_no_more_than_the_first_messages_is_asked_for(how: dict[str, Any], filters: tuple[str, ...]) -> None:
+    stream = Stream(dict.fromkeys(range(1, 5001), A))
+    if how.get("small") and filters:  # what one get brings is searched here
+        return
+    assert read(stream, 5001, limit=7, filters=filters, **how) == list(range(1, 8))
+    assert stream.sent == 7
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_what_is_gone_before_the_first_messages_is_a_loss_and_what_is_gone_behind_them_is_none(
+    how: dict[str, Any],
+) -> None:
+    stream = Stream(dict.fromkeys(range(4, 41), A))
+    said: list[str] = []
+    assert read(stream, 41, limit=3, created="then", lost=said.append, **how) == [4, 5, 6]
+    assert len(said) == 1
+    assert "sequences 1 to 3" in said[0]
+    assert read(stream, 41, start=4, limit=3, created="then", **how) == [4, 5, 6]
+
+
+def test_the_first_messages_of_a_stream_that_was_made_again_are_lost() -> None:
+    stream = Stream(dict.fromkeys(range(1, 41), A))
+    stream.created = "since"
+    said: list[str] = []
+    assert read(stream, 41, limit=3, small=True, created="then", last=Fingerprint(40, YEAR), lost=said.append) == []
+    assert [text.split(";")[0] for text in said] == ["the stream 'S' was deleted and made again at since"]
 
 
 # Small ranges

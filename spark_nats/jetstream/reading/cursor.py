@@ -151,6 +151,10 @@ class Cursor:
         """Return the cursor of a range that ends earlier, where it has not come further already."""
         return replace(self, end=min(self.end, max(end, self.received)))
 
+    def finish(self, end: int) -> Cursor:
+        """Return the cursor of a range that ends where everything was handed on, whatever has arrived behind it."""
+        return replace(self, handed_on=end, received=end, end=end, gaps=self.gaps.before(end))
+
     def give_up(self) -> Cursor:
         """Return the cursor when nothing is left of the range."""
         return Cursor.of(self.end, self.end)

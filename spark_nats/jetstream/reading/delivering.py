@@ -62,6 +62,10 @@ class Delivered(NamedTuple):
             return self
         return Delivered(self.messages.take(chosen), self.deliveries.take(chosen))
 
+    def head(self, count: int) -> Delivered:
+        """Return the first messages."""
+        return Delivered(self.messages.take(slice(count)), self.deliveries.head(count))
+
 
 class Chunk(NamedTuple):
     """What has arrived at once, with the sequences of its first and its last message."""
@@ -89,6 +93,7 @@ class Source(Protocol):
     idle: bool  # it has just said that it has nothing to send
     silence: float  # seconds waited since the last message
     may_not_close: bool  # whether a server may refuse that it is given up
+    wanted: int  # how many messages it may ask for at most, besides those that have arrived
 
     @property
     def in_flight(self) -> bool:

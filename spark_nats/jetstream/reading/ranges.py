@@ -81,6 +81,9 @@ class RangeReader:
         last: the last message of the range, or of what it is a part of, as it was when that was planned; None when it
             is not known. Another message in its place is one whose history is lost.
         others: whether that is known to be so: what was stored after ``last`` is then left out.
+        limit: how many messages are wanted, from the beginning of the range on; None for all. No more are asked for,
+            except where they are searched on this side: then two requests more at most. With it ``small`` is for a
+            range that is not, too, if there are no filters.
         lost: called with a sentence about messages of the range that are gone; when it returns, reading goes on.
         retries: how long to go on without progress; what does not work at once is an error when None.
 
@@ -104,6 +107,7 @@ class RangeReader:
         shared: bool = False,
         last: Fingerprint | None = None,
         others: bool = False,
+        limit: int | None = None,
         lost: Callable[[Said], None] = fail_on_loss,
         retries: Retries | None = None,
     ) -> None:
@@ -117,6 +121,8 @@ class RangeReader:
             self._search.stay(by_server=True)
         elif small:
             self._search.stay(by_server=False)
+        elif limit is not None:  # or a rare message would be looked for among all of a range that may be a whole stream
+            self._search.stay(by_server=True)
         self._direct = direct
         self._small = small  # until it was tried
         self._headers_only = headers_only
@@ -124,6 +130,10 @@ class RangeReader:
         self._shared = shared
         self._last = last
         self._others = others
+        self._limit = limit
+        self._handed = 0  # messages that were handed on
+        self._arrived = 0  # those that have arrived besides
+        self._source: Source | None = None
         self._lost = lost
         self._judged = 0.0
         self._reading = Reading(stream, retries)
@@ -150,11 +160,15 @@ class RangeReader:
 
     def open(self, js: JetStream, fruitless: int) -> Source | None:
         """Begin to read the stream that was planned; None when there is nothing left to read."""
+        self._arrived = self._handed
         try:
             if self._small and are_available(js, self._stream):
                 self._small = False
-                return self._begin_one_get(js)
-            return (self._begin_gets if self._direct else self._begin_pulls)(js, fruitless)
+                self._source = self._begin_one_get(js)
+            else:
+                self._source = (self._begin_gets if self._direct else self._begin_pulls)(js, fruitless)
+                self._want(self._source)
+            return self._source
         except StreamNotFoundError:
             if self.created is None:
                 raise
@@ -170,7 +184,7 @@ class RangeReader:
             raise out_of_order(self._stream, self.cursor.received, chunk)
         cursor, inside = self.cursor.receive(deliveries, first, last)
         if inside < count:
-            messages, deliveries = messages.take(slice(inside)), deliveries.head(inside)
+            messages, deliveries = Delivered(messages, deliveries).head(inside)
         if len(cursor.gaps) > len(self.cursor.gaps):
             cursor = self._look_at_gaps(js, cursor)
         delivered = self._of_this_history(js, Delivered(messages, deliveries))
@@ -178,10 +192,21 @@ class RangeReader:
         if self._matcher is not None and not self._search.by_server and len(delivered.messages):
             subjects = delivered.messages.gather(delivered.messages.subject)
             delivered = delivered.take(self._matcher.match(subjects))
+        self._arrived += len(delivered.messages)
+        self._want(self._source)
         return delivered if len(delivered.messages) else None
 
     def hand_on(self, delivered: Delivered) -> Delivered | None:
-        """Return all of it."""
+        """Return all of it, up to the limit if there is one: there the range ends."""
+        if self._limit is None:
+            return delivered
+        left = self._limit - self._handed
+        if left <= len(delivered.messages):
+            if not left:
+                return None
+            delivered = delivered.head(left)
+            self.cursor = self.cursor.finish(int(delivered.deliveries.stream_sequences()[-1]) + 1)
+        self._handed += len(delivered.messages)
         return delivered
 
     def is_over(self, js: JetStream, silence: float) -> bool:
@@ -264,8 +289,9 @@ class RangeReader:
         ends before it, the stream's leader is asked in the same flight.
         """
         gets = DirectGets(js, self._stream, None, 0, optional=True)
+        self._want(gets)
         gets.ask(self.cursor, throttled=False)
-        if self._last is not None and self._last.sequence == self.cursor.end - 1:
+        if self._limit is None and self._last is not None and self._last.sequence == self.cursor.end - 1:
             return gets
         try:
             info = self._planned_state(js)
@@ -285,6 +311,11 @@ class RangeReader:
         if self._standing(info) is Standing.MADE_AGAIN:
             self._lose_the_rest(f"was deleted and made again at {info.created}")
         return None if self.cursor.at_end else info
+
+    def _want(self, source: Source | None) -> None:
+        """Have a source ask for no more than is still wanted, where all that it brings is."""
+        if self._limit is not None and source is not None and (self._search.by_server or not self._filters):
+            source.wanted = self._limit - self._arrived
 
     # What the stream is asked
 

@@ -63,6 +63,14 @@ class StreamRange(InputPartition):
         return self.end - self.start
 
 
+@dataclass(frozen=True)
+class FirstMessages(InputPartition):
+    """The first ``limit`` messages of ranges, one range after another; what one partition reads."""
+
+    ranges: tuple[StreamRange, ...]
+    limit: int
+
+
 def planned(
     start: QueryOffset, end: QueryOffset, filters: tuple[str, ...], rewritten: Collection[str] = ()
 ) -> list[StreamRange]:
@@ -95,17 +103,19 @@ def for_retention(whole: StreamRange, retention: str | None, peek: bool = False)
     return [replace(direct, filters=(each,)) for each in whole.filters] or [direct]
 
 
-def with_small(ranges: Sequence[StreamRange], sizes: Mapping[str, float]) -> list[StreamRange]:
-    """Mark partitions that one direct get may bring.
+def with_small(
+    ranges: Sequence[StreamRange], sizes: Mapping[str, float], limit: int | None = None
+) -> list[StreamRange]:
+    """Mark partitions that one direct get may bring, or the first ``limit`` messages of them.
 
     ``sizes`` are bytes that a message takes on average, of streams that may be read like this.
     """
-    return [
-        replace(each, small=each.size <= MOST_SMALL and each.size * sizes.get(each.stream, math.inf) <= BATCH_BYTES)
-        if not each.direct
-        else each
-        for each in ranges
-    ]
+    found = []
+    for each in ranges:
+        most = each.size if limit is None or each.filters else min(limit, each.size)
+        small = most <= MOST_SMALL and most * sizes.get(each.stream, math.inf) <= BATCH_BYTES
+        found.append(each if each.direct else replace(each, small=small))
+    return found
 
 
 def cut(ranges: Sequence[StreamRange], min_partitions: int, max_size: int) -> list[StreamRange]:

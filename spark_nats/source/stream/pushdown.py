@@ -1,6 +1,10 @@
-"""Filters that narrow what a batch reads: fewer subjects asked for, fewer sequences planned.
+"""Filters and limits that narrow what a batch reads: fewer subjects asked for, fewer sequences planned, fewer read.
 
-Spark evaluates every filter again afterwards, so one that is used here only in part, or not at all, is still exact.
+Spark evaluates every filter again afterwards, so one that is used here only in part, or not at all, is still exact. A
+limit it pushes down only where it evaluates none; and it applies that again, too.
+
+Spark refuses a reader with ``pushFilters`` unless ``spark.sql.python.filterPushdown.enabled`` is set, and one with
+``pushLimit`` unless ``spark.sql.python.limitPushdown.enabled`` is. So there is a class for each choice.
 """
 
 from __future__ import annotations
@@ -60,11 +64,7 @@ class _Span:
 
 
 class NatsPushdownReader(NatsReader):
-    """A batch reader that uses filters on ``subject``, ``sequence`` and ``timestamp``.
-
-    A class of its own because Spark refuses a reader with ``pushFilters`` unless
-    ``spark.sql.python.filterPushdown.enabled`` is set.
-    """
+    """A batch reader that uses filters on ``subject``, ``sequence`` and ``timestamp``."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         super().__init__(options, schema)
@@ -133,3 +133,26 @@ class NatsPushdownReader(NatsReader):
                 if until < _ENDLESS:
                     end = first_sequence_since(js, whole.stream, until * 1000, start, end)
         return replace(whole, start=start, end=end)
+
+
+class NatsLimitReader(NatsReader):
+    """A batch reader that uses a limit."""
+
+    def pushLimit(self, limit: int) -> bool:
+        """Take note of a limit; tell whether it is used. One task reads it, so where it is large all are read."""
+        most = self._options.max_records_per_partition if self._options.limit is None else self._options.limit
+        if limit > most:
+            return False
+        self._options = replace(self._options, limit=limit)
+        return True
+
+
+class NatsPushdownLimitReader(NatsLimitReader, NatsPushdownReader):
+    """A batch reader that uses both filters and a limit."""
+
+
+def pushdown_reader(options: ReadOptions, schema: StructType) -> NatsReader:
+    """Return the reader that uses what the options choose."""
+    if not options.limit_pushdown:
+        return NatsPushdownReader(options, schema)
+    return (NatsPushdownLimitReader if options.filter_pushdown else NatsLimitReader)(options, schema)

@@ -35,7 +35,7 @@ from spark_nats.source.stream.idling import Idling
 from spark_nats.source.stream.limits import Limits
 from spark_nats.source.stream.looks import Look, Memory
 from spark_nats.source.stream.noticing import notice_own_rows
-from spark_nats.source.stream.planning import StreamRange, cut, for_retention, planned, with_small
+from spark_nats.source.stream.planning import FirstMessages, StreamRange, cut, for_retention, planned, with_small
 from spark_nats.source.stream.positions import (
     Position,
     QueryOffset,
@@ -66,8 +66,19 @@ class _RangesReader:
         sees to consumers on a connection that works; both wait in one rhythm, for at most ``retryTimeout`` without
         progress.
         """
-        if not isinstance(partition, StreamRange):
-            return  # Spark's stand-in for a plan without partitions
+        if isinstance(partition, StreamRange):
+            yield from self._read(partition, None)
+        elif isinstance(partition, FirstMessages):  # else it is Spark's stand-in for a plan without partitions
+            left = partition.limit
+            for each in partition.ranges:
+                for batch in self._read(each, left):
+                    left -= batch.num_rows
+                    yield batch
+                if not left:
+                    return
+
+    def _read(self, partition: StreamRange, limit: int | None) -> Iterator[pa.RecordBatch]:
+        """Read a range, or the first messages of it."""
         options, bucket = self._options, self._options.bucket
         rows = RowBuilder(self._schema)
         if bucket is not None:
@@ -86,6 +97,7 @@ class _RangesReader:
                 shared=partition.shared or bucket is not None,
                 last=partition.last,
                 others=partition.others,
+                limit=limit,
                 lost=partial(report_loss, fail=options.fail_on_data_loss),
                 retries=lease.retries,
             )
@@ -108,9 +120,12 @@ class NatsReader(_RangesReader, DataSourceReader):
 
     @naming_options()
     def partitions(self) -> list[InputPartition]:
-        """Plan the read: sequence ranges as partitions."""
-        memory = Memory(self._options, patience=0.0)
-        return self._cut(self._ranges(memory), memory)
+        """Plan the read: sequence ranges as partitions, or one partition of the first messages."""
+        memory, limit = Memory(self._options, patience=0.0), self._options.limit
+        ranges = self._ranges(memory)
+        if limit is None or not ranges:
+            return self._cut(ranges, memory)
+        return [FirstMessages(tuple(with_small(ranges, memory.sizes, limit)), limit)]
 
     def _ranges(self, memory: Memory) -> list[StreamRange]:
         with borrow(self._options.connection) as connection:

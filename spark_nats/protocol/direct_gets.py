@@ -28,6 +28,7 @@ from spark_nats.protocol.bytecolumns import (
     split,
     words_of,
 )
+from spark_nats.protocol.documents import nanoseconds_of
 from spark_nats.protocol.headers import VERSION
 from spark_nats.protocol.messages import Messages, Span
 
@@ -62,8 +63,11 @@ class DirectGetReplies:
 
     def last(self) -> tuple[int, int]:
         """Return the sequence of the last of them, and when it was stored."""
-        (time,) = self.take(slice(-1, None)).timestamps()
-        return int(self.sequences[-1]), int(time)
+        text = self.data[self.times.start[-1] : self.times.end[-1]].tobytes()
+        time = nanoseconds_of(text.decode("ascii", "replace"))  # which is quicker for one
+        if time is None:
+            raise ProtocolError(DIRECT_GET_WITHOUT_TIME(time=text[:40]))
+        return int(self.sequences[-1]), time
 
     def stream_sequences(self) -> Positions:
         """Return the sequences in the stream."""
@@ -92,10 +96,11 @@ def take_apart(answers: Messages) -> tuple[Messages, DirectGetReplies, list[byte
         lines = Fields(lines.position, lines.first[stored], lines.per_row[stored])
     else:
         offsets = offsets[:-1]
-    sequences, one = decimals(data, *_value(lines, 4, _SEQUENCE))
-    previous, other = decimals(data, *_value(lines, 1, _PREVIOUS))
-    if not (one & other).all():
+    both = zip(_value(lines, 4, _SEQUENCE), _value(lines, 1, _PREVIOUS), strict=True)
+    numbers, valid = decimals(data, *map(np.concatenate, both))
+    if not valid.all():
         raise ProtocolError(DIRECT_GET_WITHOUT_SEQUENCE())
+    sequences, previous = numbers[: len(answers)], numbers[len(answers) :]
     shift = answers.header.start - offsets  # from the packed headers to the buffer
     subject = Span(*(position + shift for position in _value(lines, 5, _SUBJECT)))
     # The first of the added lines begins behind the last line of the message's own, or with the block.
@@ -114,7 +119,7 @@ def _has_added_lines(data: Bytes, lines: Fields) -> Mask:
     for line, name in ((5, _SUBJECT), (4, _SEQUENCE), (3, _TIME), (2, _PENDING), (1, _PREVIOUS)):
         start = lines.at(lines.per_row - 2 - line) + 1
         for i, word in words_of(name):
-            found &= load_words(data, np.clip(start + i, 0, len(data) - 8)) == word
+            found &= load_words(data, np.minimum(start + i, len(data) - 8)) == word
     return found
 
 

@@ -103,12 +103,20 @@ def bytes_at(document: Any, *path: str) -> bytes:
 def time_at(document: Any, *path: str) -> int:
     """Return a time of RFC 3339, in nanoseconds since 1970."""
     value = _at(document, path)
-    found = _TIME.fullmatch(value) if isinstance(value, str) else None
+    time = nanoseconds_of(value) if isinstance(value, str) else None
+    if time is None:
+        raise _wrong(path, "not a time")
+    return time
+
+
+def nanoseconds_of(text: str) -> int | None:
+    """Return a time of RFC 3339, in nanoseconds since 1970; None when it is none."""
+    found = _TIME.fullmatch(text)
     if found is not None:
         with contextlib.suppress(ValueError):
             whole = (datetime.fromisoformat(found[1] + found[3]) - EPOCH) // timedelta(seconds=1)
             return whole * 1_000_000_000 + int((found[2] or "").ljust(9, "0"))
-    raise _wrong(path, "not a time")
+    return None
 
 
 def _at(document: Any, path: tuple[str, ...]) -> Any:

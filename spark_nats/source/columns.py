@@ -64,8 +64,13 @@ class RowBuilder:
             **own,
         }
         absent = partial(pa.nulls, len(messages))
-        arrays = [columns.get(field.name, absent)().cast(field.type) for field in self._schema]
+        arrays = [_of_type(columns.get(field.name, absent)(), field.type) for field in self._schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def _of_type(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Return an array of a type; a cast to the type that it has would cost as much as a small column."""
+    return array if array.type == wanted else array.cast(wanted)
 
 
 class EntryBuilder(RowBuilder):

@@ -63,7 +63,8 @@ class Watch:
         self._places = dict(places)
         found = create_consumers(js, places, filters, headers_only=True)
         made = {stream: each for stream, each in found.items() if not isinstance(each, NatsError)}
-        self._watched = [_Watched(stream, each.name, places[stream]) for stream, each in made.items()]
+        # One that begins behind its place shows that something was stored there, and is gone already.
+        self._watched = [_Watched(stream, each.name, each.begins) for stream, each in made.items()]
         for each in found.values():
             if isinstance(each, NatsError):
                 self.close()
@@ -79,7 +80,7 @@ class Watch:
         )
 
     def is_ahead(self, places: Mapping[str, int]) -> bool:
-        """Tell whether it has brought a message from behind such a place already."""
+        """Tell whether it is behind such a place already: there was a message."""
         return any(each.next > places.get(each.stream, each.next) for each in self._watched)
 
     def move(self, places: Mapping[str, int]) -> None:
@@ -109,6 +110,8 @@ class Watch:
             NatsError: the connection failed.
         """
         until = clock.monotonic() + seconds
+        if self.is_ahead(self._places):
+            return True
         while (arrived := self.js.connection.next(self._arrived, max(0.0, until - clock.monotonic()))) is not None:
             if self._take_in(arrived):
                 return True
@@ -137,7 +140,7 @@ class Watch:
                 each.asked = max(0, each.asked - len(messages))
             for i in np.flatnonzero(of_it & from_server):
                 _on_status(each, arrived.header_at(int(i)))
-        return any(each.next > self._places[each.stream] for each in self._watched)
+        return self.is_ahead(self._places)
 
     def close(self) -> None:
         """Have the consumers deleted, without waiting for it."""

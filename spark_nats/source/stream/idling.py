@@ -75,6 +75,10 @@ class Idling:
         # What was stored before Spark asks must have been heard of when it has the answer, for ``processAllAvailable``.
         moment = min(max(LOOK_INTERVAL, 2 * took), LONGEST_WAIT)
         self._idle = _Idle(start, looks_at, moment, min(now + LONGEST_QUIET, until), self._places())
+        if self._watch is not None and self._watch.fits(self._idle.places):
+            # At once, since it does not see what is stored and removed again before it listens.
+            with contextlib.suppress(NatsError):  # it will be noticed
+                self._listens(self._idle)
 
     def _places(self) -> dict[str, int]:
         states, names = self._memory.states, self._memory.selection.names

@@ -281,6 +281,7 @@ class Link:
 
     def _send_due(self, deadline: float) -> None:
         """Send all that is due. An error of the server's that leaves the connection open is raised afterwards."""
+        last_words, self._last_words = self._last_words, b""  # what is due now is not to be sent by them
         try:
             while due := self._session.due():
                 try:
@@ -299,9 +300,9 @@ class Link:
         except NatsError:
             raise
         except BaseException:
-            self._last_words = b""  # it is not known how much was sent
-            self.close()
+            self.close()  # it is not known how much was sent
             raise
+        self._last_words = last_words
         if self._problem:
             problem, self._problem = self._problem, None
             raise problem

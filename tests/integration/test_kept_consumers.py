@@ -15,7 +15,7 @@ from spark_nats.jetstream.reading import searching
 from spark_nats.jetstream.reading.ranges import RangeReader
 from tests.connections import options_for, patience
 from tests.integration.forwarding import ForwardedApi
-from tests.integration.test_permissions import READ, user, users
+from tests.integration.test_permissions import MOVE, READ, user, users
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import OLDER_BINARY, Cluster, Server, ServerFactory, end
 
@@ -201,7 +201,7 @@ def test_a_limit_that_does_not_show_in_the_stream_is_heeded_when_it_is_met(serve
 def test_without_the_permission_to_move_consumers_all_is_read_through_new_ones(
     server_factory: ServerFactory,
 ) -> None:
-    server = server_factory(users(user("reader", READ), user("mover", [*READ, "$JS.API.CONSUMER.RESET.ORDERS.*"])))
+    server = server_factory(users(user("reader", READ), user("mover", READ + MOVE)))
     with NatsPy(server.url, user="admin", password="pw") as client:
         client.create_stream("ORDERS", ["ORDERS.>"])
         fill(client, "ORDERS", 60)

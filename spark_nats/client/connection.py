@@ -177,6 +177,13 @@ class Connection(Link):
         """Send one message. The subjects must be literal and valid, the header block if any well-formed."""
         self.send(encode_message(subject, payload, reply, header))
 
+    def at_close(self, subjects: Sequence[str]) -> None:
+        """Have an empty message sent to each of these subjects, and to no others, when the connection is closed.
+
+        That is if it is still of use then, and if the server takes them at once.
+        """
+        self._last_words = b"".join(encode_message(subject, b"", None, None) for subject in subjects)
+
     def publish_columns(
         self, subjects: pa.Array, payloads: pa.Array, headers: pa.Array | None = None, replies: pa.Array | None = None
     ) -> None:

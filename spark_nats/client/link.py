@@ -7,6 +7,7 @@ raised from the call that received it.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import ssl
@@ -76,6 +77,7 @@ class Link:
         self._settled = False  # whether TLS was begun, or is known not to be used
         self._subscriptions = Subscriptions()
         self._problem: NatsError | None = None  # what the server has reported and was not raised yet
+        self._last_words = b""  # protocol lines to send when it is closed
         deadline = clock.monotonic() + options.connect_timeout
         self._transport = Transport.open(server, deadline)
         self._session = Session(options.ping_interval, clock.monotonic())
@@ -225,8 +227,17 @@ class Link:
 
     def close(self) -> None:
         """Close the connection; harmless when it is closed already."""
+        if self._last_words and not self.closed:
+            self._say_last_words()
         self.closed = True
         self._transport.close()
+
+    def _say_last_words(self) -> None:
+        """Send what is to be sent at the end, as far as the socket takes it at once."""
+        self._session.send(self._last_words)
+        with contextlib.suppress(OSError):
+            while (due := self._session.due()) and (sent := self._transport.send(due)):
+                self._session.sent(sent)
 
     # Between the session and the socket
 
@@ -270,6 +281,7 @@ class Link:
 
     def _send_due(self, deadline: float) -> None:
         """Send all that is due. An error of the server's that leaves the connection open is raised afterwards."""
+        last_words, self._last_words = self._last_words, b""  # what is due now is not to be sent by them
         try:
             while due := self._session.due():
                 try:
@@ -290,6 +302,7 @@ class Link:
         except BaseException:
             self.close()  # it is not known how much was sent
             raise
+        self._last_words = last_words
         if self._problem:
             problem, self._problem = self._problem, None
             raise problem

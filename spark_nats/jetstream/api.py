@@ -72,14 +72,18 @@ class JetStream:
             raise answer
         return answer
 
-    def request_all(self, requests: Sequence[Request]) -> list[dict[str, Any] | NatsError]:
+    def request_all(
+        self, requests: Sequence[Request], timeout: float | None = None
+    ) -> list[dict[str, Any] | NatsError]:
         """Send requests in one round trip; return for each the answer's JSON object, or what :meth:`request` raises.
+
+        The answers are waited for so many seconds; for the connection's ``request_timeout`` when it is None.
 
         Raises:
             NatsError: the connection failed, or an answer is not what the API's documentation says.
         """
         sent = [(f"{self.prefix}.{each.operation.about(*each.names)}", *each.encoded()) for each in requests]
-        replies = self.connection.request_all(sent)
+        replies = self.connection.request_all(sent, timeout)
         return [self._answer(request, reply) for request, reply in zip(requests, replies, strict=True)]
 
     def _answer(self, request: Request, reply: Reply | NatsError) -> dict[str, Any] | NatsError:

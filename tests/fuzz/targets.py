@@ -132,7 +132,9 @@ class _Repeating:
     def request(self, subject: str, payload: bytes, header: bytes | None = None) -> Reply:
         return Reply(self._answer, b"")
 
-    def request_all(self, requests: Sequence[tuple[str, bytes, bytes | None]]) -> list[Reply]:
+    def request_all(
+        self, requests: Sequence[tuple[str, bytes, bytes | None]], timeout: float | None = None
+    ) -> list[Reply]:
         return [self.request(*each) for each in requests]
 
 

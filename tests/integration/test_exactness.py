@@ -67,7 +67,7 @@ def test_small_partitions_are_read_without_consumers(
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a consumer was made")
 
-    monkeypatch.setattr(ranges, "create_consumer", refuse)
+    monkeypatch.setattr(ranges, "make_consumer", refuse)
     nats_py.create_stream(unique, allow_direct=True)
     nats_py.publish_acked((f"{unique}.{i % 3}", b"") for i in range(1, 301))
     nats_py.delete_message(unique, 100)

@@ -324,7 +324,7 @@ def test_a_micro_batch_has_no_more_bytes_than_allowed(nats_server: Server, nats_
     sizes = [0, 300, 700, 1, 999, 1000, 5, 5, 5, 5000, 3, 400, 400, 400]
     nats_py.publish_acked((subject, b"x" * size, headers if i % 2 else None) for i, size in enumerate(sizes))
     limit = 1100 + len(subject)
-    micro_batches = query_of(nats_server, unique, maxBytesPerTrigger=limit).available()
+    micro_batches = query_of(nats_server, unique, maxBytesPerTrigger=limit, idleTimeout="0.5s").available()
     assert [sequence for rows in micro_batches for sequence in sequences_of(rows)] == list(range(1, 15))
     assert [len(rows) for rows in micro_batches if bytes_in(rows) > limit] == [1]  # the one of 5000 bytes
     for rows, following in pairwise(micro_batches):

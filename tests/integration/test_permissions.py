@@ -46,8 +46,9 @@ READ = [
     "$JS.API.STREAM.MSG.GET.ORDERS",
 ]
 SMALL = ["$JS.API.DIRECT.GET.ORDERS"]
+MOVE = ["$JS.API.CONSUMER.RESET.ORDERS.*"]
 MATCH = ["$JS.API.STREAM.NAMES"]
-CONSUME = ["$JS.API.CONSUMER.INFO.ORDERS.*", "$JS.API.CONSUMER.RESET.ORDERS.*"]
+CONSUME = ["$JS.API.CONSUMER.INFO.ORDERS.*", *MOVE]
 CONSUME_QUEUE = [
     "$JS.API.STREAM.INFO.ORDERS",
     "$JS.API.CONSUMER.INFO.ORDERS.*",
@@ -92,7 +93,7 @@ def login(name: str) -> dict[str, str]:
 def test_the_documentation_lists_these_permissions() -> None:
     section = PAGE.read_text().split("## Permissions")[1].split("\n## ")[0]
     listed = [cell for line in section.splitlines() if line.startswith("| ") for cell in line.split("`")[1::2]]
-    reading = [*READ, *SMALL, *CONSUME, *CONSUME_QUEUE, *PEEK]
+    reading = [*READ, *SMALL, *MOVE, *CONSUME, *CONSUME_QUEUE, *PEEK]
     assert [subject for subject in listed if "ORDERS" in subject] == [*reading, WRITE[0], *READ_BACK, *CREATE]
     assert [subject for subject in listed if "SPARK_NATS" in subject] == STATE
     buckets = [*READ_BUCKET, *WRITE_BUCKET, *COMPARE_AND_SET, *CREATE_BUCKET]

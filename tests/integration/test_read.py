@@ -352,7 +352,7 @@ def test_the_end_of_a_stream_may_be_deleted(nats_server: Server, nats_py: NatsPy
     create_filled(nats_py, unique, 10)
     for sequence in (9, 10):
         nats_py.delete_message(unique, sequence)
-    assert read_texts(nats_server, stream=unique) == [str(i) for i in range(1, 9)]
+    assert read_texts(nats_server, stream=unique, idleTimeout="0.5s") == [str(i) for i in range(1, 9)]
     wait_until(lambda: not nats_py.consumers(unique))
 
 

@@ -326,6 +326,17 @@ class LiveConsumer:
             if following:
                 self.acknowledged_count, self.floor = self.unacknowledged[following] - 1, following - 1
 
+    def reset(self, sequence: int) -> None:
+        """Begin anew at a sequence. Pull requests go on waiting."""
+        self.next = sequence
+        self.floor = self.delivered_stream = self.passed = sequence - 1
+        self.delivered = self.acknowledged_count = 0
+        self.unacknowledged.clear()
+        self.redeliver.clear()
+        self.times.clear()
+        self._last_per_subject = None
+        self._pending = None
+
     def acknowledge(self, sequence: int, number: int, kind: bytes) -> None:
         """Take an acknowledgement of a delivery."""
         self._drop_removed()

@@ -28,7 +28,7 @@ a consumer's beginning                delivered is its start - 1, at least first
 num_pending                           exact for a new consumer; later too large where limits or interest remove messages
 RESET {"seq": N}                      the consumer's state, of which delivered and ack_floor are N - 1, behind the end
                                       too; silence where there is no such consumer. {"seq": 1} may leave them where
-                                      they were
+                                      they were. 400 10204 before the start of a consumer that has one
 ack_floor                             of explicit acks moves over what was delivered; without acks it is left to chance
 last_per_subject                      where one of the messages is gone, some pull requests end there and others do not
 acks with a reply                     an empty message, after what was delivered twice, termed or unknown too
@@ -681,8 +681,43 @@ class _Talk:
         self.ask(f"STREAM.INFO.{stream.name}", again=True)
         self.ask(f"CONSUMER.INFO.{stream.name}.{config['name']}", again=True)
 
+    def move(self) -> None:
+        """Have an ephemeral consumer go on elsewhere, mostly, and pull from it."""
+        found = [
+            (stream, config)
+            for stream in self.streams.values()
+            for config in stream.consumers.values()
+            if "durable_name" not in config and config["ack_policy"] == "none" and stream.retention == "limits"
+        ]
+        if found and self.version >= _RESETS:
+            stream, config = self.random.choice(found)
+            self.move_to(stream, config)
+            self.pull_from(stream, config)
+
+    def move_to(self, stream: _Stream, config: dict[str, Any]) -> None:
+        info = self.ask(f"CONSUMER.INFO.{stream.name}.{config['name']}", again=True)
+        body = json.dumps({"seq": self.sequence(stream)})
+        subject = f"$JS.API.CONSUMER.RESET.{stream.name}.<consumer:{info}>"
+        self.say(f"CONSUMER.RESET {config['name']} {body}", Publication(subject, body), again=True)
+
+    def move_in_cluster(self) -> None:
+        stream = self.any_stream()
+        name, start = self.name("E"), self.random.randint(1, 3)
+        config: dict[str, Any] = {"name": name, "ack_policy": "none", "deliver_policy": "by_start_sequence"}
+        config |= {"mem_storage": True, "num_replicas": 1, "inactive_threshold": 60_000_000_000, "opt_start_seq": start}
+        if self.random.random() < 0.5:
+            config["filter_subjects"] = [self.leaf(stream)]
+        self.ask(f"STREAM.INFO.{stream.name}", again=True)
+        self.create(stream, config, None, new=False)  # its replica may still lack something
+        for _ in range(2):
+            self.move_to(stream, config)
+            self.pull_from(stream, config)
+        self.ask(f"CONSUMER.DELETE.{stream.name}.{name}")
+
     def pull(self) -> None:
-        stream, config = self.consumer()
+        self.pull_from(*self.consumer())
+
+    def pull_from(self, stream: _Stream, config: dict[str, Any]) -> None:
         if config.get("deliver_policy") == "last_per_subject" and stream.removed:
             return  # where one is gone it is left to chance whether a server goes on at once
         self.ask(f"CONSUMER.INFO.{stream.name}.{config['name']}", again=True)  # what was stored has reached it then
@@ -821,6 +856,7 @@ def steps(seed: int, version: Version = NEWEST) -> list[Step]:
         (talk.look_at_consumer, 4),
         (talk.pull, 10),
         (talk.reset, 3),
+        (talk.move, 4),
         (talk.wait_for_news, 1),
         (talk.core, 3),
     ]
@@ -846,6 +882,7 @@ def steps_in_cluster(seed: int) -> list[Step]:
         (talk.look_at_stream, 5),
         (talk.get, 6),
         (talk.direct_get, 6),
+        (talk.move_in_cluster, 3),
     ]
     while len(talk.steps) < STEPS // 2:
         (act,) = talk.random.choices([act for act, _ in acts], [weight for _, weight in acts])
@@ -1077,7 +1114,7 @@ _READ: dict[str, dict[str, Any]] = {
     "consumer_info": _CONSUMER,
     "consumer_list": {"consumers": _CONSUMER, **_PAGE},
     "consumer_delete": {"success": None},
-    "consumer_reset": _CONSUMER,
+    "consumer_reset": {**_CONSUMER, "reset_seq": None},
 }
 """What spark_nats reads of the answers of the API."""
 _PUBLISHED = dict.fromkeys(["stream", "seq", "duplicate", "batch", "count"])

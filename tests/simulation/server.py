@@ -846,8 +846,14 @@ class Cluster:
             body = json.loads(payload) if payload.strip() else {}
         except ValueError:
             body = {}
-        if kind == "CONSUMER.RESET" and self.is_older_than(2, 14):
-            return True
+        if kind == "CONSUMER.RESET":
+            if self.is_older_than(2, 14):
+                return True
+            group = self.groups.get(names[0])
+            found = self.find_consumer(group, names[1]) if group is not None else None
+            if found is not None and not found.durable and found.replica.group.config["retention"] != "interest":
+                self._reset_one(server, found, reply, body)
+                return True
         if where == "meta":
             self._meta_call(server, response, reply, lambda: method(self, server, *names, body))
             return True
@@ -1310,24 +1316,48 @@ class Cluster:
         if leader is not None and (found.durable or group.config["retention"] == "interest"):
             leader.propose(("undurable", name))
 
+    def _reset_one(self, server: ModelServer, consumer: LiveConsumer, reply: str, body: dict[str, Any]) -> None:
+        """Move an ephemeral consumer: the server on which it lives does it alone."""
+        host = consumer.replica.server
+        if not host.up or not self.connected(server, host):
+            return
+
+        def take() -> None:
+            if consumer.stopped:
+                return
+            try:
+                answer: Any = self._moved(consumer, self._reset_to(consumer, body))
+            except Refused as error:
+                answer = error
+            self._reply(host, reply, "consumer_reset", answer)
+
+        self._at(server, host, take)
+
+    def _reset_to(self, consumer: LiveConsumer, body: dict[str, Any]) -> int:
+        """Return the sequence to which a consumer is moved."""
+        sequence, config = body.get("seq") or 0, consumer.config
+        if not sequence:
+            return consumer.floor + 1
+        if config["deliver_policy"] not in ("all", "by_start_sequence"):
+            raise Refused(400, 10204, "invalid reset: not allowed")
+        if sequence < config.get("opt_start_seq", 0):
+            raise Refused(400, 10204, "invalid reset: below start seq")
+        return int(sequence)
+
+    def _moved(self, consumer: LiveConsumer, sequence: int) -> dict[str, Any]:
+        """Move a consumer, and return its state."""
+        consumer.reset(sequence)
+        answer = {**self._describe_consumer(consumer.replica.group, consumer), "reset_seq": sequence}
+        self.world.soon(consumer.deliver)
+        return answer
+
     def _consumer_reset(self, leader: Replica, name: str, body: dict[str, Any], answer: Callable[[Any], None]) -> None:
         try:
             consumer = self._consumer(leader, name)
         except Refused:
             return  # servers say nothing
-        sequence = body.get("seq") or consumer.floor + 1
-        if not consumer.durable and sequence < consumer.config.get("opt_start_seq", 0):
-            raise Refused(400, 10204, "invalid reset: below start seq")
-
-        def done(_: Any) -> None:
-            consumer.next = sequence
-            consumer.floor = consumer.delivered_stream = consumer.passed = sequence - 1
-            consumer.delivered = consumer.acknowledged_count = 0
-            consumer.unacknowledged.clear()
-            consumer.redeliver.clear()
-            answer({**self._describe_consumer(leader.group, consumer), "reset_seq": sequence})
-
-        leader.propose(("reset", name, sequence), done)
+        sequence = self._reset_to(consumer, body)
+        leader.propose(("reset", name, sequence), lambda _: answer(self._moved(consumer, sequence)))
 
     def _pull(self, server: ModelServer, stream: str, name: str, reply: str, payload: bytes) -> bool:
         group = self.groups.get(stream)

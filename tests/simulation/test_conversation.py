@@ -20,7 +20,7 @@ from tests.simulation.line import ModelLine
 SEEDS = range(30)
 FACTS = (
     *("duplicate", "10003", "10014", "10037", "10043", "10057", "10058", "10059", "10060", "10065", "10070", "10071"),
-    *("10077", "10084", "10100", "10111", "10148", "10149", "10176", "10201", "100 Idle Heartbeat", "204 EOB"),
+    *("10077", "10084", "10100", "10111", "10148", "10149", "10176", "10201", "10204", "100 Idle Heartbeat", "204 EOB"),
     *("404 No Messages", "404 Message Not Found", "408 Request Timeout", "408 Empty Request", "409 Batch Completed"),
     *("409 Message Size Exceeds MaxBytes", "409 Consumer Deleted", "503", '"batch": ', "consumer_reset", "stream_list"),
 )

@@ -9,6 +9,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, StructType
 
+from spark_nats.client import connect
+from spark_nats.jetstream import JetStream
+from spark_nats.jetstream.reading.delivering import Delivered
+from spark_nats.jetstream.reading.ranges import RangeReader
 from spark_nats.options.queries import parse_read, parse_write
 from spark_nats.options.settings import parse
 from spark_nats.sink.partitions import write_partition
@@ -25,8 +29,8 @@ SERVERS = {"servers": "nats://127.0.0.1:4222"}
 class Trips:
     """Counts the round trips of what is done, each in a process of the world that has a connection already."""
 
-    def __init__(self) -> None:
-        self.history = History(Plan(1, servers=1, latency=(ONE_WAY, ONE_WAY), torn=0.0))
+    def __init__(self, version: str = "2.15.1") -> None:
+        self.history = History(Plan(1, servers=1, version=version, latency=(ONE_WAY, ONE_WAY), torn=0.0))
         self.cluster, self.world = self.history.cluster, self.history.world
 
     def play(self, body: Callable[[], None]) -> None:
@@ -83,6 +87,28 @@ def test_a_small_micro_batch_is_planned_in_one_round_trip_and_each_task_reads_in
     trips.cluster.create_stream("IN", ["in.>"], allow_direct=True)
     trips.play(body)
     assert found == [reading] * len(found)
+
+
+# For its first range a connection asks too whether its consumer may be deleted, and hears the answer.
+@pytest.mark.parametrize(("version", "reading"), [("2.15.1", [4, 2, 2, 2]), ("2.12.1", [4, 4, 4, 4])])
+def test_a_range_through_a_consumer_that_was_kept_takes_two_round_trips(version: str, reading: list[int]) -> None:
+    trips, found, read = Trips(version), [], list[int]()
+
+    def body() -> None:
+        with connect(parse_read(parse({**SERVERS, "stream": "IN"}), streaming=False).connection) as connection:
+            for start in range(1, 41, 10):
+                reading = RangeReader("IN", start, start + 10).read(JetStream(connection))
+                batches: list[Delivered] = []
+                found.append(trips.of(lambda: batches.extend(reading)))  # noqa: B023
+                read.extend(sequence for _, each in batches for sequence in each.stream_sequences().tolist())
+
+    trips.cluster.create_stream("IN", ["in.>"])
+    for _ in range(40):
+        trips.cluster.offer("in.a", b"")
+    trips.play(body)
+    assert found == reading
+    assert read == list(range(1, 41))
+    trips.world.run(lambda: not trips.cluster.left(), trips.world.now + 1)
 
 
 def test_a_task_of_a_micro_batch_that_writes_takes_three_round_trips(trips: Trips) -> None:

@@ -18,6 +18,7 @@ import logging
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import greenlet
 from pyspark import TaskContext
@@ -25,6 +26,7 @@ from pyspark import TaskContext
 from spark_nats import clock
 from spark_nats.client import choosing, link, memory, pool
 from spark_nats.jetstream import streams
+from spark_nats.jetstream.consuming import kept
 from spark_nats.jetstream.reading import direct
 from spark_nats.sink import partitions, settling
 
@@ -72,6 +74,8 @@ class Process:
         (choosing, "_announced", dict),
         (streams, "_said", set),
         (direct, "_refused_until", dict),
+        (kept, "_keeping", WeakKeyDictionary),
+        (kept, "_refused_until", dict),
         (settling, "_noted", settling._Memory),
         (settling, "_began", settling._Memory),
         (partitions, "_looked", lambda: partitions.deque(maxlen=64)),

@@ -845,6 +845,56 @@ def test_a_connection_is_closed_when_sending_is_interrupted():
         signal.signal(signal.SIGUSR1, before)
 
 
+def test_last_words_are_sent_when_a_connection_is_closed():
+    heard = []
+
+    def script(peer):
+        peer.let_in()
+        peer.expect(b"PUB a 1\r\nx\r\n")
+        heard.append(peer.expect(b"PUB c 0\r\n\r\n"))
+
+    with scripted_server(script) as url:
+        connection = connect(options(url))
+        connection.at_close(["a", "b"])
+        connection.publish("a", b"x")
+        connection.at_close(["b", "c"])
+        connection.close()
+        connection.close()
+    assert heard == [b"PUB b 0\r\n\r\nPUB c 0\r\n\r\n"]
+
+
+def test_last_words_keep_nobody_from_closing_a_connection():
+    def script(peer):
+        peer.let_in()
+        peer.connection.close()
+        gone.set()
+
+    gone = threading.Event()
+    with scripted_server(script) as url:
+        connection = connect(options(url))
+        connection.at_close(["a"])
+        assert gone.wait(10)
+        connection.close()
+        assert connection.closed
+
+
+def test_last_words_are_not_said_while_a_message_is_sent_in_part():
+    def script(peer):
+        peer.let_in()
+        peer.expect(b"x")
+        while data := peer.connection.recv(65536):
+            heard.append(data)
+            over.wait(10)  # so that no more fits between us until it is given up
+
+    heard, over = [], threading.Event()
+    with scripted_server(script) as url, connect(options(url, request_timeout=0.2)) as connection:
+        connection.at_close(["last"])
+        with pytest.raises(NatsTimeoutError, match="took no data for 0.2 s"):
+            connection.publish("a", b"x" * (64 << 20))
+        over.set()
+    assert b"last" not in b"".join(heard)
+
+
 def test_a_subscription_can_be_ended_again_and_after_its_connection():
     with scripted_server(welcome) as url, connect(options(url)) as connection:
         one, other = connection.subscribe("a"), connection.subscribe("b")

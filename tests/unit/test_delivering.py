@@ -64,6 +64,8 @@ class Source:
     def close(self) -> None:
         self.closed = True
 
+    finish = close
+
 
 class Task:
     """A range of a stream whose rows with odd sequences nobody wants."""

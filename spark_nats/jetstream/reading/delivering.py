@@ -92,7 +92,7 @@ class Source(Protocol):
     exhausted: bool  # its replica has no more
     idle: bool  # it has just said that it has nothing to send
     silence: float  # seconds waited since the last message
-    may_not_close: bool  # whether a server may refuse that it is given up
+    may_not_close: bool  # whether a server may refuse that it is given up, or was
     wanted: int  # how many messages it may ask for at most, besides those that have arrived
 
     @property
@@ -110,6 +110,9 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Give it up."""
+
+    def finish(self) -> None:
+        """Give it up, or keep it for the next range: it has brought all that it was to bring."""
 
 
 class Task(Protocol):
@@ -183,6 +186,7 @@ class Reading:
                 raise NatsConnectionError(SERVER_SHUTTING_DOWN(server=js.connection.server))
             source: Source | None = None
             before = task.cursor.handed_on
+            finished = False
             trouble: Restart | NatsTimeoutError | JetStreamError | None = None
             try:
                 source = None if task.cursor.at_end else task.open(js, self._fruitless)
@@ -190,11 +194,12 @@ class Reading:
                     yield from self._drain(js, task, source)
                 if not (_leaves(js, task) or task.ended(js)):
                     raise Restart("its replica has no more messages, but the stream's leader has")
+                finished = True
             except (Restart, NatsTimeoutError, JetStreamError) as error:
                 trouble = error
             finally:
                 if source is not None:
-                    source.close()
+                    (source.finish if finished else source.close)()
                     asks |= source.may_not_close
             if trouble is not None:
                 self._recover(js, task, trouble, task.cursor.handed_on > before)

@@ -129,3 +129,5 @@ class DirectGets:
         """Forget what is still to come."""
         if not self._js.connection.closed:
             self._js.connection.unsubscribe(self._inbox, later=True)
+
+    finish = close

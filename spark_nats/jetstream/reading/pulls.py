@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -128,9 +129,11 @@ class PullConsumer:
     ``bounded`` in bytes too, or in messages alone. After ``fruitless`` consumers in a row that have brought nothing
     this one asks for less at first, so that on a slow network the answer to another request does not wait behind
     messages for longer than it may.
-    """
 
-    may_not_close = True
+    Attributes:
+        keep: keeps the consumer when it is not needed any more, and tells whether the server may refuse something yet;
+            its argument is when it was last asked for messages, 0 for never. None where it is to be deleted.
+    """
 
     def __init__(
         self,
@@ -142,6 +145,8 @@ class PullConsumer:
         bounded: bool = True,
         fruitless: int = 0,
     ) -> None:
+        self.keep: Callable[[float], bool] | None = None
+        self.may_not_close = True
         self.exhausted = made.pending == 0
         self.idle = False
         self.silence = 0.0
@@ -158,6 +163,7 @@ class PullConsumer:
         self._sequence = 1  # of the next delivery
         self._last = made.begins - 1  # sequence in the stream of the last one
         self._lifeless = 0.0  # seconds waited since the last message or heartbeat
+        self._asked = 0.0  # when the last pull request was sent, by clock.monotonic()
         self._inbox: Subscription = js.connection.subscribe(js.connection.new_inbox())
 
     @property
@@ -185,6 +191,7 @@ class PullConsumer:
         subject = f"{self._js.prefix}.{Api.CONSUMER_NEXT.about(self._stream, self._name)}"
         self._js.connection.publish(subject, body, self._inbox.subject)
         self._requests.add(messages, self._max_bytes)
+        self._asked = clock.monotonic()
 
     def receive(self) -> Chunk | None:
         """Wait for what arrives next; None when it is no message, or nothing."""
@@ -260,11 +267,22 @@ class PullConsumer:
 
     def close(self) -> None:
         """Have the consumer deleted, without waiting for it; only that the server has refused something is raised."""
+        self.keep = None
+        self.finish()
+
+    def finish(self) -> None:
+        """Keep the consumer, or have it deleted as :meth:`close` does.
+
+        Its open pull requests end by themselves, since nobody listens any more where they are to be answered.
+        """
         if self._js.connection.closed:
             return
         try:
             self._js.connection.unsubscribe(self._inbox)
-            delete_consumer(self._js, self._stream, self._name)
+            if self.keep is not None:
+                self.may_not_close = self.keep(self._asked)
+            else:
+                delete_consumer(self._js, self._stream, self._name)
         except PermissionsError:
             raise
         except NatsError as error:

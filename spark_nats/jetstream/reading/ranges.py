@@ -19,7 +19,8 @@ from spark_nats.conditions.queues import NO_DIRECT_GETS_NOW
 from spark_nats.conditions.warnings import HEAD_REMOVED
 from spark_nats.errors import DataLossError, PermissionsError, StreamNotFoundError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.consuming.consumers import create_consumer, finds_all
+from spark_nats.jetstream.consuming.consumers import finds_all
+from spark_nats.jetstream.consuming.kept import Use, keep, make_consumer, may_be_kept, move_kept
 from spark_nats.jetstream.fingerprints import Fingerprint, History, compare
 from spark_nats.jetstream.messages import next_sequence
 from spark_nats.jetstream.reading import pulls
@@ -36,6 +37,7 @@ from spark_nats.protocol.subject_columns import SubjectMatcher
 
 logger = logging.getLogger(__name__)
 
+_LACKS = "its replica lacks what the stream's leader has"
 _JUDGE_INTERVAL = 0.1  # seconds between two looks at the stream where skipped sequences are normal
 
 
@@ -136,6 +138,7 @@ class RangeReader:
         self._source: Source | None = None
         self._lost = lost
         self._judged = 0.0
+        self._unproven = False  # whether it is not known that the source's replica has what is to come first
         self._reading = Reading(stream, retries)
         self._guard = StaleReadGuard(self._reading.retries.timeout)
 
@@ -182,6 +185,10 @@ class RangeReader:
         count = len(messages)
         if first < self.cursor.received or last < first + count - 1:
             raise out_of_order(self._stream, self.cursor.received, chunk)
+        if self._unproven:
+            self._unproven = False
+            if first > self.cursor.received and self._next(js, first, self._sought or (">",)) is not None:
+                raise Restart(_LACKS)
         cursor, inside = self.cursor.receive(deliveries, first, last)
         if inside < count:
             messages, deliveries = Delivered(messages, deliveries).head(inside)
@@ -238,15 +245,19 @@ class RangeReader:
         return self.cursor.at_end
 
     def _begin_pulls(self, js: JetStream, fruitless: int) -> Source | None:
-        """Make a consumer that belongs to the stream."""
+        """Make a consumer that belongs to the stream, or move one that is kept."""
         if not finds_all(js, self._filters):
             self._search.stay(by_server=False)
-        filters = self._filters if self._search.by_server else ()
+        filters = self._sought
         position = self.cursor.received
-        made = create_consumer(js, self._stream, position, filters, headers_only=self._headers_only)
+        use = Use(js.prefix, self._stream, filters, self._headers_only)
+        moved = move_kept(js, use, position)
+        used = clock.monotonic() if moved is None else moved.used
+        made = make_consumer(js, use, position) if moved is None else moved.made
         consumer = PullConsumer(js, self._stream, made, fruitless=fruitless)
         try:
-            info = self._planned_state(js)  # after it: so the consumer is known to be this stream's
+            # It is asked for after a new consumer is made: so that is known to be this stream's.
+            info = self._planned_state(js, None if moved is None else moved.info)
             if info is None:
                 consumer.close()
                 return None
@@ -254,21 +265,25 @@ class RangeReader:
                 raise Restart("its replica lags behind the stream's leader")
             if made.begins > position:
                 if self._next(js, made.begins, (">",)) is not None:
-                    raise Restart("its replica lacks what the stream's leader has")
+                    raise Restart(_LACKS)
                 self._skip(made.begins, self._state(js))  # what is gone since is named too
             if self._search.by_server:
                 matching = made.pending / max(1, info.messages_from(self.cursor.received))
                 self._search.begin(matching, info.average_size)
-                if not self._search.by_server:
-                    consumer.close()
-                    return self._begin_pulls(js, fruitless)
-            if self._filters:
-                side = "the server searches" if self._search.by_server else "all is sent and searched here"
-                begin, end = self.cursor.received, self.cursor.end
-                logger.debug("stream %s, sequences %d to %d: %s", self._stream, begin, end - 1, side)
+            if may_be_kept(js, info):
+                consumer.keep = lambda asked: keep(js, use, made, info.created, max(asked, used))
         except BaseException:
             consumer.close()
             raise
+        if filters and not self._search.by_server:
+            consumer.finish()
+            return self._begin_pulls(js, fruitless)
+        # One that was moved does not say from where on its replica has something.
+        self._unproven = moved is not None and made.leader not in ("", moved.info.leader)
+        if self._filters:
+            side = "the server searches" if self._search.by_server else "all is sent and searched here"
+            begin, end = self.cursor.received, self.cursor.end
+            logger.debug("stream %s, sequences %d to %d: %s", self._stream, begin, end - 1, side)
         return consumer
 
     def _begin_gets(self, js: JetStream, fruitless: int) -> Source | None:
@@ -305,9 +320,12 @@ class RangeReader:
             return None
         return gets
 
-    def _planned_state(self, js: JetStream) -> StreamInfo | None:
-        """Return the state of the stream that was planned; None when nothing of the range is left in it."""
-        info = self._state(js)
+    def _planned_state(self, js: JetStream, said: StreamInfo | None = None) -> StreamInfo | None:
+        """Return the state of the stream that was planned; None when nothing of the range is left in it.
+
+        What was just ``said`` of it is not asked for.
+        """
+        info = self._state(js, said)
         if self._standing(info) is Standing.MADE_AGAIN:
             self._lose_the_rest(f"was deleted and made again at {info.created}")
         return None if self.cursor.at_end else info
@@ -319,13 +337,18 @@ class RangeReader:
 
     # What the stream is asked
 
+    @property
+    def _sought(self) -> tuple[str, ...]:
+        """What the server searches for; all when it is nothing."""
+        return self._filters if self._search.by_server else ()
+
     def _standing(self, info: StreamInfo) -> Standing:
         self.created = self.created or info.created
         return standing(info, self.created, self.cursor.end)
 
-    def _state(self, js: JetStream) -> StreamInfo:
+    def _state(self, js: JetStream, said: StreamInfo | None = None) -> StreamInfo:
         """Return the stream's state; the range is cut off where its end does not exist any more."""
-        info = stream_info(js, self._stream)
+        info = said or stream_info(js, self._stream)
         if self._standing(info) is Standing.SHORTER:
             gone, last = self.cursor.end, info.last_sequence
             what = f"stream {self._stream!r} ends at sequence {last}, before {gone - 1}"
@@ -367,7 +390,7 @@ class RangeReader:
             return cursor
         info = self._state(js)
         if not self._search.by_server and replica_lacks(cursor, info):
-            raise Restart("its replica lacks what the stream's leader has")
+            raise Restart(_LACKS)
         return self._judge(cursor, info)
 
     def _skip(self, to: int, info: StreamInfo) -> None:

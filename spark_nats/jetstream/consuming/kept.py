@@ -1,0 +1,216 @@
+"""Ephemeral consumers that a connection keeps from one range to the next, and moves there.
+
+In a cluster, making a consumer and deleting it are a proposal each to those servers that decide for all. Moving one is
+none (ADR-60 and the server's CONSUMER.RESET, 2.14): the server on which it lives does it alone, and the stream's state
+is asked for in the same round trip.
+
+A consumer lives no longer than its stream, and its name is random: so whatever answers for it is of the stream that it
+was made on, and whether that is the one there is now tells when that was made. A server is silent where there is no
+such consumer, where it is older, or where it lives on an older one. Whatever is silent or odd is given up, and a new
+consumer is made, as for the first range.
+
+Not kept is a consumer of a stream that limits their number, or that other than its limits remove messages from: there
+somebody may wait for its place, or for its end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+from spark_nats import clock
+from spark_nats.client.connection import Connection
+from spark_nats.client.options import ConnectionOptions
+from spark_nats.errors import JetStreamError, NatsError, NatsTimeoutError, PermissionsError, ProtocolError
+from spark_nats.jetstream.api import JetStream, Request, interpreting
+from spark_nats.jetstream.consuming.consumers import ConsumerInfo, consumer_in, create_consumer, delete_consumer
+from spark_nats.jetstream.messages import StateOf
+from spark_nats.jetstream.streams import LIMITS, StreamInfo
+from spark_nats.protocol.api import Api, ErrCode
+from spark_nats.protocol.documents import integer_at
+
+MOST = 8  # consumers that one connection keeps; then the one goes that was not used for longest
+PATIENCE = 1.0
+"""Most seconds to wait until a consumer has moved: a server that has none of its name says nothing."""
+REFUSED_FOR = 600.0
+"""Seconds for which consumers of a stream are not kept after one could not be moved, or there was no place for one."""
+_FRESH = 0.5  # of a consumer's inactive_threshold: it is not used after that, because it may go at any moment
+
+
+class Use(NamedTuple):
+    """What a consumer is for, besides the sequence from which on it delivers."""
+
+    prefix: str  # first tokens of the API's subjects
+    stream: str
+    filters: tuple[str, ...]
+    headers_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A consumer that is not in use."""
+
+    name: str
+    created: str  # when the stream was made that it is of
+    start: int  # sequence before which the server does not let it move
+    used: float  # when it was made or was last asked for messages, by clock.monotonic(); moving it does not count
+    until: float  # when it is not to be used any more
+
+
+class Moved(NamedTuple):
+    """A consumer that was kept and is in use again."""
+
+    made: ConsumerInfo  # as if it had just been made
+    info: StreamInfo  # of its stream
+    used: float  # when, by ``clock.monotonic()``, it was made or was last asked for messages
+
+
+@dataclass(slots=True)
+class _Keeping:
+    """What one connection keeps, the one used last at the end."""
+
+    consumers: dict[Use, _Kept] = field(default_factory=dict)
+    deletable: set[tuple[str, str]] = field(default_factory=set)  # prefixes and streams: it was asked if we may
+
+
+_keeping: WeakKeyDictionary[Connection, _Keeping] = WeakKeyDictionary()
+_refused_until: dict[tuple[ConnectionOptions, str, str], float] = {}
+
+
+def move_kept(js: JetStream, use: Use, position: int) -> Moved | None:
+    """Move the consumer that is kept for a use to a sequence.
+
+    None when there is none, or it is of no more use; then it is deleted. It is in use from now on, and is not kept.
+
+    Raises:
+        PermissionsError: the user may not ask for the stream's state.
+        NatsError: the connection failed.
+    """
+    keeping = _keeping.get(js.connection)
+    kept = keeping.consumers.pop(use, None) if keeping is not None else None
+    if keeping is None or kept is None:
+        return None
+    _note_last_words(js.connection, keeping)
+    moved = None
+    if kept.start <= position and clock.monotonic() < kept.until and _is_tried(js, use.stream):
+        moved = _move(js, use, kept, position)
+    if moved is None:
+        delete_consumer(js, use.stream, kept.name)
+    return moved
+
+
+def _move(js: JetStream, use: Use, kept: _Kept, position: int) -> Moved | None:
+    state = StateOf(use.stream)
+    reset = Request(Api.CONSUMER_RESET, (use.stream, kept.name), {"seq": position})
+    try:
+        moved, answer = js.request_all([reset, state.request], PATIENCE)
+        if isinstance(answer, NatsError):
+            return None
+        info = state.read(answer)
+        if info.created != kept.created:
+            return None
+        if isinstance(moved, NatsError):
+            if isinstance(moved, NatsTimeoutError):
+                _refuse(js, use.stream)
+            return None
+        with interpreting(Api.CONSUMER_RESET, use.stream, kept.name):
+            found, sequence = consumer_in(moved, kept.name), integer_at(moved, "reset_seq")
+    except PermissionsError as error:
+        if Api.CONSUMER_RESET not in str(error):
+            raise
+        _refuse(js, use.stream)
+        return None
+    except (ProtocolError, JetStreamError):
+        if js.connection.closed:
+            raise
+        return None
+    as_asked = (sequence, found.begins, found.deliveries) == (position, position, 0)
+    return Moved(found, info, kept.used) if as_asked else None
+
+
+def make_consumer(js: JetStream, use: Use, position: int) -> ConsumerInfo:
+    """Make a consumer for a use that delivers from a sequence on, as :func:`~.consumers.create_consumer` does.
+
+    Where the stream has as many consumers as it may, those that the connection keeps of it go first.
+    """
+
+    def make(patience: float | None) -> ConsumerInfo:
+        return create_consumer(js, use.stream, position, use.filters, headers_only=use.headers_only, patience=patience)
+
+    try:
+        return make(0.0)
+    except JetStreamError as error:
+        if error.err_code != ErrCode.MAXIMUM_CONSUMERS:
+            raise
+    _refuse(js, use.stream)
+    keeping = _keeping.get(js.connection, _Keeping())
+    for each in [each for each in keeping.consumers if (each.prefix, each.stream) == (use.prefix, use.stream)]:
+        delete_consumer(js, each.stream, keeping.consumers.pop(each).name)
+    _note_last_words(js.connection, keeping)
+    return make(None)
+
+
+def may_be_kept(js: JetStream, info: StreamInfo) -> bool:
+    """Tell whether consumers of a stream can be moved, as far as is known, and nobody waits for their end."""
+    limit = info.config.get("max_consumers")
+    limited = isinstance(limit, int) and limit > 0
+    older = js.connection.info.is_older_than(2, 14)
+    return info.retention == LIMITS and not (limited or older) and _is_tried(js, info.name)
+
+
+def keep(js: JetStream, use: Use, made: ConsumerInfo, created: str, used: float) -> bool:
+    """Keep a consumer for the next range, which nobody uses now.
+
+    The first time, the server is asked whether a consumer of the stream may be deleted, of a name that there is not.
+
+    Args:
+        js: where it is.
+        use: what it is for.
+        made: as it was made, or moved.
+        created: when its stream was made.
+        used: when, by ``clock.monotonic()``, it was made or was last asked for messages.
+
+    Returns:
+        Whether the server is still to be heard, in case it refuses that.
+    """
+    keeping = _keeping.setdefault(js.connection, _Keeping())
+    start, threshold = made.config.get("opt_start_seq"), made.config.get("inactive_threshold")
+    if not isinstance(start, int) or not isinstance(threshold, int):
+        delete_consumer(js, use.stream, made.name)
+        return True
+    former = keeping.consumers.pop(use, None)
+    keeping.consumers[use] = _Kept(made.name, created, start, used, used + threshold / 1e9 * _FRESH)
+    if former is not None:  # of another range that was read meanwhile
+        delete_consumer(js, use.stream, former.name)
+    if len(keeping.consumers) > MOST:
+        oldest = next(iter(keeping.consumers))
+        delete_consumer(js, oldest.stream, keeping.consumers.pop(oldest).name)
+    _note_last_words(js.connection, keeping)
+    asks = (use.prefix, use.stream) not in keeping.deletable
+    if asks:
+        keeping.deletable.add((use.prefix, use.stream))
+        delete_consumer(js, use.stream, f"{made.name}-")
+    return asks
+
+
+def _note_last_words(connection: Connection, keeping: _Keeping) -> None:
+    """Have what is kept deleted when the connection is closed."""
+    if not connection.closed:
+        subjects = [
+            f"{use.prefix}.{Api.CONSUMER_DELETE.about(use.stream, kept.name)}"
+            for use, kept in keeping.consumers.items()
+        ]
+        connection.at_close(subjects)
+
+
+def _is_tried(js: JetStream, stream: str) -> bool:
+    return clock.monotonic() >= _refused_until.get(_place(js, stream), 0.0)
+
+
+def _refuse(js: JetStream, stream: str) -> None:
+    _refused_until[_place(js, stream)] = clock.monotonic() + REFUSED_FOR
+
+
+def _place(js: JetStream, stream: str) -> tuple[ConnectionOptions, str, str]:
+    return js.connection.options, js.prefix, stream

@@ -13,7 +13,7 @@ from spark_nats.conditions import Said
 from spark_nats.conditions.warnings import CHECKPOINT_OLDER, TARGET_CHANGED
 from spark_nats.conditions.writing import ATTEMPT_TOO_LATE
 from spark_nats.errors import PublishError
-from spark_nats.jetstream.streams import StreamInfo
+from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.sink.notes import Note, is_about
 from spark_nats.sink.tasks import Position, Task
 
@@ -68,6 +68,15 @@ class Beginning(NamedTuple):
     lacks_tail: bool = False
 
 
+def first_of(stream: StreamInfo) -> Position | None:
+    """Return from where to read back a stream that was made again since a task began.
+
+    An attempt that was under way then may have stored rows in the new one before it noticed. None where the stream
+    cannot be read back: what is in it then is not looked at.
+    """
+    return Position(stream.name, stream.created, 0, 0) if stream.retention == LIMITS else None
+
+
 def begin(task: Task, stream: StreamInfo, known: Known) -> Beginning:
     """Decide how a task of a micro-batch begins, by its stream's state before it stores anything and by what is known.
 
@@ -84,7 +93,8 @@ def begin(task: Task, stream: StreamInfo, known: Known) -> Beginning:
         if is_about(note, stream):
             return Beginning(note.position)
         old, created = note.position.stream, note.position.created
-        return Beginning(warning=TARGET_CHANGED(task=task.name, old=old, created=created, stream=stream.name))
+        warning = TARGET_CHANGED(task=task.name, old=old, created=created, stream=stream.name)
+        return Beginning(first_of(stream) if old == stream.name else None, warning=warning)
 
     own = note.batch if note is not None else -1
     last, older = max(own, known.first), ""

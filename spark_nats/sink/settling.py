@@ -43,7 +43,7 @@ from spark_nats.options.values import EXACT
 from spark_nats.options.write import WriteOptions
 from spark_nats.protocol.bytecolumns import Mask, booleans, flags_of, values_of
 from spark_nats.protocol.documents import text_of
-from spark_nats.sink.beginning import Known, Tail, begin
+from spark_nats.sink.beginning import Known, Tail, begin, first_of
 from spark_nats.sink.message_ids import MessageIds
 from spark_nats.sink.notes import Note, is_about, note_of, position_of, read_note, write_note
 from spark_nats.sink.tasks import Position, Task
@@ -143,7 +143,9 @@ def settle(
     # Another attempt may have stored rows while this one was finding out that it is not the first.
     stream = ask(stream_info, stream.name)
     if position.created != stream.created:
-        return None
+        position = first_of(stream)
+        if position is None:
+            return None
     known = stream.knows_again((stream.time - position.time) / 1e9)  # every id of the earlier attempt
     if stream.retention != LIMITS:  # it cannot be read without taking messages from others
         stream = ask(_look_at_end, task, task.batch, position, stream)
@@ -203,7 +205,7 @@ def _begin(
             _report_older(options, task, stream, found.position.sequence, found.older)
         elif found.position is None and known.note is not None and is_about(known.note, stream):
             _look_at_end(js, task, str(known.note.batch), known.note.position, stream)
-        is_noted = found.position is not None and not found.older
+        is_noted = known.note is not None and found.position == known.note.position and not found.older
         if is_noted or write_note(js, options, task, found.position or position_of(stream), entry.revision, deadline):
             _noted.keep(batch, options, task.key, task.run)
             if _began.get(options, task.query, task.run) < 0:

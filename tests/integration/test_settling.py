@@ -250,6 +250,27 @@ def test_a_stream_that_was_made_again_gets_the_whole_micro_batch(
     assert "now all of it is written" in caplog.text
 
 
+@pytest.mark.parametrize("streaming", [True, False])
+def test_rows_that_were_on_their_way_when_a_stream_was_made_again_are_stored_once(
+    nats_server: Server, nats_py: NatsPy, unique: str, streaming: bool
+) -> None:
+    nats_py.create_stream(unique, **FORGETFUL)
+    options = options_of(nats_server, unique, streaming=streaming, deduplicate="exact")
+    mark = prepare(options, streaming=streaming)
+    task = TASK if streaming else Task("5" * 32, None, 3, 0, mark)
+    stop(options, ROWS, 30, task)
+    wait_until(lambda: stored_counts(nats_py, unique).total() == 30)
+    stored = nats_py.read_stream(unique)
+    nats_py.delete_stream(unique)
+    nats_py.create_stream(unique, **FORGETFUL)
+    # The last ones come to the new stream, before the attempt notices.
+    late = [(m.subject, m.payload, {"Nats-Msg-Id": m.headers["Nats-Msg-Id"][0]}) for m in stored[20:]]
+    nats_py.publish_acked(late)
+    forget(nats_py, unique)
+    write_partition(options, replace(task, attempt=1), payload_batches(ROWS))
+    assert stored_counts(nats_py, unique) == Counter(ROWS)
+
+
 def test_an_older_checkpoint_is_told(
     nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -145,9 +145,14 @@ def test_an_attempt_comes_too_late_when_its_run_or_a_later_one_has_gone_on(run: 
         begin(of(7), STREAM, Known(note(9, run=run, planned=planned)))
 
 
-@pytest.mark.parametrize("place", [replace(PLACE, stream="T"), replace(PLACE, created="before")])
-def test_a_note_about_another_stream_is_said_and_does_not_count(place: Position) -> None:
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [(replace(PLACE, stream="T"), None), (replace(PLACE, created="before"), Position("S", PLACE.created, 0, 0))],
+)
+def test_a_note_about_another_stream_is_said_and_one_that_was_made_again_is_read_back(
+    place: Position, expected: Position | None
+) -> None:
     found = begin(of(7), STREAM, Known(note(7, place)))
-    assert found.position is None
+    assert found.position == expected
     assert found.warning is not None
     assert found.warning.condition == "NATS_TARGET_CHANGED"

@@ -69,7 +69,7 @@ def test_the_first_messages_are_read_and_no_more_are_sent(
     before = sent_by(nats_server)
     assert read_sequences(nats_server, stream=stream, limit=limit) == kept()[:limit]
     assert sent_by(nats_server) - before <= min(limit, MESSAGES) + OVERHEAD
-    assert nats_py.consumers(stream) == []
+    assert len(nats_py.consumers(stream)) <= 1  # that the connection keeps
 
 
 @pytest.mark.parametrize("limit", [1, 3, 4, 5, 100])

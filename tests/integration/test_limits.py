@@ -238,9 +238,9 @@ def test_a_query_that_waits_for_more_leaves_the_server_in_peace(
     assert query.micro_batch() == []
     with nats_py.collect("$JS.API.STREAM.>") as asked:
         began = time.monotonic()
-        while (passed := time.monotonic() - began) < 2:  # the time over which requests are counted
+        while time.monotonic() - began < 2:  # the time over which requests are counted
             assert query.micro_batch() == []
-    assert 0 < len(asked.messages) / passed < 20
+    assert len(asked.messages) < 3
 
 
 def test_progress_says_for_how_many_a_query_waits(nats_server: Server, nats_py: NatsPy, unique: str) -> None:

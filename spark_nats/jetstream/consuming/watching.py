@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from spark_nats import clock
-from spark_nats.errors import NatsConnectionError, NatsError, NatsTimeoutError, PermissionsError
+from spark_nats.errors import NatsError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.consumers import create_consumers, delete_consumer
 from spark_nats.protocol.api import Api, encode_pull
@@ -74,13 +74,13 @@ class Watch:
         self._ask()
 
     def fits(self, places: Mapping[str, int]) -> bool:
-        """Tell whether it can go on from other places: of the same streams, and not far behind its consumers."""
+        """Tell whether it can go on from other places: of the same streams, and not far from where it is."""
         return self._places.keys() == places.keys() and all(
             0 <= places[each.stream] - each.next <= MOST_BEHIND for each in self._watched
         )
 
     def is_ahead(self, places: Mapping[str, int]) -> bool:
-        """Tell whether it is behind such a place already: there was a message."""
+        """Tell whether it has passed such a place already: there was a message."""
         return any(each.next > places.get(each.stream, each.next) for each in self._watched)
 
     def move(self, places: Mapping[str, int]) -> None:
@@ -147,7 +147,7 @@ class Watch:
         try:
             for each in self._watched:
                 delete_consumer(self.js, each.stream, each.name)
-        except (NatsConnectionError, NatsTimeoutError, PermissionsError) as error:
+        except NatsError as error:
             logger.debug("consumers are left to the server: %s", error)
 
 

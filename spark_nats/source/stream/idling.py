@@ -89,7 +89,7 @@ class Idling:
         return {name: state.last_sequence + 1 for name, state in states.items()}
 
     def goes_on(self, start: dict[str, Any]) -> bool:
-        """Wait a moment; tell whether there is still nothing to do. If not, it is to be looked at the streams."""
+        """Wait a moment; tell whether there is still nothing to do. Otherwise the streams have to be looked at."""
         idle = self._idle
         if idle is None or idle.start != start:
             self.forget()

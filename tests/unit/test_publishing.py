@@ -212,7 +212,7 @@ def test_second_answers_are_not_taken_for_those_of_as_many_rows_that_were_droppe
 
 def test_tens_of_thousands_of_rows_are_not_dropped_unseen() -> None:
     stream = Stream([(Fate.STORED, 45_000), (Fate.DROPPED, 32_768)])
-    with publishing(stream, max_in_flight=100_000) as publisher:
+    with publishing(stream, 120.0, max_in_flight=100_000) as publisher:
         give(publisher, 100_000)
         assert publisher.confirmed == 100_000
     assert Counter(stream.stored) == Counter(map(str, range(100_000)))

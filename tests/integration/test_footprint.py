@@ -58,8 +58,9 @@ def test_an_idle_query_leaves_the_server_in_peace(spark, server, other_side, tmp
         wait_until(lambda: query.lastProgress and query.status["message"] == "Waiting for data to arrive", 120)
         listens = "consume" not in options
         if listens:
-            wait_until(lambda: other_side.consumers("S"), 30)
-            time.sleep(1)  # in which it asks its consumer
+            wait_until(
+                lambda: [each for each in other_side.api("CONSUMER.LIST.S")["consumers"] if each["num_waiting"]], 30
+            )
         before, began = monitoring(server, "varz")["in_msgs"], time.monotonic()
         time.sleep(3)  # the time over which requests are counted
         requests = monitoring(server, "varz")["in_msgs"] - before

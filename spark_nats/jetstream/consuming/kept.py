@@ -153,10 +153,8 @@ def make_consumer(js: JetStream, use: Use, position: int) -> ConsumerInfo:
 
 def may_be_kept(js: JetStream, info: StreamInfo) -> bool:
     """Tell whether consumers of a stream can be moved, as far as is known, and nobody waits for their end."""
-    limit = info.config.get("max_consumers")
-    limited = isinstance(limit, int) and limit > 0
     older = js.connection.info.is_older_than(2, 14)
-    return info.retention == LIMITS and not (limited or older) and _is_tried(js, info.name)
+    return info.retention == LIMITS and info.max_consumers is None and not older and _is_tried(js, info.name)
 
 
 def keep(js: JetStream, use: Use, made: ConsumerInfo, created: str, used: float) -> bool:

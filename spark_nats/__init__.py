@@ -7,6 +7,7 @@ NATS connection that reads and writes whole Arrow columns, ``spark_nats.jetstrea
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from spark_nats import logs
 from spark_nats.errors import NatsError
 from spark_nats.version import __version__
 
@@ -23,6 +24,9 @@ _MODULES = {
     "progress": "lag",
 }
 __all__ = ["LagListener", "NatsDataSource", "NatsError", "QueryLag", "StreamLag", "__version__", "progress"]
+
+
+logs.configure()
 
 
 def __getattr__(name: str) -> Any:

@@ -30,7 +30,7 @@ from spark_nats.sink.columns import RowChecker
 from spark_nats.sink.conflicts import Conflicts
 from spark_nats.sink.message_ids import MessageIds
 from spark_nats.sink.settling import Settled, is_first_of_run, settle
-from spark_nats.sink.tasks import Task, Written
+from spark_nats.sink.tasks import Counts, Task, Written
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ def write_partition(options: WriteOptions, task: Task, batches: Iterator[pa.Reco
         if options.stream is None:
             publisher = CorePublisher(lease)
             checker = RowChecker(options, max_payload, ids, names_stream=False)
-            count = _write_rows(publisher, checker, _looked_at(options, task.query, batches), None)
+            count, size = _write_rows(publisher, checker, _looked_at(options, task.query, batches), None)
         else:
             key = task.key if task.batch is not None and options.deduplicate == EXACT else None
             stream, entry = lease.ask(lambda connection: writable_with(connection, options, key))
@@ -65,7 +65,7 @@ def write_partition(options: WriteOptions, task: Task, batches: Iterator[pa.Reco
             checker = RowChecker(options, max_payload, ids, names_stream=not has_counters(stream))
             if options.atomic:
                 publisher = BatchPublisher(lease, stream, options.ack_timeout, options.api_prefix)
-                count = _write_whole(publisher, checker, batches, settled, stream.name)
+                count, size = _write_whole(publisher, checker, batches, settled, stream.name)
             else:
                 publisher = Publisher(
                     lease.connection,
@@ -77,7 +77,7 @@ def write_partition(options: WriteOptions, task: Task, batches: Iterator[pa.Reco
                     began=stream,
                     resolve=Conflicts(options, options.bucket).resolve if options.bucket else None,
                 )
-                count = _write_rows(publisher, checker, batches, settled)
+                count, size = _write_rows(publisher, checker, batches, settled)
                 if publisher.skipped:
                     logger.warning(
                         CONFLICTS_SKIPPED(bucket=options.bucket, skipped=publisher.skipped, rows=count).coded
@@ -93,7 +93,9 @@ def write_partition(options: WriteOptions, task: Task, batches: Iterator[pa.Reco
         logger.warning(ROWS_STORED_ALREADY(stream=options.stream, duplicates=publisher.duplicates, rows=count).coded)
     skipped = publisher.skipped if isinstance(publisher, Publisher) else 0
     unsure = settled is not None or is_first_of_run(options, task)
-    return Written(count - skipped, publisher.duplicates, task.query if unsure else None)
+    duplicates = publisher.duplicates + (settled.rows if settled is not None else 0)
+    counts = Counts(count - skipped, size, duplicates, skipped, lease.reconnects)
+    return Written(counts, task.query if unsure else None)
 
 
 def _write_rows(
@@ -101,9 +103,9 @@ def _write_rows(
     checker: RowChecker,
     batches: Iterator[pa.RecordBatch],
     settled: Settled | None,
-) -> int:
-    """Write rows as they come; return how many there were."""
-    count = 0
+) -> tuple[int, int]:
+    """Write rows as they come; return how many there were, and the bytes of those that were sent."""
+    count = size = 0
     for batch in batches:
         try:
             rows = checker.check(batch, count)
@@ -112,6 +114,7 @@ def _write_rows(
             raise
         if settled is not None:
             rows = rows.where(settled.missing(rows.ids))
+        size += rows.bytes
         for part in rows.apart():
             if part.conditional is None or isinstance(publisher, CorePublisher):
                 publisher.publish(part.subjects, part.payloads, part.headers, part.replies, part.ids)
@@ -123,7 +126,7 @@ def _write_rows(
     if isinstance(publisher, Publisher) and publisher.needs_verifying:
         publisher.verify()
     publisher.close()
-    return count
+    return count, size
 
 
 def _write_whole(
@@ -132,8 +135,8 @@ def _write_whole(
     batches: Iterator[pa.RecordBatch],
     settled: Settled | None,
     stream: str,
-) -> int:
-    """Write rows together or not at all; return how many there were."""
+) -> tuple[int, int]:
+    """Write rows together or not at all; return how many there were, and the bytes of those that were sent."""
     parts: list[pa.RecordBatch] = []
     count = size = 0
     for batch in batches:
@@ -145,16 +148,17 @@ def _write_whole(
         if size > _MOST_TOGETHER:
             raise PublishError(TOO_MANY_BYTES_TOGETHER(mebibytes=_MOST_TOGETHER >> 20))
     if not count:
-        return 0
+        return 0, 0
     (whole,) = pa.Table.from_batches(parts).combine_chunks().to_batches()
     rows = checker.check(whole, 0)
     rows.check_together()
     missing = np.ones(count, np.bool_) if settled is None else settled.missing(rows.ids)
     if missing.any() and not missing.all():
         raise partly_stored(stream, rows.ids, ~missing)
-    if missing.any():
-        publisher.publish(rows.subjects, rows.payloads, rows.headers, rows.ids)
-    return count
+    if not missing.any():
+        return count, 0
+    publisher.publish(rows.subjects, rows.payloads, rows.headers, rows.ids)
+    return count, rows.bytes
 
 
 _looked: deque[str] = deque(maxlen=64)

@@ -15,15 +15,26 @@ if TYPE_CHECKING:
     from spark_nats.datasource import NatsDataSource
     from spark_nats.lag import QueryLag, StreamLag, progress
     from spark_nats.listener import LagListener
+    from spark_nats.sink.foreach import NatsForeachWriter
 
 _MODULES = {
     "LagListener": "listener",
     "NatsDataSource": "datasource",
+    "NatsForeachWriter": "sink.foreach",
     "QueryLag": "lag",
     "StreamLag": "lag",
     "progress": "lag",
 }
-__all__ = ["LagListener", "NatsDataSource", "NatsError", "QueryLag", "StreamLag", "__version__", "progress"]
+__all__ = [
+    "LagListener",
+    "NatsDataSource",
+    "NatsError",
+    "NatsForeachWriter",
+    "QueryLag",
+    "StreamLag",
+    "__version__",
+    "progress",
+]
 
 
 logs.configure()

@@ -82,6 +82,8 @@ class CorePublisher:
         ids: pa.Array | None = None,
     ) -> None:
         """Send rows as :meth:`Connection.publish_columns` does, to the last of them. Their ids are of no use here."""
+        if not len(subjects):
+            self.drain()  # the server may have asked whether we are there
         columns = (subjects, payloads, headers, replies)
         for part in cut_into_parts(payloads, headers, _PART_ROWS):
             rows = _Part(None, *(None if column is None else column[part] for column in columns))

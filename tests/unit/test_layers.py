@@ -41,7 +41,7 @@ ROOMS = {
     "datasource": "conditions errors sparkapi client options source sink",
     "lag": "conditions clock errors protocol client jetstream options source.stream",
     "listener": "conditions errors options lag",
-    "__init__": "conditions errors version logs datasource lag listener",
+    "__init__": "conditions errors version logs sink datasource lag listener",
     "commands": "conditions clock errors protocol client jetstream options source.stream lag",
     "demo": "conditions clock errors embedded sparkapi protocol client jetstream options",
     "cli": "conditions errors version client options commands demo",

@@ -117,6 +117,8 @@ class Publisher:
     ) -> None:
         """Send rows, which must be valid; returns when the last of them is sent, not yet acknowledged.
 
+        No rows are welcome too: they have the connection served.
+
         Args:
             subjects: string column without null.
             payloads: string or binary column without null.
@@ -134,6 +136,7 @@ class Publisher:
         if replies is not None:
             raise ValueError("a message to a stream has no reply subject, since its acknowledgement comes there")
         if not len(subjects):
+            self._persist(lambda: self._sender.send_queue())  # the server may have asked whether we are there
             return
         if not self._account.pending:  # maybe long since
             self._sender.last_stored = clock.monotonic()

@@ -18,6 +18,20 @@ OPTION_FOR_OTHERS = Condition(
 )
 OPTION_FOR_OTHER_MODE = Condition("option '{option}' is for {wanted}, not for {found}")
 OPTION_NOT_FOR_BUCKETS = Condition("option '{option}' is not for KV buckets, and contradicts the option 'bucket'")
+OPTION_NOT_FOR_TABLES = Condition(
+    "option '{option}' is not for tables of what an account holds, and contradicts the option 'table'",
+    "drop one; `stream`, `streamPattern` and `subject` limit such a table, and `where()` does",
+)
+TABLE_IS_FOR_BATCHES = Condition(
+    "option 'table' is {table}, which is read in batches (spark.read), not in streaming: it says what an account holds "
+    "at one time",
+    "read it with `spark.read`, as often as you like; `foreachBatch` of a query that has a trigger does that too",
+)
+SUBJECT_NEEDS_SUBJECTS = Condition(
+    "option 'subject' is for the table of subjects, and the option 'table' is {table}; drop it, or set 'table' to "
+    "subjects",
+    "`stream` and `streamPattern` limit the other tables; or `where()`",
+)
 OPTION_FOR_CORE = Condition("option '{option}' is for {doing} core NATS, and contradicts the option 'stream'")
 OPTION_NEEDS_BUCKET = Condition(
     "option '{option}' needs the option 'bucket'; it is for KV buckets", "set both, or none"
@@ -71,8 +85,8 @@ INVALID_TLS_OPTIONS = Condition(
 )
 NOTHING_TO_READ = Condition(
     "nothing to read is named: set the option 'stream', 'streamPattern' or 'bucket', or 'subject' alone to read core "
-    "NATS as it is published{hint}",
-    "`stream`, `bucket` or `subject`",
+    "NATS as it is published, or 'table' for what the account holds{hint}",
+    "`stream`, `bucket`, `subject` or `table`",
 )
 OFFSETS_FOR_OTHERS = Condition(
     "option '{option}' has offsets for {offsets}, but the streams to read are {streams}",

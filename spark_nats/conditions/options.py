@@ -18,6 +18,15 @@ OPTION_FOR_OTHERS = Condition(
 )
 OPTION_FOR_OTHER_MODE = Condition("option '{option}' is for {wanted}, not for {found}")
 OPTION_NOT_FOR_BUCKETS = Condition("option '{option}' is not for KV buckets, and contradicts the option 'bucket'")
+OPTION_FOR_CORE = Condition("option '{option}' is for {doing} core NATS, and contradicts the option 'stream'")
+OPTION_NEEDS_BUCKET = Condition(
+    "option '{option}' needs the option 'bucket'; it is for KV buckets", "set both, or none"
+)
+OPTION_NEEDS_STREAM = Condition("option '{option}' needs the option 'stream'; without it {otherwise}")
+OPTION_NEEDS_OPTION = Condition("option '{option}' needs the option {needed}")
+CONSUMER_NEEDS_CONSUME = Condition(
+    "option 'consumer' needs the option 'consume' to be true; without it there is no consumer"
+)
 OPTION_NOT_FOR_TABLES = Condition(
     "option '{option}' is not for tables of what an account holds, and contradicts the option 'table'",
     "drop one; `stream`, `streamPattern` and `subject` limit such a table, and `where()` does",
@@ -31,15 +40,6 @@ SUBJECT_NEEDS_SUBJECTS = Condition(
     "option 'subject' is for the table of subjects, and the option 'table' is {table}; drop it, or set 'table' to "
     "subjects",
     "`stream` and `streamPattern` limit the other tables; or `where()`",
-)
-OPTION_FOR_CORE = Condition("option '{option}' is for {doing} core NATS, and contradicts the option 'stream'")
-OPTION_NEEDS_BUCKET = Condition(
-    "option '{option}' needs the option 'bucket'; it is for KV buckets", "set both, or none"
-)
-OPTION_NEEDS_STREAM = Condition("option '{option}' needs the option 'stream'; without it {otherwise}")
-OPTION_NEEDS_OPTION = Condition("option '{option}' needs the option {needed}")
-CONSUMER_NEEDS_CONSUME = Condition(
-    "option 'consumer' needs the option 'consume' to be true; without it there is no consumer"
 )
 OPTIONS_CONTRADICT = Condition("options '{option}' and '{other}' contradict each other; set one of them", "drop one")
 PATTERN_CANNOT_CREATE = Condition(

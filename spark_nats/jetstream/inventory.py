@@ -159,13 +159,13 @@ def _page(answer: dict[str, Any], what: str) -> tuple[dict[str, _Listed], int]:
     stream of a later version, stands among those that are ``offline``, with the reason.
     """
     found: dict[str, _Listed] = {}
-    for entry in value_at(answer, what) or []:
+    for entry in _list(answer, what):
         # A consumer that is offline has its name in its configuration only.
         name = _text(entry, "name") or _text(entry, "config", "name") or string_at(entry, "config", "durable_name")
         found[name] = _Listed(name, entry, _problem_in(entry))
     for name in strings_at(answer, "missing"):
         found[name] = _Listed(name, found[name].entry if name in found else None, _NOBODY_ANSWERS)
-    for name in value_at(answer, "offline") or {}:
+    for name in _object(answer, "offline"):
         reason = printable(string_at(answer, "offline", name))
         found[name] = _Listed(name, found[name].entry if name in found else None, f"it is offline: {reason}")
     return dict(sorted(found.items())), integer_at(answer, "total")
@@ -206,11 +206,11 @@ def _stream(listed: _Listed) -> Row:
         "max_msg_size": _limit(config, "max_msg_size"),
         "max_age": info.max_age,
         "max_consumers": info.max_consumers,
-        "duplicate_window": info.duplicate_window,
+        "duplicate_window": info.duplicate_window or None,
         "allow_direct": info.allows_direct_gets,
         "sealed": _flag(config, "sealed"),
         "mirror": _text(config, "mirror", "name"),
-        "sources": [string_at(each, "name") for each in config.get("sources") or []],
+        "sources": [string_at(each, "name") for each in _list(config, "sources")],
         "problem": problem,
     }
     if problem is None:
@@ -303,7 +303,7 @@ def _consumer(stream: str, listed: _Listed) -> Row:
 
 def _described(entry: dict[str, Any]) -> Row:
     """Return what streams and consumers alike have."""
-    metadata = value_at(entry, "config", "metadata") or {}
+    metadata = _object(entry, "config", "metadata")
     return {
         "created": _time(entry, "created"),
         "description": _text(entry, "config", "description"),
@@ -314,6 +314,20 @@ def _described(entry: dict[str, Any]) -> Row:
 
 
 # Values, which may be left out
+
+
+def _list(document: Any, *path: str) -> list[Any]:
+    found = value_at(document, *path) or []
+    if not isinstance(found, list):
+        raise ValueError(f"{'.'.join(path)!r} is no list")
+    return found
+
+
+def _object(document: Any, *path: str) -> dict[str, Any]:
+    found = value_at(document, *path) or {}
+    if not isinstance(found, dict):
+        raise ValueError(f"{'.'.join(path)!r} is no object")
+    return found
 
 
 def _text(document: Any, *path: str) -> str | None:

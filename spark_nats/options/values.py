@@ -89,7 +89,7 @@ def read_table(text: str) -> str:
         return _word(text, *TABLES)
     except ValueError as error:
         near = get_close_matches(text.lower(), TABLES, n=1)
-        raise ValueError(f"{error}; did you mean {near[0]!r}?") from None if near else error
+        raise ValueError(f"{error}; did you mean {near[0]!r}?" if near else str(error)) from None
 
 
 FAIL, SKIP = "fail", "skip"

@@ -11,11 +11,20 @@ from typing import Any
 
 from spark_nats.options.connecting import AUTHORITIES, CERTIFICATES, KEYS, LOGINS, Connecting
 from spark_nats.options.query import Target
-from spark_nats.options.read import BucketReadOptions, CoreReadOptions, ReadOptions, TriggerLimits
+from spark_nats.options.read import BucketReadOptions, CoreReadOptions, ReadOptions, TableReadOptions, TriggerLimits
 from spark_nats.options.rows import READ, Option, rows_of
 from spark_nats.options.write import WriteOptions
 
-GROUPS = (Connecting, Target, TriggerLimits, ReadOptions, BucketReadOptions, CoreReadOptions, WriteOptions)
+GROUPS = (
+    Connecting,
+    Target,
+    TriggerLimits,
+    ReadOptions,
+    BucketReadOptions,
+    TableReadOptions,
+    CoreReadOptions,
+    WriteOptions,
+)
 
 ROWS: dict[type[Any], dict[str, Option]] = {group: rows_of(group) for group in GROUPS}
 """The options of each class, by the names of its fields."""

@@ -18,7 +18,7 @@ from tests.pages import ROOT
 # The tables that say what holds whatever happens, by the heading above them. What a table says of nats-server alone,
 # such as where it keeps a message, is not ours to promise.
 TABLES = {
-    "writing": ["What is promised"],
+    "writing": ["Delivery guarantees"],
     "exactly-once": ["On what it rests"],
     "durability": ["What can take acknowledged messages", "How a query tells"],
     "queues": [""],  # above the first heading but the page's own

@@ -19,8 +19,8 @@ from tests.pages import ROOT
 # such as where it keeps a message, is not ours to promise.
 TABLES = {
     "writing": ["Delivery guarantees"],
-    "exactly-once": ["On what it rests"],
-    "durability": ["What can take acknowledged messages", "How a query tells"],
+    "exactly-once": ["How the guarantees work"],
+    "durability": ["What can lose acknowledged messages", "How a query detects a loss"],
     "queues": [""],  # above the first heading but the page's own
     "reading": ["How large a micro-batch is"],
     "with-spark": ["Windows and late data"],

@@ -1,4 +1,4 @@
-"""Every block of the README and of the pages in docs/, executed in its order, against a server for each page.
+"""Every block of the README and of the other pages, executed in its order, against a server for each page.
 
 Python goes on from block to block and finds `spark`, `path` (an empty directory), `servers` (the URL, which hidden
 blocks may set anew) and, for what is hidden, `server`, `client` (nats-py) and `wait_until`. SQL goes to Spark, a
@@ -130,7 +130,7 @@ def _executed(page: Path) -> list[Block]:
 
 def _parameter(page: Path) -> Any:
     """The README is executed always, the other pages where they have changed or in their turn."""
-    marks = [] if page.name == "README.md" else [pytest.mark.long(page.relative_to(ROOT).as_posix())]
+    marks = [] if page == ROOT / "README.md" else [pytest.mark.long(page.relative_to(ROOT).as_posix())]
     return pytest.param(page, id=page.stem, marks=marks)
 
 
@@ -152,7 +152,7 @@ def test_the_blocks_of_the_page_run_as_they_stand(
             place.execute(block)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_every_block_of_the_page_is_executed_or_says_why_not(page: Path) -> None:
     for block in blocks_of(page):
         where = f"{page.name}:{block.line}"

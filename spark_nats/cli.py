@@ -13,7 +13,7 @@ from spark_nats.commands import ACTIVITIES, OF_BUCKETS, OF_STREAMS
 from spark_nats.conditions.commands import NOTHING_TO_REQUIRE, REQUIRED_UNKNOWN
 from spark_nats.errors import NatsError, OptionError
 from spark_nats.options.rows import Option
-from spark_nats.options.table import BY_NAME, CONNECTION, OPTIONS
+from spark_nats.options.table import BY_NAME, CONNECTION, SECTIONS
 from spark_nats.version import __version__
 
 Command = Callable[[argparse.Namespace], int]
@@ -105,13 +105,26 @@ def _options(parsed: argparse.Namespace) -> int:
     from spark_nats.commands.console import Console, print_json
 
     scopes = ("read", "write", "both") if parsed.scope is None else (parsed.scope, "both")
-    shown = [(each.name, each.shown_scope, each.shown_default, each.meaning) for each in OPTIONS]
-    rows = [row for row in shown if row[1] in scopes]
+    shown = {
+        section: [
+            (option.name, option.shown_scope, option.shown_default, option.meaning)
+            for option in options
+            if option.shown_scope in scopes
+        ]
+        for section, options in SECTIONS.items()
+    }
     if parsed.json:
-        print_json([dict(zip(("name", "scope", "default", "meaning"), row, strict=True)) for row in rows])
-    else:
-        titles = ("option", "for", "default", "meaning")
-        Console().table(titles, [(*others, meaning.replace("`", "")) for *others, meaning in rows])
+        names = ("section", "name", "scope", "default", "meaning")
+        listed = [(section, *row) for section, rows in shown.items() for row in rows]
+        print_json([dict(zip(names, row, strict=True)) for row in listed])
+        return 0
+    titles = ("option", "for", "default", "meaning")
+    console = Console()
+    for section, rows in shown.items():
+        if rows:
+            console.line(section)
+            console.table(titles, [(*others, meaning.replace("`", "")) for *others, meaning in rows])
+            console.line()
     return 0
 
 

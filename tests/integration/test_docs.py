@@ -32,7 +32,7 @@ pytestmark = pytest.mark.timeout(600)
 
 ADDRESS = "//localhost:4222"
 COMMAND_TIMEOUT = 120
-NOT_CODE = {"text", "dockerfile", "mermaid"}
+NOT_CODE = {"text", "dockerfile"}
 NATS_CLI = ROOT / ".tools" / "natscli"
 
 

@@ -1,6 +1,7 @@
 """An option is a field of a dataclass, with where it applies, how its value is read, its meaning and its default.
 
-``max_in_flight: int = option(...)`` is the option ``maxInFlight``: another one is another such field, and nothing else.
+``max_in_flight: int = option(...)`` is the option ``maxInFlight``: another one is another such field, and its name in
+a section of ``table.py``.
 What :func:`option` returns is typed as what the reader returns, so types are checked from the text to the use.
 """
 

@@ -41,9 +41,10 @@ ROOMS = {
     "sink": "conditions clock errors sparkapi protocol client jetstream options",
     "datasource": "conditions errors sparkapi client options source sink",
     "lag": "conditions clock errors protocol client jetstream options source.stream",
+    "measures": "lag",
     "listener": "conditions errors options lag",
     "__init__": "conditions errors version logs sink datasource lag listener",
-    "commands": "conditions clock errors protocol client jetstream options source.stream lag",
+    "commands": "conditions clock errors protocol client jetstream options source.stream lag measures",
     "demo": "conditions clock errors embedded sparkapi protocol client jetstream options",
     "cli": "conditions errors version client options commands demo",
 }

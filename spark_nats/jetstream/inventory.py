@@ -15,11 +15,10 @@ from typing import Any, NamedTuple
 from spark_nats.conditions.streams import STREAM_NOT_FOUND
 from spark_nats.errors import Hint, JetStreamError, NatsError, NatsTimeoutError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream, Request, interpreting
-from spark_nats.jetstream.consuming.consumers import filters_of
 from spark_nats.jetstream.listing import all_pages, naming_the_nearest, stream_names, subjects_of
 from spark_nats.jetstream.matching import matches
-from spark_nats.jetstream.streams import LEASE, is_alone, leader_in, state_in
-from spark_nats.protocol.api import NOT_READY, Api, ErrCode
+from spark_nats.jetstream.streams import check_leader, leader_in, state_in
+from spark_nats.protocol.api import NOT_READY, Api, ErrCode, filters_of
 from spark_nats.protocol.documents import (
     boolean_at,
     integer_at,
@@ -39,7 +38,7 @@ _LARGEST = 2**63 - 1  # what a column can hold; servers count in 64 bits without
 _OFFLINE = frozenset({ErrCode.STREAM_OFFLINE, ErrCode.STREAM_OFFLINE_FOR})
 _NOBODY_ANSWERS = "no server that keeps it answers: they are offline, or it has no leader"
 _LEADERLESS = "it has no leader at the moment"
-_LEADER_ALONE = f"its leader has not heard of most of the others for {LEASE:g} s, and may lead no more"
+_LEADER_ALONE = "its leader has not heard of most of the others lately, and may lead no more"
 
 
 def choose_streams(js: JetStream, names: Sequence[str], pattern: re.Pattern[str] | None) -> tuple[str, ...]:
@@ -162,7 +161,7 @@ def _page(answer: dict[str, Any], what: str) -> tuple[dict[str, _Listed], int]:
     for entry in _list(answer, what):
         # A consumer that is offline has its name in its configuration only.
         name = _text(entry, "name") or _text(entry, "config", "name") or string_at(entry, "config", "durable_name")
-        found[name] = _Listed(name, entry, _problem_in(entry))
+        found[name] = _Listed(name, entry, _problem_in(entry, name))
     for name in strings_at(answer, "missing"):
         found[name] = _Listed(name, found[name].entry if name in found else None, _NOBODY_ANSWERS)
     for name in _object(answer, "offline"):
@@ -171,11 +170,12 @@ def _page(answer: dict[str, Any], what: str) -> tuple[dict[str, _Listed], int]:
     return dict(sorted(found.items())), integer_at(answer, "total")
 
 
-def _problem_in(entry: dict[str, Any]) -> str | None:
-    cluster = entry.get("cluster")
-    if isinstance(cluster, dict) and not cluster.get("leader"):
-        return _LEADERLESS
-    return _LEADER_ALONE if is_alone(entry) else None
+def _problem_in(entry: dict[str, Any], name: str) -> str | None:
+    try:
+        check_leader(entry, name)
+    except JetStreamError:
+        return _LEADER_ALONE if leader_in(entry) else _LEADERLESS
+    return None
 
 
 # Rows

@@ -32,7 +32,6 @@ ROOMS = {
     "jetstream.publishing": "conditions clock errors protocol client jetstream jetstream.reading",
     "jetstream.buckets": "conditions errors protocol client jetstream jetstream.consuming jetstream.reading",
     "jetstream.__init__": "conditions jetstream jetstream.reading jetstream.publishing",
-    "jetstream.inventory": "conditions errors protocol jetstream jetstream.consuming",
     "options": "conditions errors protocol client",
     "source": "conditions clock errors sparkapi protocol jetstream options",
     "source.bucket": "conditions errors protocol client jetstream options source",

@@ -96,6 +96,10 @@ def _lag(parsed: argparse.Namespace) -> int:
     found = find(parsed.checkpoint, parse(_options_in(parsed)))
     if parsed.json:
         print_json(found.lag)
+    elif parsed.prometheus:
+        from spark_nats.commands.prometheus import exposition
+
+        print(exposition(found), end="")
     else:
         show(found, Console())
     return 1 if any(stream.problem for stream in found.lag.streams) else 0
@@ -173,7 +177,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_option(of_query, BY_NAME["subject"], "its option 'subject', if it has one")
     _add_option(of_query, BY_NAME["keys"], "its option 'keys', if it reads a KV bucket and has one")
     _add_option(of_query, BY_NAME["minoffsetspertrigger"], "its option 'minOffsetsPerTrigger', if it has one")
-    _add_json(lag)
+    shown = lag.add_mutually_exclusive_group()
+    _add_json(shown)
+    shown.add_argument("--prometheus", action="store_true", help="print metrics in the text format of Prometheus")
     lag.set_defaults(run=_lag)
 
     options = commands.add_parser("options", help='list the options of format("nats")')
@@ -222,7 +228,7 @@ def _add_option(group: argparse._ArgumentGroup, option: Option, meaning: str | N
     group.add_argument(f"--{option.name}", dest=f"{_OPTION}{option.name}", metavar="VALUE", help=shown)
 
 
-def _add_json(parser: argparse.ArgumentParser) -> None:
+def _add_json(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 

@@ -27,6 +27,25 @@ OPTION_NEEDS_OPTION = Condition("option '{option}' needs the option {needed}")
 CONSUMER_NEEDS_CONSUME = Condition(
     "option 'consumer' needs the option 'consume' to be true; without it there is no consumer"
 )
+FOREACH_IS_NOT_EXACT = Condition(
+    "option 'deduplicate' is exact, which needs the driver, and NatsForeachWriter has none; use window, or the sink "
+    "(writeStream.format('nats'))",
+    "`NatsForeachWriter` stores no row twice within the stream's `duplicate_window`",
+)
+OPTION_NOT_FOR_TABLES = Condition(
+    "option '{option}' is not for tables of what an account holds, and contradicts the option 'table'",
+    "drop one; `stream`, `streamPattern` and `subject` limit such a table, and `where()` does",
+)
+TABLE_IS_FOR_BATCHES = Condition(
+    "option 'table' is {table}, which is read in batches (spark.read), not in streaming: it says what an account holds "
+    "at one time",
+    "read it with `spark.read`, as often as you like; `foreachBatch` of a query that has a trigger does that too",
+)
+SUBJECT_NEEDS_SUBJECTS = Condition(
+    "option 'subject' is for the table of subjects, and the option 'table' is {table}; drop it, or set 'table' to "
+    "subjects",
+    "`stream` and `streamPattern` limit the other tables; or `where()`",
+)
 OPTIONS_CONTRADICT = Condition("options '{option}' and '{other}' contradict each other; set one of them", "drop one")
 PATTERN_CANNOT_CREATE = Condition(
     "options 'streamPattern' and 'createStream' contradict each other: a pattern does not say what to make; name the "
@@ -71,8 +90,8 @@ INVALID_TLS_OPTIONS = Condition(
 )
 NOTHING_TO_READ = Condition(
     "nothing to read is named: set the option 'stream', 'streamPattern' or 'bucket', or 'subject' alone to read core "
-    "NATS as it is published{hint}",
-    "`stream`, `bucket` or `subject`",
+    "NATS as it is published, or 'table' for what the account holds{hint}",
+    "`stream`, `bucket`, `subject` or `table`",
 )
 OFFSETS_FOR_OTHERS = Condition(
     "option '{option}' has offsets for {offsets}, but the streams to read are {streams}",

@@ -68,7 +68,10 @@ NO_CONSUMER_AT_LEADER = Condition(
 )
 DELETED_WHILE_READ = Condition("the stream {stream!r} was deleted while it was read", "read the bucket again")
 MADE_AGAIN_WHILE_READ = Condition("the stream {stream!r} was deleted and made again at {created} while it was read")
-LISTING_CHANGES = Condition("{what} change faster than they can be listed", "read the bucket by parts, with `keys`")
+LISTING_CHANGES = Condition(
+    "{what} change faster than they can be listed",
+    "read a bucket by parts, with `keys`; a table of what the account holds again, or of some streams, with `stream`",
+)
 KEYS_MOVE_ON = Condition(
     "{keys} keys of {stream!r} move on",
     "they are written to faster than they can be read, for all of `retryTimeout`: read the bucket by parts",

@@ -11,7 +11,7 @@ from spark_nats.client.options import ConnectionOptions, RetryOptions
 from spark_nats.conditions.options import NO_SUBJECTS_TO_CREATE, ONE_STREAM_TO_CREATE, OTHER_STREAM_TO_CREATE
 from spark_nats.errors import OptionError
 from spark_nats.options import values
-from spark_nats.options.rows import ANY, BATCH, BUCKET, READ, STREAM, STREAMING, WRITE, option, value_of
+from spark_nats.options.rows import ANY, BATCH, BUCKET, READ, STREAM, STREAMING, TABLE, WRITE, option, value_of
 from spark_nats.options.values import Offsets
 from spark_nats.protocol.keyvalue import bucket_config, key_filter
 from spark_nats.protocol.stream_configs import Wish
@@ -24,16 +24,21 @@ class Target:
     stream: tuple[str, ...] | None = option(
         ANY,
         values.read_names,
-        "stream to read (several: comma-separated) or to write to; without `stream`, `streamPattern` and `bucket`, "
-        "core NATS is read or written",
+        "stream to read (several: comma-separated) or to write to; without `stream`, `streamPattern`, `bucket` and "
+        "`table`, core NATS is read or written; with `table`: only these streams",
     )
     stream_pattern: re.Pattern[str] | None = option(
-        READ & STREAM,
+        READ & (STREAM | TABLE),
         values.read_pattern,
         "regular expression: every stream whose whole name matches is read, also one that is created while the "
-        "query runs",
+        "query runs; with `table`: only these streams",
     )
-    bucket: str | None = option(ANY, values.read_bucket, "KV bucket to read or to write to")
+    bucket: str | None = option(ANY & ~TABLE, values.read_bucket, "KV bucket to read or to write to")
+    table: str | None = option(
+        READ & TABLE,
+        values.read_table,
+        "batch: what the account holds, as a table: `streams`, `consumers`, `buckets` or `subjects`",
+    )
     create_stream: bool | Wish = option(
         STREAM,
         values.read_create_stream,
@@ -55,7 +60,8 @@ class Target:
     subject: str | None = option(
         ANY & ~BUCKET,
         values.read_text,
-        "reading: only these subjects, comma-separated, with wildcards; writing: the subject of every row",
+        "reading, also of the table `subjects`: only these subjects, comma-separated, with wildcards; writing: the "
+        "subject of every row",
     )
     starting_offsets: Offsets = option(
         READ & STREAM | READ & BUCKET & STREAMING,

@@ -153,6 +153,19 @@ class BucketReadOptions(_Read):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TableReadOptions(Query):
+    """Which table of what an account holds a batch reads.
+
+    It is about the ``streams``, or those that match the ``pattern``, or all; ``filters`` are of subjects.
+    """
+
+    table: str
+    streams: tuple[str, ...]
+    pattern: re.Pattern[str] | None
+    filters: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CoreReadOptions(_Read):
     """What to read of core NATS and how."""
 

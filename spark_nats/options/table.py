@@ -11,11 +11,20 @@ from typing import Any
 
 from spark_nats.options.connecting import AUTHORITIES, CERTIFICATES, KEYS, LOGINS, Connecting
 from spark_nats.options.query import Target
-from spark_nats.options.read import BucketReadOptions, CoreReadOptions, ReadOptions, TriggerLimits
+from spark_nats.options.read import BucketReadOptions, CoreReadOptions, ReadOptions, TableReadOptions, TriggerLimits
 from spark_nats.options.rows import READ, Option, rows_of
 from spark_nats.options.write import WriteOptions
 
-GROUPS = (Connecting, Target, TriggerLimits, ReadOptions, BucketReadOptions, CoreReadOptions, WriteOptions)
+GROUPS = (
+    Connecting,
+    Target,
+    TriggerLimits,
+    ReadOptions,
+    BucketReadOptions,
+    TableReadOptions,
+    CoreReadOptions,
+    WriteOptions,
+)
 
 ROWS: dict[type[Any], dict[str, Option]] = {group: rows_of(group) for group in GROUPS}
 """The options of each class, by the names of its fields."""
@@ -33,7 +42,7 @@ _SECTIONS = {
     "TLS": "tlsCaFile tlsCaPem tlsCertFile tlsCertPem tlsKeyFile tlsKeySecret tlsServerName tlsHandshakeFirst",
     "Time limits and reconnecting": "connectTimeout requestTimeout retryTimeout reconnectWait maxReconnects "
     "idleTimeout pingInterval",
-    "What is read or written": "stream streamPattern bucket subject createStream createBucket",
+    "What is read or written": "stream streamPattern bucket table subject createStream createBucket",
     "Where a read begins and ends": "startingOffsets startingTimestamp startingOffsetsByTimestampStrategy "
     "endingOffsets endingTimestamp limit limitPushdown filterPushdown",
     "Micro-batches and partitions": "maxOffsetsPerTrigger maxBytesPerTrigger minOffsetsPerTrigger maxTriggerDelay "

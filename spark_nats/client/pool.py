@@ -144,6 +144,9 @@ class Lease:
         retries: counts attempts.
         connection: the first one; a new one is made when it is None. The attribute is the present one.
         waits: whether to wait until the server of one that others have left has shown that it is still there.
+
+    Attributes:
+        reconnects: how often it was exchanged.
     """
 
     def __init__(
@@ -152,6 +155,7 @@ class Lease:
         self._options = options
         self._waits = waits
         self.retries = retries
+        self.reconnects = 0
         self.connection = connection or self._connect(None)
 
     def renew(self, error: NatsError) -> Connection:
@@ -203,6 +207,7 @@ class Lease:
                 if connection.lame_duck:
                     connection.close()
                     raise NatsConnectionError(SERVER_SHUTTING_DOWN(server=connection.server))
+                self.reconnects += lost is not None
                 return connection
             except NatsError as error:
                 self.retries.failed(error)

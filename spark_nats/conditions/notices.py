@@ -31,6 +31,29 @@ IDS_READ_BACK = Condition(
     "stream {stream}: of {messages} messages behind sequence {sequence}, {ids} have message ids that matter",
     "the same: what was read back for that",
 )
+BATCH_PLANNED = Condition(
+    "{what}: {ranges}; {sequences:,} sequences{left}, tasks: {tasks}",
+    "the driver, before a batch or a micro-batch is read; *left* is what the streams have behind it",
+)
+STILL_READING = Condition(
+    "reading {stream}, sequences {start} to {last}: {rows:,} rows so far, {left:,} sequences left, {rate:,.0f} a second"
+    "{time}",
+    "a task that reads for long, every 10 s",
+)
+STILL_WRITING = Condition(
+    "writing to {stream}, {task}: {rows:,} rows stored so far, {rate:,.0f} a second; {in_flight:,} of at most "
+    "{window:,} in flight, {resent:,} sent again",
+    "a task that writes for long, every 10 s. *At most* far below `maxInFlight`, or many rows sent again: the stream "
+    "cannot take more",
+)
+STILL_SENDING = Condition(
+    "writing to core NATS, {task}: {rows:,} rows processed by the server so far, {rate:,.0f} a second",
+    "the same where nothing is acknowledged",
+)
+BATCH_WRITTEN = Condition(
+    "{what} is written to {target}: {counts}, tasks: {tasks}",
+    "the driver, when all tasks of a batch or a micro-batch have ended",
+)
 QUERY_LAG = Condition("{lag}", "`LagListener`: how far a query is behind")
 NOT_MEASURED = Condition(
     "stream {stream}: its messages cannot be measured, which then have their average: {reason}",

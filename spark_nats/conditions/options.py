@@ -27,6 +27,11 @@ OPTION_NEEDS_OPTION = Condition("option '{option}' needs the option {needed}")
 CONSUMER_NEEDS_CONSUME = Condition(
     "option 'consumer' needs the option 'consume' to be true; without it there is no consumer"
 )
+FOREACH_IS_NOT_EXACT = Condition(
+    "option 'deduplicate' is exact, which needs the driver, and NatsForeachWriter has none; use window, or the sink "
+    "(writeStream.format('nats'))",
+    "`NatsForeachWriter` stores no row twice within the stream's `duplicate_window`",
+)
 OPTIONS_CONTRADICT = Condition("options '{option}' and '{other}' contradict each other; set one of them", "drop one")
 PATTERN_CANNOT_CREATE = Condition(
     "options 'streamPattern' and 'createStream' contradict each other: a pattern does not say what to make; name the "

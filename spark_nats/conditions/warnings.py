@@ -139,3 +139,7 @@ STREAM_NOT_READY = Condition(
     "the stream {stream!r} matches, and cannot be read yet: {reason}",
     "it has just been made, and has no leader yet; it is looked at again, and the others are read meanwhile",
 )
+LOG_LEVEL_UNKNOWN = Condition(
+    "the environment variable {variable} is {level}, which is no level; use one of {levels}",
+    "the log is as it would be without the variable",
+)

@@ -90,6 +90,11 @@ class Rows(NamedTuple):
     ids: pa.Array
     conditional: pa.Array | None = None
 
+    @property
+    def bytes(self) -> int:
+        """Bytes of their headers and payloads."""
+        return sum(int(lengths_of(column).sum()) for column in (self.payloads, self.headers) if column is not None)
+
     def where(self, chosen: Mask) -> Rows:
         """Return the chosen ones."""
         mask = booleans(chosen)

@@ -12,9 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from spark_nats.client.pool import borrow, leased
+from spark_nats.client.pool import Lease, borrow, leased
 from spark_nats.client.publishing import CorePublisher
-from spark_nats.conditions.notices import BEGUN_BEFORE
+from spark_nats.client.reporting import Reporter
+from spark_nats.conditions import Said
+from spark_nats.conditions.notices import BEGUN_BEFORE, STILL_SENDING, STILL_WRITING
 from spark_nats.conditions.warnings import CONFLICTS_SKIPPED, ROWS_STORED_ALREADY, SUBJECT_OF_STREAM
 from spark_nats.conditions.writing import OTHER_PARTITIONS, TOO_MANY_BYTES_TOGETHER, TOO_MANY_ROWS_TOGETHER
 from spark_nats.errors import InvalidRowError, NatsError, PublishError
@@ -22,6 +24,7 @@ from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.listing import stream_names
 from spark_nats.jetstream.publishing.batches import MOST_ROWS, BatchPublisher, partly_stored
 from spark_nats.jetstream.publishing.publisher import Publisher
+from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.options.values import EXACT, NEVER
 from spark_nats.options.write import WriteOptions
 from spark_nats.protocol.subjects import subject_violation
@@ -30,7 +33,7 @@ from spark_nats.sink.columns import RowChecker
 from spark_nats.sink.conflicts import Conflicts
 from spark_nats.sink.message_ids import MessageIds
 from spark_nats.sink.settling import Settled, is_first_of_run, settle
-from spark_nats.sink.tasks import Task, Written
+from spark_nats.sink.tasks import Counts, Task, Written
 
 logger = logging.getLogger(__name__)
 
@@ -53,9 +56,9 @@ def write_partition(options: WriteOptions, task: Task, batches: Iterator[pa.Reco
         publisher: Publisher | CorePublisher | BatchPublisher
         max_payload = lease.connection.info.max_payload
         if options.stream is None:
-            publisher = CorePublisher(lease)
+            publisher = _core_publisher(lease, task)
             checker = RowChecker(options, max_payload, ids, names_stream=False)
-            count = _write_rows(publisher, checker, _looked_at(options, task.query, batches), None)
+            count, size = _write_rows(publisher, checker, _looked_at(options, task.query, batches), None)
         else:
             key = task.key if task.batch is not None and options.deduplicate == EXACT else None
             stream, entry = lease.ask(lambda connection: writable_with(connection, options, key))
@@ -65,19 +68,10 @@ def write_partition(options: WriteOptions, task: Task, batches: Iterator[pa.Reco
             checker = RowChecker(options, max_payload, ids, names_stream=not has_counters(stream))
             if options.atomic:
                 publisher = BatchPublisher(lease, stream, options.ack_timeout, options.api_prefix)
-                count = _write_whole(publisher, checker, batches, settled, stream.name)
+                count, size = _write_whole(publisher, checker, batches, settled, stream.name)
             else:
-                publisher = Publisher(
-                    lease.connection,
-                    stream.name,
-                    options.max_in_flight,
-                    options.ack_timeout,
-                    lease=lease,
-                    api_prefix=options.api_prefix,
-                    began=stream,
-                    resolve=Conflicts(options, options.bucket).resolve if options.bucket else None,
-                )
-                count = _write_rows(publisher, checker, batches, settled)
+                publisher = _publisher(lease, options, stream, task)
+                count, size = _write_rows(publisher, checker, batches, settled)
                 if publisher.skipped:
                     logger.warning(
                         CONFLICTS_SKIPPED(bucket=options.bucket, skipped=publisher.skipped, rows=count).coded
@@ -93,7 +87,47 @@ def write_partition(options: WriteOptions, task: Task, batches: Iterator[pa.Reco
         logger.warning(ROWS_STORED_ALREADY(stream=options.stream, duplicates=publisher.duplicates, rows=count).coded)
     skipped = publisher.skipped if isinstance(publisher, Publisher) else 0
     unsure = settled is not None or is_first_of_run(options, task)
-    return Written(count - skipped, publisher.duplicates, task.query if unsure else None)
+    duplicates = publisher.duplicates + (settled.rows if settled is not None else 0)
+    counts = Counts(count - skipped, size, duplicates, skipped, lease.reconnects)
+    return Written(counts, task.query if unsure else None)
+
+
+def _core_publisher(lease: Lease, task: Task) -> CorePublisher:
+    """Return what writes to core NATS, and says now and then how far it has come."""
+
+    def said(rows: int, rate: float) -> Said:
+        return STILL_SENDING(task=task.name, rows=rows, rate=rate)
+
+    publisher = CorePublisher(lease, Reporter(logger, lambda: publisher.confirmed, said))
+    return publisher
+
+
+def _publisher(lease: Lease, options: WriteOptions, stream: StreamInfo, task: Task) -> Publisher:
+    """Return what writes to a stream, and says now and then how far it has come."""
+
+    def said(rows: int, rate: float) -> Said:
+        return STILL_WRITING(
+            stream=stream.name,
+            task=task.name,
+            rows=rows,
+            rate=rate,
+            in_flight=publisher.in_flight,
+            window=publisher.window,
+            resent=publisher.resent,
+        )
+
+    publisher = Publisher(
+        lease.connection,
+        stream.name,
+        options.max_in_flight,
+        options.ack_timeout,
+        lease=lease,
+        api_prefix=options.api_prefix,
+        began=stream,
+        resolve=Conflicts(options, options.bucket).resolve if options.bucket else None,
+        on_stored=Reporter(logger, lambda: publisher.confirmed, said),
+    )
+    return publisher
 
 
 def _write_rows(
@@ -101,9 +135,9 @@ def _write_rows(
     checker: RowChecker,
     batches: Iterator[pa.RecordBatch],
     settled: Settled | None,
-) -> int:
-    """Write rows as they come; return how many there were."""
-    count = 0
+) -> tuple[int, int]:
+    """Write rows as they come; return how many there were, and the bytes of those that were sent."""
+    count = size = 0
     for batch in batches:
         try:
             rows = checker.check(batch, count)
@@ -112,6 +146,7 @@ def _write_rows(
             raise
         if settled is not None:
             rows = rows.where(settled.missing(rows.ids))
+        size += rows.bytes
         for part in rows.apart():
             if part.conditional is None or isinstance(publisher, CorePublisher):
                 publisher.publish(part.subjects, part.payloads, part.headers, part.replies, part.ids)
@@ -123,7 +158,7 @@ def _write_rows(
     if isinstance(publisher, Publisher) and publisher.needs_verifying:
         publisher.verify()
     publisher.close()
-    return count
+    return count, size
 
 
 def _write_whole(
@@ -132,8 +167,8 @@ def _write_whole(
     batches: Iterator[pa.RecordBatch],
     settled: Settled | None,
     stream: str,
-) -> int:
-    """Write rows together or not at all; return how many there were."""
+) -> tuple[int, int]:
+    """Write rows together or not at all; return how many there were, and the bytes of those that were sent."""
     parts: list[pa.RecordBatch] = []
     count = size = 0
     for batch in batches:
@@ -145,16 +180,17 @@ def _write_whole(
         if size > _MOST_TOGETHER:
             raise PublishError(TOO_MANY_BYTES_TOGETHER(mebibytes=_MOST_TOGETHER >> 20))
     if not count:
-        return 0
+        return 0, 0
     (whole,) = pa.Table.from_batches(parts).combine_chunks().to_batches()
     rows = checker.check(whole, 0)
     rows.check_together()
     missing = np.ones(count, np.bool_) if settled is None else settled.missing(rows.ids)
     if missing.any() and not missing.all():
         raise partly_stored(stream, rows.ids, ~missing)
-    if missing.any():
-        publisher.publish(rows.subjects, rows.payloads, rows.headers, rows.ids)
-    return count
+    if not missing.any():
+        return count, 0
+    publisher.publish(rows.subjects, rows.payloads, rows.headers, rows.ids)
+    return count, rows.bytes
 
 
 _looked: deque[str] = deque(maxlen=64)

@@ -2,9 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pyspark.sql.datasource import WriterCommitMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a task has done, or several together.
+
+    Attributes:
+        rows: how many rows are safe: the stream has them, or the server of core NATS has processed them.
+        bytes: how many bytes of headers and payloads were sent; each row is counted once, and not those that an earlier
+            attempt had stored and that were left out.
+        duplicates: how many of ``rows`` the stream had already: an earlier attempt had stored them, or it knew their
+            message ids.
+        skipped: how many further rows were left out, since their subjects had other last messages than they named.
+        reconnects: how often a task went on over another connection.
+    """
+
+    rows: int = 0
+    bytes: int = 0
+    duplicates: int = 0
+    skipped: int = 0
+    reconnects: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(
+            self.rows + other.rows,
+            self.bytes + other.bytes,
+            self.duplicates + other.duplicates,
+            self.skipped + other.skipped,
+            self.reconnects + other.reconnects,
+        )
+
+    def __str__(self) -> str:
+        said = f"{self.rows:,} rows, {self.bytes:,} bytes"
+        seldom = (("stored before", self.duplicates), ("skipped", self.skipped), ("reconnects", self.reconnects))
+        return said + "".join(f", {count:,} {what}" for what, count in seldom if count)
 
 
 @dataclass(frozen=True)
@@ -12,14 +48,17 @@ class Written(WriterCommitMessage):
     """What a task reports when all its rows are safe.
 
     Attributes:
-        rows: how many rows it wrote.
-        duplicates: how many of them the stream had already, by their message ids.
+        counts: what it has done. Attempts at the same task that have failed report nothing.
         unsure: id of the query, if its micro-batch may have been begun before, as far as the task knows.
     """
 
-    rows: int
-    duplicates: int = 0
+    counts: Counts
     unsure: str | None = None
+
+
+def total(messages: Iterable[WriterCommitMessage | None]) -> Counts:
+    """Return what the tasks have done together of which these are the messages."""
+    return sum((message.counts for message in messages if isinstance(message, Written)), Counts())
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ imported where they begin, and this module imports next to nothing.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from spark_nats import clock
+from spark_nats.conditions.notices import BATCH_WRITTEN
 from spark_nats.conditions.spark import WRITES_NO_TABLE
 from spark_nats.conditions.writing import BATCH_UNKNOWN
 from spark_nats.errors import NatsError, OptionError
@@ -20,17 +22,24 @@ from spark_nats.options.hints import naming_options
 from spark_nats.options.nearest import VIEW
 from spark_nats.options.values import EXACT, WINDOW
 from spark_nats.options.write import WriteOptions
-from spark_nats.sink.tasks import Position, Task, Written
+from spark_nats.sink.tasks import Position, Task, Written, total
 from spark_nats.sparkapi import DataSourceStreamArrowWriter, makes_a_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+logger = logging.getLogger(__name__)
 
 
 def _write(options: WriteOptions, task: Task, batches: Iterator[pa.RecordBatch]) -> Written:
     from spark_nats.sink.partitions import write_partition
 
     return write_partition(options, task, batches)
+
+
+def _log_counts(what: str, options: WriteOptions, messages: list[WriterCommitMessage | None]) -> None:
+    target = options.stream or "core NATS"
+    logger.info(BATCH_WRITTEN(what=what, target=target, counts=total(messages), tasks=len(messages)).coded)
 
 
 class NatsWriter(DataSourceArrowWriter):
@@ -63,6 +72,10 @@ class NatsWriter(DataSourceArrowWriter):
         partition, attempt = (context.partitionId(), context.attemptNumber()) if context else (0, 0)
         return _write(self._options, Task(self._id, None, partition, attempt, self._position, self._own_ids), iterator)
 
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Log what the tasks have written."""
+        _log_counts("batch", self._options, messages)
+
 
 class NatsStreamWriter(DataSourceStreamArrowWriter):
     """Writes the micro-batches of a query; their rows may have message ids of their own if ``own_ids``."""
@@ -89,11 +102,14 @@ class NatsStreamWriter(DataSourceStreamArrowWriter):
 
     @naming_options()
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Check a micro-batch that may have been begun before: it must still be split into as many partitions.
+        """Log what the tasks have written, and check a micro-batch that may have been begun before.
+
+        It must still be split into as many partitions.
 
         Raises:
             PublishError: it is split into fewer, so that rows were stored twice.
         """
+        _log_counts(f"micro-batch {batchId}", self._options, messages)
         unsure = [message.unsure for message in messages if isinstance(message, Written) and message.unsure]
         if not unsure or self._options.deduplicate != EXACT:
             return

@@ -88,6 +88,7 @@ class RangeReader:
             range that is not, too, if there are no filters.
         lost: called with a sentence about messages of the range that are gone; when it returns, reading goes on.
         retries: how long to go on without progress; what does not work at once is an error when None.
+        on_arrival: called each time that messages have arrived, wanted ones or not.
 
     Attributes:
         cursor: how far it was read.
@@ -112,6 +113,7 @@ class RangeReader:
         limit: int | None = None,
         lost: Callable[[Said], None] = fail_on_loss,
         retries: Retries | None = None,
+        on_arrival: Callable[[], None] | None = None,
     ) -> None:
         self.cursor = Cursor.of(start, end)
         self.created = created
@@ -137,6 +139,7 @@ class RangeReader:
         self._arrived = 0  # those that have arrived besides
         self._source: Source | None = None
         self._lost = lost
+        self._on_arrival = on_arrival
         self._judged = 0.0
         self._unproven = False  # whether it is not known that the source's replica has what is to come first
         self._reading = Reading(stream, retries)
@@ -201,6 +204,8 @@ class RangeReader:
             delivered = delivered.take(self._matcher.match(subjects))
         self._arrived += len(delivered.messages)
         self._want(self._source)
+        if self._on_arrival is not None:
+            self._on_arrival()
         return delivered if len(delivered.messages) else None
 
     def hand_on(self, delivered: Delivered) -> Delivered | None:

@@ -14,15 +14,26 @@ if TYPE_CHECKING:
     from spark_nats.datasource import NatsDataSource
     from spark_nats.lag import QueryLag, StreamLag, progress
     from spark_nats.listener import LagListener
+    from spark_nats.otel import MetricsListener
 
 _MODULES = {
     "LagListener": "listener",
+    "MetricsListener": "otel",
     "NatsDataSource": "datasource",
     "QueryLag": "lag",
     "StreamLag": "lag",
     "progress": "lag",
 }
-__all__ = ["LagListener", "NatsDataSource", "NatsError", "QueryLag", "StreamLag", "__version__", "progress"]
+__all__ = [
+    "LagListener",
+    "MetricsListener",
+    "NatsDataSource",
+    "NatsError",
+    "QueryLag",
+    "StreamLag",
+    "__version__",
+    "progress",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -21,6 +21,7 @@ from spark_nats.options.nearest import VIEW
 from spark_nats.options.values import EXACT, WINDOW
 from spark_nats.options.write import WriteOptions
 from spark_nats.sink.tasks import Position, Task, Written
+from spark_nats.sink.telling import tell
 from spark_nats.sparkapi import DataSourceStreamArrowWriter, makes_a_table
 
 if TYPE_CHECKING:
@@ -31,6 +32,11 @@ def _write(options: WriteOptions, task: Task, batches: Iterator[pa.RecordBatch])
     from spark_nats.sink.partitions import write_partition
 
     return write_partition(options, task, batches)
+
+
+def _run_of(context: TaskContext | None) -> str:
+    """Return the id of the run of the streaming query to which a task belongs; empty if there is none."""
+    return (context.getLocalProperty("spark.jobGroup.id") if context else None) or ""
 
 
 class NatsWriter(DataSourceArrowWriter):
@@ -61,7 +67,13 @@ class NatsWriter(DataSourceArrowWriter):
         if context and makes_a_table(context):
             raise OptionError(WRITES_NO_TABLE(instead=VIEW))
         partition, attempt = (context.partitionId(), context.attemptNumber()) if context else (0, 0)
-        return _write(self._options, Task(self._id, None, partition, attempt, self._position, self._own_ids), iterator)
+        run = _run_of(context)
+        task = Task(self._id, None, partition, attempt, self._position, self._own_ids, run)
+        return _write(self._options, task, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Tell what was written."""
+        tell(messages)
 
 
 class NatsStreamWriter(DataSourceStreamArrowWriter):
@@ -78,12 +90,12 @@ class NatsStreamWriter(DataSourceStreamArrowWriter):
         context = TaskContext.get()
         query = context.getLocalProperty("sql.streaming.queryId") if context else None
         batch = context.getLocalProperty("streaming.sql.batchId") if context else None
+        run = _run_of(context)
         if context is None or not (query and batch):
             if self._options.deduplicate in (EXACT, WINDOW):
                 raise NatsError(BATCH_UNKNOWN())
-            return _write(self._options, Task("", batch, 0), iterator)
+            return _write(self._options, Task("", batch, 0, run=run), iterator)
         partition, attempt = context.partitionId(), context.attemptNumber()
-        run = context.getLocalProperty("spark.jobGroup.id") or ""
         task = Task(query, batch, partition, attempt, own_ids=self._own_ids, run=run, planned=self._planned)
         return _write(self._options, task, iterator)
 
@@ -91,9 +103,15 @@ class NatsStreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Check a micro-batch that may have been begun before: it must still be split into as many partitions.
 
+        Then tell what was written.
+
         Raises:
             PublishError: it is split into fewer, so that rows were stored twice.
         """
+        self._check_partitions(messages, batchId)
+        tell(messages)
+
+    def _check_partitions(self, messages: list[WriterCommitMessage | None], batch: int) -> None:
         unsure = [message.unsure for message in messages if isinstance(message, Written) and message.unsure]
         if not unsure or self._options.deduplicate != EXACT:
             return
@@ -104,6 +122,6 @@ class NatsStreamWriter(DataSourceStreamArrowWriter):
 
         def check() -> None:
             with borrow(self._options.connection, waits=False) as connection:
-                check_partitions(connection, self._options, unsure[0], batchId, len(messages))
+                check_partitions(connection, self._options, unsure[0], batch, len(messages))
 
         retrying(check, self._options.retries, "committing a micro-batch", established=True)

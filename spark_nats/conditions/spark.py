@@ -6,6 +6,10 @@ PYSPARK_NEEDED = Condition(
     'PySpark 4.0 or newer is needed ({reason}): pip install "spark-nats[spark]"',
     '`pip install "spark-nats[spark]"`, or a cluster with Spark 4',
 )
+OTEL_NEEDED = Condition(
+    'MetricsListener needs OpenTelemetry ({reason}): pip install "spark-nats[otel]"',
+    'where the program runs that starts the query: `pip install "spark-nats[otel]"`',
+)
 WRITES_NO_TABLE = Condition(
     "rows are not written where a table is made (saveAsTable, writeTo, CREATE TABLE ... AS), since Spark does not hand "
     "on a table's options when it is read; use save(), and for reading {instead}",

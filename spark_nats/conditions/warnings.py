@@ -103,7 +103,7 @@ ENDS_AFTER_LIMIT = Condition(
 )
 LAG_UNKNOWN = Condition(
     "query {query}: how far it is behind cannot be told: {reason}",
-    "`LagListener` was given options, and the server could not be asked",
+    "`LagListener` or `MetricsListener` was given options, and the server could not be asked",
 )
 STREAM_NOT_NAMED = Condition(
     "the query has read the stream {stream!r} up to sequence {last}, and the option 'stream' does not name it any "

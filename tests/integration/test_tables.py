@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,7 +31,7 @@ from spark_nats.options.values import TABLES
 from spark_nats.source.schema import TABLE_SCHEMAS
 from tests.integration.support import batch_reader, error_of, finish, nats, read, read_partitions, sentence_of, source
 from tests.nats_py import NatsPy, succeeds, wait_until
-from tests.servers import Cluster, Server, ServerFactory
+from tests.servers import OLDER_BINARY, Cluster, Server, ServerFactory
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -124,8 +125,13 @@ def create_consumer(client: NatsPy, stream: str, name: str, **config: Any) -> No
     )
 
 
-def test_the_table_of_streams_says_what_the_server_says_of_each(server_factory: ServerFactory) -> None:
-    server = server_factory()
+@pytest.mark.parametrize(
+    "binary", [None, pytest.param(OLDER_BINARY, marks=pytest.mark.long("spark_nats/jetstream/*"))], ids=["2.15", "2.11"]
+)
+def test_the_table_of_streams_says_what_the_server_says_of_each(
+    server_factory: ServerFactory, binary: Path | None
+) -> None:
+    server = server_factory(binary=binary)
     with NatsPy(server.url) as client:
         limits = {
             "max_msgs": 10,

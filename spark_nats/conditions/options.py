@@ -117,6 +117,11 @@ NOTHING_SINCE_TIME = Condition(
     "to an earlier time",
     "`latest` begins with what comes; or an earlier `startingTimestamp`",
 )
+CONSUMER_MISSING = Condition(
+    "stream {stream!r} has no consumer {consumer!r}, where the query is to begin or end; 'nats consumer ls {stream}' "
+    "lists those there are",
+    "name one that exists, or a sequence",
+)
 ENDS_BEFORE_IT_BEGINS = Condition(
     "the read of stream {stream!r} ends before sequence {end} and is to begin at {start}; check the starting and "
     "ending offsets and times",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import pickle
 import threading
@@ -415,6 +416,22 @@ def test_a_schema_may_have_some_of_the_columns_and_no_others(nats_server: Server
     wrong = StructType().add("subjects", StringType())
     error = sentence_of(lambda: source(nats_server, table="streams").reader(wrong))
     assert error.startswith("SchemaError: column 'subjects' is ARRAY<STRING>, not STRING")
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "tables.md"
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_the_documentation_has_the_columns_of_each_table(table: str) -> None:
+    section = PAGE.read_text().split(f"### `{table}`\n")[1].split("\n### ")[0]
+    listed = [line.split("|")[1:3] for line in section.splitlines() if line.startswith("| `")]
+    columns = [name for names, _ in listed for name in names.split("`")[1::2]]
+    assert columns == schema_of(table).names
+    types = [html.unescape(kind.strip()) for _, kind in listed]
+    for (names, _), kind in zip(listed, types, strict=True):
+        for i, name in enumerate(names.split("`")[1::2]):
+            said = kind if "<" in kind else kind.split(", ")[min(i, kind.count(", "))]
+            assert TYPES[said] == schema_of(table)[name].dataType
 
 
 # What cannot be told

@@ -95,7 +95,9 @@ OF_COUNTS = {
     ),
     "skipped": Measure("spark_nats.written.skipped", "{row}", "Rows that were left out for their conflicts."),
     "reconnects": Measure(
-        "spark_nats.written.reconnects", "{reconnect}", "How often tasks went on writing over another connection."
+        "spark_nats.written.reconnects",
+        "{reconnect}",
+        "How often tasks that write had lost a connection, or could make none at once.",
     ),
 }
 """Counters of what the sink has done, by the fields of :class:`~spark_nats.sink.tasks.Counts`."""

@@ -19,7 +19,7 @@ class Counts:
         duplicates: how many of ``rows`` the stream had already: an earlier attempt had stored them, or it knew their
             message ids.
         skipped: how many further rows were left out, since their subjects had other last messages than they named.
-        reconnects: how often a task went on over another connection.
+        reconnects: how often a task had lost its connection, or could make none at once, and went on over another one.
     """
 
     rows: int = 0

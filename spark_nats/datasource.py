@@ -22,6 +22,7 @@ from spark_nats.errors import OptionError
 from spark_nats.options import (
     BucketReadOptions,
     CoreReadOptions,
+    ObjectReadOptions,
     TableReadOptions,
     WriteOptions,
     parse,
@@ -34,7 +35,7 @@ from spark_nats.options.query import Target
 from spark_nats.options.read import ReadOptions
 from spark_nats.sink.schema import check_schema as check_sink_schema
 from spark_nats.sink.schema import may_have_ids
-from spark_nats.source.schema import BUCKET_SCHEMA, SCHEMA, TABLE_SCHEMAS
+from spark_nats.source.schema import BUCKET_SCHEMA, OBJECT_INFO_SCHEMA, OBJECT_SCHEMA, SCHEMA, TABLE_SCHEMAS
 from spark_nats.source.schema import check_schema as check_source_schema
 
 if TYPE_CHECKING:
@@ -64,14 +65,23 @@ class NatsDataSource(DataSource):
         return "nats"
 
     def schema(self) -> str:
-        """Return all columns of a message, of an entry of a KV bucket, or of a table of what an account holds."""
+        """Return all columns of a message, of an entry of a KV bucket, or of a table of what an account holds.
+
+        Of an object store these are all but the content, which is much, and is read where it is asked for.
+        """
         target = self._settings.of(Target)
+        return OBJECT_INFO_SCHEMA if target.object_store else self._columns(target)
+
+    def _columns(self, target: Target) -> str:
+        """Return all columns that a schema may have."""
+        if target.object_store:
+            return OBJECT_SCHEMA
         return TABLE_SCHEMAS[target.table] if target.table else BUCKET_SCHEMA if target.bucket else SCHEMA
 
     @naming_options()
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query."""
-        check_source_schema(schema, self.schema())
+        check_source_schema(schema, self._columns(self._settings.of(Target)))
         parsed = parse_read(self._settings, streaming=False)
         if isinstance(parsed, CoreReadOptions):
             from spark_nats.source.core.readers import NatsCoreReader
@@ -85,6 +95,10 @@ class NatsDataSource(DataSource):
             from spark_nats.source.tables import NatsTableReader
 
             return NatsTableReader(parsed, schema)
+        if isinstance(parsed, ObjectReadOptions):
+            from spark_nats.source.objects import NatsObjectReader
+
+            return NatsObjectReader(parsed, schema)
         if parsed.filter_pushdown or parsed.limit_pushdown:
             self._check_pushdown(parsed)
             from spark_nats.source.stream.pushdown import pushdown_reader
@@ -97,7 +111,7 @@ class NatsDataSource(DataSource):
     @naming_options()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a streaming query."""
-        check_source_schema(schema, self.schema())
+        check_source_schema(schema, self._columns(self._settings.of(Target)))
         parsed = parse_read(self._settings, streaming=True)
         if isinstance(parsed, CoreReadOptions):
             from spark_nats.source.core.readers import NatsCoreStreamReader

@@ -5,7 +5,7 @@ names the option, the value (never a secret's) and what to do. Nothing below thi
 """
 
 from spark_nats.options.queries import parse_read, parse_write
-from spark_nats.options.read import BucketReadOptions, CoreReadOptions, ReadOptions, TableReadOptions
+from spark_nats.options.read import BucketReadOptions, CoreReadOptions, ObjectReadOptions, ReadOptions, TableReadOptions
 from spark_nats.options.settings import Settings, connection_options, options_of_urls, parse
 from spark_nats.options.table import OPTIONS
 from spark_nats.options.write import WriteOptions
@@ -14,6 +14,7 @@ __all__ = [
     "OPTIONS",
     "BucketReadOptions",
     "CoreReadOptions",
+    "ObjectReadOptions",
     "ReadOptions",
     "Settings",
     "TableReadOptions",

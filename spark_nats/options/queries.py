@@ -1,7 +1,7 @@
 """What a query is about, and what it has of options, with what contradicts.
 
 It reads or writes streams when the option ``stream`` is set, a KV bucket with ``bucket``, else core NATS. It reads what
-an account holds with ``table``.
+an account holds with ``table``, and the objects of an object store with ``objectStore``.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from spark_nats.conditions.options import (
     NOTHING_AFTER_LATEST,
     NOTHING_BEFORE_EARLIEST,
     NOTHING_TO_READ,
+    OBJECTS_ARE_FOR_BATCHES,
     OFFSETS_FOR_OTHERS,
     ONE_STREAM_TO_WRITE,
     ONE_SUBJECT_TO_WRITE,
@@ -32,7 +33,14 @@ from spark_nats.conditions.options import (
 from spark_nats.errors import OptionError
 from spark_nats.options.nearest import VIEW
 from spark_nats.options.query import Target
-from spark_nats.options.read import BucketReadOptions, CoreReadOptions, ReadOptions, TableReadOptions, TriggerLimits
+from spark_nats.options.read import (
+    BucketReadOptions,
+    CoreReadOptions,
+    ObjectReadOptions,
+    ReadOptions,
+    TableReadOptions,
+    TriggerLimits,
+)
 from spark_nats.options.rows import BATCH, BUCKET, CORE, READ, STREAM, STREAMING, WRITE, Use
 from spark_nats.options.settings import Settings, parse
 from spark_nats.options.values import EARLIEST, EXACT, LATEST, NEVER, SUBJECTS, Offsets, Place
@@ -41,7 +49,7 @@ from spark_nats.protocol.keyvalue import stream_of
 from spark_nats.protocol.subjects import subject_violation
 
 Given = Mapping[str, str] | Settings
-BatchOptions = ReadOptions | BucketReadOptions | TableReadOptions | CoreReadOptions
+BatchOptions = ReadOptions | BucketReadOptions | TableReadOptions | ObjectReadOptions | CoreReadOptions
 
 
 @overload
@@ -58,6 +66,8 @@ def parse_read(options: Given, streaming: bool) -> BatchOptions:
     target = settings.of(Target)
     if target.table:
         return _read_table(settings, target.table, target, streaming)
+    if target.object_store:
+        return _read_objects(settings, target.object_store, target, streaming)
     kind = BUCKET if target.bucket else STREAM if target.stream or target.stream_pattern else CORE
     if kind is CORE and target.subject is None:
         hint = "" if settings.given else f"; if this is a table, Spark has not handed on its options: {VIEW}"
@@ -87,6 +97,15 @@ def _read_table(settings: Settings, table: str, target: Target, streaming: bool)
         pattern=target.stream_pattern,
         filters=target.filters,
     )
+
+
+def _read_objects(settings: Settings, store: str, target: Target, streaming: bool) -> ObjectReadOptions:
+    """Return the options of a read of an object store."""
+    if streaming:
+        raise OptionError(OBJECTS_ARE_FOR_BATCHES(store=store))
+    settings.check(Use.READ_OBJECTS_IN_BATCH)
+    values = settings.values(ObjectReadOptions, Use.READ_OBJECTS_IN_BATCH)
+    return ObjectReadOptions(**values, store=store, pattern=target.object_pattern)
 
 
 def _read(settings: Settings, target: Target, use: Use) -> ReadOptions:

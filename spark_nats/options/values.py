@@ -57,6 +57,17 @@ def read_whole_number(text: str) -> int:
     return int(text)
 
 
+_LARGEST_CONTENT = 2_000_000_000  # bytes; a row of Spark holds less than 2^31
+
+
+def read_object_bytes(text: str) -> int:
+    """Read a number of bytes that fits into a row of Spark."""
+    number = read_whole_number(text)
+    if number > _LARGEST_CONTENT:
+        raise ValueError(f"is {text!r}; a row of Spark holds {_LARGEST_CONTENT} at most")
+    return number
+
+
 def _word(text: str, *words: str) -> str:
     if text.lower() not in words:
         raise ValueError(f"is {text!r}; it must be {', '.join(words[:-1])} or {words[-1]}")

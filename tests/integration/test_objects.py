@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import json
+import re
 import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +28,7 @@ from pyspark.sql.types import (
 )
 
 from spark_nats.errors import DataLossError, NatsError, OptionError
+from spark_nats.source.schema import OBJECT_SCHEMA
 from tests.integration.support import batch_reader, error_of, nats, read, source
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import OLDER_BINARY, Server, ServerFactory
@@ -90,6 +94,7 @@ def test_objects_are_rows_of_what_describes_them(nats_server: Server, nats_py: N
     content = bytes(range(256)) * 10
     put(nats_py, store, "a.bin", content, description="bytes", headers={"kind": ["test", "more"]})
     put(nats_py, store, "b", b"")
+    describe(nats_py, unique, "c", metadata={"owner": "me"}, headers={"one": "value"})
     rows = {row["name"]: row for row in read(nats_server, INFO, objectStore=unique)}
     a, b = rows["a.bin"], rows["b"]
     digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode()
@@ -98,6 +103,8 @@ def test_objects_are_rows_of_what_describes_them(nats_server: Server, nats_py: N
     assert a["link"] is None
     assert datetime.now(UTC) - timedelta(minutes=5) < a["modified"] <= b["modified"]
     assert (b["description"], b["size"], b["chunks"]) == (None, 0, 0)
+    assert dict(rows["c"]["metadata"]) == {"owner": "me"}
+    assert dict(rows["c"]["headers"]) == {"one": ["value"]}
 
 
 def test_content_is_what_was_put(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
@@ -344,6 +351,12 @@ def test_a_store_that_is_not_there_is_named_with_the_nearest(nats_server: Server
 def test_columns_that_an_object_does_not_have_are_an_error(nats_server: Server) -> None:
     with pytest.raises(NatsError, match="an object has no column 'payload'"):
         source(nats_server, objectStore="A").reader(StructType().add("payload", BinaryType()))
+
+
+def test_the_documentation_has_these_columns() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "objects.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \|", html.unescape(page.split("## Columns")[1]), re.MULTILINE)
+    assert ", ".join(f"{name} {kind}" for name, kind in rows) == OBJECT_SCHEMA
 
 
 # With Spark

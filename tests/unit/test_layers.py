@@ -37,7 +37,7 @@ ROOMS = {
     "source": "conditions clock errors sparkapi protocol jetstream options",
     "source.bucket": "conditions errors protocol client jetstream options source",
     "source.tables": "client jetstream options source sparkapi",
-    "source.objects": "conditions client errors jetstream options source sparkapi",
+    "source.objects": "conditions errors sparkapi protocol client jetstream options source",
     "source.core": "conditions clock errors sparkapi protocol client options source",
     "source.stream": "conditions clock errors sparkapi protocol client jetstream options source",
     "sink": "conditions clock errors sparkapi protocol client jetstream options",

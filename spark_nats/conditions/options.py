@@ -57,6 +57,11 @@ OBJECTS_ARE_FOR_BATCHES = Condition(
     "option 'objectStore' is {store}, which is read in batches (spark.read), not in streaming",
     "read it with `spark.read`, as often as you like; `foreachBatch` of a query that has a trigger does that too",
 )
+FOREACH_WRITES_NO_OBJECTS = Condition(
+    "option 'objectStore' is not for NatsForeachWriter, which writes messages; use the sink "
+    "(writeStream.format('nats'))",
+    "the sink takes a row as an object",
+)
 OBJECT_TOO_LARGE = Condition(
     "the object {name!r} of the object store {store!r} has {bytes} bytes, which is more than the option "
     "'maxObjectBytes', {most}",

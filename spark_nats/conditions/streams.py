@@ -18,7 +18,7 @@ BUCKET_NOT_FOUND = Condition(
 )
 OBJECT_STORE_NOT_FOUND = Condition(
     "the object store {store!r} does not exist{hint}",
-    "create it, such as with `nats object add`; names are case-sensitive",
+    "create it (`nats object add`), or, for writing, let us do it with `createObjectStore`; names are case-sensitive",
 )
 OBJECT_NOT_DESCRIBED = Condition(
     "the object {name!r} of the object store {store!r} is not described as object stores do it (ADR-20): {reason}",

@@ -16,6 +16,7 @@ from spark_nats.conditions.options import (
     ENDS_BEFORE_OFFSET,
     ENDS_BEFORE_TIME,
     EXACT_NEEDS_STREAM,
+    FOREACH_WRITES_NO_OBJECTS,
     LIMIT_BEFORE_FILTERS,
     MORE_THAN_MOST,
     NOTHING_AFTER_LATEST,
@@ -41,11 +42,12 @@ from spark_nats.options.read import (
     TableReadOptions,
     TriggerLimits,
 )
-from spark_nats.options.rows import BATCH, BUCKET, CORE, READ, STREAM, STREAMING, WRITE, Use
+from spark_nats.options.rows import BATCH, BUCKET, CORE, OBJECTS, READ, STREAM, STREAMING, WRITE, Use
 from spark_nats.options.settings import Settings, parse
 from spark_nats.options.values import EARLIEST, EXACT, LATEST, NEVER, SUBJECTS, Offsets, Place
-from spark_nats.options.write import WriteOptions
+from spark_nats.options.write import ObjectWriteOptions, WriteOptions
 from spark_nats.protocol.keyvalue import stream_of
+from spark_nats.protocol.objects import store_config
 from spark_nats.protocol.subjects import subject_violation
 
 Given = Mapping[str, str] | Settings
@@ -150,6 +152,8 @@ def parse_write(options: Given, streaming: bool) -> WriteOptions:
     """
     settings = parse(options)
     target = settings.of(Target)
+    if target.object_store:
+        raise OptionError(FOREACH_WRITES_NO_OBJECTS())
     bucket, subject = target.bucket, target.subject
     streams = (stream_of(bucket),) if bucket else target.stream or ()
     if len(streams) > 1:
@@ -171,6 +175,21 @@ def parse_write(options: Given, streaming: bool) -> WriteOptions:
     if bucket and parsed.deduplicate == EXACT:  # what it held cannot be read back
         raise OptionError(EXACT_NEEDS_STREAM())
     return parsed
+
+
+def parse_write_objects(options: Given, streaming: bool) -> ObjectWriteOptions:
+    """Return the options of a write to an object store.
+
+    Raises:
+        OptionError: one of them is invalid or does not apply, or two contradict each other.
+    """
+    settings = parse(options)
+    target = settings.of(Target)
+    use = WRITE & OBJECTS & (STREAMING if streaming else BATCH)
+    settings.check(use)
+    store, create = target.object_store or "", target.create_object_store
+    config = None if create is None else store_config(store, create)
+    return ObjectWriteOptions(**settings.values(ObjectWriteOptions, use), store=store, create=config)
 
 
 def _limits(settings: Settings, use: Use) -> TriggerLimits:

@@ -51,7 +51,9 @@ class Target:
         values.read_table,
         "batch: what the account holds, as a table: `streams`, `consumers`, `buckets` or `subjects`",
     )
-    object_store: str | None = option(READ & OBJECTS, values.read_bucket, "batch: object store whose objects to read")
+    object_store: str | None = option(
+        OBJECTS, values.read_bucket, "object store whose objects to read, in batches, or to put objects into"
+    )
     object_pattern: re.Pattern[str] | None = option(
         READ & OBJECTS, values.read_pattern, "regular expression: read only objects whose whole name matches"
     )
@@ -66,6 +68,13 @@ class Target:
         BUCKET,
         values.read_create_bucket,
         'create the bucket if it does not exist: `true` or its configuration in JSON, such as `{"history": 5}`',
+        default="false",
+    )
+    create_object_store: dict[str, Any] | None = option(
+        WRITE & OBJECTS,
+        values.read_create_object_store,
+        "create the object store if it does not exist: `true` or its configuration in JSON, such as "
+        '`{"max_bytes": 1000000000, "replicas": 3}`',
         default="false",
     )
     keys: tuple[str, ...] | None = option(

@@ -33,7 +33,8 @@ T = TypeVar("T")
 class Use(Flag):
     """What options are for: reading or writing a stream, a KV bucket or core NATS, in a batch or in streaming.
 
-    And reading a table of what an account holds, or the objects of an object store, in a batch.
+    And reading a table of what an account holds, in a batch; or reading the objects of an object store in a batch, and
+    writing some in a batch or in streaming.
 
     One query is one of these; where an option applies is several of them.
     """
@@ -50,6 +51,8 @@ class Use(Flag):
     WRITE_STREAM_IN_STREAMING = auto()
     WRITE_BUCKET_IN_BATCH = auto()
     WRITE_BUCKET_IN_STREAMING = auto()
+    WRITE_OBJECTS_IN_BATCH = auto()
+    WRITE_OBJECTS_IN_STREAMING = auto()
     WRITE_CORE_IN_BATCH = auto()
     WRITE_CORE_IN_STREAMING = auto()
 

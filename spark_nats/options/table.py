@@ -20,7 +20,7 @@ from spark_nats.options.read import (
     TriggerLimits,
 )
 from spark_nats.options.rows import READ, Option, rows_of
-from spark_nats.options.write import WriteOptions
+from spark_nats.options.write import ObjectWriteOptions, WriteOptions
 
 GROUPS = (
     Connecting,
@@ -32,6 +32,7 @@ GROUPS = (
     ObjectReadOptions,
     CoreReadOptions,
     WriteOptions,
+    ObjectWriteOptions,
 )
 
 ROWS: dict[type[Any], dict[str, Option]] = {group: rows_of(group) for group in GROUPS}
@@ -50,7 +51,8 @@ _SECTIONS = {
     "TLS": "tlsCaFile tlsCaPem tlsCertFile tlsCertPem tlsKeyFile tlsKeySecret tlsServerName tlsHandshakeFirst",
     "Time limits and reconnecting": "connectTimeout requestTimeout retryTimeout reconnectWait maxReconnects "
     "idleTimeout pingInterval",
-    "What is read or written": "stream streamPattern bucket objectStore table subject createStream createBucket",
+    "What is read or written": "stream streamPattern bucket objectStore table subject createStream "
+    "createBucket createObjectStore",
     "Where a read begins and ends": "startingOffsets startingTimestamp startingOffsetsByTimestampStrategy "
     "endingOffsets endingTimestamp limit limitPushdown filterPushdown",
     "Micro-batches and partitions": "maxOffsetsPerTrigger maxBytesPerTrigger minOffsetsPerTrigger maxTriggerDelay "

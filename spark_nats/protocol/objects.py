@@ -9,12 +9,15 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from spark_nats.protocol.api import API_PREFIX
 from spark_nats.protocol.documents import boolean_at, integer_at, parse_document, string_at, strings_at, value_at
+from spark_nats.protocol.stream_configs import Wish
 from spark_nats.protocol.subjects import name_violation
 
 _STREAM = "OBJ_"  # what the name of a bucket's stream begins with
@@ -147,6 +150,52 @@ def read_description(payload: bytes) -> ObjectInfo:
     if info.chunks and not (info.nuid or info.deleted):
         raise ValueError("it has chunks and no 'nuid'")
     return info
+
+
+def encode_description(info: ObjectInfo, bucket: str, chunk_bytes: int) -> bytes:
+    """Return what describes an object of a bucket, whose chunks have so many bytes."""
+    document: dict[str, Any] = {"name": info.name}
+    if info.description is not None:
+        document["description"] = info.description
+    if info.headers:
+        document["headers"] = {name: list(values) for name, values in info.headers.items()}
+    if info.metadata:
+        document["metadata"] = info.metadata
+    document |= {
+        "options": {"max_chunk_size": chunk_bytes},
+        "bucket": bucket,
+        "nuid": info.nuid,
+        "size": info.size,
+        "chunks": info.chunks,
+        "digest": info.digest,
+    }
+    return json.dumps(document, ensure_ascii=False).encode()
+
+
+def store_config(bucket: str, wish: Mapping[str, Any]) -> Wish:
+    """Return the configuration of the stream that a bucket is.
+
+    Args:
+        bucket: its name.
+        wish: what it shall have beyond the defaults: ``max_age`` in seconds, ``max_bytes``, ``replicas``, ``storage``,
+            ``compression``, ``description``.
+    """
+    config: dict[str, Any] = {
+        "name": stream_of_store(bucket),
+        "subjects": [chunk_subject(bucket, ">"), descriptions(bucket)],
+        "discard": "new",
+        "allow_rollup_hdrs": True,
+        "allow_direct": True,
+    }
+    named = {}
+    for name, value in wish.items():
+        if name == "max_age":
+            value = round(value * 1e9)
+        elif name == "compression":
+            value = "s2" if value else "none"
+        field = "num_replicas" if name == "replicas" else name
+        config[field], named[field] = value, name
+    return Wish.of(config, named)
 
 
 def _text(document: Any, name: str) -> str | None:

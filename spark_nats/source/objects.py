@@ -18,7 +18,7 @@ from spark_nats.conditions import Said
 from spark_nats.conditions.options import OBJECT_TOO_LARGE
 from spark_nats.errors import OptionError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.objects import StoredObject, describe_objects, list_objects, read_content
+from spark_nats.jetstream.objects.reading import StoredObject, describe_objects, list_objects, read_content
 from spark_nats.options.hints import naming_options
 from spark_nats.options.losses import report_loss
 from spark_nats.options.read import ObjectReadOptions

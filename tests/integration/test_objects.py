@@ -27,7 +27,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from spark_nats.client.pool import borrow
 from spark_nats.errors import DataLossError, NatsError, OptionError
+from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.objects.reading import StoredObject, describe_objects, read_content
+from spark_nats.jetstream.reading.ranges import fail_on_loss
 from spark_nats.source.schema import OBJECT_SCHEMA
 from tests.integration.support import batch_reader, error_of, nats, read, source
 from tests.nats_py import NatsPy, wait_until
@@ -306,9 +310,9 @@ def test_objects_that_are_replaced_while_they_are_read_are_read_whole(
     def replace() -> None:
         with NatsPy(nats_server.url) as client:
             mine = client.run(client.nats.jetstream().object_store(unique))
-            for i in range(1_000_000):
-                if ended.is_set():
-                    break
+            i = 0
+            while not ended.wait(0.1):  # or it might be replaced faster than a busy machine reads it
+                i += 1
                 put(client, mine, "b", f"{i % 10}".encode() * 20_000)
 
     thread = threading.Thread(target=replace)
@@ -324,6 +328,29 @@ def test_objects_that_are_replaced_while_they_are_read_are_read_whole(
     finally:
         ended.set()
         thread.join()
+
+
+def test_an_object_that_is_replaced_just_before_its_content_is_read_is_read_again(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    store = make(nats_py, unique)
+    put(nats_py, store, "a", b"0" * 3000)
+    left = [3, 2, 1]
+
+    def replace(_: StoredObject) -> None:
+        if left:
+            put(nats_py, store, "a", b"%d" % left.pop() * 4000)
+
+    with borrow(source(nats_server, objectStore=unique)._settings.connection) as connection:
+        js = JetStream(connection)
+        (found,) = describe_objects(js, unique, [subject_of(unique, "a")])
+        read_again = read_content(js, found, replace, fail_on_loss)
+        assert read_again is not None
+        assert read_again[1] == b"3" * 4000
+        assert read_again[0].info.size == 4000
+        with pytest.raises(NatsError, match="object 'a' .* was replaced 10 times while it was read"):
+            read_content(js, found, lambda _: left.append(7) or replace(found), fail_on_loss)  # type: ignore[func-returns-value]
+        assert read_content(js, found, lambda _: nats_py.run(store.delete("a")), fail_on_loss) is None
 
 
 def test_an_object_that_is_deleted_after_the_plan_is_left_out(

@@ -123,7 +123,7 @@ def test_small_partitions_are_read_with_one_permission_more_and_no_consumer(serv
 
 def test_object_stores_are_read_with_exactly_these_permissions(server_factory: ServerFactory) -> None:
     server = server_factory(
-        users(user("lister", READ_OBJECTS), user("reader", READ_OBJECTS + READ_CONTENT), user("nobody", []))
+        users(user("lister", READ_OBJECTS), user("reader", READ_OBJECTS + READ_CONTENT), user("nobody", ["x"]))
     )
     with NatsPy(server.url, user="admin", password="pw") as client:
         store = client.run(client.nats.jetstream().create_object_store("ASSETS"))

@@ -31,7 +31,7 @@ ROOMS = {
     "jetstream.reading": "conditions clock errors protocol client jetstream jetstream.consuming",
     "jetstream.publishing": "conditions clock errors protocol client jetstream jetstream.reading",
     "jetstream.buckets": "conditions errors protocol client jetstream jetstream.consuming jetstream.reading",
-    "jetstream.objects": "conditions errors protocol client jetstream jetstream.reading",
+    "jetstream.objects": "conditions clock errors protocol client jetstream jetstream.reading",
     "jetstream.__init__": "conditions jetstream jetstream.reading jetstream.publishing",
     "options": "conditions errors protocol client",
     "source": "conditions clock errors sparkapi protocol jetstream options",

@@ -9,7 +9,7 @@ import pytest
 
 from spark_nats.client import parse_servers
 from spark_nats.errors import OptionError
-from spark_nats.options import OPTIONS, options_of_urls, parse, parse_read, parse_write
+from spark_nats.options import OPTIONS, options_of_urls, parse, parse_read, parse_write, parse_write_objects
 from spark_nats.options.read import TriggerLimits
 from spark_nats.options.rows import BATCH, BUCKET, CORE, OBJECTS, READ, STREAM, STREAMING, TABLE, WRITE
 from spark_nats.options.table import BY_NAME, CONTRADICTIONS, REQUIREMENTS, ROWS, TOGETHER
@@ -582,13 +582,52 @@ def test_a_mistake_about_object_stores_is_named(options, words):
     assert words in str(raised.value)
 
 
-def test_object_stores_are_read_in_batches_and_not_written():
+def test_object_stores_are_read_in_batches():
     with pytest.raises(OptionError, match="'objectStore' is A, which is read in batches") as raised:
         parse_read({"objectStore": "A"}, streaming=True)
     assert raised.value.condition == "NATS_OBJECTS_ARE_FOR_BATCHES"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"subject": "b"}, "option 'subject' is not for object stores, and contradicts"),
+        ({"stream": "B"}, "options 'stream' and 'objectStore' contradict each other"),
+        ({"deduplicate": "window"}, "option 'deduplicate' is not for object stores"),
+        ({"maxInFlight": "5"}, "option 'maxInFlight' is not for object stores"),
+        ({"maxObjectBytes": "5"}, "option 'maxObjectBytes' is only for reading"),
+        ({"createBucket": "true"}, "option 'createBucket' is not for object stores"),
+        ({"createObjectStore": "yes"}, "must be true, false or an object store's configuration in JSON"),
+        ({"createObjectStore": '{"history": 5}'}, "has the field 'history'; an object store has max_age, max_bytes"),
+        ({"createObjectStore": '{"storage": "tape"}'}, "which must be file or memory"),
+    ],
+)
+def test_a_mistake_in_writing_objects_is_named(options, words):
     for streaming in (False, True):
-        with pytest.raises(OptionError, match="option 'objectStore' is only for reading"):
-            write(streaming=streaming, objectStore="A")
+        with pytest.raises(OptionError) as raised:
+            parse_write_objects({"objectStore": "A", **options}, streaming)
+        assert words in str(raised.value)
+
+
+def test_an_object_store_is_made_as_its_configuration_says():
+    options = {"objectStore": "A", "createObjectStore": '{"max_age": "2h", "replicas": 3, "compression": true}'}
+    config = parse_write_objects(options, streaming=False).create
+    assert config == {
+        "name": "OBJ_A",
+        "subjects": ["$O.A.C.>", "$O.A.M.>"],
+        "discard": "new",
+        "allow_rollup_hdrs": True,
+        "allow_direct": True,
+        "max_age": 7200 * 10**9,
+        "num_replicas": 3,
+        "compression": "s2",
+    }
+    assert parse_write_objects({"objectStore": "A"}, streaming=True).create is None
+
+
+def test_rows_are_not_written_as_messages_to_an_object_store():
+    with pytest.raises(OptionError, match="'objectStore' is not for NatsForeachWriter"):
+        write(objectStore="A")
 
 
 # The table
@@ -630,7 +669,8 @@ USES = [
 
 
 def parsed(writing, kind, streaming, **options):
-    return (parse_write if writing else parse_read)({**least(writing, kind), **options}, streaming)
+    parse_to_write = parse_write_objects if kind == "objectStore" else parse_write
+    return (parse_to_write if writing else parse_read)({**least(writing, kind), **options}, streaming)
 
 
 NEEDED = {

@@ -1,4 +1,4 @@
-"""Reading object stores (ADR-20): which objects there are, what describes them, and their content.
+"""Reading object stores: which objects there are, what describes them, and their content.
 
 All but the content is asked of the stream's leader, and not read through a consumer: an object that is replaced while
 it is read moves to the stream's end, and is asked for by its subject wherever it is.

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from spark_nats.client.pool import borrow
-from spark_nats.errors import InvalidRowError, JetStreamError, NatsConnectionError, NatsError, SchemaError
+from spark_nats.errors import InvalidRowError, NatsConnectionError, NatsError, PublishError, SchemaError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.objects.storing import Putting
 from spark_nats.protocol.objects import CHUNK_BYTES, ObjectInfo, chunks_of
@@ -236,11 +236,12 @@ def test_a_longest_name_is_taken(nats_server: Server, nats_py: NatsPy, unique: s
 def test_a_sealed_store_and_a_full_one_say_why_they_take_nothing(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
-    write_objects(nats_server, unique, {"a": b"x"}, createObjectStore='{"max_bytes": 10000}')
-    with pytest.raises(JetStreamError, match=f"'{unique}' does not take the object 'b': maximum bytes exceeded"):
-        write_objects(nats_server, unique, {"b": b"x" * 20_000})
+    write_objects(nats_server, unique, {"a": b"x"}, createObjectStore='{"max_bytes": 300000}')
+    with pytest.raises(PublishError, match=f"'{unique}' does not take the object 'b': maximum bytes exceeded"):
+        write_objects(nats_server, unique, {"b": b"x" * 3 * CHUNK_BYTES})
+    assert len(chunk_subjects(nats_py, unique)) == 1
     nats_py.run(nats_py.run(nats_py.nats.jetstream().object_store(unique)).seal())
-    with pytest.raises(JetStreamError, match=f"'{unique}' does not take the object 'c': .*sealed"):
+    with pytest.raises(PublishError, match=f"'{unique}' does not take the object 'c': .*sealed"):
         write_objects(nats_server, unique, {"c": b"x"})
     assert contents(nats_server, unique) == {"a": b"x"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -9,12 +10,19 @@ from typing import Any
 from spark_nats import clock
 from spark_nats.client.connection import Reply
 from spark_nats.conditions.writing import OBJECT_REFUSED, OBJECT_STORE_UNAVAILABLE, OBJECT_UNFIT
-from spark_nats.errors import InvalidRowError, JetStreamError, JetStreamUnavailableError, NatsError, NoRespondersError
+from spark_nats.errors import (
+    InvalidRowError,
+    JetStreamError,
+    JetStreamUnavailableError,
+    NatsError,
+    NoRespondersError,
+    PublishError,
+)
 from spark_nats.jetstream.api import JetStream, interpreting
 from spark_nats.jetstream.messages import MessageAt, ask
 from spark_nats.jetstream.objects.reading import naming_store
 from spark_nats.jetstream.streams import StreamInfo, create_stream, stream_info
-from spark_nats.protocol.api import Api, ApiError, parse_answer
+from spark_nats.protocol.api import NOT_ENABLED, NOT_READY, Api, ApiError, parse_answer
 from spark_nats.protocol.documents import integer_at
 from spark_nats.protocol.headers import EXPECTED_STREAM, ROLLUP, encode_block
 from spark_nats.protocol.objects import (
@@ -28,6 +36,7 @@ from spark_nats.protocol.objects import (
     read_description,
     stream_of_store,
 )
+from spark_nats.protocol.statuses import NO_RESPONDERS, TOO_MANY_REQUESTS
 
 CHUNKS_AT_ONCE = 16
 """Most chunks that are sent before the stream has acknowledged them."""
@@ -67,7 +76,7 @@ class Putting:
 
         Raises:
             InvalidRowError: what describes it is larger than the server accepts.
-            JetStreamError: the stream refuses it.
+            PublishError: the stream refuses it.
             NatsError: the connection failed.
         """
         nuid = clock.token(11)  # 22 characters, as those of other clients
@@ -88,13 +97,22 @@ class Putting:
             raise InvalidRowError(OBJECT_UNFIT(name=self._info.name, problem=problem))
         self._stale.add(nuid)
         subject = chunk_subject(self._store, nuid, js.prefix)
-        for i in range(0, len(chunks), CHUNKS_AT_ONCE):
-            self._publish(js, [(subject, chunk, header) for chunk in chunks[i : i + CHUNKS_AT_ONCE]])
-        self._publish(js, [(description_subject(self._store, self._info.name, js.prefix), description, rollup)])
+        try:
+            for i in range(0, len(chunks), CHUNKS_AT_ONCE):
+                self._publish(js, [(subject, chunk, header) for chunk in chunks[i : i + CHUNKS_AT_ONCE]])
+            self._publish(js, [(description_subject(self._store, self._info.name, js.prefix), description, rollup)])
+        except PublishError:
+            with contextlib.suppress(NatsError):
+                self._purge(js, nuid)
+            raise
         self._stale.discard(nuid)
         for stale in sorted(self._stale):
-            js.request(Api.STREAM_PURGE, self._stream, body={"filter": chunk_subject(self._store, stale)})
-            self._stale.discard(stale)
+            self._purge(js, stale)
+
+    def _purge(self, js: JetStream, nuid: str) -> None:
+        """Have the stream remove chunks that belong to no object."""
+        js.request(Api.STREAM_PURGE, self._stream, body={"filter": chunk_subject(self._store, nuid)})
+        self._stale.discard(nuid)
 
     def _note_former(self, js: JetStream) -> None:
         """Note which chunks the object of that name has now."""
@@ -124,13 +142,13 @@ class Putting:
             if not isinstance(answer, ApiError):
                 integer_at(answer, "seq")
                 return
-        raise JetStreamError(
-            OBJECT_REFUSED(
-                store=self._store,
-                name=self._info.name,
-                reason=answer.description,
-                code=answer.code,
-                err_code=answer.err_code,
-            ),
-            *answer,
+        said = OBJECT_REFUSED(
+            store=self._store,
+            name=self._info.name,
+            reason=answer.description,
+            code=answer.code,
+            err_code=answer.err_code,
         )
+        if answer.err_code in NOT_ENABLED | NOT_READY or answer.code == TOO_MANY_REQUESTS:
+            raise JetStreamError(said, NO_RESPONDERS, description=answer.description)  # which passes
+        raise PublishError(said)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
+import secrets
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,11 +13,16 @@ from typing import Any
 import pytest
 from nats.js.api import KeyValueConfig
 from nats.js.kv import KeyValue
+from pyspark.sql import SparkSession
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType, TimestampType
 
-from tests.integration.support import batch_reader, read, sentence_of
-from tests.nats_py import NatsPy
-from tests.servers import Server
+from spark_nats.jetstream.reading import pulls
+from spark_nats.jetstream.reading.delivering import Delivered
+from spark_nats.source import held
+from spark_nats.source.held import HeldEntries
+from tests.integration.support import batch_reader, nats, read, sentence_of
+from tests.nats_py import NatsPy, wait_until
+from tests.servers import OLDER_BINARY, Cluster, Server, ServerFactory
 
 pytestmark = pytest.mark.timeout(150)
 
@@ -88,6 +94,17 @@ def written(server: Server | str, writer: Writer, at_once: int) -> Iterator[None
     finally:
         ended.set()
         thread.join()
+
+
+def store_together(client: NatsPy, name: str, values: dict[str, int]) -> None:
+    """Store the values of several keys in one atomic batch."""
+    batch, last = secrets.token_hex(8), len(values)
+    for number, (key, value) in enumerate(values.items(), 1):
+        headers = {"Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(number)}
+        if number == last:
+            headers["Nats-Batch-Commit"] = "1"
+        answer = client.request(f"$KV.{name}.{key}", str(value).encode(), headers=headers)
+        assert b"error" not in answer.payload, answer.payload
 
 
 # A revision
@@ -282,3 +299,184 @@ def test_the_latest_moment_of_some_keys_is_one_task(nats_server: Server, nats_py
             revision = max(row["revision"] for row in rows)
             found = {row["key"]: row["value"] for row in rows if row["operation"] == "PUT"}
             assert found == {key: value for key, value in writer.held(revision).items() if key[0] in "ab"}
+
+
+def test_a_few_keys_that_are_written_without_a_pause_are_read_at_one_moment(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    bucket(nats_py, unique, history=1, direct=True)
+    writer = Writer(nats_py, unique, ["a", "b", "c"])
+    writer.write(10)
+    with written(nats_server, writer, 50):  # many of them are on their way at once
+        for _ in range(30):
+            rows = read(nats_server, ROW, bucket=unique, asOf="latest", ignoreDeletes=False)
+            found = {row["key"]: row["value"] for row in rows if row["operation"] == "PUT"}
+            assert found == writer.held(max(row["revision"] for row in rows))
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_what_is_stored_together_is_read_together(
+    nats_server: Server, nats_py: NatsPy, unique: str, direct: bool
+) -> None:
+    bucket(nats_py, unique, history=1, direct=direct)
+    nats_py.publish_acked([(f"$KV.{unique}.{key}", b"500") for key in ("account.a", "account.b")])
+    config = nats_py.stream_info(f"KV_{unique}")["config"]
+    nats_py.api(f"STREAM.UPDATE.KV_{unique}", {**config, "allow_atomic": True})
+    ended, transfers = threading.Event(), [0]
+
+    def transfer() -> None:
+        with NatsPy(nats_server.url) as client:
+            while not ended.is_set():
+                amount = transfers[0] % 100
+                store_together(client, unique, {"account.a": 500 - amount, "account.b": 500 + amount})
+                transfers[0] += 1
+
+    thread = threading.Thread(target=transfer)
+    thread.start()
+    try:
+        for _ in range(30):
+            at_least = transfers[0] + 2
+            found = moment(nats_server, unique, asOf="latest")
+            assert sum(map(int, found.values())) == 1000
+            wait_until(lambda least=at_least: transfers[0] >= least or not thread.is_alive())
+    finally:
+        ended.set()
+        thread.join()
+    assert transfers[0] > 50
+
+
+# What happens while it is read
+
+
+@contextmanager
+def during(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> Iterator[None]:
+    """Do something once, when a task has read the first entries; later ones have not been asked for."""
+    done: list[object] = []
+    add = HeldEntries.add
+
+    def adding(entries: HeldEntries, delivered: Delivered) -> None:
+        add(entries, delivered)
+        if not done:
+            done.append(True)
+            action()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(HeldEntries, "add", adding)
+        patch.setattr(pulls, "PULL_BYTES", 2_000)
+        patch.setattr(pulls, "PULL_MESSAGES", 50)
+        yield
+    assert done
+
+
+def test_a_moment_comes_after_what_was_written_in_the_middle(
+    nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket(nats_py, unique, history=1)
+    writer = Writer(nats_py, unique, [f"k.{i}" for i in range(2_000)])
+    writer.write(3_000)
+    with during(monkeypatch, lambda: writer.write(500)):
+        assert moment(nats_server, unique, asOf="latest") == writer.held(3_500)
+
+
+@pytest.mark.parametrize("history", [1, 3])
+def test_what_a_key_loses_while_it_is_read_is_not_known(
+    nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch, history: int
+) -> None:
+    bucket(nats_py, unique, history=history)
+    keys = [f"k.{i}" for i in range(1_000)]
+    for value in (b"1", b"2", b"3"):
+        nats_py.put(unique, dict.fromkeys(keys, value))
+    again = ["k.0", "k.1", "k.998", "k.999"]  # some were read by then
+
+    def write() -> None:
+        for value in (b"4", b"5", b"6"):
+            nats_py.put(unique, dict.fromkeys(again, value))
+
+    with during(monkeypatch, write):
+        found = moment(nats_server, unique, asOf=3_000, failOnDataLoss=False)
+    assert set(found.values()) == {b"3"}
+    assert set(keys) - set(again) <= found.keys()
+    assert "k.999" not in found
+    assert "k.999" in sentence_of(lambda: moment(nats_server, unique, asOf=3_000, keys="k.999"))
+    assert moment(nats_server, unique, asOf=3_012).keys() == set(keys)
+
+
+@pytest.mark.parametrize("wanted", ["latest", "3000"])
+def test_a_server_that_restarts_in_the_middle_changes_no_row_of_a_moment(
+    server_factory: ServerFactory, monkeypatch: pytest.MonkeyPatch, wanted: str
+) -> None:
+    server = server_factory()
+    with NatsPy(server.url) as client:
+        bucket(client, "B", history=5)
+        writer = Writer(client, "B", [f"k.{i}" for i in range(1_500)])
+        writer.write(3_000)
+
+    def restart() -> None:
+        server.kill()
+        server.start()
+
+    monkeypatch.setattr(held, "IN_MEMORY", 10_000)
+    with during(monkeypatch, restart):
+        found = moment(server, "B", asOf=wanted, reconnectWait="100ms", failOnDataLoss=False)
+    assert found == writer.held(3_000)
+
+
+def test_a_bucket_that_is_deleted_in_the_middle_is_an_error(
+    nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for wanted in ("latest", 2_000):
+        bucket(nats_py, unique)
+        nats_py.put(unique, {f"k.{i}": b"0" * 50 for i in range(2_000)})
+        with during(monkeypatch, lambda: nats_py.delete_stream(f"KV_{unique}")):
+            error = sentence_of(lambda: moment(nats_server, unique, asOf=wanted))  # noqa: B023
+        assert unique in error
+        assert "deleted" in error
+
+
+# Other servers
+
+
+@pytest.mark.long("spark_nats/jetstream/*")
+def test_a_server_without_batched_direct_gets_is_read_at_one_moment(server_factory: ServerFactory) -> None:
+    server = server_factory(binary=OLDER_BINARY)
+    with NatsPy(server.url) as client:
+        bucket(client, "B", history=1, direct=True)
+        writer = Writer(client, "B", [f"k.{i}" for i in range(100)])
+        writer.write(500)
+        with written(server, writer, 1):
+            for _ in range(10):
+                rows = read(server, ROW, bucket="B", asOf="latest", ignoreDeletes=False)
+                found = {row["key"]: row["value"] for row in rows if row["operation"] == "PUT"}
+                assert found == writer.held(max(row["revision"] for row in rows))
+
+
+def test_rows_of_a_replicated_bucket_are_of_one_revision(cluster: Cluster) -> None:
+    with NatsPy(cluster.servers[1].url) as client:
+        config = {"max_msgs_per_subject": 1, "allow_rollup_hdrs": True, "allow_direct": True, "num_replicas": 3}
+        client.create_in_cluster("KV_MOMENTS", ["$KV.MOMENTS.>"], **config)
+        writer = Writer(client, "MOMENTS", [f"k.{i}" for i in range(300)])
+        writer.write(2_000)
+        with written(cluster.urls, writer, 2):
+            for _ in range(20):
+                before = len(writer.log)
+                rows = read(cluster.urls, ROW, bucket="MOMENTS", asOf="latest", ignoreDeletes=False)
+                revision = max(row["revision"] for row in rows)
+                assert revision >= before - 2
+                found = {row["key"]: row["value"] for row in rows if row["operation"] == "PUT"}
+                assert found == writer.held(revision)
+        assert moment(cluster.urls, "MOMENTS", asOf=len(writer.log)) == writer.held(len(writer.log))
+
+
+def test_spark_reads_a_bucket_as_of_a_moment(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    bucket(nats_py, unique, history=5)
+    for entries in ({"a": b"1", "b": b"1"}, {"a": b"2"}, {"c": b"3"}):
+        nats_py.put(unique, entries)
+    table = nats(spark.read, nats_server, bucket=unique, asOf=2).load()
+    assert {(row.key, bytes(row.value)) for row in table.collect()} == {("a", b"1"), ("b", b"1")}
+    time = nats(spark.read, nats_server, bucket=unique).load().where("key = 'a'").first()
+    assert time is not None
+    at = time.created.astimezone(UTC).isoformat()
+    assert nats(spark.read, nats_server, bucket=unique, asOf=at, keys="a,c").load().count() == 1
+    assert nats(spark.read, nats_server, bucket=unique, asOf="latest").load().count() == 3

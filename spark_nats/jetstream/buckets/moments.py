@@ -11,6 +11,8 @@ each one smaller than the one before. Before a part the stream's leader is asked
 * If the part has every sequence from L on to M, nothing that M's state consists of is missing: the moment is M.
 * If the part is one direct get, whose server said at its end that it has nothing behind the last message, and if that
   message is M or a later one, whatever is missing was removed by something that was read: the moment is that message.
+* A moment is not within an atomic batch, which may be seen while it is being stored. A batch whose last message does
+  not say that it is the last one ends where the leader has nothing new.
 
 **An earlier moment** (:class:`RevisionReader`). What the stream still holds up to R is read, and then it is asked which
 keys may have held something at R that is not there any more. A key loses its oldest entries first. So what was read of
@@ -44,6 +46,7 @@ from spark_nats.jetstream.reading.ranges import RangeReader
 from spark_nats.jetstream.streams import MOMENT, StreamInfo, stream_info
 from spark_nats.protocol.bytecolumns import Mask, Positions
 from spark_nats.protocol.documents import EPOCH
+from spark_nats.protocol.headers import is_within_batch
 from spark_nats.protocol.key_columns import replaces_all
 from spark_nats.protocol.keyvalue import bucket_of, key_filter, stream_of
 from spark_nats.protocol.statuses import NO_RESPONDERS
@@ -139,6 +142,7 @@ class LatestReader:
         self._begun = bool(after)
         self._part: RangeReader | None = None
         self._found = 0  # messages of the part
+        self._in_batch = False  # whether the last message of the part was stored together with later ones
 
     def read(self, js: JetStream) -> Iterator[Delivered]:
         """Read on over a connection.
@@ -199,7 +203,7 @@ class LatestReader:
             self._found += len(delivered.messages)
             yield from self._wanted(delivered)
         last = part.cursor.end - 1
-        if self._found == last - self._reached:
+        if self._found == last - self._reached and not self._in_batch:
             self.revision = last
         self._part, self._reached = None, last
 
@@ -220,10 +224,11 @@ class LatestReader:
         finally:
             gets.close()
         self._reached = max(self._reached, cursor.received - 1)
-        if gets.exhausted and self._reached >= last:
+        if gets.exhausted and self._reached >= last and not self._in_batch:
             self.revision = self._reached
 
     def _wanted(self, delivered: Delivered) -> Iterator[Delivered]:
+        self._in_batch = is_within_batch(delivered.messages.header_at(len(delivered.messages) - 1))
         if self._matcher is not None:
             delivered = delivered.take(self._matcher.match(delivered.messages.gather(delivered.messages.subject)))
         if len(delivered.messages):

@@ -25,6 +25,7 @@ class Hint(Enum):
     SERVERS = auto()
     TLS = auto()
     TLS_FIRST = auto()
+    WEBSOCKET = auto()
     TRUST = auto()
     CLIENT_CERTIFICATE = auto()
     CREDENTIALS = auto()

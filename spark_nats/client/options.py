@@ -40,6 +40,8 @@ class ConnectionOptions:
     idle_timeout: float  # for which a connection that nobody uses is kept
     ping_interval: float  # of silence, after which the server is pinged; after two unanswered pings it is lost
     inbox_prefix: str  # first tokens of the subjects on which answers are awaited
+    # sent with the request for a WebSocket, such as a gateway's login
+    websocket_headers: tuple[tuple[str, str], ...] = field(repr=False)
     echo: bool  # whether the server delivers to a connection what it has itself published
 
 

@@ -27,9 +27,33 @@ CERTIFICATE_NOT_VERIFIED = Condition(
 CERTIFICATE_NAME_INVALID = Condition("no certificate can be for the name {name!r}: {reason}")
 TLS_FAILED = Condition("the TLS handshake failed: {reason}", "the port does no TLS, or no version of it that both know")
 TLS_TIMEOUT = Condition("the TLS handshake was not done in {timeout:g} s")
+WEBSOCKET_REFUSED = Condition(
+    "answers the request for a WebSocket with {reason}",
+    "a gateway between, or the server. 401, 403: its login (`websocketHeadersSecret`), or an origin that the server "
+    "does not allow; 404: the path in `servers`; a redirect is not followed: name in `servers` where it leads to; 400: "
+    "a port with TLS (`wss://`); 502 to 504: there is no server behind it",
+)
+WEBSOCKET_NOT_SPOKEN = Condition(
+    "speaks NATS without a WebSocket there: its URL begins with nats:// or tls://",
+    "`ws://` needs the port of the server's block `websocket`, 4222 is another",
+)
+WEBSOCKET_FAILED = Condition(
+    "the handshake for a WebSocket failed: {reason}",
+    "another program listens there, the port wants TLS (`wss://`), or something between changes what is said",
+)
+WEBSOCKET_TIMEOUT = Condition(
+    "did not answer the request for a WebSocket in {timeout:g} s",
+    "the port is no WebSocket's, or what is between has no server to ask: raise `connectTimeout`",
+)
+WEBSOCKET_NOT_INSTALLED = Condition(
+    "to connect through a WebSocket the package 'wsproto' is needed, on the driver and on every executor: "
+    'install it with: pip install "spark-nats[websocket]"',
+    "install the extra `websocket` there",
+)
 INFO_TIMEOUT = Condition(
     "accepted the connection but sent no INFO in {timeout:g} s; {doubt}",
-    "the port is another one's (8222 is the server's monitoring), or the server does TLS first: `tlsHandshakeFirst`",
+    "the port is another one's (8222 is the server's monitoring), the server does TLS first: `tlsHandshakeFirst`, or "
+    "expects a WebSocket: `ws://`",
 )
 CLOSED_BEFORE_INFO = Condition("{reason} before INFO; {doubt}")
 CONNECT_TIMEOUT = Condition("did not answer CONNECT in {timeout:g} s", "it is busy: raise `connectTimeout`")

@@ -34,7 +34,8 @@ class Connecting:
     servers: tuple[Server, ...] = option(
         ANY,
         values.read_servers,
-        "URLs of the servers, comma-separated, tried in random order until one accepts the login; `tls://` demands TLS",
+        "URLs of the servers, comma-separated, tried in random order until one accepts the login; `tls://` and "
+        "`wss://` demand TLS, `ws://` and `wss://` go through a WebSocket",
         default="nats://localhost:4222",
     )
     discover_servers: bool = option(
@@ -95,6 +96,12 @@ class Connecting:
         values.read_boolean,
         "begin with the TLS handshake, for servers with `handshake_first`; demands TLS",
         default="false",
+    )
+    websocket_headers_secret: tuple[tuple[str, str], ...] | None = option(
+        ANY,
+        values.read_http_headers,
+        "headers of the request for a WebSocket, as a JSON object, such as a gateway's login; Spark hides the value in "
+        "its plans",
     )
     connection_name: str = option(
         ANY, values.read_text, "name of the connections, as the server's monitoring shows it", default="spark-nats"
@@ -168,6 +175,7 @@ class Connecting:
             idle_timeout=self.idle_timeout,
             ping_interval=self.ping_interval,
             inbox_prefix=self.inbox_prefix,
+            websocket_headers=self.websocket_headers_secret or (),
             echo=self.echo,
         )
 

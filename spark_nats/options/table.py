@@ -37,7 +37,7 @@ CONNECTION = tuple(row for row in ROWS[Connecting].values() if row.applies & REA
 BY_NAME = {option.name.lower(): option for option in OPTIONS}
 
 _SECTIONS = {
-    "Connecting": "servers discoverServers context connectionName domain apiPrefix inboxPrefix",
+    "Connecting": "servers discoverServers context connectionName domain apiPrefix inboxPrefix websocketHeadersSecret",
     "Login": "user password token nkeySeedFile nkeySeedSecret credentialsFile credentialsSecret",
     "TLS": "tlsCaFile tlsCaPem tlsCertFile tlsCertPem tlsKeyFile tlsKeySecret tlsServerName tlsHandshakeFirst",
     "Time limits and reconnecting": "connectTimeout requestTimeout retryTimeout reconnectWait maxReconnects "

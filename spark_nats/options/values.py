@@ -239,6 +239,26 @@ def read_servers(text: str) -> tuple[Server, ...]:
     return parse_servers(text)
 
 
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2
+_HEADER_VALUE = re.compile(r"[!-~]([ \t!-~]*[!-~])?")
+_OF_THE_HANDSHAKE = re.compile(r"host|upgrade|connection|content-length|transfer-encoding|sec-websocket-.*", re.I)
+
+
+def read_http_headers(text: str) -> tuple[tuple[str, str], ...]:
+    """Read a JSON object with headers of a request; no error shows a value."""
+    found = _object_in(text)
+    if found is None:
+        raise ValueError('must be a JSON object with the headers, such as {"Authorization": "Bearer …"}')
+    for name, value in found.items():
+        if not _HEADER_NAME.fullmatch(name):
+            raise ValueError("has a name that cannot be that of a header")
+        if _OF_THE_HANDSHAKE.fullmatch(name):
+            raise ValueError(f"has the header {name!r}, which the handshake itself sets")
+        if not isinstance(value, str) or not _HEADER_VALUE.fullmatch(value):
+            raise ValueError(f"has a value of {name!r} that is no text of printable ASCII characters")
+    return tuple(found.items())
+
+
 # What a seed, a JWT and anything in PEM have in them, and the name of a file has not.
 _CONTENT = re.compile(r"\n|-----|\bS[A-Z2-7]{50,}|\beyJ")
 

@@ -26,6 +26,7 @@ class Hint(Enum):
     TLS = auto()
     TLS_FIRST = auto()
     WEBSOCKET = auto()
+    PROXY = auto()
     TRUST = auto()
     CLIENT_CERTIFICATE = auto()
     CREDENTIALS = auto()

@@ -18,6 +18,7 @@ import pyarrow as pa
 from spark_nats import clock
 from spark_nats.client.choosing import avoid, keep_announced
 from spark_nats.client.options import ConnectionOptions, TlsOptions
+from spark_nats.client.proxy import Proxy, ProxyLayer, proxy_of_environment
 from spark_nats.client.servers import Server
 from spark_nats.client.subscriptions import Subscriptions
 from spark_nats.client.tls import TlsLayer, context_of
@@ -36,6 +37,8 @@ from spark_nats.conditions.connecting import (
     NOT_NATS,
     PERMISSION_MISSING,
     PING_TIMEOUT,
+    PROXY_TIMEOUT,
+    PROXY_UNREACHABLE,
     SEND_TIMEOUT,
     SERVER_CLOSED,
     SERVER_ERROR,
@@ -80,7 +83,8 @@ class Link:
         self._problem: NatsError | None = None  # what the server has reported and was not raised yet
         self._last_words = b""  # protocol lines to send when it is closed
         deadline = clock.monotonic() + options.connect_timeout
-        self._transport = Transport.open(server, deadline)
+        proxy = options.proxy or proxy_of_environment(server)
+        self._transport = self._reach(proxy, deadline) if proxy else Transport.open(server, deadline)
         self._session = Session(options.ping_interval, clock.monotonic())
         self._check = 0, math.inf  # a mark, and when the connection is lost unless the server has reached it before
         try:
@@ -104,6 +108,24 @@ class Link:
         return self.server.path is not None
 
     # Handshake
+
+    def _reach(self, proxy: Proxy, deadline: float) -> Transport:
+        """Have a proxy connect to the server."""
+        try:
+            transport = Transport.open(proxy, deadline)
+        except OSError as error:
+            raise NatsConnectionError(PROXY_UNREACHABLE(proxy=proxy, reason=reason_of(error))) from None
+        try:
+            transport.start(ProxyLayer(proxy, self.server), deadline)
+        except TimeoutError:
+            transport.close()
+            raise NatsTimeoutError(PROXY_TIMEOUT(proxy=proxy, timeout=self.options.connect_timeout)) from None
+        except OSError as error:
+            transport.close()
+            if isinstance(error, NatsError):
+                raise
+            raise NatsConnectionError(PROXY_UNREACHABLE(proxy=proxy, reason=reason_of(error))) from None
+        return transport
 
     def _handshake(self, deadline: float) -> None:
         tls = self.options.tls

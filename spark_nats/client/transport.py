@@ -8,14 +8,25 @@ import socket
 from typing import Protocol
 
 from spark_nats import clock
-from spark_nats.client.servers import Server
 
 CHUNK = 1 << 20  # bytes taken from the socket at once, which spread the decoder's fixed cost over many messages
 _ENCODED_AT_ONCE = 256 * 1024  # bytes
 
 
+class Address(Protocol):
+    """Where something listens: a server, or the proxy before it."""
+
+    @property
+    def host(self) -> str:
+        """Its name or IP address."""
+
+    @property
+    def port(self) -> int:
+        """The port."""
+
+
 class Layer(Protocol):
-    """What lies between the socket and its user, from bytes to bytes: TLS, a WebSocket."""
+    """What lies between the socket and its user, from bytes to bytes: a proxy, TLS, a WebSocket."""
 
     def shake_hands(self) -> bool:
         """Go on with the handshake; True when it is done. An exception when it failed."""
@@ -53,7 +64,7 @@ class Transport:
         self._poll.register(sock, select.POLLIN)
 
     @classmethod
-    def open(cls, server: Server, deadline: float) -> Transport:
+    def open(cls, server: Address, deadline: float) -> Transport:
         """Connect to the first of a server's addresses that answers; the deadline is for all of them together.
 
         How long the name is looked up is the system's to limit.

@@ -50,6 +50,17 @@ WEBSOCKET_NOT_INSTALLED = Condition(
     'install it with: pip install "spark-nats[websocket]"',
     "install the extra `websocket` there",
 )
+PROXY_UNREACHABLE = Condition(
+    "the proxy {proxy} cannot be reached: {reason}",
+    "nothing listens there, or its name is unknown (`proxy`, or `HTTP_PROXY` and its kind in the environment)",
+)
+PROXY_REFUSED = Condition(
+    "the proxy {proxy} does not connect to it: {reason}",
+    "407 and logins: `proxyUser` and `proxyPassword`; 403 and rules: it may not connect there, often to no other port "
+    "than 443; 502 to 504, and hosts or networks that it cannot reach, pass like a server that is away",
+)
+PROXY_FAILED = Condition("the proxy {proxy} cannot be used: {reason}", "it is another kind of proxy, or none")
+PROXY_TIMEOUT = Condition("the proxy {proxy} did not connect to it in {timeout:g} s", "raise `connectTimeout`")
 INFO_TIMEOUT = Condition(
     "accepted the connection but sent no INFO in {timeout:g} s; {doubt}",
     "the port is another one's (8222 is the server's monitoring), the server does TLS first: `tlsHandshakeFirst`, or "

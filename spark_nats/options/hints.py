@@ -19,6 +19,8 @@ _SENTENCES = {
     Hint.TLS_FIRST: "check the option 'tlsHandshakeFirst', which must be what the server does",
     Hint.WEBSOCKET: "check the option 'servers' (ws:// or wss://, port and path), and 'websocketHeadersSecret' if a "
     "gateway wants a login",
+    Hint.PROXY: "check the options 'proxy', 'proxyUser' and 'proxyPassword', or HTTP_PROXY, HTTPS_PROXY and ALL_PROXY "
+    "in the environment",
     Hint.TRUST: "check the options 'tlsCaFile' (or 'tlsCaPem') and 'tlsServerName'",
     Hint.CLIENT_CERTIFICATE: "check the options 'tlsCertFile' and 'tlsKeyFile' (or 'tlsCertPem' and 'tlsKeySecret')",
     Hint.CREDENTIALS: "check the options 'user' and 'password', 'token', 'nkeySeedFile', 'credentialsFile' (or "

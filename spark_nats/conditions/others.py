@@ -4,7 +4,8 @@ from spark_nats.conditions import Condition
 
 OFFSET_OF_ANOTHER = Condition(
     "the checkpoint's offset {offset} is not one of this source ({reason}); was the checkpoint another query's?",
-    "the checkpoint is another query's, or the query has read something else before: take another `checkpointLocation`",
+    "the checkpoint belongs to another query, or the query read something else before: use another "
+    "`checkpointLocation`",
 )
 OFFSET_NOT_OF_CORE = Condition(
     "the checkpoint's offset {offset} is not one of core NATS; was the checkpoint another query's?"
@@ -16,7 +17,7 @@ SPOOL_FAILED = Condition(
 )
 ANSWER_INVALID = Condition(
     "the server's answer to {request} is invalid: {reason}",
-    "something that is no nats-server answers: look at what stands between",
+    "something other than nats-server answers: check what is in between",
 )
 ANSWER_FROM_BEFORE = Condition(
     "the server was asked for sequence {start} of stream {stream!r} or later, and found {sequence}"
@@ -33,17 +34,17 @@ DIRECT_GET_WITHOUT_TIME = Condition("a direct get's answer has a time that is no
 PAYLOADS_LEFT_OUT = Condition("the server has left out payloads without saying how large they are")
 NOT_BEHIND = Condition(
     "the query {query} reads no stream of NATS, so it cannot be behind one",
-    "`spark_nats.progress`, or `spark-nats lag`, of another query",
+    "use `spark_nats.progress` or `spark-nats lag` for another query",
 )
 NO_CHECKPOINT = Condition(
     "{location!r} is no checkpoint, or that of a query which has never begun a micro-batch",
-    "`spark-nats lag` needs the query's `checkpointLocation` itself",
+    "`spark-nats lag` needs the `checkpointLocation` of the query itself",
 )
 CHECKPOINT_NO_DIRECTORY = Condition("{location!r} is no directory, so it is no checkpoint")
 CHECKPOINT_UNREADABLE = Condition("the checkpoint {location!r} cannot be read: {reason}")
 CHECKPOINT_INCOMPLETE = Condition(
     "{location!r} has no offsets of its last micro-batch, {batch}; files of it are missing",
-    "the checkpoint is damaged, or of another Spark",
+    "the checkpoint is damaged, or from another version of Spark",
 )
 CHECKPOINT_VERSION = Condition(
     "the checkpoint {location!r} has offsets of the version {version!r}, which is unknown here"

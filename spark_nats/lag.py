@@ -63,6 +63,7 @@ class StreamLag:
             known.
         max_age: seconds for which the stream keeps messages, if the server was asked; None when age is no reason for it
             to remove them.
+        source: the index of the source that reads it among the query's.
     """
 
     stream: str
@@ -76,6 +77,7 @@ class StreamLag:
     problem: str = ""
     waits_for: int | None = None
     max_age: float | None = None
+    source: int = 0
 
     def expires(self, at: datetime) -> bool:
         """Tell whether the oldest message that waits has, at a time, waited for more than half of ``max_age``."""
@@ -233,7 +235,7 @@ def _lag(key: Key, looks: Sequence[Look], waits_for: int | None) -> StreamLag:
     if end is not None and key in first.ends and last.began > first.began:
         arriving = max(0.0, (end - first.ends[key]) / (last.began - first.began))
     end_known = position.next if end is None else end
-    found = StreamLag(key[1], position.next, end_known, 0, rate, arriving, waits_for=waits_for)
+    found = StreamLag(key[1], position.next, end_known, 0, rate, arriving, waits_for=waits_for, source=key[0])
     return until(found, found.end, found.end - found.next)
 
 

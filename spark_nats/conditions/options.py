@@ -36,6 +36,20 @@ FOREACH_IS_NOT_EXACT = Condition(
     "sink (writeStream.format('nats'))",
     "with `window`, `NatsForeachWriter` stores no row twice within the stream's `duplicate_window`",
 )
+OPTION_NOT_FOR_TABLES = Condition(
+    "option '{option}' is not for tables of what an account holds, and contradicts the option 'table'",
+    "remove one; to limit such a table, use `stream`, `streamPattern`, `subject` or `where()`",
+)
+TABLE_IS_FOR_BATCHES = Condition(
+    "option 'table' is {table}, which is read in batches (spark.read), not in streaming: it says what an account holds "
+    "at one time",
+    "read it with `spark.read`, as often as you like, or in `foreachBatch` of a query with a trigger",
+)
+SUBJECT_NEEDS_SUBJECTS = Condition(
+    "option 'subject' is for the table of subjects, and the option 'table' is {table}; drop it, or set 'table' to "
+    "subjects",
+    "to limit the other tables, use `stream`, `streamPattern` or `where()`",
+)
 OPTIONS_CONTRADICT = Condition(
     "options '{option}' and '{other}' contradict each other; set one of them",
     "remove one",
@@ -82,9 +96,9 @@ INVALID_TLS_OPTIONS = Condition(
     "certificate and key do not belong together, the key is encrypted, or the PEM text is not a certificate",
 )
 NOTHING_TO_READ = Condition(
-    "nothing to read is named: set the option 'stream', 'streamPattern' or 'bucket', or 'subject' alone to read "
-    "core NATS as it is published{hint}",
-    "set `stream`, `bucket` or `subject`",
+    "nothing to read is named: set the option 'stream', 'streamPattern' or 'bucket', or 'subject' alone to read core "
+    "NATS as it is published, or 'table' for what the account holds{hint}",
+    "set `stream`, `bucket`, `subject` or `table`",
 )
 OFFSETS_FOR_OTHERS = Condition(
     "option '{option}' has offsets for {offsets}, but the streams to read are {streams}",

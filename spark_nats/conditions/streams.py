@@ -75,7 +75,8 @@ DELETED_WHILE_READ = Condition("the stream {stream!r} was deleted while it was r
 MADE_AGAIN_WHILE_READ = Condition("the stream {stream!r} was deleted and made again at {created} while it was read")
 LISTING_CHANGES = Condition(
     "{what} change faster than they can be listed",
-    "read the bucket in parts, with `keys`",
+    "read a bucket in parts, with `keys`; read a table of what the account holds again, or only for some streams, with "
+    "`stream`",
 )
 KEYS_MOVE_ON = Condition(
     "{keys} keys of {stream!r} move on",

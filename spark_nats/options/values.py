@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -75,6 +76,20 @@ def read_bucket(text: str) -> str:
     if not re.fullmatch("[a-zA-Z0-9_-]+", text):
         raise ValueError(f"is {text!r}; a bucket's name has only letters, digits, '_' and '-'")
     return text
+
+
+STREAMS, CONSUMERS, BUCKETS, SUBJECTS = "streams", "consumers", "buckets", "subjects"
+TABLES = (STREAMS, CONSUMERS, BUCKETS, SUBJECTS)
+"""The tables of what an account holds."""
+
+
+def read_table(text: str) -> str:
+    """Read the name of one of :data:`TABLES`."""
+    try:
+        return _word(text, *TABLES)
+    except ValueError as error:
+        near = get_close_matches(text.lower(), TABLES, n=1)
+        raise ValueError(f"{error}; did you mean {near[0]!r}?" if near else str(error)) from None
 
 
 FAIL, SKIP = "fail", "skip"

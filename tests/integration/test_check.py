@@ -19,7 +19,7 @@ import pytest
 
 from spark_nats.cli import main
 from spark_nats.commands import OF_STREAMS
-from spark_nats.options import OPTIONS
+from spark_nats.options.table import SECTIONS
 from tests.certificates import Certificates
 from tests.integration.support import write
 from tests.integration.test_permissions import (
@@ -677,7 +677,7 @@ def test_a_server_that_says_nothing_any_more_is_given_up(check: Command, server_
 def test_whoever_reads_may_stop_reading(nats_server: Server) -> None:
     command = f"{sys.executable} -m spark_nats.cli options | head -1"
     ran = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=60)
-    assert ran.stdout.startswith("option ")
+    assert ran.stdout == f"{next(iter(SECTIONS))}\n"
     assert ran.stderr == ""
 
 
@@ -710,9 +710,13 @@ def test_in_a_terminal_there_are_tables_of_rich() -> None:
 
 def test_the_options_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["options"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["option", "for", "default", "meaning"]
-    assert [line.split()[0] for line in lines[1:]] == [option.name for option in OPTIONS]
+    sections = capsys.readouterr().out.strip().split("\n\n")
+    assert len(sections) == len(SECTIONS)
+    for section, (title, options) in zip(sections, SECTIONS.items(), strict=True):
+        first, head, *rows = section.splitlines()
+        assert first == title
+        assert head.split() == ["option", "for", "default", "meaning"]
+        assert [row.split()[0] for row in rows] == [option.name for option in options]
 
 
 def test_the_options_for_reading_or_writing_are_listed_as_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -722,3 +726,11 @@ def test_the_options_for_reading_or_writing_are_listed_as_json(capsys: pytest.Ca
         assert {option["scope"] for option in listed.values()} == {scope, "both"}
         assert only in listed
         assert listed["servers"]["default"] == "nats://localhost:4222"
+        assert listed["servers"]["section"] == "Connecting"
+
+
+def test_only_sections_with_options_for_writing_are_listed_for_writing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["options", "write"]) == 0
+    titles = {section.splitlines()[0] for section in capsys.readouterr().out.strip().split("\n\n")}
+    assert "Writing" in titles
+    assert "Work queues and interest streams" not in titles

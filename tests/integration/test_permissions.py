@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import ssl
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +73,9 @@ READ_BUCKET = [subject.replace("ORDERS", "KV_CONFIG") for subject in READ]
 WRITE_BUCKET = ["$JS.API.STREAM.INFO.KV_CONFIG", "$KV.CONFIG.>"]
 COMPARE_AND_SET = ["$JS.API.STREAM.MSG.GET.KV_CONFIG"]
 CREATE_BUCKET = ["$JS.API.STREAM.CREATE.KV_CONFIG"]
+STREAMS_TABLE = ["$JS.API.STREAM.NAMES", "$JS.API.STREAM.LIST"]
+CONSUMERS_TABLE = ["$JS.API.STREAM.NAMES", "$JS.API.CONSUMER.LIST.*"]
+SUBJECTS_TABLE = ["$JS.API.STREAM.NAMES", "$JS.API.STREAM.INFO.*"]
 KEY = StructType().add("key", StringType())
 LISTEN = '{"subjects": ["orders.>"]}'
 
@@ -98,6 +103,9 @@ def test_the_documentation_lists_these_permissions() -> None:
     assert [subject for subject in listed if "SPARK_NATS" in subject] == STATE
     buckets = [*READ_BUCKET, *WRITE_BUCKET, *COMPARE_AND_SET, *CREATE_BUCKET]
     assert [subject for subject in listed if "CONFIG" in subject.split(".")[1:2] or "KV_CONFIG" in subject] == buckets
+    rows = [line for line in section.splitlines() if re.match(r"\| .* the tables? `", line)]
+    tables = [line.split("|")[2].split("`")[1::2] for line in rows]
+    assert tables == [STREAMS_TABLE, CONSUMERS_TABLE, SUBJECTS_TABLE]
 
 
 def test_small_partitions_are_read_with_one_permission_more_and_no_consumer(server_factory: ServerFactory) -> None:
@@ -196,6 +204,12 @@ def write_as(url: str, name: str, create: str = "false") -> None:
     NatsWriter(options).write(iter([rows]))
 
 
+def read_table_as(table: str, url: str, name: str) -> None:
+    """Everything that a read of a table of what the account holds does."""
+    column = {"consumers": "stream", "subjects": "stream", "buckets": "bucket"}.get(table, "name")
+    assert read(url, StructType().add(column, StringType()), table=table, **login(name))
+
+
 WORK_QUEUE = {"retention": "workqueue", "allow_direct": True}
 
 
@@ -212,6 +226,10 @@ WORK_QUEUE = {"retention": "workqueue", "allow_direct": True}
         (WRITE, write_as, {}),
         (READ_BUCKET, read_bucket_as, {}),
         (WRITE_BUCKET + COMPARE_AND_SET, write_bucket_as, {}),
+        (STREAMS_TABLE, partial(read_table_as, "streams"), {}),
+        (STREAMS_TABLE, partial(read_table_as, "buckets"), {}),
+        (CONSUMERS_TABLE, partial(read_table_as, "consumers"), {"retention": "interest"}),
+        (SUBJECTS_TABLE, partial(read_table_as, "subjects"), {}),
     ],
     ids=[
         "reading",
@@ -224,6 +242,10 @@ WORK_QUEUE = {"retention": "workqueue", "allow_direct": True}
         "writing",
         "reading a bucket",
         "writing a bucket",
+        "the table of streams",
+        "the table of buckets",
+        "the table of consumers",
+        "the table of subjects",
     ],
 )
 def test_each_of_these_permissions_is_needed_and_named_when_it_is_missing(

@@ -14,7 +14,7 @@ from spark_nats.conditions.streams import NO_PLACE_FOR_CONSUMER
 from spark_nats.errors import JetStreamError, NatsError
 from spark_nats.jetstream.api import JetStream, Request, interpreting
 from spark_nats.jetstream.streams import leader_in, stream_info
-from spark_nats.protocol.api import Api, ErrCode
+from spark_nats.protocol.api import Api, ErrCode, filters_of
 from spark_nats.protocol.documents import integer_at
 from spark_nats.protocol.subjects import subject_violation
 
@@ -61,14 +61,6 @@ class ConsumerInfo:
     def filters(self) -> tuple[str, ...]:
         """The subjects that it has; none when it has all."""
         return filters_of(self.config)
-
-
-def filters_of(config: dict[str, Any]) -> tuple[str, ...]:
-    """Return the subjects of a consumer that is configured so; none when it has all."""
-    several = config.get("filter_subjects")
-    if isinstance(several, list) and several:
-        return tuple(map(str, several))
-    return (str(config["filter_subject"]),) if config.get("filter_subject") else ()
 
 
 def consumer_in(answer: dict[str, Any], name: str) -> ConsumerInfo:

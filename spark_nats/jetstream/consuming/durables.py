@@ -45,11 +45,11 @@ from spark_nats.errors import (
     UnsupportedStreamError,
 )
 from spark_nats.jetstream.api import JetStream, interpreting
-from spark_nats.jetstream.consuming.consumers import PLACE_LIMIT, ConsumerInfo, consumer_in, filters_of
+from spark_nats.jetstream.consuming.consumers import PLACE_LIMIT, ConsumerInfo, consumer_in
 from spark_nats.jetstream.messages import next_sequence
 from spark_nats.jetstream.stale_reads import StaleReadGuard
 from spark_nats.jetstream.streams import INTEREST, WORK_QUEUE, StreamInfo
-from spark_nats.protocol.api import Api, ErrCode
+from spark_nats.protocol.api import Api, ErrCode, filters_of
 from spark_nats.protocol.statuses import NO_RESPONDERS
 from spark_nats.protocol.subjects import overlap
 

@@ -1,0 +1,70 @@
+"""What is measured of a query, with the names that it has in Prometheus and in OpenTelemetry.
+
+The names are those of OpenTelemetry. :meth:`Measure.in_prometheus` is what an OpenTelemetry collector, or an exporter
+for Prometheus, makes of them, so that one dashboard shows both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from spark_nats.lag import StreamLag
+
+
+class Measure(NamedTuple):
+    """Something that is measured.
+
+    Attributes:
+        name: with dots between its parts, without its unit.
+        unit: as OpenTelemetry writes it: ``s``, ``By``, or in braces what is counted.
+        meaning: a sentence.
+    """
+
+    name: str
+    unit: str
+    meaning: str
+
+    @property
+    def in_prometheus(self) -> str:
+        """Its name there, which ends with the unit. That of a counter has ``_total`` behind it."""
+        unit = {"s": "_seconds", "By": "_bytes"}.get(self.unit, "")
+        return self.name.replace(".", "_") + unit
+
+
+QUERY, SOURCE, STREAM = "query", "source", "stream"
+"""Labels, or attributes: the query's name or id, the number of its source among the query's, and a stream's name."""
+
+BEHIND = Measure("spark_nats.lag.messages", "{message}", "Messages of the stream that the query has still to read.")
+NEXT = Measure("spark_nats.lag.next_sequence", "{sequence}", "The next sequence of the stream that the query reads.")
+END = Measure("spark_nats.lag.end_sequence", "{sequence}", "The sequence behind the stream's last message.")
+OLDEST = Measure(
+    "spark_nats.lag.oldest_message.timestamp",
+    "s",
+    "When the oldest message that waits was stored, in seconds since 1970; absent when none is known to wait.",
+)
+CATCH_UP = Measure(
+    "spark_nats.lag.catch_up",
+    "s",
+    "Seconds until the query has caught up if all goes on so; absent when it does not, or that is not known.",
+)
+MAX_AGE = Measure(
+    "spark_nats.lag.max_age", "s", "Seconds for which the stream keeps messages; absent when it has no such limit."
+)
+BLOCKED = Measure(
+    "spark_nats.lag.blocked", "", "1 when the query cannot go on without a loss, or at all; 0 when nothing is wrong."
+)
+ASKED = Measure("spark_nats.lag.timestamp", "s", "When it was found out how far the query is behind, since 1970.")
+BATCH = Measure("spark_nats.batch.number", "", "The query's last micro-batch that has ended; -1 when none has.")
+BATCH_ENDED = Measure("spark_nats.batch.timestamp", "s", "When the query's last micro-batch ended, since 1970.")
+
+OF_STREAMS: tuple[tuple[Measure, Callable[[StreamLag], float | None]], ...] = (
+    (BEHIND, lambda lag: lag.behind),
+    (NEXT, lambda lag: lag.next),
+    (END, lambda lag: lag.end),
+    (OLDEST, lambda lag: None if lag.oldest is None else lag.oldest.timestamp()),
+    (CATCH_UP, lambda lag: lag.catch_up),
+    (MAX_AGE, lambda lag: lag.max_age),
+    (BLOCKED, lambda lag: int(bool(lag.problem))),
+)
+"""What is measured of each stream of a query, and how it is found; None where it is not known."""

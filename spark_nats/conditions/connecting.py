@@ -15,7 +15,7 @@ CREDENTIALS_REFUSED = Condition(
     "the server's own words; for an expired or revoked user that reconnects, it only says `Authorization Violation`",
 )
 TLS_NOT_OFFERED = Condition(
-    "does not offer TLS, which is asked for; no credentials were sent",
+    "does not offer TLS, but TLS is required; no credentials were sent",
     "an option or a `tls://` URL asks for TLS; nothing secret was sent",
 )
 CLIENT_CERTIFICATE_MISSING = Condition(
@@ -41,12 +41,12 @@ INFO_TIMEOUT = Condition(
 CLOSED_BEFORE_INFO = Condition("{reason} before INFO; {doubt}")
 CONNECT_TIMEOUT = Condition("did not answer CONNECT in {timeout:g} s", "it is busy: raise `connectTimeout`")
 NOTHING_TO_SIGN = Condition(
-    "the server sent nothing to sign, so it lets nobody in with an nkey or a JWT; log in another way",
+    "the server sent no nonce to sign, so it accepts neither nkeys nor JWTs; log in another way",
     "its users have no nkeys or JWTs",
 )
 NKEYS_NOT_INSTALLED = Condition(
-    "to log in with an nkey or a JWT the package 'nkeys' is needed, on the driver and on every executor: "
-    'install it with: pip install "spark-nats[nkeys]"',
+    "to log in with an nkey or a JWT, install the package 'nkeys' on the driver and on every executor: pip "
+    'install "spark-nats[nkeys]"',
     "install the extra `nkeys` there",
 )
 CLIENT_CERTIFICATE_INVALID = Condition(
@@ -71,7 +71,7 @@ CONNECTION_BROKE = Condition(
 )
 SERVER_CLOSED = Condition("{server} closed the connection")
 SERVER_SILENT = Condition(
-    "{server} has been silent and did not answer {pings} PINGs, {interval:g} s apart; the connection is given up"
+    "{server} did not answer {pings} PINGs, {interval:g} s apart; the connection is given up",
 )
 PING_TIMEOUT = Condition("{server} did not answer PING in {timeout:g} s")
 CONNECTION_CLOSED = Condition("the connection to {server} is closed")

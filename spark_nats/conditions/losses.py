@@ -3,18 +3,18 @@
 from spark_nats.conditions import Condition
 
 BEGINNING_LOST = Condition(
-    "stream {stream!r} begins at sequence {first}: sequences {start} to {end}, which the query had still to "
-    "read, are gone (purged, or removed by the stream's limits)",
+    "stream {stream!r} begins at sequence {first}: sequences {start} to {end}, which the query had not read yet, "
+    "are lost (purged, or removed by the stream's limits)",
     "the limits removed messages faster than the query read them, or somebody purged the stream",
 )
 REMOVED_WHILE_READ = Condition(
-    "stream {stream!r} now begins at sequence {first}; {sequences}, which were about to be read, are gone "
+    "stream {stream!r} now begins at sequence {first}; {sequences}, which were about to be read, are lost "
     "(purged, or removed by the stream's limits)",
     "the same, while a task was reading",
 )
 END_LOST = Condition(
-    "stream {stream!r} ends at sequence {last}, but the query is to go on at {next}; the sequences in between do "
-    "not exist (was the stream restored from an old backup?){more}",
+    "stream {stream!r} ends at sequence {last}, but the query is to resume at {next}; the sequences in between "
+    "do not exist (was the stream restored from an old backup?){more}",
     "the stream was restored from a backup, or its server lost [messages that were not on disk yet](durability.md)",
 )
 END_REWRITTEN = Condition(
@@ -42,26 +42,27 @@ RANGE_LOST = Condition(
     "the same, while a task was reading",
 )
 OFFSET_OF_OLD_STREAM = Condition(
-    "stream {stream!r} was deleted and made again: sequence {sequence} is of the stream created at {old}, and "
-    "the present one was created at {created}; what the old one held is gone",
+    "stream {stream!r} was deleted and created again: sequence {sequence} belongs to the stream created at "
+    "{old}, and the present one was created at {created}; the messages of the old one are lost",
     "the option `startingOffsets` or `endingOffsets` names a sequence of a deleted stream",
 )
 STREAM_MADE_AGAIN = Condition(
-    "stream {stream!r} was deleted and made again: the query had read it up to sequence {sequence} when it was the "
-    "stream created at {old}, and the present one was created at {created}; what the old one held behind that is gone",
+    "stream {stream!r} was deleted and created again: the query had read the stream created at {old} up to "
+    "sequence {sequence}, and the present one was created at {created}; the later messages of the old one are "
+    "lost",
     "it is another stream now. To read it from its beginning, start with a new checkpoint",
 )
 STREAM_DELETED = Condition(
-    "the stream {stream!r} does not exist any more: whatever it held{where} is gone",
+    "the stream {stream!r} does not exist any more: whatever it held{where} is lost",
     "the stream was deleted",
 )
 RANGE_DELETED = Condition(
-    "the stream {stream!r} {how}; {sequences}, which were about to be read, are gone",
+    "the stream {stream!r} {how}; {sequences}, which were about to be read, are lost",
     "the stream was deleted, or deleted and created again, while a task was reading",
 )
 RECEIVED_LOST = Condition(
-    "{messages} messages of {subjects}, which a micro-batch was about to process when the query ended, are gone with "
-    "the process that had received them",
+    "{messages} messages of {subjects}, which a micro-batch was about to process when the query ended, were lost "
+    "with the process that had received them",
     "a query of core NATS ended in the middle of a micro-batch; `spoolLocation` keeps such messages",
 )
 SPOOL_DAMAGED = Condition(
@@ -70,23 +71,23 @@ SPOOL_DAMAGED = Condition(
     "a file below `spoolLocation` was truncated or changed; restore a good copy",
 )
 DURABLE_DELETED = Condition(
-    "{what}, which keeps messages until they are read, was deleted; those that were published meanwhile may be gone",
+    "{what}, which keeps messages until they are read, was deleted; messages published since then may be lost",
     "messages that others acknowledged since then may be lost",
 )
 PATTERN_CHANGED = Condition(
-    "the query has read the stream {stream!r} up to sequence {sequence}, and the option 'streamPattern' does not "
-    "match it any more: what it holds behind that is not read",
+    "the query has read the stream {stream!r} up to sequence {sequence}, but the option 'streamPattern' does not "
+    "match it any more: its later messages are not read",
     "the pattern has changed; the remaining messages of the stream are not read",
 )
 STATE_BUCKET_OLDER = Condition(
     "the state bucket {bucket!r} is older than the query's checkpoint, which is at micro-batch {batch}: {reason} "
-    "(was it restored from a copy, or has the query written without deduplicate=exact meanwhile?)",
+    "(was it restored from a copy, or has the query run without deduplicate=exact meanwhile?)",
     "the bucket was restored to an older copy, or `deduplicate` was not `exact` for a while: see "
     "[de-duplication](writing.md#de-duplication). Restore the right copy; or set `failOnDataLoss` to false for "
     "one micro-batch, which leaves out rows that are among the stream's last 4,096 messages",
 )
 STORED_BEFORE_UNKNOWN = Condition(
-    "{task} was begun before, and what it stored then cannot be told: {reason}",
+    "{task} was begun before, and it is unknown what it stored then: {reason}",
     "the target stream has removed messages since, so a replay may store rows twice: see "
     "[de-duplication](writing.md#de-duplication)",
 )

@@ -3,7 +3,7 @@
 from spark_nats.conditions import Condition
 
 READS_ANEW = Condition(
-    "stream {stream}: what reads it is given up ({reason}); another one goes on at sequence {sequence}",
+    "stream {stream}: gave up a consumer ({reason}); another one resumes at sequence {sequence}",
     "a consumer was lost: a server has restarted, a replica lags, or rows are consumed slowly. Normal, unless "
     "the log has nothing else",
 )
@@ -12,11 +12,15 @@ WAITS_FOR_PLACE = Condition(
     "to read faster, run fewer tasks at once or raise the limit",
 )
 DURABLE_MADE = Condition(
-    "stream {stream}: made the durable consumer {consumer}", "the first start of a query that consumes"
+    "stream {stream}: created the durable consumer {consumer}",
+    "the first start of a query that consumes",
 )
-ROWS_NOT_TAKEN = Condition("stream {stream} does not take rows at the moment: {reason}", "a leader is being elected")
+ROWS_NOT_TAKEN = Condition(
+    "stream {stream} does not accept rows at the moment: {reason}",
+    "a leader is being elected",
+)
 ROWS_SENT_AGAIN = Condition(
-    "stream {stream}: it is not known which of {rows} rows are stored, and they are sent again",
+    "stream {stream}: it is unknown which of {rows} rows are stored; they are sent again",
     "acknowledgements were lost, with a leader or on the way; message ids prevent storing the rows twice",
 )
 BEGUN_BEFORE = Condition(
@@ -24,12 +28,12 @@ BEGUN_BEFORE = Condition(
     "a replay, and how many rows it left out",
 )
 FIRST_TIME = Condition(
-    "the state bucket {bucket} knows nothing of this query; stream {stream} shows that {task} is written for the "
+    "the state bucket {bucket} has no entry for this query; stream {stream} shows that {task} is written for the "
     "first time",
     "`deduplicate` was not `exact` before, or the bucket is new",
 )
 IDS_READ_BACK = Condition(
-    "stream {stream}: of {messages} messages behind sequence {sequence}, {ids} have message ids that matter",
+    "stream {stream}: of {messages} messages after sequence {sequence}, {ids} have relevant message ids",
     "the same: what was read back for it",
 )
 BATCH_PLANNED = Condition(
@@ -60,6 +64,6 @@ QUERY_LAG = Condition(
     "`LagListener`: how far behind a query is",
 )
 NOT_MEASURED = Condition(
-    "stream {stream}: its messages cannot be measured, which then have their average: {reason}",
+    "stream {stream}: its messages cannot be measured, so their average size counts: {reason}",
     "`maxBytesPerTrigger` uses the stream's average message size",
 )

@@ -32,8 +32,8 @@ CONSUMER_NEEDS_CONSUME = Condition(
     "option 'consumer' needs the option 'consume' to be true; without it there is no consumer"
 )
 FOREACH_IS_NOT_EXACT = Condition(
-    "option 'deduplicate' is exact, which needs the driver, and NatsForeachWriter has none; use window, or the "
-    "sink (writeStream.format('nats'))",
+    "option 'deduplicate' is exact, which needs the driver, and NatsForeachWriter does not run there; use "
+    "window, or the sink (writeStream.format('nats'))",
     "with `window`, `NatsForeachWriter` stores no row twice within the stream's `duplicate_window`",
 )
 OPTION_NOT_FOR_TABLES = Condition(
@@ -55,19 +55,19 @@ OPTIONS_CONTRADICT = Condition(
     "remove one",
 )
 PATTERN_CANNOT_CREATE = Condition(
-    "options 'streamPattern' and 'createStream' contradict each other: a pattern does not say what to make; name the "
-    "stream in the option 'stream'"
+    "options 'streamPattern' and 'createStream' contradict each other: a pattern does not say what to create; "
+    "name the stream in the option 'stream'",
 )
 PATTERN_CANNOT_CONSUME = Condition(
-    "options 'streamPattern' and 'consume' contradict each other: what a stream is given before it is found would be "
-    "held by no durable consumer of the query; name the streams in the option 'stream'"
+    "options 'streamPattern' and 'consume' contradict each other: no durable consumer of the query would hold "
+    "messages that a stream receives before the query finds it; name the streams in the option 'stream'",
 )
 NOTHING_AFTER_LATEST = Condition(
-    "option 'startingOffsets' is latest, where a batch read has nothing to read; use earliest",
+    "option 'startingOffsets' is latest, so a batch has nothing to read; use earliest",
     "a batch reads from `earliest` to `latest`",
 )
 NOTHING_BEFORE_EARLIEST = Condition(
-    "option 'endingOffsets' is earliest, where a batch read has nothing to read; use latest"
+    "option 'endingOffsets' is earliest, so a batch has nothing to read; use latest",
 )
 ONE_STREAM_TO_WRITE = Condition(
     "option 'stream' names {streams} streams; a query writes to one",
@@ -78,17 +78,17 @@ ONE_SUBJECT_TO_WRITE = Condition(
     "set one subject; for several, use the column `subject`",
 )
 ONE_STREAM_TO_CREATE = Condition(
-    "option 'createStream' makes one stream, but 'stream' names {streams}",
+    "option 'createStream' creates one stream, but 'stream' names {streams}",
     "it creates one stream, with the name in `stream` and the subjects in `subject` or in its configuration",
 )
 NO_SUBJECTS_TO_CREATE = Condition(
-    "option 'createStream' is true, but what the stream shall listen on is not known: set the option 'subject', or "
-    'give the stream\'s configuration, such as {{"subjects": ["orders.>"]}}'
+    "option 'createStream' is true, but the subjects of the stream are unknown: set the option 'subject', or "
+    'give the stream\'s configuration, such as {{"subjects": ["orders.>"]}}',
 )
 OTHER_STREAM_TO_CREATE = Condition("option 'createStream' has the name {name!r}, but 'stream' is {stream!r}")
 EXACT_NEEDS_STREAM = Condition(
-    "option 'deduplicate' is exact, which is not possible for a KV bucket, where later revisions take the place "
-    "of what was stored; set it to window",
+    "option 'deduplicate' is exact, which is not possible for a KV bucket, because later revisions replace "
+    "stored ones; set it to window",
     "set `window`",
 )
 INVALID_TLS_OPTIONS = Condition(
@@ -96,8 +96,8 @@ INVALID_TLS_OPTIONS = Condition(
     "certificate and key do not belong together, the key is encrypted, or the PEM text is not a certificate",
 )
 NOTHING_TO_READ = Condition(
-    "nothing to read is named: set the option 'stream', 'streamPattern' or 'bucket', or 'subject' alone to read core "
-    "NATS as it is published, or 'table' for what the account holds{hint}",
+    "the options do not say what to read: set the option 'stream', 'streamPattern' or 'bucket', or 'subject' "
+    "alone to read core NATS as it is published, or 'table' for what the account holds{hint}",
     "set `stream`, `bucket`, `subject` or `table`",
 )
 OFFSETS_FOR_OTHERS = Condition(
@@ -106,45 +106,45 @@ OFFSETS_FOR_OTHERS = Condition(
 )
 ENDS_BEFORE_OFFSET = Condition(
     "option 'endingOffsets' has {end} for the stream {stream!r}, which is below its {start} in "
-    "'startingOffsets'; nothing can be read, so exchange or correct them",
+    "'startingOffsets'; nothing can be read, so swap or correct them",
     "the end is before the beginning",
 )
 ENDS_BEFORE_TIME = Condition(
-    "option 'endingTimestamp' is {end}, which is before 'startingTimestamp', {start}; nothing can be read, so exchange "
-    "or correct them"
+    "option 'endingTimestamp' is {end}, which is before 'startingTimestamp', {start}; nothing can be read, so "
+    "swap or correct them",
 )
 MORE_THAN_MOST = Condition(
     "option 'minOffsetsPerTrigger' is {least}, which is more than 'maxOffsetsPerTrigger', {most}; no micro-batch "
-    "can be both, so exchange or correct them",
+    "can satisfy both, so swap or correct them",
     "no micro-batch can satisfy both: swap them",
 )
 NOTHING_SINCE_TIME = Condition(
     "{what} has nothing for the query that was stored at {time} or later, and the option "
-    "'startingOffsetsByTimestampStrategy' is error; set it to latest to begin with what comes, or "
+    "'startingOffsetsByTimestampStrategy' is error; set it to latest to begin with new messages, or "
     "'startingTimestamp' to an earlier time",
     "set `latest` to begin with new messages, or an earlier `startingTimestamp`",
 )
 ENDS_BEFORE_IT_BEGINS = Condition(
-    "the read of stream {stream!r} ends before sequence {end} and is to begin at {start}; check the starting and "
+    "the read of stream {stream!r} ends before sequence {end} but begins at {start}; check the starting and "
     "ending offsets and times",
     "the end is before the beginning, for a time that only the server could resolve",
 )
 OVERWRITE_IMPOSSIBLE = Condition(
-    "mode 'overwrite' is not possible: messages that were published cannot be taken back; use mode('append'), "
-    "and purge the stream yourself if that is what you want",
+    "mode 'overwrite' is not possible: published messages cannot be taken back; use mode('append'), and purge "
+    "the stream yourself if that is what you want",
     'use `mode("append")`',
 )
 COLUMN_UNKNOWN = Condition(
-    "column '{column}' cannot be written to {where}, which would lose it; {hint} (columns that can be written: "
+    "column '{column}' cannot be written to {where}, and would be lost; {hint} (columns that can be written: "
     "{columns})",
     "rename or drop it; for Kafka's columns, the error says what to rename them to",
 )
 COLUMN_NOT_FOR_CORE = Condition(
-    "column '{column}' cannot be written to core NATS, which would lose it; rename or drop it, and name a stream to "
-    "write to in the option 'stream'"
+    "column '{column}' cannot be written to core NATS, and would be lost; rename or drop it, or name a stream to "
+    "write to in the option 'stream'",
 )
 COLUMN_OF_SOURCE = Condition(
-    "column '{column}' cannot be written, which would lose it: it is {type}, and only what was read of NATS, "
+    "column '{column}' cannot be written, and would be lost: it is {type}, and only the source's own column, "
     "{expected}, is left out; rename or drop it, or put it into '{into}' or 'headers'",
     "it has the name of one of the source's columns, but another type: rename or drop it",
 )
@@ -156,7 +156,7 @@ COLUMN_TYPE_OF_SOURCE = Condition("column '{column}' is {expected}, not {type}; 
 COLUMN_MISSING = Condition("the column '{column}' ({type}) is missing; there are {columns}")
 NO_SUCH_COLUMN = Condition("{what} has no column '{column}'; its columns are {columns}")
 NO_SUBJECT = Condition(
-    "it is not known where to publish: add the column 'subject' (STRING) or set the option 'subject'",
+    "the options do not say where to publish: add the column 'subject' (STRING) or set the option 'subject'",
     "add a column or set the option `subject`",
 )
 COLUMN_FOR_STREAMS = Condition(
@@ -164,9 +164,9 @@ COLUMN_FOR_STREAMS = Condition(
     "set `stream`",
 )
 LIMIT_BEFORE_FILTERS = Condition(
-    "options 'limit' and 'filterPushdown' contradict each other: the limit comes before what where() leaves out, "
-    "and a filter that is pushed down would come before the limit; say what to read in 'subject' and "
-    "'startingOffsets', or drop one",
+    "options 'limit' and 'filterPushdown' contradict each other: the limit applies before where(), but a filter "
+    "that is pushed down would apply before the limit; say what to read in 'subject' and 'startingOffsets', or "
+    "remove one",
     "`subject` and `startingOffsets` apply before the limit, `where()` after it",
 )
 PUSHDOWN_NEEDS_PYSPARK = Condition(
@@ -174,7 +174,7 @@ PUSHDOWN_NEEDS_PYSPARK = Condition(
     "remove it; the option `subject` filters too, and the option `limit` limits",
 )
 TOO_MANY_PARTITIONS = Condition(
-    "{sequences} sequences would be read in {partitions} partitions, which is too many for Spark (at most {most}); "
-    "raise the option 'maxRecordsPerPartition', or read less at once",
+    "{sequences} sequences would be read in {partitions} partitions, too many for Spark (at most {most}); raise "
+    "the option 'maxRecordsPerPartition', or read less at once",
     "raise `maxRecordsPerPartition`, or read less at once",
 )

@@ -9,7 +9,7 @@ STREAM_NOT_FOUND = Condition(
     "`createStream`",
 )
 STREAM_CANNOT_BE_MADE = Condition(
-    "the stream {stream!r} cannot be made: {reason}",
+    "the stream {stream!r} cannot be created: {reason}",
     "the server does not know a field of `createStream`, or does not accept its value: correct it, or upgrade "
     "the server",
 )
@@ -36,12 +36,13 @@ NO_LEADER = Condition(
     "most of its servers are away: check them",
 )
 LEADER_ALONE = Condition(
-    "the leader of stream {stream!r} has not heard of most of the others for {seconds:g} s, and may lead no more",
+    "the leader of stream {stream!r} has not heard from most of the others for {seconds:g} s, and may not be the "
+    "leader any more",
     "it is cut off from the other servers, or was stopped for a while. The others elect a new leader within "
     "seconds; if not, check the routes between the servers",
 )
 LOSS_DOUBTFUL = Condition(
-    "{what}, says a server that may not be up to date",
+    "{what}, according to a server that may not be up to date",
     "a stream, or its end, seems to be lost, but there was not enough time to be sure (`retryTimeout` below 12 s)",
 )
 RETENTION_UNSUPPORTED = Condition(
@@ -50,8 +51,8 @@ RETENTION_UNSUPPORTED = Condition(
     "use `consume`, `peek`, or a stream that sources it; see [queues](queues.md)",
 )
 NO_PLACE_FOR_CONSUMER = Condition(
-    "stream {stream!r} has had as many consumers as it may have for {seconds:g} s ({limit}); each task that "
-    "reads needs one while it runs: raise the limit, or run fewer tasks at once ({reason}, {err_code})",
+    "stream {stream!r} has had its maximum number of consumers for {seconds:g} s ({limit}); each task that reads "
+    "needs one while it runs: raise the limit, or run fewer tasks at once ({reason}, {err_code})",
     "each running task that reads needs one consumer of its stream, so the limit must be at least the number of "
     "tasks that run at once, plus the consumers of others. The limit is `max_consumers` of the stream or of the "
     "account, or else the server's [`default_max_consumers`](sizing.md#connections-and-consumers). Raise it, or "
@@ -64,7 +65,7 @@ STOPPED_DELIVERING = Condition(
 )
 READING_FAILED = Condition("reading stream {stream!r} failed: {reason} ({code})", "the server's own words")
 MESSAGE_TOO_LARGE = Condition(
-    "a message of stream {stream!r} behind sequence {sequence} is larger than {bytes} bytes",
+    "a message of stream {stream!r} after sequence {sequence} is larger than {bytes} bytes",
     "larger than any server sends: inspect that message (`nats stream get`)",
 )
 NO_CONSUMER_AT_LEADER = Condition(
@@ -72,14 +73,16 @@ NO_CONSUMER_AT_LEADER = Condition(
     "the servers of the cluster placed no consumer on the leader of the bucket; check them",
 )
 DELETED_WHILE_READ = Condition("the stream {stream!r} was deleted while it was read", "read the bucket again")
-MADE_AGAIN_WHILE_READ = Condition("the stream {stream!r} was deleted and made again at {created} while it was read")
+MADE_AGAIN_WHILE_READ = Condition(
+    "the stream {stream!r} was deleted and created again at {created} while it was read",
+)
 LISTING_CHANGES = Condition(
     "{what} change faster than they can be listed",
     "read a bucket in parts, with `keys`; read a table of what the account holds again, or only for some streams, with "
     "`stream`",
 )
 KEYS_MOVE_ON = Condition(
-    "{keys} keys of {stream!r} move on",
+    "{keys} keys of {stream!r} keep changing",
     "for all of `retryTimeout`, they were written faster than they can be read: read the bucket in parts",
 )
 PATTERN_MATCHES_QUEUES = Condition(
@@ -92,7 +95,7 @@ PATTERN_MISSES_OFFSETS = Condition(
     "name streams that match, or none",
 )
 STREAM_NAME_UNSUPPORTED = Condition(
-    "the stream {stream!r} cannot be read: its name {violation}; have the pattern leave it out",
+    "the stream {stream!r} cannot be read: its name {violation}; exclude it from the pattern",
     "rename it, or exclude it",
 )
 NOBODY_TAKES_ROWS = Condition(

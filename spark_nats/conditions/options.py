@@ -124,6 +124,11 @@ NOTHING_SINCE_TIME = Condition(
     "'startingTimestamp' to an earlier time",
     "set `latest` to begin with new messages, or an earlier `startingTimestamp`",
 )
+CONSUMER_MISSING = Condition(
+    "stream {stream!r} has no consumer {consumer!r}, where the query is to begin or end; 'nats consumer ls {stream}' "
+    "lists those there are",
+    "name one that exists, or a sequence",
+)
 ENDS_BEFORE_IT_BEGINS = Condition(
     "the read of stream {stream!r} ends before sequence {end} but begins at {start}; check the starting and "
     "ending offsets and times",

@@ -6,6 +6,10 @@ PYSPARK_NEEDED = Condition(
     'PySpark 4.0 or newer is needed ({reason}): pip install "spark-nats[spark]"',
     '`pip install "spark-nats[spark]"`, or use a cluster with Spark 4',
 )
+OTEL_NEEDED = Condition(
+    'MetricsListener needs OpenTelemetry ({reason}): pip install "spark-nats[otel]"',
+    'where the program runs that starts the query: `pip install "spark-nats[otel]"`',
+)
 WRITES_NO_TABLE = Condition(
     "a statement that creates a table cannot write rows (saveAsTable, writeTo, CREATE TABLE ... AS), because "
     "Spark does not pass on a table's options when the table is read; use save(), and for reading {instead}",

@@ -110,7 +110,7 @@ ENDS_AFTER_LIMIT = Condition(
 )
 LAG_UNKNOWN = Condition(
     "query {query}: it is unknown how far behind it is: {reason}",
-    "`LagListener` has options, but the server could not be asked",
+    "`LagListener` or `MetricsListener` has options, but the server could not be asked",
 )
 STREAM_NOT_NAMED = Condition(
     "the query has read the stream {stream!r} up to sequence {last}, but the option 'stream' no longer names it: "

@@ -94,26 +94,50 @@ def describe_consumers(js: JetStream, streams: Sequence[str]) -> list[Row]:
     return rows
 
 
+def find_messages(js: JetStream, streams: Sequence[str]) -> tuple[list[str], list[Row]]:
+    """Return which of some streams hold messages, and a row with its problem for each that cannot be asked.
+
+    All are asked in one round trip, so those that do not answer are waited for once.
+    """
+    rows = [_unnamed(stream, violation) for stream in streams if (violation := name_violation(stream))]
+    named = [stream for stream in streams if not name_violation(stream)]
+    holding = []
+    answers = js.request_all([Request(Api.STREAM_INFO, (stream,)) for stream in named])
+    for stream, answer in zip(named, answers, strict=True):
+        try:
+            if isinstance(answer, NatsError):
+                raise answer
+            check_leader(answer, stream)
+            if state_in(answer, stream).messages:
+                holding.append(stream)
+        except NatsError as error:
+            rows += _unasked(stream, error)
+    return holding, rows
+
+
 def count_subjects(js: JetStream, stream: str, filters: Sequence[str]) -> Iterator[Row]:
     """Return a row for each subject of which a stream holds messages, and which one of the filters matches, if any.
 
     A stream that cannot be asked has one row, with its problem. One that does not exist any more has none.
     """
-    if violation := name_violation(stream):
-        return iter([_unnamed(stream, violation)])
     try:
         counts = [subjects_of(js, stream, each) for each in filters or (">",)]
-    except StreamNotFoundError:
-        return iter(())
-    except (JetStreamError, NatsTimeoutError) as error:
-        if isinstance(error, JetStreamError) and error.err_code not in NOT_READY:
-            raise
-        return iter([{"stream": stream, "problem": str(error)}])
+    except NatsError as error:
+        return iter(_unasked(stream, error))
     return (
         {"stream": stream, "subject": subject, "messages": _fitting(messages)}
         for found in counts
         for subject, messages in found.items()
     )
+
+
+def _unasked(stream: str, error: NatsError) -> list[Row]:
+    """Return what to say of a stream that cannot be asked; raise the error if it is not about this stream alone."""
+    if isinstance(error, StreamNotFoundError):
+        return []
+    if isinstance(error, NatsTimeoutError) or (isinstance(error, JetStreamError) and error.err_code in NOT_READY):
+        return [{"stream": stream, "problem": str(error)}]
+    raise error
 
 
 # Lists

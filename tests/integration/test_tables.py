@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import html
 import json
 import pickle
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,7 +32,7 @@ from spark_nats.options.values import TABLES
 from spark_nats.source.schema import TABLE_SCHEMAS
 from tests.integration.support import batch_reader, error_of, finish, nats, read, read_partitions, sentence_of, source
 from tests.nats_py import NatsPy, succeeds, wait_until
-from tests.servers import Cluster, Server, ServerFactory
+from tests.servers import OLDER_BINARY, Cluster, Server, ServerFactory
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -124,8 +126,13 @@ def create_consumer(client: NatsPy, stream: str, name: str, **config: Any) -> No
     )
 
 
-def test_the_table_of_streams_says_what_the_server_says_of_each(server_factory: ServerFactory) -> None:
-    server = server_factory()
+@pytest.mark.parametrize(
+    "binary", [None, pytest.param(OLDER_BINARY, marks=pytest.mark.long("spark_nats/jetstream/*"))], ids=["2.15", "2.11"]
+)
+def test_the_table_of_streams_says_what_the_server_says_of_each(
+    server_factory: ServerFactory, binary: Path | None
+) -> None:
+    server = server_factory(binary=binary)
     with NatsPy(server.url) as client:
         limits = {
             "max_msgs": 10,
@@ -409,6 +416,22 @@ def test_a_schema_may_have_some_of_the_columns_and_no_others(nats_server: Server
     wrong = StructType().add("subjects", StringType())
     error = sentence_of(lambda: source(nats_server, table="streams").reader(wrong))
     assert error.startswith("SchemaError: column 'subjects' is ARRAY<STRING>, not STRING")
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "tables.md"
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_the_documentation_has_the_columns_of_each_table(table: str) -> None:
+    section = PAGE.read_text().split(f"### `{table}`\n")[1].split("\n### ")[0]
+    listed = [line.split("|")[1:3] for line in section.splitlines() if line.startswith("| `")]
+    columns = [name for names, _ in listed for name in names.split("`")[1::2]]
+    assert columns == schema_of(table).names
+    types = [html.unescape(kind.strip()) for _, kind in listed]
+    for (names, _), kind in zip(listed, types, strict=True):
+        for i, name in enumerate(names.split("`")[1::2]):
+            said = kind if "<" in kind else kind.split(", ")[min(i, kind.count(", "))]
+            assert TYPES[said] == schema_of(table)[name].dataType
 
 
 # What cannot be told

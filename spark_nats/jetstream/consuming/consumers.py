@@ -52,6 +52,11 @@ class ConsumerInfo:
     leader: str  # name of the server that it lives on; empty where there is no cluster
 
     @property
+    def acknowledged(self) -> int:
+        """The sequence before which all is done: acknowledged, or delivered where nothing has to be acknowledged."""
+        return self.begins if self.config.get("ack_policy") == "none" else self.floor
+
+    @property
     def metadata(self) -> dict[str, Any]:
         """What its makers have noted on it."""
         metadata = self.config.get("metadata")
@@ -80,6 +85,22 @@ def consumer_in(answer: dict[str, Any], name: str) -> ConsumerInfo:
         max_batch=integer_at(config, "max_batch") if config.get("max_batch") else None,
         leader=leader_in(answer),
     )
+
+
+def consumer_info(js: JetStream, stream: str, name: str) -> ConsumerInfo | None:
+    """Return the state of a consumer; None when there is none of that name.
+
+    Raises:
+        NatsError: the request failed.
+    """
+    try:
+        found = js.request(Api.CONSUMER_INFO, stream, name)
+    except JetStreamError as error:
+        if error.err_code != ErrCode.CONSUMER_NOT_FOUND:
+            raise
+        return None
+    with interpreting(Api.CONSUMER_INFO, stream, name):
+        return consumer_in(found, name)
 
 
 def finds_all(js: JetStream, filters: Sequence[str]) -> bool:

@@ -85,6 +85,11 @@ KEYS_MOVE_ON = Condition(
     "{keys} keys of {stream!r} keep changing",
     "for all of `retryTimeout`, they were written faster than they can be read: read the bucket in parts",
 )
+NO_MOMENT = Condition(
+    "the bucket {bucket!r} is written to faster than it can be read at one moment, after {parts} attempts",
+    "`asOf` is `latest`: read fewer keys, with `keys`; give the bucket a longer `history`; or allow direct gets in its "
+    "configuration (`allow_direct`)",
+)
 PATTERN_MATCHES_QUEUES = Condition(
     "the option 'streamPattern' matches {streams}, whose messages are removed when they are acknowledged "
     "(workqueue or interest retention); begin it with {begin} to leave them out{instead}",

@@ -150,9 +150,9 @@ class Query:
     api_prefix: str
     retries: RetryOptions
     fail_on_data_loss: bool = option(
-        READ & (STREAM | STREAMING) | WRITE & STREAM,
+        READ & (STREAM | BUCKET | STREAMING) | WRITE & STREAM,
         values.read_boolean,
         "fail when messages that were to be read are lost, or messages that `deduplicate=exact` needs to tell what is "
-        "stored already; `false`: log a warning and continue",
+        "stored already; with `asOf`: when it is not known what the bucket held; `false`: log a warning and continue",
         default="true",
     )

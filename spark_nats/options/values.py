@@ -145,6 +145,23 @@ def read_timestamp(text: str) -> datetime:
         ) from None
 
 
+def read_moment(text: str) -> int | datetime | str:
+    """Read a revision, a time in ISO 8601, in UTC unless it has a zone, or ``latest``."""
+    if text.lower() == LATEST:
+        return LATEST
+    if text.isascii() and text.isdigit() and int(text[:30]) > 0:
+        return int(text[:30])
+    try:
+        if not re.fullmatch("[+-]?[0-9]*", text):
+            return read_timestamp(text)
+    except ValueError:
+        pass
+    raise ValueError(
+        f"is {text!r}; it must be a revision, which is a whole number of at least 1, a time in ISO 8601, such as "
+        "2026-11-01T00:00:00Z, or latest"
+    )
+
+
 _FIRST, _LAST = 10**11, 253_402_300_800_000  # milliseconds: in 1973, and with the year 10000
 _OTHER_UNITS = {"seconds": 1000.0, "microseconds": 1e-3, "nanoseconds": 1e-6}  # in milliseconds
 

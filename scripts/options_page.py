@@ -1,26 +1,35 @@
-"""Write the table of options into docs/options.md, as the code has it."""
+"""Write the tables of options into docs/options.md, as the code has them."""
 
 import re
 from pathlib import Path
 
 from spark_nats.options.rows import Option
-from spark_nats.options.table import OPTIONS
+from spark_nats.options.table import SECTIONS
 
 PAGE = Path(__file__).parents[1] / "docs" / "options.md"
-TABLE = re.compile(r"(?<=<!-- options -->\n\n).*?(?=\n<!-- end of options -->)", re.DOTALL)
+TABLE = re.compile(r"(?<=<!-- options: )(.+?)( -->\n\n).*?(?=\n<!-- end of options -->)", re.DOTALL)
 
 
-def with_table(page: str) -> str:
-    """Return the page with the table of the code."""
-    rows = ["| option | for | default | meaning |", "|---|---|---|---|", *map(_row, OPTIONS)]
-    return TABLE.sub(lambda _: "\n".join(rows) + "\n", page)
+def with_tables(page: str) -> str:
+    """Return the page with the table of the code where it names a section.
+
+    Raises:
+        KeyError: it names one that there is not.
+    """
+
+    def filled(found: re.Match[str]) -> str:
+        rows = ["| option | for | default | meaning |", "|---|---|---|---|", *map(_row, SECTIONS[found[1]])]
+        return f"{found[1]}{found[2]}" + "\n".join(rows) + "\n"
+
+    return TABLE.sub(filled, page)
 
 
 def _row(option: Option) -> str:
+    name = f'<a id="{option.name}"></a>[`{option.name}`](#{option.name})'
     default = option.shown_default
     default = f"`{default}`" if default and " " not in default else default
-    return f"| `{option.name}` | {option.shown_scope} | {default} | {option.meaning} |"
+    return f"| {name} | {option.shown_scope} | {default} | {option.meaning} |"
 
 
 if __name__ == "__main__":
-    PAGE.write_text(with_table(PAGE.read_text()))
+    PAGE.write_text(with_tables(PAGE.read_text()))

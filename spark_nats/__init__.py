@@ -7,6 +7,7 @@ NATS connection that reads and writes whole Arrow columns, ``spark_nats.jetstrea
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from spark_nats import logs
 from spark_nats.errors import NatsError
 from spark_nats.version import __version__
 
@@ -15,11 +16,13 @@ if TYPE_CHECKING:
     from spark_nats.lag import QueryLag, StreamLag, progress
     from spark_nats.listener import LagListener
     from spark_nats.otel import MetricsListener
+    from spark_nats.sink.foreach import NatsForeachWriter
 
 _MODULES = {
     "LagListener": "listener",
     "MetricsListener": "otel",
     "NatsDataSource": "datasource",
+    "NatsForeachWriter": "sink.foreach",
     "QueryLag": "lag",
     "StreamLag": "lag",
     "progress": "lag",
@@ -29,11 +32,15 @@ __all__ = [
     "MetricsListener",
     "NatsDataSource",
     "NatsError",
+    "NatsForeachWriter",
     "QueryLag",
     "StreamLag",
     "__version__",
     "progress",
 ]
+
+
+logs.configure()
 
 
 def __getattr__(name: str) -> Any:

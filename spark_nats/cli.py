@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import difflib
+import itertools
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from typing import Any, NoReturn
 
 from spark_nats.client.servers import parse_servers
 from spark_nats.commands import ACTIVITIES, OF_BUCKETS, OF_STREAMS
 from spark_nats.conditions.commands import NOTHING_TO_REQUIRE, REQUIRED_UNKNOWN
 from spark_nats.errors import NatsError, OptionError
 from spark_nats.options.rows import Option
-from spark_nats.options.table import BY_NAME, CONNECTION, OPTIONS
+from spark_nats.options.table import BY_NAME, CONNECTION, SECTIONS
 from spark_nats.version import __version__
 
 Command = Callable[[argparse.Namespace], int]
@@ -109,18 +113,57 @@ def _options(parsed: argparse.Namespace) -> int:
     from spark_nats.commands.console import Console, print_json
 
     scopes = ("read", "write", "both") if parsed.scope is None else (parsed.scope, "both")
-    shown = [(each.name, each.shown_scope, each.shown_default, each.meaning) for each in OPTIONS]
-    rows = [row for row in shown if row[1] in scopes]
+    shown = {
+        section: [
+            (option.name, option.shown_scope, option.shown_default, option.meaning)
+            for option in options
+            if option.shown_scope in scopes
+        ]
+        for section, options in SECTIONS.items()
+    }
     if parsed.json:
-        print_json([dict(zip(("name", "scope", "default", "meaning"), row, strict=True)) for row in rows])
-    else:
-        titles = ("option", "for", "default", "meaning")
-        Console().table(titles, [(*others, meaning.replace("`", "")) for *others, meaning in rows])
+        names = ("section", "name", "scope", "default", "meaning")
+        listed = [(section, *row) for section, rows in shown.items() for row in rows]
+        print_json([dict(zip(names, row, strict=True)) for row in listed])
+        return 0
+    titles = ("option", "for", "default", "meaning")
+    console = Console()
+    for section, rows in shown.items():
+        if rows:
+            console.line(section)
+            console.table(titles, [(*others, meaning.replace("`", "")) for *others, meaning in rows])
+            console.line()
     return 0
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says in a line what is wrong with the arguments: the usage, which argparse puts first, takes pages here."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings, allow_abbrev=False)  # a typing error passed for another option
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}\n{self.prog} --help lists what there is\n")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        arguments = list(sys.argv[1:] if args is None else args)
+        if self._subparsers:  # what follows the command is the command's
+            arguments = list(itertools.takewhile(lambda argument: argument.startswith("-"), arguments))
+        for argument in itertools.takewhile(lambda argument: argument != "--", arguments):
+            name = argument.partition("=")[0]
+            if re.match("-+[A-Za-z]", name) and " " not in argument and name not in self._option_string_actions:
+                self.error(f"there is no option {name}{self._meant(name)}")  # and no word of its value: a password?
+        return super().parse_known_args(args, namespace)
+
+    def _meant(self, name: str) -> str:
+        names = {known.strip("-").lower(): known for known in self._option_string_actions if known.startswith("--")}
+        name = name.strip("-").lower()
+        likely = [known for known in names if known.startswith(name)] or difflib.get_close_matches(name, names)
+        return f"; did you mean {' or '.join(names[known] for known in likely)}?" if likely else ""
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="spark-nats", description="The PySpark connector for NATS.")
+    parser = _Parser(prog="spark-nats", description="The PySpark connector for NATS.")
     parser.add_argument("--version", action="version", version=f"spark-nats {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 

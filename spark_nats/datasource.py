@@ -19,14 +19,22 @@ from spark_nats.client.memory import once_a_while, parent_process
 from spark_nats.conditions.options import OVERWRITE_IMPOSSIBLE, PUSHDOWN_NEEDS_PYSPARK
 from spark_nats.conditions.spark import NOWHERE_TO_WRITE
 from spark_nats.errors import OptionError
-from spark_nats.options import BucketReadOptions, CoreReadOptions, WriteOptions, parse, parse_read, parse_write
+from spark_nats.options import (
+    BucketReadOptions,
+    CoreReadOptions,
+    TableReadOptions,
+    WriteOptions,
+    parse,
+    parse_read,
+    parse_write,
+)
 from spark_nats.options.hints import naming_options
 from spark_nats.options.nearest import VIEW
 from spark_nats.options.query import Target
 from spark_nats.options.read import ReadOptions
 from spark_nats.sink.schema import check_schema as check_sink_schema
 from spark_nats.sink.schema import may_have_ids
-from spark_nats.source.schema import BUCKET_SCHEMA, SCHEMA
+from spark_nats.source.schema import BUCKET_SCHEMA, SCHEMA, TABLE_SCHEMAS
 from spark_nats.source.schema import check_schema as check_source_schema
 
 if TYPE_CHECKING:
@@ -56,8 +64,9 @@ class NatsDataSource(DataSource):
         return "nats"
 
     def schema(self) -> str:
-        """Return all columns of a message, or of an entry of a KV bucket."""
-        return BUCKET_SCHEMA if self._settings.of(Target).bucket else SCHEMA
+        """Return all columns of a message, of an entry of a KV bucket, or of a table of what an account holds."""
+        target = self._settings.of(Target)
+        return TABLE_SCHEMAS[target.table] if target.table else BUCKET_SCHEMA if target.bucket else SCHEMA
 
     @naming_options()
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -72,6 +81,10 @@ class NatsDataSource(DataSource):
             from spark_nats.source.bucket import NatsBucketReader
 
             return NatsBucketReader(parsed, schema)
+        if isinstance(parsed, TableReadOptions):
+            from spark_nats.source.tables import NatsTableReader
+
+            return NatsTableReader(parsed, schema)
         if parsed.filter_pushdown or parsed.limit_pushdown:
             self._check_pushdown(parsed)
             from spark_nats.source.stream.pushdown import pushdown_reader

@@ -54,12 +54,14 @@ class CorePublisher:
     Rows that the server is not known to have processed are kept, a few parts of them. When a connection is lost they
     are sent again over another one: some may then be delivered twice, as they would be if the whole task ran again.
     When the connection failed, or the server refused a row, NatsError is raised and says what became of the rows.
+    ``on_processed`` is called each time that the server has processed more of them.
     """
 
     duplicates = 0  # core NATS knows no message again
 
-    def __init__(self, lease: Lease) -> None:
+    def __init__(self, lease: Lease, on_processed: Callable[[], None] | None = None) -> None:
         self._lease = lease
+        self._on_processed = on_processed
         self._confirmed = 0
         self._parts: deque[_Part] = deque()  # not confirmed
 
@@ -80,6 +82,8 @@ class CorePublisher:
         ids: pa.Array | None = None,
     ) -> None:
         """Send rows as :meth:`Connection.publish_columns` does, to the last of them. Their ids are of no use here."""
+        if not len(subjects):
+            self.drain()  # the server may have asked whether we are there
         columns = (subjects, payloads, headers, replies)
         for part in cut_into_parts(payloads, headers, _PART_ROWS):
             rows = _Part(None, *(None if column is None else column[part] for column in columns))
@@ -116,6 +120,8 @@ class CorePublisher:
         before = self._confirmed
         if self.confirmed > before:
             self._lease.works()
+            if self._on_processed is not None:
+                self._on_processed()
 
     def _persist(self, work: Callable[[], None]) -> None:
         """Do what sends; when the connection is lost meanwhile, over another one."""

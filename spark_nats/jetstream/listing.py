@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from spark_nats.conditions.streams import LISTING_CHANGES
 from spark_nats.errors import Hint, JetStreamError, NatsError, StreamNotFoundError
@@ -13,6 +14,8 @@ from spark_nats.protocol.api import Api
 from spark_nats.protocol.documents import integer_at, string_at, strings_at
 from spark_nats.protocol.keyvalue import RESERVED_STREAMS
 from spark_nats.protocol.statuses import NO_RESPONDERS
+
+T = TypeVar("T")
 
 _LISTINGS = 10  # attempts to list what comes and goes
 _MOST_LISTED = 100_000  # streams
@@ -39,10 +42,10 @@ def list_streams(js: JetStream) -> list[StreamInfo]:
     return [found[name] for name in sorted(found)]
 
 
-def subjects_of(js: JetStream, stream: str, pattern: str) -> list[str]:
-    """Return the subjects that match a filter of which a stream holds messages, as its leader knows them."""
+def subjects_of(js: JetStream, stream: str, pattern: str) -> dict[str, int]:
+    """Return of which subjects that match a filter a stream holds how many messages, as its leader knows them."""
 
-    def page(offset: int) -> tuple[list[str], int]:
+    def page(offset: int) -> tuple[dict[str, int], int]:
         answer = js.request(Api.STREAM_INFO, stream, body={"subjects_filter": pattern, "offset": offset})
         check_leader(answer, stream)
         with interpreting(Api.STREAM_INFO, stream):
@@ -50,41 +53,46 @@ def subjects_of(js: JetStream, stream: str, pattern: str) -> list[str]:
             subjects = (state.get("subjects") or {}) if isinstance(state, dict) else {}
             if not isinstance(subjects, dict):
                 raise ValueError("its 'state.subjects' is no object")
-            return sorted(subjects), integer_at(answer, "total") if subjects else 0
+            counts = {subject: integer_at(subjects, subject) for subject in sorted(subjects)}
+            return counts, integer_at(answer, "total") if subjects else 0
 
-    return _all_pages(page, f"the subjects of stream {stream!r}")
+    return all_pages(page, f"the subjects of stream {stream!r}")
 
 
 def stream_names(js: JetStream, subject: str | None = None) -> list[str]:
     """Return the names of the account's streams, in order; or of those that listen on a subject or filter."""
     wanted = {} if subject is None else {"subject": subject}
 
-    def page(offset: int) -> tuple[list[str], int]:
+    def page(offset: int) -> tuple[dict[str, None], int]:
         answer = js.request(Api.STREAM_NAMES, body={**wanted, "offset": offset})
         with interpreting(Api.STREAM_NAMES):
             names = list(strings_at(answer, "streams"))
             if len(set(names)) < len(names):
                 raise ValueError("its 'streams' names one twice")
-            return names, integer_at(answer, "total")
+            return dict.fromkeys(names), integer_at(answer, "total")
 
-    return _all_pages(page, "the streams of the account")
+    return list(all_pages(page, "the streams of the account"))
 
 
-def _all_pages(page: Callable[[int], tuple[list[str], int]], what: str) -> list[str]:
-    """Return what a server lists by pages, in order; ``page`` gives names from an offset on, and how many there are.
+def all_pages(page: Callable[[int], tuple[Mapping[str, T], int]], what: str) -> dict[str, T]:
+    """Return what a server lists by pages, in order.
+
+    ``page`` gives names from an offset on, each with what is known of it, and how many there are.
 
     Each page but the first begins with the last name of the one before: if it does not, names have gone or come
     meanwhile, and it begins again; after a few times it is an error that they come and go too fast.
     """
     for _ in range(_LISTINGS):
-        found: list[str] = []
+        found: dict[str, T] = {}
+        last = ""
         while True:
-            names, total = page(max(0, len(found) - 1))
-            if found and names[:1] != found[-1:]:
+            listed, total = page(max(0, len(found) - 1))
+            if found and next(iter(listed), None) != last:
                 break
-            found += names[1:] if found else names
-            if len(found) >= total or len(names) < 2:
+            found.update(listed)
+            if len(found) >= total or len(listed) < 2:
                 return found
+            last = next(reversed(found))
     raise JetStreamError(LISTING_CHANGES(what=what), NO_RESPONDERS)
 
 

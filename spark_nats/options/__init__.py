@@ -5,7 +5,7 @@ names the option, the value (never a secret's) and what to do. Nothing below thi
 """
 
 from spark_nats.options.queries import parse_read, parse_write
-from spark_nats.options.read import BucketReadOptions, CoreReadOptions, ReadOptions
+from spark_nats.options.read import BucketReadOptions, CoreReadOptions, ReadOptions, TableReadOptions
 from spark_nats.options.settings import Settings, connection_options, options_of_urls, parse
 from spark_nats.options.table import OPTIONS
 from spark_nats.options.write import WriteOptions
@@ -16,6 +16,7 @@ __all__ = [
     "CoreReadOptions",
     "ReadOptions",
     "Settings",
+    "TableReadOptions",
     "WriteOptions",
     "connection_options",
     "options_of_urls",

@@ -34,17 +34,19 @@ class Connecting:
     servers: tuple[Server, ...] = option(
         ANY,
         values.read_servers,
-        "servers, comma-separated URLs, tried in random order until one lets us in; `tls://` asks for TLS",
+        "URLs of the servers, comma-separated, tried in random order until one accepts the login; `tls://` demands TLS",
         default="nats://localhost:4222",
     )
     discover_servers: bool = option(
         ANY,
         values.read_boolean,
-        "try the servers too that those of `servers` announce, with the same login and the same demands on TLS",
+        "also try the servers that those in `servers` announce, with the same login and the same TLS",
         default="false",
     )
     context: dict[str, str] | None = option(
-        ANY, read_context, "context of the `nats` command line, by name or path; options win"
+        ANY,
+        read_context,
+        "context of the `nats` command line, by name or path; an option that is set takes precedence over it",
     )
     user: str | None = option(ANY, values.read_text, "user name")
     password: str | None = option(ANY, values.read_secret, "password of `user`")
@@ -53,79 +55,94 @@ class Connecting:
         ANY, values.read_seed_file, "file with the seed of an nkey (`SU…`) to log in with"
     )
     nkey_seed_secret: Credentials | None = option(
-        ANY, values.read_seed, "the seed itself, under a name that Spark's plans hide"
+        ANY, values.read_seed, "the seed itself, instead of a file; Spark hides the value in its plans"
     )
     credentials_file: Credentials | None = option(
-        ANY, values.read_credentials_file, "`.creds` file, with JWT and seed, to log in with"
+        ANY, values.read_credentials_file, "`.creds` file, with a JWT and a seed, to log in with"
     )
     credentials_secret: Credentials | None = option(
-        ANY, values.read_credentials, "the text of such a file itself, under a name that Spark's plans hide"
+        ANY,
+        values.read_credentials,
+        "the text of a `.creds` file, instead of the file; Spark hides the value in its plans",
     )
     tls_ca_file: str | None = option(
-        ANY, values.read_certificates, "certificates (PEM) to trust instead of the system's; asks for TLS"
+        ANY, values.read_certificates, "file with the certificates (PEM) to trust instead of the system's; demands TLS"
     )
-    tls_ca_pem: str | None = option(ANY, values.read_certificates_pem, "the text of `tlsCaFile` itself, instead of it")
+    tls_ca_pem: str | None = option(
+        ANY, values.read_certificates_pem, "the text of such a file, instead of `tlsCaFile`"
+    )
     tls_cert_file: str | None = option(
-        ANY, values.read_certificates, "the client's certificate (PEM) for mutual TLS; asks for TLS"
+        ANY, values.read_certificates, "file with the client's certificate (PEM), for mutual TLS; demands TLS"
     )
     tls_cert_pem: str | None = option(
-        ANY, values.read_certificates_pem, "the text of `tlsCertFile` itself, instead of it, without the key"
+        ANY, values.read_certificates_pem, "the text of such a file without the key, instead of `tlsCertFile`"
     )
     tls_key_file: str | None = option(
-        ANY, values.read_certificates, "key of `tlsCertFile` (PEM, not encrypted), unless that holds it"
+        ANY,
+        values.read_certificates,
+        "file with the key of `tlsCertFile` (PEM, not encrypted), unless `tlsCertFile` has it too",
     )
     tls_key_secret: str | None = option(
-        ANY, values.read_key_pem, "the text of `tlsKeyFile` itself, under a name that Spark's plans hide"
+        ANY, values.read_key_pem, "the text of such a file, instead of `tlsKeyFile`; Spark hides the value in its plans"
     )
     tls_server_name: str | None = option(
-        ANY, values.read_text, "name that the server's certificate must have, instead of the URL's host; asks for TLS"
+        ANY,
+        values.read_text,
+        "name that the server's certificate must have, instead of the host in the URL; demands TLS",
     )
     tls_handshake_first: bool = option(
         ANY,
         values.read_boolean,
-        "do TLS before anything else, as the server's `handshake_first` demands; asks for TLS",
+        "begin with the TLS handshake, for servers with `handshake_first`; demands TLS",
         default="false",
     )
     connection_name: str = option(
-        ANY, values.read_text, "name of our connections in the server's monitoring", default="spark-nats"
+        ANY, values.read_text, "name of the connections, as the server's monitoring shows it", default="spark-nats"
     )
     connect_timeout: float = option(
-        ANY, values.read_duration, "time for connecting and logging in to one server", default="5s"
+        ANY, values.read_duration, "how long connecting and logging in to one server may take", default="5s"
     )
-    request_timeout: float = option(ANY, values.read_duration, "time for an answer of the server", default="5s")
+    request_timeout: float = option(
+        ANY, values.read_duration, "how long the server's answer to a request may take", default="5s"
+    )
     retry_timeout: float = option(
         ANY,
         values.read_patience,
-        "time for which tasks, and the driver of a streaming query, wait for servers that are away and try again; "
-        "`0s`: none at all",
+        "how long tasks, and the driver of a streaming query, keep trying while no server can be reached; `0s`: do not "
+        "try again",
         default="5m",
     )
     reconnect_wait: float = option(
         ANY,
         values.read_duration,
-        "time before the second attempt to connect again, which is doubled before each further one, up to 10s",
+        "wait before the second attempt to reconnect; doubled before each further attempt, up to 10s",
         default="2s",
     )
     max_reconnects: int | None = option(
         ANY,
         values.read_whole_number,
-        "most attempts to connect in a row within `retryTimeout`; when it is not set, 60 in a task and any number on "
-        "the driver",
+        "most attempts to reconnect in a row, within `retryTimeout`; when not set, 60 in a task and any number on the "
+        "driver",
     )
     idle_timeout: float = option(
-        ANY, values.read_duration, "time for which a connection is kept that nobody uses", default="30s"
+        ANY, values.read_duration, "how long a connection that nobody uses is kept open", default="30s"
     )
-    ping_interval: float = option(ANY, values.read_duration, "silence after which the server is pinged", default="2m")
+    ping_interval: float = option(
+        ANY, values.read_duration, "how long a server may be silent before it is pinged", default="2m"
+    )
     inbox_prefix: str = option(
-        ANY, values.read_tokens, "first tokens of the subjects for answers to us", default=INBOX_PREFIX
+        ANY,
+        values.read_tokens,
+        "first tokens of the subjects on which the connector receives answers",
+        default=INBOX_PREFIX,
     )
     echo: bool = option(
         WRITE & CORE,
         values.read_boolean,
-        "core NATS: whether a connection may be sent what it has itself published",
+        "core NATS: whether the server may send a connection what the same connection published",
         default="true",
     )
-    domain: str | None = option(KEPT, values.read_name, "JetStream domain")
+    domain: str | None = option(KEPT, values.read_name, "JetStream domain in which the streams are")
     api_prefix: str = option(
         KEPT, values.read_tokens, "subject prefix of the JetStream API, instead of `domain`", default=API_PREFIX
     )

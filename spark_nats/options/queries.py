@@ -1,6 +1,7 @@
 """What a query is about, and what it has of options, with what contradicts.
 
-It reads or writes streams when the option ``stream`` is set, a KV bucket with ``bucket``, else core NATS.
+It reads or writes streams when the option ``stream`` is set, a KV bucket with ``bucket``, else core NATS. It reads what
+an account holds with ``table``.
 """
 
 from __future__ import annotations
@@ -25,26 +26,29 @@ from spark_nats.conditions.options import (
     ONE_SUBJECT_TO_WRITE,
     PATTERN_CANNOT_CONSUME,
     PATTERN_CANNOT_CREATE,
+    SUBJECT_NEEDS_SUBJECTS,
+    TABLE_IS_FOR_BATCHES,
 )
 from spark_nats.errors import OptionError
 from spark_nats.options.nearest import VIEW
 from spark_nats.options.query import Target
-from spark_nats.options.read import BucketReadOptions, CoreReadOptions, ReadOptions, TriggerLimits
+from spark_nats.options.read import BucketReadOptions, CoreReadOptions, ReadOptions, TableReadOptions, TriggerLimits
 from spark_nats.options.rows import BATCH, BUCKET, CORE, READ, STREAM, STREAMING, WRITE, Use
 from spark_nats.options.settings import Settings, parse
-from spark_nats.options.values import EARLIEST, EXACT, LATEST, NEVER, Offsets, Place
+from spark_nats.options.values import EARLIEST, EXACT, LATEST, NEVER, SUBJECTS, Offsets, Place
 from spark_nats.options.write import WriteOptions
 from spark_nats.protocol.keyvalue import stream_of
 from spark_nats.protocol.subjects import subject_violation
 
 Given = Mapping[str, str] | Settings
+BatchOptions = ReadOptions | BucketReadOptions | TableReadOptions | CoreReadOptions
 
 
 @overload
 def parse_read(options: Given, streaming: Literal[True]) -> ReadOptions | CoreReadOptions: ...
 @overload
-def parse_read(options: Given, streaming: bool) -> ReadOptions | BucketReadOptions | CoreReadOptions: ...
-def parse_read(options: Given, streaming: bool) -> ReadOptions | BucketReadOptions | CoreReadOptions:
+def parse_read(options: Given, streaming: bool) -> BatchOptions: ...
+def parse_read(options: Given, streaming: bool) -> BatchOptions:
     """Return the options of a read.
 
     Raises:
@@ -52,9 +56,11 @@ def parse_read(options: Given, streaming: bool) -> ReadOptions | BucketReadOptio
     """
     settings = parse(options)
     target = settings.of(Target)
+    if target.table:
+        return _read_table(settings, target.table, target, streaming)
     kind = BUCKET if target.bucket else STREAM if target.stream or target.stream_pattern else CORE
     if kind is CORE and target.subject is None:
-        hint = "" if settings.given else f"; if this is a table, Spark has not handed on its options: {VIEW}"
+        hint = "" if settings.given else f"; if this is a table, Spark has not passed on its options: {VIEW}"
         raise OptionError(NOTHING_TO_READ(hint=hint))
     use = READ & kind & (STREAMING if streaming else BATCH)
     settings.check(use)
@@ -65,6 +71,22 @@ def parse_read(options: Given, streaming: bool) -> ReadOptions | BucketReadOptio
         values, create = settings.values(BucketReadOptions, use), target.to_create(())
         return BucketReadOptions(**values, bucket=target.bucket, keys=target.keys or (), create_bucket=create)
     return _read(settings, settings.of(Target, use), use)
+
+
+def _read_table(settings: Settings, table: str, target: Target, streaming: bool) -> TableReadOptions:
+    """Return the options of a read of what an account holds."""
+    if streaming:
+        raise OptionError(TABLE_IS_FOR_BATCHES(table=table))
+    settings.check(Use.READ_TABLE_IN_BATCH)
+    if target.subject is not None and table != SUBJECTS:
+        raise OptionError(SUBJECT_NEEDS_SUBJECTS(table=table))
+    return TableReadOptions(
+        **settings.values(TableReadOptions, Use.READ_TABLE_IN_BATCH),
+        table=table,
+        streams=target.stream or (),
+        pattern=target.stream_pattern,
+        filters=target.filters,
+    )
 
 
 def _read(settings: Settings, target: Target, use: Use) -> ReadOptions:

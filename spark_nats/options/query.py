@@ -11,7 +11,7 @@ from spark_nats.client.options import ConnectionOptions, RetryOptions
 from spark_nats.conditions.options import NO_SUBJECTS_TO_CREATE, ONE_STREAM_TO_CREATE, OTHER_STREAM_TO_CREATE
 from spark_nats.errors import OptionError
 from spark_nats.options import values
-from spark_nats.options.rows import ANY, BATCH, BUCKET, READ, STREAM, STREAMING, WRITE, option, value_of
+from spark_nats.options.rows import ANY, BATCH, BUCKET, READ, STREAM, STREAMING, TABLE, WRITE, option, value_of
 from spark_nats.options.values import Offsets
 from spark_nats.protocol.keyvalue import bucket_config, key_filter
 from spark_nats.protocol.stream_configs import Wish
@@ -24,66 +24,75 @@ class Target:
     stream: tuple[str, ...] | None = option(
         ANY,
         values.read_names,
-        "stream to read (several: comma-separated) or to write to; without it and `bucket`, core NATS is read or "
-        "written",
+        "stream to read (several: comma-separated) or to write to; without `stream`, `streamPattern`, `bucket` and "
+        "`table`, core NATS is read or written; with `table`: only these streams",
     )
     stream_pattern: re.Pattern[str] | None = option(
-        READ & STREAM,
+        READ & (STREAM | TABLE),
         values.read_pattern,
-        "regular expression: all streams whose whole names match are read, those included that are made while a query "
-        "runs",
+        "regular expression: every stream whose whole name matches is read, also one that is created while the "
+        "query runs; with `table`: only these streams",
     )
-    bucket: str | None = option(ANY, values.read_bucket, "KV bucket to read or to write to")
+    bucket: str | None = option(ANY & ~TABLE, values.read_bucket, "KV bucket to read or to write to")
+    table: str | None = option(
+        READ & TABLE,
+        values.read_table,
+        "batch: what the account holds, as a table: `streams`, `consumers`, `buckets` or `subjects`",
+    )
     create_stream: bool | Wish = option(
         STREAM,
         values.read_create_stream,
-        "make the stream if it is missing: `true` (listening on `subject`) or its configuration in JSON, such as "
-        '`{"subjects": ["orders.>"], "max_age": "48h", "replicas": 3}`',
+        "create the stream if it does not exist: `true` (for the subjects in `subject`) or its configuration in JSON, "
+        'such as `{"subjects": ["orders.>"], "max_age": "48h", "replicas": 3}`',
         default="false",
     )
     create_bucket: dict[str, Any] | None = option(
         BUCKET,
         values.read_create_bucket,
-        'make the bucket if it is missing: `true` or its configuration in JSON, such as `{"history": 5}`',
+        'create the bucket if it does not exist: `true` or its configuration in JSON, such as `{"history": 5}`',
         default="false",
     )
     keys: tuple[str, ...] | None = option(
         READ & BUCKET,
         values.read_keys,
-        "only these keys, wildcards allowed, comma-separated; a batch reads those of each comma in parallel",
+        "read only these keys, comma-separated, with wildcards; a batch has a partition for each of them",
     )
     subject: str | None = option(
         ANY & ~BUCKET,
         values.read_text,
-        "reading: only these subjects, wildcards allowed, comma-separated; writing: the subject of every row",
+        "reading, also of the table `subjects`: only these subjects, comma-separated, with wildcards; writing: the "
+        "subject of every row",
     )
     starting_offsets: Offsets = option(
         READ & STREAM | READ & BUCKET & STREAMING,
         values.read_offsets,
-        "where to begin: `earliest` (what is meant with `consume`), `latest` or the first sequence of each stream in "
-        "JSON; or what a checkpoint says of it, which is then compared with what the stream has",
+        "where to begin: `earliest` (the default with `consume`), `latest` or, for each stream in JSON, the first "
+        "sequence, a consumer that has come so far (`consumer:billing`), or an offset copied from a checkpoint, which "
+        "is then compared with what the stream has",
         default="latest",
         batch_default="earliest",
     )
     ending_offsets: Offsets = option(
         READ & STREAM & BATCH,
         values.read_offsets,
-        "batch: where to end: `latest` or the sequence before which to stop, of each stream in JSON; or what a "
-        "checkpoint says of it",
+        "batch: where to end: `latest` or, for each stream in JSON, the sequence before which to stop, a consumer "
+        "that has come so far, or an offset copied from a checkpoint",
         default="latest",
     )
     starting_timestamp: datetime | None = option(
         READ & STREAM | READ & BUCKET & STREAMING,
         values.read_timestamp,
-        "begin with the first message stored at or after this time; in streaming, if there is none, with the next one",
+        "begin with the first message stored at or after this time; in streaming, if there is none yet, with the "
+        "next one",
     )
     ending_timestamp: datetime | None = option(
-        READ & STREAM & BATCH, values.read_timestamp, "batch: end before the first message stored at or after it"
+        READ & STREAM & BATCH, values.read_timestamp, "batch: end before the first message stored at or after this time"
     )
     state_bucket: str = option(
         WRITE & STREAM & STREAMING,
         values.read_bucket,
-        "streaming: KV bucket in which `deduplicate=exact` notes where each micro-batch begins; made if it is missing",
+        "streaming: KV bucket in which `deduplicate=exact` notes where each micro-batch begins; created if it "
+        "does not exist",
         default="SPARK_NATS",
     )
 
@@ -143,7 +152,7 @@ class Query:
     fail_on_data_loss: bool = option(
         READ & (STREAM | STREAMING) | WRITE & STREAM,
         values.read_boolean,
-        "fail when messages to be read are gone, or those by which `deduplicate=exact` tells what is stored already; "
-        "else warn and go on",
+        "fail when messages that were to be read are lost, or messages that `deduplicate=exact` needs to tell what is "
+        "stored already; `false`: log a warning and continue",
         default="true",
     )

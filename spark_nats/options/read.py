@@ -20,28 +20,28 @@ class TriggerLimits:
     max_offsets: int | None = option(
         READ & STREAMING,
         values.read_whole_number,
-        "most sequences, or messages of core NATS, in one micro-batch, which has one of each stream with something new "
-        "at least",
+        "most sequences, or messages of core NATS, in one micro-batch; each stream with something new contributes at "
+        "least one",
         name="maxOffsetsPerTrigger",
     )
     max_bytes: int | None = option(
         READ & STREAMING,
         values.read_whole_number,
-        "most bytes of subjects, headers and payloads in one micro-batch, which has one message of each stream at "
-        "least; measured for the first 8,192 sequences of each, and estimated from them for more",
+        "most bytes of subjects, headers and payloads in one micro-batch, which has at least one message of each "
+        "stream; measured for the first 8,192 sequences of each stream, estimated from them for the others",
         name="maxBytesPerTrigger",
     )
     min_offsets: int | None = option(
         READ & STREAMING,
         values.read_whole_number,
-        "fewest new sequences, or messages of core NATS, for which there is a micro-batch; the first one after a start "
-        "waits for nothing, and with `Trigger.AvailableNow` none does",
+        "wait until there are so many new sequences, or messages of core NATS; the first micro-batch after a start "
+        "does not wait, and with `Trigger.AvailableNow` none does",
         name="minOffsetsPerTrigger",
     )
     max_delay: float = option(
         READ & STREAMING,
         values.read_duration,
-        "with `minOffsetsPerTrigger`: time since the last micro-batch was planned after which fewer are enough",
+        "with `minOffsetsPerTrigger`: wait no longer than this after the last micro-batch was planned",
         default="15m",
         name="maxTriggerDelay",
     )
@@ -54,13 +54,13 @@ class _Read(Query):
     min_partitions: int = option(
         READ & (STREAM | CORE | STREAMING),
         values.read_whole_number,
-        "least number of partitions, if there is enough to read",
+        "fewest partitions, if there is enough to read",
         default="1",
     )
     ignore_deletes: bool = option(
         READ & BUCKET,
         values.read_boolean,
-        "leave out that a key was deleted, purged or has expired",
+        "leave out the rows that say that a key was deleted, purged or has expired",
         default="false",
         batch_default="true",
     )
@@ -85,27 +85,28 @@ class ReadOptions(_Read):
     starting_must_exist: bool = option(
         READ & STREAM | READ & BUCKET & STREAMING,
         values.read_strategy,
-        "with `startingTimestamp`: `error` to fail, before anything is read, where a stream has nothing for the query "
-        "since then",
+        "what to do when a stream has no message since `startingTimestamp` that the query reads: `latest` begins with "
+        "the next one, `error` fails before anything is read",
         default=LATEST,
         name="startingOffsetsByTimestampStrategy",
     )
     consume: bool = option(
         READ & STREAM & STREAMING,
         values.read_boolean,
-        "streaming: release what is processed: it leaves a work queue, or an interest stream when all others have it",
+        "streaming: acknowledge what is processed: the server then deletes it from a work queue, and from an interest "
+        "stream when all other consumers have it too",
         default="false",
     )
     consumer: str | None = option(
         READ & STREAM & STREAMING,
         values.read_name,
-        "streaming, with `consume`: name of the durable consumer that holds what is not processed; when it is not set, "
-        "one made of the stream and the subjects",
+        "streaming, with `consume`: name of the durable consumer that keeps what is not processed yet; when not set, a "
+        "name made of the stream and the subjects",
     )
     peek: bool = option(
         READ & STREAM & BATCH,
         values.read_boolean,
-        "batch: read a work queue or an interest stream, and remove nothing",
+        "batch: read a work queue or an interest stream without deleting anything",
         default="false",
     )
     max_records_per_partition: int = option(
@@ -117,20 +118,20 @@ class ReadOptions(_Read):
     limit: int | None = option(
         READ & STREAM & BATCH,
         values.read_whole_number,
-        "batch: read the first messages only, so many at most, in one task; of several streams those of the first one "
-        "come first",
+        "batch: read at most so many messages, the first ones, in one task; with several streams, those of the first "
+        "stream come first",
     )
     limit_pushdown: bool = option(
         READ & STREAM & BATCH,
         values.read_boolean,
-        "batch: let `limit()` do what `limit` does, up to `maxRecordsPerPartition`; "
+        "batch: let Spark's `limit()` do what the option `limit` does, up to `maxRecordsPerPartition`; "
         "needs PySpark 4.4 and `spark.sql.python.limitPushdown.enabled`",
         default="false",
     )
     filter_pushdown: bool = option(
         READ & STREAM & BATCH,
         values.read_boolean,
-        "batch: let filters on subject, sequence and timestamp narrow what is read; "
+        "batch: let filters on `subject`, `sequence` and `timestamp` narrow what is read; "
         "needs PySpark 4.1 and `spark.sql.python.filterPushdown.enabled`",
         default="false",
     )
@@ -146,9 +147,22 @@ class BucketReadOptions(_Read):
     history: bool = option(
         READ & BUCKET & BATCH,
         values.read_boolean,
-        "batch: every revision that is kept, and not the last one of each key alone",
+        "batch: read every revision that the bucket keeps, and not only the last one of each key",
         default="false",
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableReadOptions(Query):
+    """Which table of what an account holds a batch reads.
+
+    It is about the ``streams``, or those that match the ``pattern``, or all; ``filters`` are of subjects.
+    """
+
+    table: str
+    streams: tuple[str, ...]
+    pattern: re.Pattern[str] | None
+    filters: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,28 +172,30 @@ class CoreReadOptions(_Read):
     subjects: tuple[str, ...]
     limits: TriggerLimits
     queue_group: str | None = option(
-        READ & CORE, values.read_queue_group, "core NATS: share the messages with all that subscribe in this group"
+        READ & CORE,
+        values.read_queue_group,
+        "core NATS: share the messages with all other subscribers of this queue group",
     )
     read_timeout: float = option(
-        READ & CORE & BATCH, values.read_duration, "core NATS, batch: time for which to read", default="10s"
+        READ & CORE & BATCH, values.read_duration, "core NATS, batch: how long to read", default="10s"
     )
     max_messages: int | None = option(
-        READ & CORE & BATCH, values.read_whole_number, "core NATS, batch: end after so many messages"
+        READ & CORE & BATCH, values.read_whole_number, "core NATS, batch: stop after so many messages"
     )
     max_buffered_bytes: int = option(
         READ & CORE & STREAMING,
         values.read_whole_number,
-        "core NATS, streaming: most bytes that wait for a micro-batch; beyond it the newest messages are dropped",
+        "core NATS, streaming: most bytes that wait for a micro-batch; when they are reached, new messages are dropped",
         default="268435456",
     )
     receivers: int = option(
         READ & CORE & STREAMING,
         values.read_whole_number,
-        "core NATS, streaming: connections that share the messages",
+        "core NATS, streaming: number of connections that share the messages",
         default="1",
     )
     spool_location: str | None = option(
         READ & CORE & STREAMING,
         values.read_location,
-        "core NATS, streaming: directory or URI where micro-batches are kept until they are processed",
+        "core NATS, streaming: directory or URI in which micro-batches are stored until they are processed",
     )

@@ -1,6 +1,7 @@
 """An option is a field of a dataclass, with where it applies, how its value is read, its meaning and its default.
 
-``max_in_flight: int = option(...)`` is the option ``maxInFlight``: another one is another such field, and nothing else.
+``max_in_flight: int = option(...)`` is the option ``maxInFlight``: another one is another such field, and its name in
+a section of ``table.py``.
 What :func:`option` returns is typed as what the reader returns, so types are checked from the text to the use.
 """
 
@@ -20,6 +21,7 @@ from spark_nats.conditions.options import (
     OPTION_NEEDS_BUCKET,
     OPTION_NEEDS_STREAM,
     OPTION_NOT_FOR_BUCKETS,
+    OPTION_NOT_FOR_TABLES,
 )
 from spark_nats.errors import OptionError
 
@@ -28,6 +30,8 @@ T = TypeVar("T")
 
 class Use(Flag):
     """What options are for: reading or writing a stream, a KV bucket or core NATS, in a batch or in streaming.
+
+    And reading a table of what an account holds, in a batch.
 
     One query is one of these; where an option applies is several of them.
     """
@@ -38,6 +42,7 @@ class Use(Flag):
     READ_BUCKET_IN_STREAMING = auto()
     READ_CORE_IN_BATCH = auto()
     READ_CORE_IN_STREAMING = auto()
+    READ_TABLE_IN_BATCH = auto()
     WRITE_STREAM_IN_BATCH = auto()
     WRITE_STREAM_IN_STREAMING = auto()
     WRITE_BUCKET_IN_BATCH = auto()
@@ -55,8 +60,8 @@ def _all(word: str) -> Use:
 
 
 READ, WRITE = _all("READ"), _all("WRITE")
-STREAM, BUCKET, CORE = _all("STREAM"), _all("BUCKET"), _all("CORE")
-KEPT = STREAM | BUCKET  # what JetStream keeps
+STREAM, BUCKET, CORE, TABLE = _all("STREAM"), _all("BUCKET"), _all("CORE"), _all("TABLE")
+KEPT = STREAM | BUCKET | TABLE  # what JetStream keeps, and tells
 BATCH, STREAMING = _all("BATCH"), _all("STREAMING")
 ANY = READ | WRITE
 
@@ -102,6 +107,8 @@ class Option:
         mine = READ if use in READ else WRITE
         if not self.applies & mine:
             return OPTION_FOR_OTHERS(option=self.name, doing="writing" if mine is READ else "reading")
+        if use in TABLE:
+            return OPTION_NOT_FOR_TABLES(option=self.name)
         kind = next(kind for kind in (STREAM, BUCKET, CORE) if use in kind)
         if self.applies & mine & kind:
             modes = (

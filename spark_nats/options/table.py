@@ -1,7 +1,7 @@
 """All options, as the dataclasses have them whose fields they are, and which of them do not go together.
 
-Names are case-insensitive and, where Spark's Kafka connector has the same thing, are its names. The table in
-docs/options.md is made of this one.
+Names are case-insensitive and, where Spark's Kafka connector has the same thing, are its names. The tables in
+docs/options.md are made of this one.
 """
 
 from __future__ import annotations
@@ -11,11 +11,20 @@ from typing import Any
 
 from spark_nats.options.connecting import AUTHORITIES, CERTIFICATES, KEYS, LOGINS, Connecting
 from spark_nats.options.query import Target
-from spark_nats.options.read import BucketReadOptions, CoreReadOptions, ReadOptions, TriggerLimits
+from spark_nats.options.read import BucketReadOptions, CoreReadOptions, ReadOptions, TableReadOptions, TriggerLimits
 from spark_nats.options.rows import READ, Option, rows_of
 from spark_nats.options.write import WriteOptions
 
-GROUPS = (Connecting, Target, TriggerLimits, ReadOptions, BucketReadOptions, CoreReadOptions, WriteOptions)
+GROUPS = (
+    Connecting,
+    Target,
+    TriggerLimits,
+    ReadOptions,
+    BucketReadOptions,
+    TableReadOptions,
+    CoreReadOptions,
+    WriteOptions,
+)
 
 ROWS: dict[type[Any], dict[str, Option]] = {group: rows_of(group) for group in GROUPS}
 """The options of each class, by the names of its fields."""
@@ -26,6 +35,26 @@ CONNECTION = tuple(row for row in ROWS[Connecting].values() if row.applies & REA
 """Those that say how to connect, whatever for."""
 
 BY_NAME = {option.name.lower(): option for option in OPTIONS}
+
+_SECTIONS = {
+    "Connecting": "servers discoverServers context connectionName domain apiPrefix inboxPrefix",
+    "Login": "user password token nkeySeedFile nkeySeedSecret credentialsFile credentialsSecret",
+    "TLS": "tlsCaFile tlsCaPem tlsCertFile tlsCertPem tlsKeyFile tlsKeySecret tlsServerName tlsHandshakeFirst",
+    "Time limits and reconnecting": "connectTimeout requestTimeout retryTimeout reconnectWait maxReconnects "
+    "idleTimeout pingInterval",
+    "What is read or written": "stream streamPattern bucket table subject createStream createBucket",
+    "Where a read begins and ends": "startingOffsets startingTimestamp startingOffsetsByTimestampStrategy "
+    "endingOffsets endingTimestamp limit limitPushdown filterPushdown",
+    "Micro-batches and partitions": "maxOffsetsPerTrigger maxBytesPerTrigger minOffsetsPerTrigger maxTriggerDelay "
+    "minPartitions maxRecordsPerPartition",
+    "Work queues and interest streams": "consume consumer peek",
+    "KV buckets": "keys history ignoreDeletes onConflict",
+    "Core NATS": "queueGroup readTimeout maxMessages receivers maxBufferedBytes spoolLocation echo",
+    "Writing": "maxInFlight ackTimeout atomic controlHeaders",
+    "Exactly once, and lost messages": "deduplicate stateBucket failOnDataLoss",
+}
+SECTIONS = {title: tuple(BY_NAME[name.lower()] for name in names.split()) for title, names in _SECTIONS.items()}
+"""All options, in the sections and the order in which docs/options.md and the command line show them."""
 
 # Options that Spark itself understands and hands to every source and sink.
 SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "outputmode", "mergeschema", "numrows", "truncate"})

@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -39,8 +40,14 @@ class Place(NamedTuple):
     timestamp: int | None = None
 
 
-Offsets = str | dict[str, Place | str]
-"""``earliest``, ``latest``, or one of these or a place for each stream."""
+class Floor(NamedTuple):
+    """The place up to which a consumer of a stream has had everything acknowledged."""
+
+    consumer: str
+
+
+Offsets = str | dict[str, Place | Floor | str]
+"""``earliest``, ``latest``, or one of these, a place or that of a consumer for each stream."""
 
 
 def read_whole_number(text: str) -> int:
@@ -75,6 +82,20 @@ def read_bucket(text: str) -> str:
     if not re.fullmatch("[a-zA-Z0-9_-]+", text):
         raise ValueError(f"is {text!r}; a bucket's name has only letters, digits, '_' and '-'")
     return text
+
+
+STREAMS, CONSUMERS, BUCKETS, SUBJECTS = "streams", "consumers", "buckets", "subjects"
+TABLES = (STREAMS, CONSUMERS, BUCKETS, SUBJECTS)
+"""The tables of what an account holds."""
+
+
+def read_table(text: str) -> str:
+    """Read the name of one of :data:`TABLES`."""
+    try:
+        return _word(text, *TABLES)
+    except ValueError as error:
+        near = get_close_matches(text.lower(), TABLES, n=1)
+        raise ValueError(f"{error}; did you mean {near[0]!r}?" if near else str(error)) from None
 
 
 FAIL, SKIP = "fail", "skip"
@@ -172,17 +193,21 @@ def read_offsets(text: str) -> Offsets:
         pass
     raise ValueError(
         f"is {text!r}; it must be earliest, latest, or JSON with the next sequence of each stream, such as "
-        '{"ORDERS": 1200}, or with what a checkpoint says of it, such as {"ORDERS": {"next": 1200, "created": '
-        '"2026-11-01T08:00:00Z", "timestamp": "2026-11-02T09:30:00.5Z"}}'
+        '{"ORDERS": 1200}, or with a consumer that has come so far, such as {"ORDERS": "consumer:billing"}, or with '
+        'what a checkpoint says of it, such as {"ORDERS": {"next": 1200, "created": "2026-11-01T08:00:00Z", '
+        '"timestamp": "2026-11-02T09:30:00.5Z"}}'
     )
 
 
+_CONSUMER = "consumer:"
 _OF_CHECKPOINTS = {"next", "created", "timestamp", "since", "from", "earliest", "waits_for"}
 
 
-def _read_place(value: Any) -> Place | str:
+def _read_place(value: Any) -> Place | Floor | str:
     if value in (EARLIEST, LATEST):
         return str(value)
+    if isinstance(value, str) and value.startswith(_CONSUMER):
+        return Floor(read_name(value.removeprefix(_CONSUMER)))
     place = value if isinstance(value, dict) else {"next": value}
     if not set(place) <= _OF_CHECKPOINTS:
         raise ValueError("it has a name that is unknown")

@@ -26,20 +26,20 @@ class WriteOptions(Query):
     max_in_flight: int = option(
         WRITE & KEPT,
         values.read_whole_number,
-        "most rows sent and not yet acknowledged, per task; fewer while the stream is given too much",
+        "most rows of a task that are sent and not yet acknowledged; fewer while the server says that it is too much",
         default="8192",
     )
     ack_timeout: float = option(
         WRITE & KEPT,
         values.read_duration,
-        "time without any row being stored, over a connection that works, after which a task fails",
+        "fail the task when no row was stored for so long, although the connection works",
         default="30s",
     )
     deduplicate: str = option(
         WRITE & KEPT,
         values.read_deduplicate,
-        "keep rows that are written again from being stored twice: `exact` however late, `window` within the stream's "
-        "`duplicate_window`, `false` not at all",
+        "do not store a row twice when it is written again: `exact` however late, `window` within the stream's "
+        "`duplicate_window`; `false`: store it again",
         default=EXACT,
         batch_default=NEVER,
         bucket_default=WINDOW,
@@ -53,12 +53,13 @@ class WriteOptions(Query):
     on_conflict: str = option(
         WRITE & BUCKET,
         values.read_on_conflict,
-        "what becomes of a row whose key has another revision than `expected_revision`: `fail` the task or `skip` it",
+        "what to do with a row whose key has another revision than `expected_revision`: `fail` the task or `skip` "
+        "the row",
         default=FAIL,
     )
     control_headers: bool = option(
         WRITE,
         values.read_boolean,
-        "send headers whose names begin with `Nats-` too, on which servers act; else they are left out",
+        "also send headers whose names begin with `Nats-`, on which servers act; `false`: leave them out",
         default="false",
     )

@@ -59,7 +59,7 @@ def sequence_at(document: Any, *path: str) -> int:
 
 
 def _integer(document: Any, path: tuple[str, ...], least: int) -> int:
-    value = _at(document, path)
+    value = value_at(document, *path)
     if type(value) is not int or not least <= value <= LARGEST_NUMBER:
         raise _wrong(path, f"not an integer from {least} to 2^64 - 1")
     return value
@@ -67,7 +67,7 @@ def _integer(document: Any, path: tuple[str, ...], least: int) -> int:
 
 def boolean_at(document: Any, *path: str) -> bool:
     """Return true or false."""
-    value = _at(document, path)
+    value = value_at(document, *path)
     if not isinstance(value, bool):
         raise _wrong(path, "neither true nor false")
     return value
@@ -75,7 +75,7 @@ def boolean_at(document: Any, *path: str) -> bool:
 
 def string_at(document: Any, *path: str) -> str:
     """Return a string."""
-    value = _at(document, path)
+    value = value_at(document, *path)
     if not isinstance(value, str):
         raise _wrong(path, "not a text")
     return value
@@ -83,7 +83,7 @@ def string_at(document: Any, *path: str) -> str:
 
 def strings_at(document: Any, *path: str) -> tuple[str, ...]:
     """Return a list of strings, which may be null."""
-    value = _at(document, path)
+    value = value_at(document, *path)
     if value is None:
         return ()
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
@@ -93,7 +93,7 @@ def strings_at(document: Any, *path: str) -> tuple[str, ...]:
 
 def bytes_at(document: Any, *path: str) -> bytes:
     """Return bytes that are encoded in base64, none where there is nothing."""
-    value = _at(document, path)
+    value = value_at(document, *path)
     try:
         return base64.b64decode(value, validate=True) if value is not None else b""
     except (TypeError, ValueError):
@@ -102,7 +102,7 @@ def bytes_at(document: Any, *path: str) -> bytes:
 
 def time_at(document: Any, *path: str) -> int:
     """Return a time of RFC 3339, in nanoseconds since 1970."""
-    value = _at(document, path)
+    value = value_at(document, *path)
     time = nanoseconds_of(value) if isinstance(value, str) else None
     if time is None:
         raise _wrong(path, "not a time")
@@ -119,7 +119,8 @@ def nanoseconds_of(text: str) -> int | None:
     return None
 
 
-def _at(document: Any, path: tuple[str, ...]) -> Any:
+def value_at(document: Any, *path: str) -> Any:
+    """Return what stands at a path, whatever it is; None when nothing does."""
     for name in path:
         document = document.get(name) if isinstance(document, dict) else None
     return document

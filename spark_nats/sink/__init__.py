@@ -13,5 +13,6 @@
 :mod:`.partitions`     writing one partition
 :mod:`.tasks`          what the driver and the tasks tell each other
 :mod:`.writers`        the batch and the streaming writer
+:mod:`.foreach`        the same for ``foreach``, row by row
 =====================  ======================================================================
 """

@@ -12,9 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from spark_nats.client.pool import borrow, leased
+from spark_nats.client.pool import Lease, borrow, leased
 from spark_nats.client.publishing import CorePublisher
-from spark_nats.conditions.notices import BEGUN_BEFORE
+from spark_nats.client.reporting import Reporter
+from spark_nats.conditions import Said
+from spark_nats.conditions.notices import BEGUN_BEFORE, STILL_SENDING, STILL_WRITING
 from spark_nats.conditions.warnings import CONFLICTS_SKIPPED, ROWS_STORED_ALREADY, SUBJECT_OF_STREAM
 from spark_nats.conditions.writing import OTHER_PARTITIONS, TOO_MANY_BYTES_TOGETHER, TOO_MANY_ROWS_TOGETHER
 from spark_nats.errors import InvalidRowError, NatsError, PublishError
@@ -22,6 +24,7 @@ from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.listing import stream_names
 from spark_nats.jetstream.publishing.batches import MOST_ROWS, BatchPublisher, partly_stored
 from spark_nats.jetstream.publishing.publisher import Publisher
+from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.options.values import EXACT, NEVER
 from spark_nats.options.write import WriteOptions
 from spark_nats.protocol.subjects import subject_violation
@@ -53,7 +56,7 @@ def write_partition(options: WriteOptions, task: Task, batches: Iterator[pa.Reco
         publisher: Publisher | CorePublisher | BatchPublisher
         max_payload = lease.connection.info.max_payload
         if options.stream is None:
-            publisher = CorePublisher(lease)
+            publisher = _core_publisher(lease, task)
             checker = RowChecker(options, max_payload, ids, names_stream=False)
             count, size = _write_rows(publisher, checker, _looked_at(options, task.query, batches), None)
         else:
@@ -67,16 +70,7 @@ def write_partition(options: WriteOptions, task: Task, batches: Iterator[pa.Reco
                 publisher = BatchPublisher(lease, stream, options.ack_timeout, options.api_prefix)
                 count, size = _write_whole(publisher, checker, batches, settled, stream.name)
             else:
-                publisher = Publisher(
-                    lease.connection,
-                    stream.name,
-                    options.max_in_flight,
-                    options.ack_timeout,
-                    lease=lease,
-                    api_prefix=options.api_prefix,
-                    began=stream,
-                    resolve=Conflicts(options, options.bucket).resolve if options.bucket else None,
-                )
+                publisher = _publisher(lease, options, stream, task)
                 count, size = _write_rows(publisher, checker, batches, settled)
                 if publisher.skipped:
                     logger.warning(
@@ -96,6 +90,44 @@ def write_partition(options: WriteOptions, task: Task, batches: Iterator[pa.Reco
     duplicates = publisher.duplicates + (settled.rows if settled is not None else 0)
     counts = Counts(count - skipped, size, duplicates, skipped, lease.reconnects)
     return Written(counts, task.query if unsure else None, task.run)
+
+
+def _core_publisher(lease: Lease, task: Task) -> CorePublisher:
+    """Return what writes to core NATS, and says now and then how far it has come."""
+
+    def said(rows: int, rate: float) -> Said:
+        return STILL_SENDING(task=task.name, rows=rows, rate=rate)
+
+    publisher = CorePublisher(lease, Reporter(logger, lambda: publisher.confirmed, said))
+    return publisher
+
+
+def _publisher(lease: Lease, options: WriteOptions, stream: StreamInfo, task: Task) -> Publisher:
+    """Return what writes to a stream, and says now and then how far it has come."""
+
+    def said(rows: int, rate: float) -> Said:
+        return STILL_WRITING(
+            stream=stream.name,
+            task=task.name,
+            rows=rows,
+            rate=rate,
+            in_flight=publisher.in_flight,
+            window=publisher.window,
+            resent=publisher.resent,
+        )
+
+    publisher = Publisher(
+        lease.connection,
+        stream.name,
+        options.max_in_flight,
+        options.ack_timeout,
+        lease=lease,
+        api_prefix=options.api_prefix,
+        began=stream,
+        resolve=Conflicts(options, options.bucket).resolve if options.bucket else None,
+        on_stored=Reporter(logger, lambda: publisher.confirmed, said),
+    )
+    return publisher
 
 
 def _write_rows(

@@ -37,6 +37,11 @@ class Counts:
             self.reconnects + other.reconnects,
         )
 
+    def __str__(self) -> str:
+        said = f"{self.rows:,} rows, {self.bytes:,} bytes"
+        seldom = (("stored before", self.duplicates), ("skipped", self.skipped), ("reconnects", self.reconnects))
+        return said + "".join(f", {count:,} {what}" for what, count in seldom if count)
+
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):

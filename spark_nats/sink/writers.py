@@ -6,6 +6,7 @@ imported where they begin, and this module imports next to nothing.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from spark_nats import clock
+from spark_nats.conditions.notices import BATCH_WRITTEN
 from spark_nats.conditions.spark import WRITES_NO_TABLE
 from spark_nats.conditions.writing import BATCH_UNKNOWN
 from spark_nats.errors import NatsError, OptionError
@@ -20,12 +22,14 @@ from spark_nats.options.hints import naming_options
 from spark_nats.options.nearest import VIEW
 from spark_nats.options.values import EXACT, WINDOW
 from spark_nats.options.write import WriteOptions
-from spark_nats.sink.tasks import Position, Task, Written
+from spark_nats.sink.tasks import Position, Task, Written, total
 from spark_nats.sink.telling import tell
 from spark_nats.sparkapi import DataSourceStreamArrowWriter, makes_a_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+logger = logging.getLogger(__name__)
 
 
 def _write(options: WriteOptions, task: Task, batches: Iterator[pa.RecordBatch]) -> Written:
@@ -37,6 +41,11 @@ def _write(options: WriteOptions, task: Task, batches: Iterator[pa.RecordBatch])
 def _run_of(context: TaskContext | None) -> str:
     """Return the id of the run of the streaming query to which a task belongs; empty if there is none."""
     return (context.getLocalProperty("spark.jobGroup.id") if context else None) or ""
+
+
+def _log_counts(what: str, options: WriteOptions, messages: list[WriterCommitMessage | None]) -> None:
+    target = options.stream or "core NATS"
+    logger.info(BATCH_WRITTEN(what=what, target=target, counts=total(messages), tasks=len(messages)).coded)
 
 
 class NatsWriter(DataSourceArrowWriter):
@@ -72,7 +81,8 @@ class NatsWriter(DataSourceArrowWriter):
         return _write(self._options, task, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Tell what was written."""
+        """Log what the tasks have written, and tell it to who listens."""
+        _log_counts("batch", self._options, messages)
         tell(messages)
 
 
@@ -101,13 +111,14 @@ class NatsStreamWriter(DataSourceStreamArrowWriter):
 
     @naming_options()
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Check a micro-batch that may have been begun before: it must still be split into as many partitions.
+        """Log what the tasks have written, and tell it to who listens.
 
-        Then tell what was written.
+        A micro-batch that may have been begun before is checked: it must still be split into as many partitions.
 
         Raises:
             PublishError: it is split into fewer, so that rows were stored twice.
         """
+        _log_counts(f"micro-batch {batchId}", self._options, messages)
         self._check_partitions(messages, batchId)
         tell(messages)
 

@@ -8,6 +8,7 @@ from pyspark.sql.types import StructType
 
 from spark_nats.conditions.options import COLUMN_TYPE_OF_SOURCE, NO_SUCH_COLUMN
 from spark_nats.errors import SchemaError
+from spark_nats.options.values import BUCKETS, CONSUMERS, STREAMS, SUBJECTS
 
 SCHEMA = (
     "subject STRING, reply STRING, headers MAP<STRING, ARRAY<STRING>>, payload BINARY, "
@@ -19,6 +20,34 @@ BUCKET_SCHEMA = (
     "headers MAP<STRING, ARRAY<STRING>>"
 )
 """All columns of an entry of a KV bucket, as DDL."""
+
+TABLE_SCHEMAS = {
+    STREAMS: (
+        "name STRING, created TIMESTAMP, description STRING, subjects ARRAY<STRING>, retention STRING, storage STRING, "
+        "replicas INT, compression STRING, discard STRING, max_msgs BIGINT, max_msgs_per_subject BIGINT, "
+        "max_bytes BIGINT, max_msg_size BIGINT, max_consumers BIGINT, max_age DOUBLE, duplicate_window DOUBLE, "
+        "allow_direct BOOLEAN, sealed BOOLEAN, mirror STRING, sources ARRAY<STRING>, metadata MAP<STRING, STRING>, "
+        "messages BIGINT, bytes BIGINT, first_sequence BIGINT, last_sequence BIGINT, first_time TIMESTAMP, "
+        "last_time TIMESTAMP, deleted BIGINT, subject_count BIGINT, consumer_count BIGINT, cluster STRING, "
+        "leader STRING, problem STRING"
+    ),
+    CONSUMERS: (
+        "stream STRING, name STRING, created TIMESTAMP, description STRING, durable BOOLEAN, "
+        "filter_subjects ARRAY<STRING>, deliver_policy STRING, deliver_subject STRING, ack_policy STRING, "
+        "ack_wait DOUBLE, max_deliver BIGINT, max_ack_pending BIGINT, max_waiting BIGINT, inactive_threshold DOUBLE, "
+        "replicas INT, metadata MAP<STRING, STRING>, delivered_sequence BIGINT, delivered_time TIMESTAMP, "
+        "ack_floor_sequence BIGINT, ack_floor_time TIMESTAMP, pending BIGINT, ack_pending BIGINT, redelivered BIGINT, "
+        "waiting BIGINT, paused BOOLEAN, paused_until TIMESTAMP, cluster STRING, leader STRING, problem STRING"
+    ),
+    BUCKETS: (
+        "bucket STRING, created TIMESTAMP, description STRING, history BIGINT, max_age DOUBLE, max_bytes BIGINT, "
+        "max_value_size BIGINT, limit_marker_ttl DOUBLE, storage STRING, replicas INT, compression BOOLEAN, "
+        "mirror STRING, metadata MAP<STRING, STRING>, keys BIGINT, entries BIGINT, bytes BIGINT, revision BIGINT, "
+        "last_time TIMESTAMP, cluster STRING, leader STRING, problem STRING"
+    ),
+    SUBJECTS: "stream STRING, subject STRING, messages BIGINT, problem STRING",
+}
+"""All columns of the tables of what an account holds, by their names, as DDL."""
 
 
 def check_schema(schema: StructType, has: str = SCHEMA) -> None:
@@ -32,7 +61,7 @@ def check_schema(schema: StructType, has: str = SCHEMA) -> None:
         SchemaError: it has a column or a type that there is not.
     """
     types = {name: kind.lower().replace(" ", "") for name, kind in _COLUMN.findall(has)}
-    what = "a message" if has == SCHEMA else "an entry of a KV bucket"
+    what = _WHAT[has]
     for column in schema.fields:
         expected = types.get(column.name)
         actual = column.dataType.simpleString()
@@ -44,4 +73,9 @@ def check_schema(schema: StructType, has: str = SCHEMA) -> None:
             )
 
 
-_COLUMN = re.compile(r"(\w+) (\w+(?:<.+>)?)(?:, |$)")
+_COLUMN = re.compile(r"(\w+) (\w+(?:<.+?>+)?)(?:, |$)")
+_WHAT = {
+    SCHEMA: "a message",
+    BUCKET_SCHEMA: "an entry of a KV bucket",
+    **{schema: f"the table of {table}" for table, schema in TABLE_SCHEMAS.items()},
+}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -18,9 +20,8 @@ from benchmarks.distance import Distance
 from benchmarks.environment import Server as MeasuredServer
 from benchmarks.peers import kafka
 from benchmarks.settings import Settings
+from tests.pages import PAGES, ROOT, blocks_of
 from tests.servers import Server
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.long("benchmarks/*")
@@ -51,6 +52,22 @@ def test_an_unknown_suite_is_refused():
     suites = "codec, client, filters, spark, queues, startup, cost, "
     on_request = "reads, writes, publishing, small, sizing, cluster, far, kafka"
     assert f"kodek: choose from {suites}{on_request}" in done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_the_page_names_benchmarks_that_exist(page: Path, monkeypatch: pytest.MonkeyPatch):
+    text = page.read_text()
+    for arguments in re.findall(r'make bench ARGS="([^"]*)"', text):
+        monkeypatch.setattr(sys, "argv", ["benchmarks", *shlex.split(arguments)])
+        command._parse()
+    suites = {suite for named in re.findall(r"--only ([a-z,]+)", text) for suite in named.split(",")}
+    assert suites <= {*command.SUITES, *command.ON_REQUEST}
+
+
+def test_the_page_of_the_benchmark_shows_every_suite_that_runs_on_request():
+    (page,) = [page for page in PAGES if page.parent.name == "benchmarks"]
+    shown = "".join(block.code for block in blocks_of(page))
+    assert not [suite for suite in command.ON_REQUEST if not re.search(rf"--only .*\b{suite}\b", shown)]
 
 
 def test_kafka_is_left_out_where_there_is_no_maven(

@@ -19,7 +19,7 @@ import pytest
 
 from spark_nats.cli import main
 from spark_nats.commands import OF_STREAMS
-from spark_nats.options import OPTIONS
+from spark_nats.options.table import SECTIONS
 from tests.certificates import Certificates
 from tests.integration.support import write
 from tests.integration.test_permissions import (
@@ -538,9 +538,9 @@ def test_a_check_changes_no_bucket(check: Command, server_factory: ServerFactory
         (["--stream", "A", "--keys", "a"], "option 'keys' needs the option 'bucket'; it is for KV buckets"),
         (
             ["--bucket", "A", "--require", "read,exact"],
-            "--require exact is not for a KV bucket; there are read, write,",
+            "--require exact is not for a KV bucket; use read, write,",
         ),
-        (["--stream", "A", "--require", "compare"], "--require compare is not for a stream; there are read, consume,"),
+        (["--stream", "A", "--require", "compare"], "--require compare is not for a stream; use read, consume,"),
         (["--bucket", "a.b"], "option 'bucket' is 'a.b'; a bucket's name has only"),
     ],
 )
@@ -587,7 +587,7 @@ def test_a_stream_that_cannot_be_replayed_is_consumed_or_peeked_at(
     for line, words in zip(
         lines,
         [
-            f"_2, consume: stream '{unique}_2' does not let messages be purged (deny_purge)",
+            f"_2, consume: stream '{unique}_2' does not allow purges (deny_purge)",
             f"_3, consume: stream '{unique}_3' does not allow direct gets",
             f"_3, peek: stream '{unique}_3' does not allow direct gets",
         ],
@@ -647,7 +647,7 @@ def test_a_login_by_jwt_and_tls_is_said_to_end(check: Command, server_factory: S
         (["--password", "secret"], "option 'password' needs the option 'user'"),
         (["--context", "/nowhere.json"], "option 'context' is '/nowhere.json'"),
         (["--stream", "a b"], "option 'stream' is 'a b'; 'a b' contains white space"),
-        (["--require", "read"], "--require says what must be possible"),
+        (["--require", "read"], "--require needs to know what to check"),
     ],
 )
 def test_a_wrong_option_is_a_sentence_and_the_status_2(
@@ -677,7 +677,7 @@ def test_a_server_that_says_nothing_any_more_is_given_up(check: Command, server_
 def test_whoever_reads_may_stop_reading(nats_server: Server) -> None:
     command = f"{sys.executable} -m spark_nats.cli options | head -1"
     ran = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=60)
-    assert ran.stdout.startswith("option ")
+    assert ran.stdout == f"{next(iter(SECTIONS))}\n"
     assert ran.stderr == ""
 
 
@@ -710,9 +710,13 @@ def test_in_a_terminal_there_are_tables_of_rich() -> None:
 
 def test_the_options_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["options"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["option", "for", "default", "meaning"]
-    assert [line.split()[0] for line in lines[1:]] == [option.name for option in OPTIONS]
+    sections = capsys.readouterr().out.strip().split("\n\n")
+    assert len(sections) == len(SECTIONS)
+    for section, (title, options) in zip(sections, SECTIONS.items(), strict=True):
+        first, head, *rows = section.splitlines()
+        assert first == title
+        assert head.split() == ["option", "for", "default", "meaning"]
+        assert [row.split()[0] for row in rows] == [option.name for option in options]
 
 
 def test_the_options_for_reading_or_writing_are_listed_as_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -722,3 +726,11 @@ def test_the_options_for_reading_or_writing_are_listed_as_json(capsys: pytest.Ca
         assert {option["scope"] for option in listed.values()} == {scope, "both"}
         assert only in listed
         assert listed["servers"]["default"] == "nats://localhost:4222"
+        assert listed["servers"]["section"] == "Connecting"
+
+
+def test_only_sections_with_options_for_writing_are_listed_for_writing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["options", "write"]) == 0
+    titles = {section.splitlines()[0] for section in capsys.readouterr().out.strip().split("\n\n")}
+    assert "Writing" in titles
+    assert "Work queues and interest streams" not in titles

@@ -1,10 +1,11 @@
-"""Every block of the README and of the pages in docs/, executed in its order, against a server for each page.
+"""Every block of the README and of the other pages, executed in its order, against a server for each page.
 
 Python goes on from block to block and finds `spark`, `path` (an empty directory), `servers` (the URL, which hidden
 blocks may set anew) and, for what is hidden, `server`, `client` (nats-py) and `wait_until`. SQL goes to Spark, a
 statement at a time. Of a console the lines that begin with `$ ` are run by a shell, and must succeed; what stands
 below them is not compared. Configurations are tested by the server, JSON and YAML are parsed. The address of the
-examples is replaced by the server's, and `/data/` by a directory of the test's.
+examples is replaced by the server's, `/data/` and `/tmp/` by a directory of the test's, and `.venv/bin/` by where the
+Python that runs the tests is.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ pytestmark = pytest.mark.timeout(600)
 
 ADDRESS = "//localhost:4222"
 COMMAND_TIMEOUT = 120
-NOT_CODE = {"text", "dockerfile", "mermaid"}
+NOT_CODE = {"text", "dockerfile"}
+BIN = Path(sys.executable).parent
 NATS_CLI = ROOT / ".tools" / "natscli"
 
 
@@ -60,7 +62,8 @@ class Page:
         return str(self._names["servers"])
 
     def execute(self, block: Block) -> None:
-        code = block.code.replace(ADDRESS, "//" + self._url.split("//")[1]).replace("/data/", f"{self._folder}/data/")
+        code = block.code.replace(ADDRESS, "//" + self._url.split("//")[1])
+        code = re.sub("/(data|tmp)/", rf"{self._folder}/\1/", code).replace(".venv/bin/", f"{BIN}/")
         try:
             getattr(self, f"_execute_{block.language}")(code, block.line)
         except Exception as error:
@@ -83,7 +86,7 @@ class Page:
     def _execute_console(self, code: str, line: int) -> None:
         commands = re.findall(r"^\$ ((?:.*\\\n)*.*)$", code, re.MULTILINE)
         assert commands, "no line begins with `$ `"
-        directories = [str(Path(sys.executable).parent), str(NATS_CLI), os.environ["PATH"]]
+        directories = [str(BIN), str(NATS_CLI), os.environ["PATH"]]
         environment = {
             **os.environ,
             "PATH": os.pathsep.join(directories),
@@ -130,7 +133,7 @@ def _executed(page: Path) -> list[Block]:
 
 def _parameter(page: Path) -> Any:
     """The README is executed always, the other pages where they have changed or in their turn."""
-    marks = [] if page.name == "README.md" else [pytest.mark.long(page.relative_to(ROOT).as_posix())]
+    marks = [] if page == ROOT / "README.md" else [pytest.mark.long(page.relative_to(ROOT).as_posix())]
     return pytest.param(page, id=page.stem, marks=marks)
 
 
@@ -152,7 +155,7 @@ def test_the_blocks_of_the_page_run_as_they_stand(
             place.execute(block)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_every_block_of_the_page_is_executed_or_says_why_not(page: Path) -> None:
     for block in blocks_of(page):
         where = f"{page.name}:{block.line}"

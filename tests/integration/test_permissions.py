@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import ssl
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from spark_nats.source.stream.readers import NatsStreamReader
 from tests.certificates import Certificates
 from tests.integration.support import (
     PAYLOAD,
+    SEQUENCE,
     Query,
     error_of,
     finish,
@@ -48,6 +51,7 @@ READ = [
 SMALL = ["$JS.API.DIRECT.GET.ORDERS"]
 MOVE = ["$JS.API.CONSUMER.RESET.ORDERS.*"]
 MATCH = ["$JS.API.STREAM.NAMES"]
+BEGIN = ["$JS.API.CONSUMER.INFO.ORDERS.billing"]
 CONSUME = ["$JS.API.CONSUMER.INFO.ORDERS.*", *MOVE]
 CONSUME_QUEUE = [
     "$JS.API.STREAM.INFO.ORDERS",
@@ -71,6 +75,9 @@ READ_BUCKET = [subject.replace("ORDERS", "KV_CONFIG") for subject in READ]
 WRITE_BUCKET = ["$JS.API.STREAM.INFO.KV_CONFIG", "$KV.CONFIG.>"]
 COMPARE_AND_SET = ["$JS.API.STREAM.MSG.GET.KV_CONFIG"]
 CREATE_BUCKET = ["$JS.API.STREAM.CREATE.KV_CONFIG"]
+STREAMS_TABLE = ["$JS.API.STREAM.NAMES", "$JS.API.STREAM.LIST"]
+CONSUMERS_TABLE = ["$JS.API.STREAM.NAMES", "$JS.API.CONSUMER.LIST.*"]
+SUBJECTS_TABLE = ["$JS.API.STREAM.NAMES", "$JS.API.STREAM.INFO.*"]
 KEY = StructType().add("key", StringType())
 LISTEN = '{"subjects": ["orders.>"]}'
 
@@ -93,11 +100,14 @@ def login(name: str) -> dict[str, str]:
 def test_the_documentation_lists_these_permissions() -> None:
     section = PAGE.read_text().split("## Permissions")[1].split("\n## ")[0]
     listed = [cell for line in section.splitlines() if line.startswith("| ") for cell in line.split("`")[1::2]]
-    reading = [*READ, *SMALL, *MOVE, *CONSUME, *CONSUME_QUEUE, *PEEK]
+    reading = [*READ, *SMALL, *MOVE, *BEGIN, *CONSUME, *CONSUME_QUEUE, *PEEK]
     assert [subject for subject in listed if "ORDERS" in subject] == [*reading, WRITE[0], *READ_BACK, *CREATE]
     assert [subject for subject in listed if "SPARK_NATS" in subject] == STATE
     buckets = [*READ_BUCKET, *WRITE_BUCKET, *COMPARE_AND_SET, *CREATE_BUCKET]
     assert [subject for subject in listed if "CONFIG" in subject.split(".")[1:2] or "KV_CONFIG" in subject] == buckets
+    rows = [line for line in section.splitlines() if re.match(r"\| .* the tables? `", line)]
+    tables = [line.split("|")[2].split("`")[1::2] for line in rows]
+    assert tables == [STREAMS_TABLE, CONSUMERS_TABLE, SUBJECTS_TABLE]
 
 
 def test_small_partitions_are_read_with_one_permission_more_and_no_consumer(server_factory: ServerFactory) -> None:
@@ -196,6 +206,12 @@ def write_as(url: str, name: str, create: str = "false") -> None:
     NatsWriter(options).write(iter([rows]))
 
 
+def read_table_as(table: str, url: str, name: str) -> None:
+    """Everything that a read of a table of what the account holds does."""
+    column = {"consumers": "stream", "subjects": "stream", "buckets": "bucket"}.get(table, "name")
+    assert read(url, StructType().add(column, StringType()), table=table, **login(name))
+
+
 WORK_QUEUE = {"retention": "workqueue", "allow_direct": True}
 
 
@@ -212,6 +228,10 @@ WORK_QUEUE = {"retention": "workqueue", "allow_direct": True}
         (WRITE, write_as, {}),
         (READ_BUCKET, read_bucket_as, {}),
         (WRITE_BUCKET + COMPARE_AND_SET, write_bucket_as, {}),
+        (STREAMS_TABLE, partial(read_table_as, "streams"), {}),
+        (STREAMS_TABLE, partial(read_table_as, "buckets"), {}),
+        (CONSUMERS_TABLE, partial(read_table_as, "consumers"), {"retention": "interest"}),
+        (SUBJECTS_TABLE, partial(read_table_as, "subjects"), {}),
     ],
     ids=[
         "reading",
@@ -224,6 +244,10 @@ WORK_QUEUE = {"retention": "workqueue", "allow_direct": True}
         "writing",
         "reading a bucket",
         "writing a bucket",
+        "the table of streams",
+        "the table of buckets",
+        "the table of consumers",
+        "the table of subjects",
     ],
 )
 def test_each_of_these_permissions_is_needed_and_named_when_it_is_missing(
@@ -279,6 +303,20 @@ def test_a_consumer_that_stands_in_the_way_is_not_named_to_whom_may_not_list_con
         error = sentence_of(lambda: consume_as(server.url, "all"))
         assert error.startswith("ConsumerConflictError: ")
         assert "orders.x belong to another one (" in error
+
+
+def test_beginning_where_a_consumer_is_needs_one_permission_more(server_factory: ServerFactory) -> None:
+    server = server_factory(users(user("reads", READ), user("begins", READ + BEGIN)))
+    with NatsPy(server.url, user="admin", password="pw") as client:
+        client.create_stream("ORDERS", ["orders.>"])
+        client.store("orders.x", range(3))
+        begin = {"durable_name": "billing", "deliver_policy": "by_start_sequence", "opt_start_seq": 3}
+        wish = {"stream_name": "ORDERS", "config": {**begin, "ack_policy": "explicit"}}
+        client.api("CONSUMER.DURABLE.CREATE.ORDERS.billing", wish)
+    given = {"stream": "ORDERS", "startingOffsets": '{"ORDERS": "consumer:billing"}'}
+    assert [row["sequence"] for row in read(server, SEQUENCE, **given, **login("begins"))] == [3]
+    with pytest.raises(PermissionsError, match=re.escape(BEGIN[0])):
+        read(server, SEQUENCE, **given, **login("reads"))
 
 
 def test_making_a_stream_needs_one_permission_more(server_factory: ServerFactory) -> None:

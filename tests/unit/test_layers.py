@@ -21,6 +21,7 @@ ROOMS = {
     "clock": "",
     "errors": "conditions",
     "version": "",
+    "logs": "conditions",
     "sparkapi": "conditions",
     "embedded": "conditions clock errors",
     "protocol": "conditions errors",
@@ -34,6 +35,7 @@ ROOMS = {
     "options": "conditions errors protocol client",
     "source": "conditions clock errors sparkapi protocol jetstream options",
     "source.bucket": "conditions errors protocol client jetstream options source",
+    "source.tables": "client jetstream options source sparkapi",
     "source.core": "conditions clock errors sparkapi protocol client options source",
     "source.stream": "conditions clock errors sparkapi protocol client jetstream options source",
     "sink": "conditions clock errors sparkapi protocol client jetstream options",
@@ -42,7 +44,7 @@ ROOMS = {
     "measures": "lag",
     "listener": "conditions errors options lag",
     "otel": "conditions clock errors version options sink lag measures",
-    "__init__": "conditions errors version datasource lag listener otel",
+    "__init__": "conditions errors version logs sink datasource lag listener otel",
     "commands": "conditions clock errors protocol client jetstream options source.stream lag measures",
     "demo": "conditions clock errors embedded sparkapi protocol client jetstream options",
     "cli": "conditions errors version client options commands demo",
@@ -186,7 +188,7 @@ def test_the_lag_of_a_checkpoint_is_known_where_pyspark_is_not_installed():
     script = "import sys; sys.modules['pyspark'] = None; from spark_nats.cli import main; main(sys.argv[1:])"
     arguments = ["lag", "--checkpoint", "/nowhere", "--servers", "nats://127.0.0.1:1"]
     ran = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, timeout=60, check=True)
-    assert b"'/nowhere' is no directory, so it is no checkpoint" in ran.stderr
+    assert b"'/nowhere' is not a directory, so it is not a checkpoint" in ran.stderr
 
 
 # Spark starts a Python process for every step of a query, and each pays for whatever is imported.

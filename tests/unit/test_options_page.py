@@ -1,10 +1,32 @@
-"""The table of options in docs/options.md is the one in the code."""
+"""The tables of options in docs/options.md are those of the code."""
 
-from scripts.options_page import PAGE, with_table
+import re
+from collections import Counter
+
+from scripts.options_page import PAGE, with_tables
 from spark_nats.options import OPTIONS
+from spark_nats.options.table import SECTIONS
 
 
 def test_the_page_has_every_option_as_the_code_has_it():
     page = PAGE.read_text()
-    assert page == with_table(page), "make docs writes the table"
-    assert all(f"| `{option.name}` |" in page for option in OPTIONS)
+    assert page == with_tables(page), "make docs writes the tables"
+
+
+def test_every_option_stands_in_one_section():
+    shown = Counter(option.name for options in SECTIONS.values() for option in options)
+    assert shown == dict.fromkeys([option.name for option in OPTIONS], 1), "options/table.py has the sections"
+
+
+def test_every_section_has_a_heading_and_a_table_in_its_order():
+    page = PAGE.read_text()
+    assert re.findall(r"^## (.+)$", page, re.MULTILINE) == list(SECTIONS)
+    assert re.findall(r"^<!-- options: (.+) -->$", page, re.MULTILINE) == list(SECTIONS)
+
+
+def test_every_option_can_be_linked_to_by_its_name():
+    page = PAGE.read_text()
+    headings = [re.sub(r"[^a-z0-9]+", "-", heading.lower()) for heading in re.findall(r"^#+ (.+)$", page, re.MULTILINE)]
+    anchors = re.findall(r'<a id="(\w+)"></a>', page)
+    assert sorted(anchors) == sorted(option.name for option in OPTIONS)
+    assert not {anchor.lower() for anchor in anchors} & set(headings), "a heading has the anchor of an option"

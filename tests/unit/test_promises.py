@@ -18,9 +18,9 @@ from tests.pages import ROOT
 # The tables that say what holds whatever happens, by the heading above them. What a table says of nats-server alone,
 # such as where it keeps a message, is not ours to promise.
 TABLES = {
-    "writing": ["What is promised"],
-    "exactly-once": ["On what it rests"],
-    "durability": ["What can take acknowledged messages", "How a query tells"],
+    "writing": ["Delivery guarantees"],
+    "exactly-once": ["How the guarantees work"],
+    "durability": ["What can lose acknowledged messages", "How a query detects a loss"],
     "queues": [""],  # above the first heading but the page's own
     "reading": ["How large a micro-batch is"],
     "with-spark": ["Windows and late data"],

@@ -117,7 +117,7 @@ class Acknowledged:
 
 @dataclass
 class Account:
-    """Counts of the rows of a publisher. All are derived from where the rows are now."""
+    """Counts of the rows of a publisher."""
 
     acknowledged: Acknowledged  # what the stream has acknowledged
     queue: list[Rows] = field(default_factory=list)  # the rows that are to be sent, in their order
@@ -125,6 +125,7 @@ class Account:
     given: int = 0  # how many there are in all
     skipped: int = 0  # how many are to be stored no more
     lost: int = 0  # how many the stream had stored and has lost
+    resent: int = 0  # how many were sent once more, each as often as it was
     all_ids: bool = True  # whether every row has a message id
 
     @property

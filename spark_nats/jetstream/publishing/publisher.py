@@ -50,6 +50,7 @@ class Publisher:
         began: the stream as it was before the first row was sent; without it, a connection that is lost for longer
             than the stream knows message ids is an error.
         resolve: decides about a row whose subject has another last message than it names; that is an error when None.
+        on_stored: called each time that rows were acknowledged.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Publisher:
         api_prefix: str = API_PREFIX,
         began: StreamInfo | None = None,
         resolve: Resolve | None = None,
+        on_stored: Callable[[], None] | None = None,
     ) -> None:
         self._lease = lease
         acks = PublishAcks(stream)
@@ -70,7 +72,7 @@ class Publisher:
         patience = max(ack_timeout, lease.retries.timeout if lease is not None else 0.0)
         self._recovery = Recovery(stream, ack_timeout, patience, api_prefix, began, resolve is None, self._account)
         window = Window(max_in_flight)
-        self._sender = Sender(connection, acks, self._account, window, self._recovery, resolve, lease)
+        self._sender = Sender(connection, acks, self._account, window, self._recovery, resolve, lease, on_stored)
         self._at_first = self._sender
         self._began = math.inf  # when the first row was given
 
@@ -89,6 +91,21 @@ class Publisher:
         """How many of those rows the stream had before they were first sent here, by their message ids."""
         return self._account.acknowledged.duplicates
 
+    @property
+    def in_flight(self) -> int:
+        """How many rows are sent and not acknowledged."""
+        return self._account.flight.open
+
+    @property
+    def window(self) -> int:
+        """How many rows may be, at the moment."""
+        return self._sender.window.size
+
+    @property
+    def resent(self) -> int:
+        """How many rows were sent again, each as often as it was."""
+        return self._account.resent
+
     def publish(
         self,
         subjects: pa.Array,
@@ -99,6 +116,8 @@ class Publisher:
         conditional: bool = False,
     ) -> None:
         """Send rows, which must be valid; returns when the last of them is sent, not yet acknowledged.
+
+        No rows are welcome too: they have the connection served.
 
         Args:
             subjects: string column without null.
@@ -117,6 +136,7 @@ class Publisher:
         if replies is not None:
             raise ValueError("a message to a stream has no reply subject, since its acknowledgement comes there")
         if not len(subjects):
+            self._persist(lambda: self._sender.send_queue())  # the server may have asked whether we are there
             return
         if not self._account.pending:  # maybe long since
             self._sender.last_stored = clock.monotonic()

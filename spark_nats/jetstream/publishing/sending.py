@@ -6,6 +6,7 @@ Nothing more is sent before it is decided what becomes of rows that were refused
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -53,6 +54,7 @@ class Sender:
     recovery: Recovery  # asks the stream what it has
     resolve: Resolve | None  # decides about rows whose subjects have other last messages than they name
     lease: Lease | None  # is told when rows are stored; without it a server that shuts down is not left
+    on_stored: Callable[[], None] | None  # likewise
 
     def __post_init__(self) -> None:
         self._queue = self.account.queue
@@ -78,6 +80,7 @@ class Sender:
                 self._repeat()
             elif flight.has_room(rows, self.window.size, self.window.part):
                 part = cut(self._queue, self.window.part)
+                self.account.resent += part.size if part.since or part.again else 0
                 replies = flight.send(part, clock.monotonic())
                 self.connection.publish_columns(part.subjects, part.payloads, part.headers, replies)
             else:
@@ -154,6 +157,8 @@ class Sender:
             self.last_stored = now
             if self.lease is not None:
                 self.lease.works()
+            if self.on_stored is not None:
+                self.on_stored()
 
     def _fail(self, failure: Fail, outcome: Outcome) -> NoReturn:
         if failure.why is Failure.SILENT:

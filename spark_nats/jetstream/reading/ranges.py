@@ -88,6 +88,7 @@ class RangeReader:
             range that is not, too, if there are no filters.
         lost: called with a sentence about messages of the range that are gone; when it returns, reading goes on.
         retries: how long to go on without progress; what does not work at once is an error when None.
+        on_arrival: called each time that messages have arrived, wanted ones or not.
 
     Attributes:
         cursor: how far it was read.
@@ -112,6 +113,7 @@ class RangeReader:
         limit: int | None = None,
         lost: Callable[[Said], None] = fail_on_loss,
         retries: Retries | None = None,
+        on_arrival: Callable[[], None] | None = None,
     ) -> None:
         self.cursor = Cursor.of(start, end)
         self.created = created
@@ -137,6 +139,7 @@ class RangeReader:
         self._arrived = 0  # those that have arrived besides
         self._source: Source | None = None
         self._lost = lost
+        self._on_arrival = on_arrival
         self._judged = 0.0
         self._unproven = False  # whether it is not known that the source's replica has what is to come first
         self._reading = Reading(stream, retries)
@@ -201,6 +204,8 @@ class RangeReader:
             delivered = delivered.take(self._matcher.match(subjects))
         self._arrived += len(delivered.messages)
         self._want(self._source)
+        if self._on_arrival is not None:
+            self._on_arrival()
         return delivered if len(delivered.messages) else None
 
     def hand_on(self, delivered: Delivered) -> Delivered | None:
@@ -327,7 +332,7 @@ class RangeReader:
         """
         info = self._state(js, said)
         if self._standing(info) is Standing.MADE_AGAIN:
-            self._lose_the_rest(f"was deleted and made again at {info.created}")
+            self._lose_the_rest(f"was deleted and created again at {info.created}")
         return None if self.cursor.at_end else info
 
     def _want(self, source: Source | None) -> None:
@@ -401,7 +406,7 @@ class RangeReader:
         """Name what the stream's limits have removed of what a cursor has skipped; return it when that is done."""
         self._judged = clock.monotonic()
         if self._standing(info) is Standing.MADE_AGAIN:
-            raise Restart("the stream was deleted and made again")
+            raise Restart("the stream was deleted and created again")
         head, lost = missing(cursor, info.first_sequence, head_may_go=self._head_may_go, shared=self._shared)
         if len(head):
             logger.warning(HEAD_REMOVED(stream=self._stream, sequences=head).coded)
@@ -436,7 +441,7 @@ class RangeReader:
         """Ask whether the history is lost of which the range was planned; it may be said meanwhile that it is."""
         info = self._state(js)
         if self._standing(info) is Standing.MADE_AGAIN:
-            raise Restart("the stream was deleted and made again")
+            raise Restart("the stream was deleted and created again")
         if met is Met.OTHER:
             return not self._others
         history = compare(js, last, info)

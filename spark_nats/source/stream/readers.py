@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -14,7 +15,10 @@ from pyspark.sql.types import StructType
 
 from spark_nats import clock
 from spark_nats.client.pool import borrow, leased
+from spark_nats.client.reporting import Reporter
 from spark_nats.client.retrying import Result, retrying
+from spark_nats.conditions import Said
+from spark_nats.conditions.notices import BATCH_PLANNED, STILL_READING
 from spark_nats.errors import (
     JetStreamUnavailableError,
     NatsConnectionError,
@@ -45,6 +49,10 @@ from spark_nats.source.stream.positions import (
     to_json,
 )
 from spark_nats.sparkapi import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
+
+logger = logging.getLogger(__name__)
+
+_SHOWN = 5  # ranges that a line of the log names
 
 
 class _RangesReader:
@@ -100,8 +108,13 @@ class _RangesReader:
                 limit=limit,
                 lost=partial(report_loss, fail=options.fail_on_data_loss),
                 retries=lease.retries,
+                on_arrival=Reporter(
+                    logger,
+                    lambda: reader.cursor.received - partition.start,
+                    lambda done, rate: _still_reading(partition, count, done, rate),
+                ),
             )
-            looked = False
+            count, looked = 0, False
             while True:
                 try:
                     for delivered in reader.read(JetStream(lease.connection, options.api_prefix)):
@@ -109,10 +122,36 @@ class _RangesReader:
                             notice_own_rows(delivered, partition.stream)
                             looked = True
                         if (batch := rows.build(delivered, partition.stream)).num_rows:
+                            count += batch.num_rows
                             yield batch
                     return
                 except (NatsConnectionError, NatsTimeoutError, ServerError, JetStreamUnavailableError) as error:
                     lease.renew(error)
+
+
+def _log_plan(what: str, ranges: Sequence[StreamRange], tasks: int, reach: QueryOffset | None = None) -> None:
+    """Log what is read, and what the streams have behind it where ``reach`` says how far they reach."""
+    if not ranges or not logger.isEnabledFor(logging.INFO):
+        return
+    shown = "; ".join(f"{each.stream} {each.start:,} to {each.end - 1:,}" for each in ranges[:_SHOWN])
+    more = f" and {len(ranges) - _SHOWN} more" if len(ranges) > _SHOWN else ""
+    left = ""
+    if reach is not None:
+        behind = sum(max(0, reach[each.stream].end.next - each.end) for each in ranges if each.stream in reach)
+        left = f", {behind:,} left"
+    sequences = sum(each.size for each in ranges)
+    planned = BATCH_PLANNED(what=what, sequences=sequences, left=left, tasks=tasks, ranges=shown + more)
+    logger.info(planned.coded)
+
+
+def _still_reading(partition: StreamRange, rows: int, done: int, rate: float) -> Said:
+    """Say how far a task has come: so many rows, so many sequences, and how many of these a second."""
+    left = partition.size - done
+    time = f", about {left / rate:,.0f} s" if rate else ""
+    last = partition.end - 1
+    return STILL_READING(
+        stream=partition.stream, start=partition.start, last=last, rows=rows, left=left, rate=rate, time=time
+    )
 
 
 class NatsReader(_RangesReader, DataSourceReader):
@@ -124,7 +163,9 @@ class NatsReader(_RangesReader, DataSourceReader):
         memory, limit = Memory(self._options, patience=0.0), self._options.limit
         ranges = self._ranges(memory)
         if limit is None or not ranges:
-            return self._cut(ranges, memory)
+            cuts = self._cut(ranges, memory)
+            _log_plan("batch", ranges, len(cuts))
+            return cuts
         return [FirstMessages(tuple(with_small(ranges, memory.sizes, limit)), limit)]
 
     def _ranges(self, memory: Memory) -> list[StreamRange]:
@@ -219,7 +260,9 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
         retentions = {name: hold.retention for name, hold in self._memory.holds.items()}
         planning = planned(begin, stop, self._options.filters, rewritten)
         ranges = [each for whole in planning for each in for_retention(whole, retentions.get(whole.stream))]
-        return self._cut(ranges, self._memory)
+        cuts = self._cut(ranges, self._memory)
+        _log_plan("micro-batch", planning, len(cuts), self._reach)
+        return cuts
 
     def _asking(self, ask: Callable[[Look], Result]) -> Result:
         """Ask the server, and wait for one that cannot be reached."""

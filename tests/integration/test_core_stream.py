@@ -670,8 +670,8 @@ def test_going_on_without_an_unfinished_micro_batch_is_warned_about(
         (record,) = caplog.records
         assert record.getMessage() == (
             "[NATS_LOSS_ACCEPTED] "
-            f"3 messages of {unique}, which a micro-batch was about to process when the query ended, are gone with the "
-            "process that had received them; the query goes on with what is published now"
+            f"3 messages of {unique}, which a micro-batch was about to process when the query ended, were lost with "
+            "the process that had received them; the query continues with what is published now"
         )
         assert reader.read(lost, lost) == []
         reader.offset = lost

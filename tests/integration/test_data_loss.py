@@ -237,8 +237,8 @@ def test_a_batch_from_a_sequence_that_is_gone(
     beginning = f'{{"{unique}": 2}}'
     error = error_of(nats(spark.read, nats_server, stream=unique, startingOffsets=beginning).load().collect)
     assert error == (
-        f"DataLossError: stream '{unique}' begins at sequence 6: sequences 2 to 5, which the query had still to read, "
-        f"are gone (purged, or removed by the stream's limits){GO_ON}"
+        f"DataLossError: stream '{unique}' begins at sequence 6: sequences 2 to 5, which the query had not read yet, "
+        f"are lost (purged, or removed by the stream's limits){GO_ON}"
     )
     tolerant = nats(spark.read, nats_server, stream=unique, startingOffsets=beginning, failOnDataLoss=False)
     assert sorted(row.sequence for row in tolerant.load().collect()) == [6, 7, 8, 9, 10]

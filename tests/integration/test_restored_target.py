@@ -481,7 +481,7 @@ def test_with_a_bucket_that_was_put_back_the_query_goes_on_if_told_so(
     run_batch(options, run_of(5), 4)
     assert restorable.stored("T") == once_each(range(500))
     (said,) = [record.message for record in caplog.records if "is older than" in record.message]
-    assert "the query goes on with all rows of partition 0 of micro-batch 3 that are not among the last" in said
+    assert "the query continues with all rows of partition 0 of micro-batch 3 that are not among the last" in said
 
 
 def test_two_micro_batches_are_not_replayed_with_a_bucket_that_was_put_back(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import secrets
 import threading
@@ -96,15 +97,19 @@ def written(server: Server | str, writer: Writer, at_once: int) -> Iterator[None
         thread.join()
 
 
-def store_together(client: NatsPy, name: str, values: dict[str, int]) -> None:
-    """Store the values of several keys in one atomic batch."""
+def store_together(client: NatsPy, name: str, values: dict[str, int], commit: str = "1") -> None:
+    """Store the values of several keys in one atomic batch; with `eob` its last message does not say that it is."""
     batch, last = secrets.token_hex(8), len(values)
-    for number, (key, value) in enumerate(values.items(), 1):
-        headers = {"Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(number)}
-        if number == last:
-            headers["Nats-Batch-Commit"] = "1"
-        answer = client.request(f"$KV.{name}.{key}", str(value).encode(), headers=headers)
-        assert b"error" not in answer.payload, answer.payload
+    messages = [
+        (f"$KV.{name}.{key}", str(value).encode(), {"Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(number)})
+        for number, (key, value) in enumerate(values.items(), 1)
+    ]
+    if commit == "eob":
+        messages.append((f"$KV.{name}.end", b"", {"Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(last + 1)}))
+    client.publish_many(messages[:-1])
+    subject, payload, headers = messages[-1]
+    answer = client.request(subject, payload, headers={**headers, "Nats-Batch-Commit": commit})
+    assert json.loads(answer.payload)["count"] == last
 
 
 # A revision
@@ -319,30 +324,33 @@ def test_what_is_stored_together_is_read_together(
     nats_server: Server, nats_py: NatsPy, unique: str, direct: bool
 ) -> None:
     bucket(nats_py, unique, history=1, direct=direct)
-    nats_py.publish_acked([(f"$KV.{unique}.{key}", b"500") for key in ("account.a", "account.b")])
     config = nats_py.stream_info(f"KV_{unique}")["config"]
     nats_py.api(f"STREAM.UPDATE.KV_{unique}", {**config, "allow_atomic": True})
-    ended, transfers = threading.Event(), [0]
+    keys = [f"account.{i}" for i in range(100)]
+    ended, rounds = threading.Event(), [0]
 
     def transfer() -> None:
+        """Take from half of the accounts what the others get."""
         with NatsPy(nats_server.url) as client:
             while not ended.is_set():
-                amount = transfers[0] % 100
-                store_together(client, unique, {"account.a": 500 - amount, "account.b": 500 + amount})
-                transfers[0] += 1
+                amount = rounds[0] % 100
+                values = {key: 500 + amount * (-1) ** i for i, key in enumerate(keys)}
+                store_together(client, unique, values)
+                rounds[0] += 1
 
     thread = threading.Thread(target=transfer)
     thread.start()
     try:
-        for _ in range(30):
-            at_least = transfers[0] + 2
+        wait_until(lambda: rounds[0] > 0)
+        for _ in range(40):
             found = moment(nats_server, unique, asOf="latest")
-            assert sum(map(int, found.values())) == 1000
-            wait_until(lambda least=at_least: transfers[0] >= least or not thread.is_alive())
+            assert found.keys() == set(keys)
+            assert sum(map(int, found.values())) == 50_000
+            assert len(set(found.values())) <= 2
     finally:
         ended.set()
         thread.join()
-    assert transfers[0] > 50
+    assert rounds[0] > 20
 
 
 # What happens while it is read
@@ -376,6 +384,38 @@ def test_a_moment_comes_after_what_was_written_in_the_middle(
     writer.write(3_000)
     with during(monkeypatch, lambda: writer.write(500)):
         assert moment(nats_server, unique, asOf="latest") == writer.held(3_500)
+
+
+@pytest.mark.parametrize("commit", ["1", "eob"])
+def test_a_moment_may_be_the_end_of_an_atomic_batch(
+    nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch, commit: str
+) -> None:
+    for direct in (True, False):
+        name = f"{unique}_{direct}"
+        bucket(nats_py, name, direct=direct)
+        nats_py.put(name, {"a": b"1", "b": b"1"})
+        config = nats_py.stream_info(f"KV_{name}")["config"]
+        nats_py.api(f"STREAM.UPDATE.KV_{name}", {**config, "allow_atomic": True})
+        values = {"a": 2, "c": 2}
+        with during(monkeypatch, lambda: store_together(nats_py, name, values, commit)):  # noqa: B023
+            assert moment(nats_server, name, asOf="latest") == {"a": b"2", "b": b"1", "c": b"2"}
+
+
+def test_a_moment_is_behind_all_that_one_answer_does_not_hold(
+    nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket(nats_py, unique, history=1, direct=True)
+    keys = [f"k.{i}" for i in range(800)]
+    nats_py.put(unique, dict.fromkeys(keys, b"0"))
+
+    def write() -> None:
+        for value in (b"1", b"2"):
+            nats_py.put(unique, dict.fromkeys(keys, value * 6_000))  # more than a server sends at once
+
+    with during(monkeypatch, write):
+        rows = read(nats_server, ROW, bucket=unique, asOf="latest")
+    assert {row["value"][:1] for row in rows} == {b"2"}
+    assert len(rows) == len(keys)
 
 
 @pytest.mark.parametrize("history", [1, 3])

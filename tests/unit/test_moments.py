@@ -10,6 +10,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from spark_nats.jetstream.buckets.moments import Kept, held_at, may_have_lost
+from spark_nats.protocol.headers import is_within_batch
 from spark_nats.protocol.key_columns import replaces_all
 
 
@@ -88,6 +89,14 @@ def test_entries_may_be_read_twice_and_in_any_order(read: list[tuple[int, str]],
     entries = [Entry(number, f"{key}{number % 3}", False) for number, key in read]
     by_revision = sorted(set(entries))
     assert chosen(entries, revision) == held(by_revision, revision)
+
+
+def test_a_message_is_within_its_batch_unless_it_ends_it() -> None:
+    block = b"NATS/1.0\r\nNats-Batch-Id: x\r\nNats-Batch-Sequence: 1\r\n"
+    assert is_within_batch(block + b"\r\n")
+    assert not is_within_batch(block + b"Nats-Batch-Commit: 1\r\n\r\n")
+    assert not is_within_batch(b"NATS/1.0\r\nNats-Batch-Sequence: 1\r\n\r\n")
+    assert not is_within_batch(b"")
 
 
 def test_what_replaces_all_that_its_key_held() -> None:

@@ -33,10 +33,44 @@ TLS_FAILED = Condition(
     "the port does not speak TLS, or there is no TLS version that both sides support",
 )
 TLS_TIMEOUT = Condition("the TLS handshake was not done in {timeout:g} s")
+WEBSOCKET_REFUSED = Condition(
+    "answers the request for a WebSocket with {reason}",
+    "a gateway between, or the server. 401, 403: its login (`websocketHeadersSecret`), or an origin that the server "
+    "does not allow; 404: the path in `servers`; a redirect is not followed: name in `servers` where it leads to; 400: "
+    "a port with TLS (`wss://`); 502 to 504: there is no server behind it",
+)
+WEBSOCKET_NOT_SPOKEN = Condition(
+    "speaks NATS without a WebSocket there: its URL begins with nats:// or tls://",
+    "`ws://` needs the port of the server's block `websocket`, 4222 is another",
+)
+WEBSOCKET_FAILED = Condition(
+    "the handshake for a WebSocket failed: {reason}",
+    "another program listens there, the port wants TLS (`wss://`), or something between changes what is said",
+)
+WEBSOCKET_TIMEOUT = Condition(
+    "did not answer the request for a WebSocket in {timeout:g} s",
+    "the port is no WebSocket's, or what is between has no server to ask: raise `connectTimeout`",
+)
+WEBSOCKET_NOT_INSTALLED = Condition(
+    "to connect through a WebSocket the package 'wsproto' is needed, on the driver and on every executor: "
+    'install it with: pip install "spark-nats[websocket]"',
+    "install the extra `websocket` there",
+)
+PROXY_UNREACHABLE = Condition(
+    "the proxy {proxy} cannot be reached: {reason}",
+    "nothing listens there, or its name is unknown (`proxy`, or `HTTP_PROXY` and its kind in the environment)",
+)
+PROXY_REFUSED = Condition(
+    "the proxy {proxy} does not connect to it: {reason}",
+    "407 and logins: `proxyUser` and `proxyPassword`; 403 and rules: it may not connect there, often to no other port "
+    "than 443; 502 to 504, and hosts or networks that it cannot reach, pass like a server that is away",
+)
+PROXY_FAILED = Condition("the proxy {proxy} cannot be used: {reason}", "it is another kind of proxy, or none")
+PROXY_TIMEOUT = Condition("the proxy {proxy} did not connect to it in {timeout:g} s", "raise `connectTimeout`")
 INFO_TIMEOUT = Condition(
     "accepted the connection but sent no INFO in {timeout:g} s; {doubt}",
-    "this port belongs to something else (8222 is the server's monitoring), or the server does TLS first: "
-    "`tlsHandshakeFirst`",
+    "this port belongs to something else (8222 is the server's monitoring), the server does TLS first: "
+    "`tlsHandshakeFirst`, or it expects a WebSocket: `ws://`",
 )
 CLOSED_BEFORE_INFO = Condition("{reason} before INFO; {doubt}")
 CONNECT_TIMEOUT = Condition("did not answer CONNECT in {timeout:g} s", "it is busy: raise `connectTimeout`")

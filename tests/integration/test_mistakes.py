@@ -269,7 +269,9 @@ def test_a_server_that_does_tls_first_is_told_by_the_name_of_the_option(
     frame = nats(
         spark.read, server, stream="S", tlsCaFile=str(ours.ca)
     ).load()  # it closes the connection in two seconds
-    assert "does it expect TLS first?); check the option 'tlsHandshakeFirst'" in first_lines_of(frame.collect)
+    assert "does it expect TLS first, or a WebSocket?); check the option 'tlsHandshakeFirst'" in first_lines_of(
+        frame.collect
+    )
 
 
 def test_whoever_may_not_list_streams_is_told_that_theirs_does_not_exist(server_factory: ServerFactory) -> None:

@@ -49,7 +49,7 @@ _SECTIONS = {
     "Micro-batches and partitions": "maxOffsetsPerTrigger maxBytesPerTrigger minOffsetsPerTrigger maxTriggerDelay "
     "minPartitions maxRecordsPerPartition",
     "Work queues and interest streams": "consume consumer peek",
-    "KV buckets": "keys history ignoreDeletes onConflict",
+    "KV buckets": "keys history asOf ignoreDeletes onConflict",
     "Core NATS": "queueGroup readTimeout maxMessages receivers maxBufferedBytes spoolLocation echo",
     "Writing": "maxInFlight ackTimeout atomic controlHeaders",
     "Exactly once, and lost messages": "deduplicate stateBucket failOnDataLoss",
@@ -67,6 +67,7 @@ CONTRADICTIONS = (
     ("startingOffsets", "startingTimestamp"),
     ("endingOffsets", "endingTimestamp"),
     ("limit", "minPartitions"),
+    ("asOf", "history"),
 )
 """Pairs that cannot both be set."""
 

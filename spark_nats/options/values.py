@@ -41,8 +41,14 @@ class Place(NamedTuple):
     timestamp: int | None = None
 
 
-Offsets = str | dict[str, Place | str]
-"""``earliest``, ``latest``, or one of these or a place for each stream."""
+class Floor(NamedTuple):
+    """The place up to which a consumer of a stream has had everything acknowledged."""
+
+    consumer: str
+
+
+Offsets = str | dict[str, Place | Floor | str]
+"""``earliest``, ``latest``, or one of these, a place or that of a consumer for each stream."""
 
 
 def read_whole_number(text: str) -> int:
@@ -140,6 +146,23 @@ def read_timestamp(text: str) -> datetime:
         ) from None
 
 
+def read_moment(text: str) -> int | datetime | str:
+    """Read a revision, a time in ISO 8601, in UTC unless it has a zone, or ``latest``."""
+    if text.lower() == LATEST:
+        return LATEST
+    if text.isascii() and text.isdigit() and int(text[:30]) > 0:
+        return int(text[:30])
+    try:
+        if not re.fullmatch("[+-]?[0-9]*", text):
+            return read_timestamp(text)
+    except ValueError:
+        pass
+    raise ValueError(
+        f"is {text!r}; it must be a revision, which is a whole number of at least 1, a time in ISO 8601, such as "
+        "2026-11-01T00:00:00Z, or latest"
+    )
+
+
 _FIRST, _LAST = 10**11, 253_402_300_800_000  # milliseconds: in 1973, and with the year 10000
 _OTHER_UNITS = {"seconds": 1000.0, "microseconds": 1e-3, "nanoseconds": 1e-6}  # in milliseconds
 
@@ -188,17 +211,21 @@ def read_offsets(text: str) -> Offsets:
         pass
     raise ValueError(
         f"is {text!r}; it must be earliest, latest, or JSON with the next sequence of each stream, such as "
-        '{"ORDERS": 1200}, or with what a checkpoint says of it, such as {"ORDERS": {"next": 1200, "created": '
-        '"2026-11-01T08:00:00Z", "timestamp": "2026-11-02T09:30:00.5Z"}}'
+        '{"ORDERS": 1200}, or with a consumer that has come so far, such as {"ORDERS": "consumer:billing"}, or with '
+        'what a checkpoint says of it, such as {"ORDERS": {"next": 1200, "created": "2026-11-01T08:00:00Z", '
+        '"timestamp": "2026-11-02T09:30:00.5Z"}}'
     )
 
 
+_CONSUMER = "consumer:"
 _OF_CHECKPOINTS = {"next", "created", "timestamp", "since", "from", "earliest", "waits_for"}
 
 
-def _read_place(value: Any) -> Place | str:
+def _read_place(value: Any) -> Place | Floor | str:
     if value in (EARLIEST, LATEST):
         return str(value)
+    if isinstance(value, str) and value.startswith(_CONSUMER):
+        return Floor(read_name(value.removeprefix(_CONSUMER)))
     place = value if isinstance(value, dict) else {"next": value}
     if not set(place) <= _OF_CHECKPOINTS:
         raise ValueError("it has a name that is unknown")

@@ -74,6 +74,11 @@ def is_marker(header: bytes) -> bool:
     return bool(_codes(strings([header]))[0] != _PUT)
 
 
+def replaces_all(header: bytes) -> bool:
+    """Tell of one message's header block whether the message may have taken the place of all that its key held."""
+    return is_marker(header) or bool(flags_of(header_values(strings([header]), ROLLUP).is_valid())[0])
+
+
 def find_key_violation(keys: pa.Array) -> Violation | None:
     """Find the first row of a string column without nulls that is no key, and say why."""
     wrong = have_wrong_tokens(keys, _NO_KEY_BYTE) | flags_of(pc.starts_with(keys, RESERVED))

@@ -74,9 +74,10 @@ def is_marker(header: bytes) -> bool:
     return bool(_codes(strings([header]))[0] != _PUT)
 
 
-def replaces_all(header: bytes) -> bool:
-    """Tell of one message's header block whether the message may have taken the place of all that its key held."""
-    return is_marker(header) or bool(flags_of(header_values(strings([header]), ROLLUP).is_valid())[0])
+def replace_all(messages: Messages) -> Mask:
+    """Tell which messages may have taken the place of all that their keys held: deletions, and what rolls up."""
+    rolls_up = header_values(messages.gather(messages.header), ROLLUP).is_valid()
+    return operations_of(messages).deletions | flags_of(rolls_up)
 
 
 def find_key_violation(keys: pa.Array) -> Violation | None:

@@ -191,6 +191,24 @@ def test_a_purge_leaves_it_unknown_what_its_key_held(nats_server: Server, nats_p
     assert moment(nats_server, unique, asOf=3) == {"b": b"2"}
 
 
+def test_of_thousands_of_later_keys_those_are_named_that_may_be_older(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    kv = bucket(nats_py, unique, history=3)
+    nats_py.put(unique, {f"old.{i}": b"1" for i in range(1_000)})
+    nats_py.put(unique, {f"young.{i}": b"1" for i in range(3_000)})
+    for key in ("old.1", "young.1"):
+        nats_py.run(kv.purge(key))
+        nats_py.run(kv.put(key, b"2"))
+    for _ in range(3):
+        nats_py.put(unique, {"old.2": b"3", "young.2": b"3"})
+    said = sentence_of(lambda: moment(nats_server, unique, asOf=1_000))
+    assert f"what 4 keys of the bucket '{unique}' held at revision 1000, such as 'old.1'" in said
+    found = moment(nats_server, unique, asOf=1_000, failOnDataLoss=False)
+    assert found == {f"old.{i}": b"1" for i in range(1_000) if i not in (1, 2)}
+    assert moment(nats_server, unique, asOf=1_000, keys="old.3,old.4,young.5") == {"old.3": b"1", "old.4": b"1"}
+
+
 def test_a_revision_that_was_removed_with_its_key_is_an_error(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:

@@ -10,8 +10,9 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from spark_nats.jetstream.buckets.moments import Kept, held_at, may_have_lost
+from spark_nats.protocol.decoder import Decoder
 from spark_nats.protocol.headers import is_within_batch
-from spark_nats.protocol.key_columns import replaces_all
+from spark_nats.protocol.key_columns import replace_all
 
 
 class Entry(NamedTuple):
@@ -100,11 +101,14 @@ def test_a_message_is_within_its_batch_unless_it_ends_it() -> None:
 
 
 def test_what_replaces_all_that_its_key_held() -> None:
-    def block(lines: str) -> bytes:
-        return f"NATS/1.0\r\n{lines}\r\n\r\n".encode()
-
-    assert replaces_all(block("KV-Operation: PURGE\r\nNats-Rollup: sub"))
-    assert replaces_all(block("Nats-Rollup: sub"))
-    assert replaces_all(block("Nats-Marker-Reason: MaxAge"))
-    assert not replaces_all(block("Nats-Expected-Last-Subject-Sequence: 0"))
-    assert not replaces_all(b"")
+    headers = [
+        "KV-Operation: PURGE\r\nNats-Rollup: sub",
+        "Nats-Rollup: sub",
+        "Nats-Marker-Reason: MaxAge",
+        "KV-Operation: DEL",
+        "Nats-Expected-Last-Subject-Sequence: 0",
+    ]
+    blocks = [f"NATS/1.0\r\n{each}\r\n\r\n".encode() for each in headers] + [b""]
+    wire = b"".join(b"HMSG $KV.B.k 1 %d %d\r\n%s\r\n" % (len(block), len(block), block) for block in blocks if block)
+    messages = Decoder().feed(wire + b"MSG $KV.B.k 1 0\r\n\r\n").messages
+    assert replace_all(messages).tolist() == [True, True, True, True, False, False]

@@ -22,7 +22,7 @@ to R it is asked whether it may have had one, by :func:`may_have_lost`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -38,20 +38,21 @@ from spark_nats.errors import JetStreamError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.buckets.entries import BucketReader
 from spark_nats.jetstream.listing import subjects_of
-from spark_nats.jetstream.messages import MessageAt, StoredMessage, ask, first_sequence_since
+from spark_nats.jetstream.messages import MessageAt, ask, first_sequence_since
 from spark_nats.jetstream.reading.cursor import Cursor
 from spark_nats.jetstream.reading.delivering import Delivered, Restart
 from spark_nats.jetstream.reading.direct import BATCH_MESSAGES, DirectGets, are_available
 from spark_nats.jetstream.reading.ranges import RangeReader
 from spark_nats.jetstream.streams import MOMENT, StreamInfo, stream_info
-from spark_nats.protocol.bytecolumns import Mask, Positions
+from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, flags_of
 from spark_nats.protocol.documents import EPOCH
 from spark_nats.protocol.headers import is_within_batch
-from spark_nats.protocol.key_columns import replaces_all
+from spark_nats.protocol.key_columns import replace_all
 from spark_nats.protocol.keyvalue import bucket_of, key_filter, stream_of
 from spark_nats.protocol.statuses import NO_RESPONDERS
 from spark_nats.protocol.subject_columns import SubjectMatcher
 
+MOST_ASKED = 500  # messages that are asked for in one flight
 MOST_PARTS = 200
 """Parts in which a moment is looked for; a few are enough, unless keys are written faster than they are read."""
 
@@ -273,16 +274,21 @@ class RevisionReader:
         self._stream = stream_of(bucket)
         self._retries = retries
         self._begins_at: int | None = None  # the last revision when reading began
-        self._later: LatestReader | None = None  # reads what was stored since
-        self._written = set[str]()  # subjects of that
-        self._handed = set[str]()  # subjects of the keys that were read
+        self._handed: list[pa.BinaryArray] = []  # subjects of the keys that were read
         self._found = 0  # messages that were read
         self._last = 0  # sequence of the last one
+        self._later: RangeReader | None = None  # reads what was stored after the revision
+        # Of each subject that was not read before:
+        self._oldest: dict[str, bool] = {}  # whether its first entry has removed others
+        self._counts: dict[str, int] = {}  # how many entries it has
+        self._meanwhile: LatestReader | None = None  # reads what was stored while it was read
+        self._written = set[str]()  # subjects of that which were read before
+        self._filters = tuple(map(key_filter, keys))
         self._range = RangeReader(
             self._stream,
             1,
             revision + 1,
-            tuple(map(key_filter, keys)),
+            self._filters,
             headers_only=headers_only,
             created=created,
             head_may_go=True,
@@ -300,7 +306,7 @@ class RevisionReader:
         if self._begins_at is None:
             self._begins_at = stream_info(js, self._stream).last_sequence
         for delivered in self._range.read(js):
-            self._handed.update(_subjects(delivered))
+            self._handed.append(pc.unique(_subjects(delivered)))
             self._found += len(delivered.messages)
             self._last = int(delivered.deliveries.stream_sequences()[-1])
             yield delivered
@@ -312,8 +318,12 @@ class RevisionReader:
         if self._found == self.revision or (info.first_sequence == 1 and not info.deleted):
             return  # nothing was ever removed of what there was then
         history = int(info.config.get("max_msgs_per_subject", -1))
-        if history != 1 and info.last_sequence > (self._begins_at or 0):
-            self._note_written(js)
+        if history != 1:
+            self._note_counts(js)  # before what follows too: what a purge removes meanwhile may have been full
+            self._note_oldest(js, info.last_sequence)
+            if info.last_sequence > (self._begins_at or 0):
+                self._note_written(js)
+        self._note_counts(js)
         self.doubtful = frozenset(self._doubtful(js, history))
         losses = []
         if self._last < self.revision and not self._keys:
@@ -327,10 +337,39 @@ class RevisionReader:
             losses.append(ENTRIES_EXPIRED(bucket=self._bucket, revision=self.revision))
         self.losses = tuple(losses)
 
-    def _note_written(self, js: JetStream) -> None:
-        """Note the keys that were written while they were read."""
+    def _note_counts(self, js: JetStream) -> None:
+        """Note how many entries the stream has of each key that was not read, the most that were seen."""
+        for pattern in self._filters or (key_filter(">"),):
+            counts = subjects_of(js, self._stream, pattern)
+            subjects = pa.array([each.encode() for each in counts], pa.binary())
+            for subject in _texts(subjects.filter(booleans(~self._was_read(subjects)))):
+                self._counts[subject] = max(self._counts.get(subject, 0), counts[subject])
+
+    def _note_oldest(self, js: JetStream, last: int) -> None:
+        """Note of each key that was not read how what the stream keeps of it begins."""
         if self._later is None:
-            self._later = LatestReader(
+            self._later = RangeReader(
+                self._stream,
+                self.revision + 1,
+                last + 1,
+                self._filters,
+                headers_only=True,
+                created=self._created,
+                shared=True,
+                retries=self._retries,
+            )
+        for delivered in self._later.read(js):
+            subjects = _subjects(delivered)
+            unread = ~self._was_read(subjects)
+            if unread.any():
+                replacing = replace_all(delivered.messages)[unread]
+                for subject, replaces in zip(_texts(subjects.filter(booleans(unread))), replacing, strict=True):
+                    self._oldest.setdefault(subject, bool(replaces))
+
+    def _note_written(self, js: JetStream) -> None:
+        """Note the keys that were read and were written meanwhile: nothing was removed of all others."""
+        if self._meanwhile is None:
+            self._meanwhile = LatestReader(
                 self._bucket,
                 self._created,
                 self._keys,
@@ -338,35 +377,29 @@ class RevisionReader:
                 headers_only=True,
                 retries=self._retries,
             )
-        for delivered in self._later.read(js):
-            self._written.update(_subjects(delivered))
+        for delivered in self._meanwhile.read(js):
+            subjects = pc.unique(_subjects(delivered))
+            self._written.update(_texts(subjects.filter(booleans(self._was_read(subjects)))))
 
     def _doubtful(self, js: JetStream, history: int) -> Iterator[str]:
         """Yield the subjects of keys of which it is not known what they held."""
-        counts: dict[str, int] = {}
-        for pattern in map(key_filter, self._keys or (">",)):
-            counts.update(subjects_of(js, self._stream, pattern))
-        unread = counts.keys() - self._handed
-        asked = list[str]()
-        for subject in sorted(unread | (self._written & self._handed)):
-            if subject in unread and 0 < history <= counts[subject]:
+        for subject, count in self._counts.items():
+            if may_have_lost(Kept(self.revision + 1, count, self._oldest.get(subject, False)), self.revision, history):
                 yield subject
-            else:
-                asked.append(subject)
-        firsts = ask(js, [MessageAt(self._stream, 1, subject, whole=True) for subject in asked])
-        for subject, first in zip(asked, firsts, strict=True):
-            if self._is_doubtful(subject, first, counts, history):
-                yield subject
+        written = sorted(self._written)
+        for some in (written[i : i + MOST_ASKED] for i in range(0, len(written), MOST_ASKED)):
+            firsts = ask(js, [MessageAt(self._stream, 1, subject) for subject in some])
+            for subject, first in zip(some, firsts, strict=True):
+                if first is None or first.sequence > self.revision:
+                    yield subject
 
-    def _is_doubtful(self, subject: str, first: StoredMessage | None, counts: Mapping[str, int], history: int) -> bool:
-        if first is None:  # removed a moment ago
-            return True
-        if subject in self._handed:  # nothing of it was removed if it still has an entry up to the revision
-            return first.sequence > self.revision
-        kept = Kept(first.sequence, counts[subject], replaces_all(first.header))
-        return first.sequence <= self.revision or may_have_lost(kept, self.revision, history)
+    def _was_read(self, subjects: pa.BinaryArray) -> Mask:
+        return flags_of(pc.is_in(subjects, pa.chunked_array(self._handed, pa.binary())))
 
 
-def _subjects(delivered: Delivered) -> list[str]:
-    messages = delivered.messages
-    return [each.decode() for each in pc.unique(messages.gather(messages.subject)).to_pylist()]
+def _subjects(delivered: Delivered) -> pa.BinaryArray:
+    return delivered.messages.gather(delivered.messages.subject)
+
+
+def _texts(subjects: pa.BinaryArray) -> list[str]:
+    return [each.decode() for each in subjects.to_pylist()]

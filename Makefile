@@ -62,6 +62,10 @@ docs:  ## Build the documentation into build/site
 	@.venv/bin/python -m scripts.pictures
 	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict
 
+notebooks:  ## Execute the notebooks and store what they show; ARGS="04_service" for one
+	@scripts/setup dev java
+	.venv/bin/python -m tests.notebooks $(ARGS)
+
 bench:  ## Run the benchmarks
 	@scripts/setup dev java
 	.venv/bin/python -m benchmarks $(ARGS)
@@ -83,4 +87,4 @@ clean:  ## Remove what tools and tests left behind; .venv and .tools stay
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
 	find . -name __pycache__ -not -path './.*' -prune -exec rm -rf {} +
 
-.PHONY: help demo test test-all coverage smoke check format pyfiles dist docs bench fuzz chaos simulate clean
+.PHONY: help demo test test-all coverage smoke check format pyfiles dist docs notebooks bench fuzz chaos simulate clean

@@ -202,16 +202,16 @@ class Drawing:
             shape = " ".join(f"{x:.1f},{y:.1f}" for x, y in corners)
             self._parts.append(f'<polygon points="{shape}" fill="{color}"/>')
 
-    def label(self, x: float, y: float, *lines: str, middle: bool = True, end: bool = False) -> None:
+    def label(self, x: float, y: float, *lines: str, middle: bool = True) -> None:
         """Write beside an arrow, on paper of its own."""
         for i, line in enumerate(lines):
             needed = width_of(line.strip("`"), SMALL, line.startswith("`"))
-            left = x - needed / 2 if middle and not end else x - needed if end else x
+            left = x - needed / 2 if middle else x
             self._parts.append(
                 f'<rect x="{left - 2:.1f}" y="{y + i * LINE - SMALL:g}" width="{needed + 4:.1f}" height="{LINE:g}" '
                 f'fill="{self._theme.paper}"/>'
             )
-            self.text(x, y + i * LINE, line, middle=middle and not end, end=end, faint=True)
+            self.text(x, y + i * LINE, line, middle=middle, faint=True)
 
     def svg(self) -> str:
         """Return the picture."""
@@ -335,7 +335,7 @@ def kubernetes(theme: Theme) -> Drawing:
     for executor, part in zip(executors, (0.9, 0.5), strict=True):
         d.arrow(executor.below(part), (executor.below(part)[0], 418), both=True)
     d.arrow((212, 186), (236, 186), (236, 222), (385, 222), storage.top, both=True)
-    d.label(242, 362, "messages, rows", middle=False)
+    d.label(242, 352, "messages, rows;", "the driver asks too", middle=False)
     d.label(385, 300, "offsets")
     return d
 

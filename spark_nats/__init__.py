@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from spark_nats.datasource import NatsDataSource
     from spark_nats.lag import QueryLag, StreamLag, progress
     from spark_nats.listener import LagListener
+    from spark_nats.otel import MetricsListener
     from spark_nats.sink.foreach import NatsForeachWriter
 
 _MODULES = {
     "LagListener": "listener",
+    "MetricsListener": "otel",
     "NatsDataSource": "datasource",
     "NatsForeachWriter": "sink.foreach",
     "QueryLag": "lag",
@@ -27,6 +29,7 @@ _MODULES = {
 }
 __all__ = [
     "LagListener",
+    "MetricsListener",
     "NatsDataSource",
     "NatsError",
     "NatsForeachWriter",

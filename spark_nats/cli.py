@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import difflib
+import itertools
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from typing import Any, NoReturn
 
 from spark_nats.client.servers import parse_servers
 from spark_nats.commands import ACTIVITIES, OF_BUCKETS, OF_STREAMS
@@ -132,8 +136,34 @@ def _options(parsed: argparse.Namespace) -> int:
     return 0
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says in a line what is wrong with the arguments: the usage, which argparse puts first, takes pages here."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings, allow_abbrev=False)  # a typing error passed for another option
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}\n{self.prog} --help lists what there is\n")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        arguments = list(sys.argv[1:] if args is None else args)
+        if self._subparsers:  # what follows the command is the command's
+            arguments = list(itertools.takewhile(lambda argument: argument.startswith("-"), arguments))
+        for argument in itertools.takewhile(lambda argument: argument != "--", arguments):
+            name = argument.partition("=")[0]
+            if re.match("-+[A-Za-z]", name) and " " not in argument and name not in self._option_string_actions:
+                self.error(f"there is no option {name}{self._meant(name)}")  # and no word of its value: a password?
+        return super().parse_known_args(args, namespace)
+
+    def _meant(self, name: str) -> str:
+        names = {known.strip("-").lower(): known for known in self._option_string_actions if known.startswith("--")}
+        name = name.strip("-").lower()
+        likely = [known for known in names if known.startswith(name)] or difflib.get_close_matches(name, names)
+        return f"; did you mean {' or '.join(names[known] for known in likely)}?" if likely else ""
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="spark-nats", description="The PySpark connector for NATS.")
+    parser = _Parser(prog="spark-nats", description="The PySpark connector for NATS.")
     parser.add_argument("--version", action="version", version=f"spark-nats {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 

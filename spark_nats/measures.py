@@ -32,8 +32,15 @@ class Measure(NamedTuple):
         return self.name.replace(".", "_") + unit
 
 
-QUERY, SOURCE, STREAM = "query", "source", "stream"
-"""Labels, or attributes: the query's name or id, the number of its source among the query's, and a stream's name."""
+QUERY, SOURCE, STREAM, CONDITION = "query", "source", "stream", "condition"
+"""Labels, or attributes: the query's name or id, the index of a source among the query's, a stream's name, and the code
+of the error that has ended a query, such as ``NATS_ROW_REFUSED``."""
+
+
+def labels_of(query: str, lag: StreamLag) -> dict[str, str]:
+    """Return the labels of what is measured of a stream."""
+    return {QUERY: query, SOURCE: str(lag.source), STREAM: lag.stream}
+
 
 BEHIND = Measure("spark_nats.lag.messages", "{message}", "Messages of the stream that the query has still to read.")
 NEXT = Measure("spark_nats.lag.next_sequence", "{sequence}", "The next sequence of the stream that the query reads.")
@@ -67,4 +74,30 @@ OF_STREAMS: tuple[tuple[Measure, Callable[[StreamLag], float | None]], ...] = (
     (MAX_AGE, lambda lag: lag.max_age),
     (BLOCKED, lambda lag: int(bool(lag.problem))),
 )
-"""What is measured of each stream of a query, and how it is found; None where it is not known."""
+"""Gauges of each stream of a query, and what their values are; None where that is not known."""
+
+RUNNING = Measure(
+    "spark_nats.query.running", "", "1 while a streaming query of the application runs, 0 when it has ended."
+)
+FAILURES = Measure("spark_nats.query.failures", "{failure}", "Streaming queries that have ended with an error.")
+DURATION = Measure("spark_nats.batch.duration", "s", "How long micro-batches took, from planning to the commit.")
+READ_ROWS = Measure("spark_nats.read.rows", "{row}", "Rows that were read from NATS.")
+OUTPUT_ROWS = Measure(
+    "spark_nats.output.rows", "{row}", "Rows that Spark has handed to the query's sink, whichever it is."
+)
+OF_COUNTS = {
+    "rows": Measure("spark_nats.written.rows", "{row}", "Rows that were written to NATS, duplicates included."),
+    "bytes": Measure("spark_nats.written.size", "By", "Bytes of headers and payloads that were sent to NATS."),
+    "duplicates": Measure(
+        "spark_nats.written.duplicates",
+        "{row}",
+        "Rows that the stream had already when they were written: replayed ones.",
+    ),
+    "skipped": Measure("spark_nats.written.skipped", "{row}", "Rows that were left out for their conflicts."),
+    "reconnects": Measure(
+        "spark_nats.written.reconnects",
+        "{reconnect}",
+        "How often tasks that write had lost a connection, or could make none at once.",
+    ),
+}
+"""Counters of what the sink has done, by the fields of :class:`~spark_nats.sink.tasks.Counts`."""

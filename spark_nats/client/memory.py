@@ -1,12 +1,12 @@
-"""What the processes of one machine tell each other: that something has happened, and when.
+"""What the processes of one machine tell each other: that something has happened, and when, or a text.
 
 Spark starts a Python process for every step of a query, and workers for its tasks. What one of them has found out, such
 as that a server does not answer, would have to be found out by each of them again.
 
 A fact is an empty file in a directory of the user's own, in the system's directory for temporary files. The time of the
 file is that of the fact. Its name is made of the fact with a key that lies there too: facts may have secrets in them,
-and nobody can guess them from the names. Nothing depends on all this: where the directory cannot be used, or is not
-the user's alone, nothing is remembered.
+and nobody can guess them from the names. A text is a file there too, whose name begins with that of its topic. Nothing
+depends on all this: where the directory cannot be used, or is not the user's alone, nothing is remembered.
 """
 
 from __future__ import annotations
@@ -66,6 +66,31 @@ def once_a_while(fact: str, action: Callable[[bool], object], seconds: float) ->
     forget(fact)  # first, so that after a failure it is done again
     action(passed is not None)
     remember(fact)
+
+
+def tell(topic: str, text: str) -> None:
+    """Leave a text about a topic to whichever process asks next, within :data:`KEPT`."""
+    with contextlib.suppress(OSError), _directory() as directory:
+        name = f"{_name(topic, _read_key(directory))}.{clock.time_ns()}.{clock.token(4)}"
+        draft = f"draft.{name}"
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=directory), "wb") as file:
+            file.write(text.encode())
+        os.rename(draft, name, src_dir_fd=directory, dst_dir_fd=directory)  # it appears whole
+
+
+def heard(topic: str) -> list[str]:
+    """Return the texts about a topic that nobody has asked for before, oldest first."""
+    found: list[str] = []
+    with contextlib.suppress(OSError), _directory() as directory:
+        prefix = f"{_name(topic, _read_key(directory))}."
+        with os.scandir(directory) as files:
+            names = sorted(file.name for file in files if file.name.startswith(prefix))
+        for name in names:
+            with os.fdopen(os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=directory), "rb") as file:
+                text = file.read().decode()
+            os.unlink(name, dir_fd=directory)  # by one of several that ask; the others find no more
+            found.append(text)
+    return found
 
 
 def parent_process() -> str:

@@ -146,7 +146,7 @@ class Lease:
         waits: whether to wait until the server of one that others have left has shown that it is still there.
 
     Attributes:
-        reconnects: how often it was exchanged.
+        reconnects: how often it was exchanged, or could not be made at once.
     """
 
     def __init__(
@@ -201,16 +201,18 @@ class Lease:
         self.retries.succeeded()
 
     def _connect(self, lost: Server | None) -> Connection:
+        again = lost is not None
         while True:
             try:
                 connection = _pool.lend(self._options, self._waits) or connect(self._options, lost)
                 if connection.lame_duck:
                     connection.close()
                     raise NatsConnectionError(SERVER_SHUTTING_DOWN(server=connection.server))
-                self.reconnects += lost is not None
+                self.reconnects += again
                 return connection
             except NatsError as error:
                 self.retries.failed(error)
+                again = True
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from spark_nats.commands.lag import Found
-from spark_nats.measures import ASKED, BATCH, BATCH_ENDED, OF_STREAMS, QUERY, SOURCE, STREAM, Measure
+from spark_nats.measures import ASKED, BATCH, BATCH_ENDED, OF_STREAMS, QUERY, Measure, labels_of
 
 _ESCAPES = {"\\": r"\\", "\n": r"\n"}
 _IN_HELP = str.maketrans(_ESCAPES)
@@ -23,7 +23,7 @@ def exposition(found: Found) -> str:
         *_gauge(ASKED, [(query, lag.at.timestamp())]),
     ]
     for measure, value_of in OF_STREAMS:
-        of_each = (({**query, SOURCE: str(each.source), STREAM: each.stream}, value_of(each)) for each in lag.streams)
+        of_each = ((labels_of(lag.query, each), value_of(each)) for each in lag.streams)
         lines += _gauge(measure, of_each)
     return "".join(f"{line}\n" for line in lines)
 

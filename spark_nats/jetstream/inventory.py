@@ -15,11 +15,10 @@ from typing import Any, NamedTuple
 from spark_nats.conditions.streams import STREAM_NOT_FOUND
 from spark_nats.errors import Hint, JetStreamError, NatsError, NatsTimeoutError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream, Request, interpreting
-from spark_nats.jetstream.consuming.consumers import filters_of
 from spark_nats.jetstream.listing import all_pages, naming_the_nearest, stream_names, subjects_of
 from spark_nats.jetstream.matching import matches
-from spark_nats.jetstream.streams import LEASE, is_alone, leader_in, state_in
-from spark_nats.protocol.api import NOT_READY, Api, ErrCode
+from spark_nats.jetstream.streams import check_leader, leader_in, state_in
+from spark_nats.protocol.api import NOT_READY, Api, ErrCode, filters_of
 from spark_nats.protocol.documents import (
     boolean_at,
     integer_at,
@@ -39,7 +38,7 @@ _LARGEST = 2**63 - 1  # what a column can hold; servers count in 64 bits without
 _OFFLINE = frozenset({ErrCode.STREAM_OFFLINE, ErrCode.STREAM_OFFLINE_FOR})
 _NOBODY_ANSWERS = "no server that keeps it answers: they are offline, or it has no leader"
 _LEADERLESS = "it has no leader at the moment"
-_LEADER_ALONE = f"its leader has not heard of most of the others for {LEASE:g} s, and may lead no more"
+_LEADER_ALONE = "its leader has not heard from most of the others lately, and may lead no more"
 
 
 def choose_streams(js: JetStream, names: Sequence[str], pattern: re.Pattern[str] | None) -> tuple[str, ...]:
@@ -95,26 +94,50 @@ def describe_consumers(js: JetStream, streams: Sequence[str]) -> list[Row]:
     return rows
 
 
+def find_messages(js: JetStream, streams: Sequence[str]) -> tuple[list[str], list[Row]]:
+    """Return which of some streams hold messages, and a row with its problem for each that cannot be asked.
+
+    All are asked in one round trip, so those that do not answer are waited for once.
+    """
+    rows = [_unnamed(stream, violation) for stream in streams if (violation := name_violation(stream))]
+    named = [stream for stream in streams if not name_violation(stream)]
+    holding = []
+    answers = js.request_all([Request(Api.STREAM_INFO, (stream,)) for stream in named])
+    for stream, answer in zip(named, answers, strict=True):
+        try:
+            if isinstance(answer, NatsError):
+                raise answer
+            check_leader(answer, stream)
+            if state_in(answer, stream).messages:
+                holding.append(stream)
+        except NatsError as error:
+            rows += _unasked(stream, error)
+    return holding, rows
+
+
 def count_subjects(js: JetStream, stream: str, filters: Sequence[str]) -> Iterator[Row]:
     """Return a row for each subject of which a stream holds messages, and which one of the filters matches, if any.
 
     A stream that cannot be asked has one row, with its problem. One that does not exist any more has none.
     """
-    if violation := name_violation(stream):
-        return iter([_unnamed(stream, violation)])
     try:
         counts = [subjects_of(js, stream, each) for each in filters or (">",)]
-    except StreamNotFoundError:
-        return iter(())
-    except (JetStreamError, NatsTimeoutError) as error:
-        if isinstance(error, JetStreamError) and error.err_code not in NOT_READY:
-            raise
-        return iter([{"stream": stream, "problem": str(error)}])
+    except NatsError as error:
+        return iter(_unasked(stream, error))
     return (
         {"stream": stream, "subject": subject, "messages": _fitting(messages)}
         for found in counts
         for subject, messages in found.items()
     )
+
+
+def _unasked(stream: str, error: NatsError) -> list[Row]:
+    """Return what to say of a stream that cannot be asked; raise the error if it is not about this stream alone."""
+    if isinstance(error, StreamNotFoundError):
+        return []
+    if isinstance(error, NatsTimeoutError) or (isinstance(error, JetStreamError) and error.err_code in NOT_READY):
+        return [{"stream": stream, "problem": str(error)}]
+    raise error
 
 
 # Lists
@@ -162,7 +185,7 @@ def _page(answer: dict[str, Any], what: str) -> tuple[dict[str, _Listed], int]:
     for entry in _list(answer, what):
         # A consumer that is offline has its name in its configuration only.
         name = _text(entry, "name") or _text(entry, "config", "name") or string_at(entry, "config", "durable_name")
-        found[name] = _Listed(name, entry, _problem_in(entry))
+        found[name] = _Listed(name, entry, _problem_in(entry, name))
     for name in strings_at(answer, "missing"):
         found[name] = _Listed(name, found[name].entry if name in found else None, _NOBODY_ANSWERS)
     for name in _object(answer, "offline"):
@@ -171,11 +194,12 @@ def _page(answer: dict[str, Any], what: str) -> tuple[dict[str, _Listed], int]:
     return dict(sorted(found.items())), integer_at(answer, "total")
 
 
-def _problem_in(entry: dict[str, Any]) -> str | None:
-    cluster = entry.get("cluster")
-    if isinstance(cluster, dict) and not cluster.get("leader"):
-        return _LEADERLESS
-    return _LEADER_ALONE if is_alone(entry) else None
+def _problem_in(entry: dict[str, Any], name: str) -> str | None:
+    try:
+        check_leader(entry, name)
+    except JetStreamError:
+        return _LEADER_ALONE if leader_in(entry) else _LEADERLESS
+    return None
 
 
 # Rows

@@ -25,8 +25,7 @@ LIMITS, INTEREST, WORK_QUEUE = "limits", "interest", "workqueue"  # what a strea
 FILE, MEMORY, ASYNC = "file", "memory", "async"
 """What its ``storage`` can be; and its ``persist_mode``, unless that is ``default``."""
 _SURE = 0.5  # of a stream's duplicate_window; the rest is for messages on their way
-LEASE = 3.0
-"""Seconds for which no other leader is elected: servers wait for the present one for four at least."""
+_LEASE = 3.0  # seconds for which no other leader is elected: servers wait for the present one for four at least
 MOMENT = 0.25  # seconds in which a leader that was stopped for a while hears that there is another one
 _said: set[str] = set()  # what the log has been told, in this process; others of the same query may have told it too
 
@@ -151,7 +150,7 @@ def state_in(answer: dict[str, Any], name: str) -> StreamInfo:
             last_time=max(0, time_at(answer, "state", "last_ts")) if "last_ts" in answer["state"] else 0,
             led_since=_led_since(answer),
             consumers=integer_at(answer, "state", "consumer_count") if "consumer_count" in answer["state"] else 0,
-            undisputed=all(seconds < LEASE and current for seconds, current in _others_in(answer)),
+            undisputed=all(seconds < _LEASE and current for seconds, current in _others_in(answer)),
         )
 
 
@@ -205,15 +204,9 @@ def check_leader(answer: dict[str, Any], name: str) -> None:
     if isinstance(cluster, dict) and not cluster.get("leader"):
         raise JetStreamError(NO_LEADER(stream=name), NO_RESPONDERS, ErrCode.CLUSTER_NOT_AVAILABLE)
     with interpreting(Api.STREAM_INFO, name):
-        alone = is_alone(answer)
-    if alone:
-        raise JetStreamError(LEADER_ALONE(stream=name, seconds=LEASE), NO_RESPONDERS, ErrCode.CLUSTER_NOT_AVAILABLE)
-
-
-def is_alone(answer: dict[str, Any]) -> bool:
-    """Tell whether the leader of what an answer is about has not heard of most of the others for :data:`LEASE`."""
-    lately = [seconds < LEASE for seconds, _ in _others_in(answer)]
-    return 2 * (1 + sum(lately)) <= 1 + len(lately)
+        lately = [seconds < _LEASE for seconds, _ in _others_in(answer)]
+    if 2 * (1 + sum(lately)) <= 1 + len(lately):
+        raise JetStreamError(LEADER_ALONE(stream=name, seconds=_LEASE), NO_RESPONDERS, ErrCode.CLUSTER_NOT_AVAILABLE)
 
 
 def create_stream(js: JetStream, config: dict[str, Any]) -> StreamInfo:

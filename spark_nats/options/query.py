@@ -66,16 +66,17 @@ class Target:
     starting_offsets: Offsets = option(
         READ & STREAM | READ & BUCKET & STREAMING,
         values.read_offsets,
-        "where to begin: `earliest` (the default with `consume`), `latest` or the first sequence of each stream in "
-        "JSON; or an offset copied from a checkpoint, which is then compared with what the stream has",
+        "where to begin: `earliest` (the default with `consume`), `latest` or, for each stream in JSON, the first "
+        "sequence, a consumer that has come so far (`consumer:billing`), or an offset copied from a checkpoint, which "
+        "is then compared with what the stream has",
         default="latest",
         batch_default="earliest",
     )
     ending_offsets: Offsets = option(
         READ & STREAM & BATCH,
         values.read_offsets,
-        "batch: where to end: `latest` or, for each stream in JSON, the sequence before which to stop; or an offset "
-        "copied from a checkpoint",
+        "batch: where to end: `latest` or, for each stream in JSON, the sequence before which to stop, a consumer "
+        "that has come so far, or an offset copied from a checkpoint",
         default="latest",
     )
     starting_timestamp: datetime | None = option(

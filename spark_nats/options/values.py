@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from spark_nats.client.auth import Credentials, key_pair, parse_creds, parse_seed
+from spark_nats.client.proxy import Proxy, parse_proxy
 from spark_nats.client.servers import Server, parse_servers
 from spark_nats.errors import AuthorizationError, InvalidCredentialsError
 from spark_nats.protocol.documents import sequence_at, string_at, time_at
@@ -40,8 +41,14 @@ class Place(NamedTuple):
     timestamp: int | None = None
 
 
-Offsets = str | dict[str, Place | str]
-"""``earliest``, ``latest``, or one of these or a place for each stream."""
+class Floor(NamedTuple):
+    """The place up to which a consumer of a stream has had everything acknowledged."""
+
+    consumer: str
+
+
+Offsets = str | dict[str, Place | Floor | str]
+"""``earliest``, ``latest``, or one of these, a place or that of a consumer for each stream."""
 
 
 def read_whole_number(text: str) -> int:
@@ -204,17 +211,21 @@ def read_offsets(text: str) -> Offsets:
         pass
     raise ValueError(
         f"is {text!r}; it must be earliest, latest, or JSON with the next sequence of each stream, such as "
-        '{"ORDERS": 1200}, or with what a checkpoint says of it, such as {"ORDERS": {"next": 1200, "created": '
-        '"2026-11-01T08:00:00Z", "timestamp": "2026-11-02T09:30:00.5Z"}}'
+        '{"ORDERS": 1200}, or with a consumer that has come so far, such as {"ORDERS": "consumer:billing"}, or with '
+        'what a checkpoint says of it, such as {"ORDERS": {"next": 1200, "created": "2026-11-01T08:00:00Z", '
+        '"timestamp": "2026-11-02T09:30:00.5Z"}}'
     )
 
 
+_CONSUMER = "consumer:"
 _OF_CHECKPOINTS = {"next", "created", "timestamp", "since", "from", "earliest", "waits_for"}
 
 
-def _read_place(value: Any) -> Place | str:
+def _read_place(value: Any) -> Place | Floor | str:
     if value in (EARLIEST, LATEST):
         return str(value)
+    if isinstance(value, str) and value.startswith(_CONSUMER):
+        return Floor(read_name(value.removeprefix(_CONSUMER)))
     place = value if isinstance(value, dict) else {"next": value}
     if not set(place) <= _OF_CHECKPOINTS:
         raise ValueError("it has a name that is unknown")
@@ -254,6 +265,36 @@ def read_servers(text: str) -> tuple[Server, ...]:
             "use the options 'user' and 'password', or 'token'"
         )
     return parse_servers(text)
+
+
+def read_proxy(text: str) -> Proxy:
+    """Read the URL of a proxy without user and password."""
+    if "@" in text:
+        raise ValueError(
+            "has a user or password in its URL, where Spark's plans would show it; use the options 'proxyUser' and "
+            "'proxyPassword'"
+        )
+    return parse_proxy(text)
+
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2
+_HEADER_VALUE = re.compile(r"[!-~]([ \t!-~]*[!-~])?")
+_OF_THE_HANDSHAKE = re.compile(r"host|upgrade|connection|content-length|transfer-encoding|sec-websocket-.*", re.I)
+
+
+def read_http_headers(text: str) -> tuple[tuple[str, str], ...]:
+    """Read a JSON object with headers of a request; no error shows a value."""
+    found = _object_in(text)
+    if found is None:
+        raise ValueError('must be a JSON object with the headers, such as {"Authorization": "Bearer …"}')
+    for name, value in found.items():
+        if not _HEADER_NAME.fullmatch(name):
+            raise ValueError("has a name that cannot be that of a header")
+        if _OF_THE_HANDSHAKE.fullmatch(name):
+            raise ValueError(f"has the header {name!r}, which the handshake itself sets")
+        if not isinstance(value, str) or not _HEADER_VALUE.fullmatch(value):
+            raise ValueError(f"has a value of {name!r} that is no text of printable ASCII characters")
+    return tuple(found.items())
 
 
 # What a seed, a JWT and anything in PEM have in them, and the name of a file has not.

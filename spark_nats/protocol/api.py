@@ -113,6 +113,14 @@ def parse_answer(payload: bytes) -> dict[str, Any] | ApiError:
     )
 
 
+def filters_of(config: dict[str, Any]) -> tuple[str, ...]:
+    """Return the subjects of a consumer that is configured so; none when it has all."""
+    several = config.get("filter_subjects")
+    if isinstance(several, list) and several:
+        return tuple(map(str, several))
+    return (str(config["filter_subject"]),) if config.get("filter_subject") else ()
+
+
 def encode_pull(messages: int, max_bytes: int | None, expires: float, heartbeat: float) -> bytes:
     """Return the body of a pull request (ADR-13).
 

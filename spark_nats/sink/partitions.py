@@ -89,7 +89,7 @@ def write_partition(options: WriteOptions, task: Task, batches: Iterator[pa.Reco
     unsure = settled is not None or is_first_of_run(options, task)
     duplicates = publisher.duplicates + (settled.rows if settled is not None else 0)
     counts = Counts(count - skipped, size, duplicates, skipped, lease.reconnects)
-    return Written(counts, task.query if unsure else None)
+    return Written(counts, task.query if unsure else None, task.run)
 
 
 def _core_publisher(lease: Lease, task: Task) -> CorePublisher:

@@ -19,7 +19,7 @@ class Counts:
         duplicates: how many of ``rows`` the stream had already: an earlier attempt had stored them, or it knew their
             message ids.
         skipped: how many further rows were left out, since their subjects had other last messages than they named.
-        reconnects: how often a task went on over another connection.
+        reconnects: how often a task had lost its connection, or could make none at once, and went on over another one.
     """
 
     rows: int = 0
@@ -50,10 +50,12 @@ class Written(WriterCommitMessage):
     Attributes:
         counts: what it has done. Attempts at the same task that have failed report nothing.
         unsure: id of the query, if its micro-batch may have been begun before, as far as the task knows.
+        run: id of the run of the query to which the task belongs, also within ``foreachBatch``; empty for no query.
     """
 
     counts: Counts
     unsure: str | None = None
+    run: str = ""
 
 
 def total(messages: Iterable[WriterCommitMessage | None]) -> Counts:
@@ -91,7 +93,8 @@ class Task:
         attempt: how often it was tried before, as far as Spark says.
         position: where the stream ended when a batch write began, if that was noted.
         own_ids: whether rows may have message ids of their own.
-        run: id of the query's run, which is another one each time that it is started.
+        run: id of the query's run, which is another one each time that it is started; that of a write in
+            ``foreachBatch`` too.
         planned: when the driver has planned the micro-batch, in nanoseconds since 1970 by its clock; 0 if that is not
             known.
     """

@@ -23,6 +23,7 @@ from spark_nats.options.nearest import VIEW
 from spark_nats.options.values import EXACT, WINDOW
 from spark_nats.options.write import WriteOptions
 from spark_nats.sink.tasks import Position, Task, Written, total
+from spark_nats.sink.telling import tell
 from spark_nats.sparkapi import DataSourceStreamArrowWriter, makes_a_table
 
 if TYPE_CHECKING:
@@ -35,6 +36,11 @@ def _write(options: WriteOptions, task: Task, batches: Iterator[pa.RecordBatch])
     from spark_nats.sink.partitions import write_partition
 
     return write_partition(options, task, batches)
+
+
+def _run_of(context: TaskContext | None) -> str:
+    """Return the id of the run of the streaming query to which a task belongs; empty if there is none."""
+    return (context.getLocalProperty("spark.jobGroup.id") if context else None) or ""
 
 
 def _log_counts(what: str, options: WriteOptions, messages: list[WriterCommitMessage | None]) -> None:
@@ -70,11 +76,14 @@ class NatsWriter(DataSourceArrowWriter):
         if context and makes_a_table(context):
             raise OptionError(WRITES_NO_TABLE(instead=VIEW))
         partition, attempt = (context.partitionId(), context.attemptNumber()) if context else (0, 0)
-        return _write(self._options, Task(self._id, None, partition, attempt, self._position, self._own_ids), iterator)
+        run = _run_of(context)
+        task = Task(self._id, None, partition, attempt, self._position, self._own_ids, run)
+        return _write(self._options, task, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Log what the tasks have written."""
+        """Log what the tasks have written, and tell it to who listens."""
         _log_counts("batch", self._options, messages)
+        tell(messages)
 
 
 class NatsStreamWriter(DataSourceStreamArrowWriter):
@@ -91,25 +100,29 @@ class NatsStreamWriter(DataSourceStreamArrowWriter):
         context = TaskContext.get()
         query = context.getLocalProperty("sql.streaming.queryId") if context else None
         batch = context.getLocalProperty("streaming.sql.batchId") if context else None
+        run = _run_of(context)
         if context is None or not (query and batch):
             if self._options.deduplicate in (EXACT, WINDOW):
                 raise NatsError(BATCH_UNKNOWN())
-            return _write(self._options, Task("", batch, 0), iterator)
+            return _write(self._options, Task("", batch, 0, run=run), iterator)
         partition, attempt = context.partitionId(), context.attemptNumber()
-        run = context.getLocalProperty("spark.jobGroup.id") or ""
         task = Task(query, batch, partition, attempt, own_ids=self._own_ids, run=run, planned=self._planned)
         return _write(self._options, task, iterator)
 
     @naming_options()
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Log what the tasks have written, and check a micro-batch that may have been begun before.
+        """Log what the tasks have written, and tell it to who listens.
 
-        It must still be split into as many partitions.
+        A micro-batch that may have been begun before is checked: it must still be split into as many partitions.
 
         Raises:
             PublishError: it is split into fewer, so that rows were stored twice.
         """
         _log_counts(f"micro-batch {batchId}", self._options, messages)
+        self._check_partitions(messages, batchId)
+        tell(messages)
+
+    def _check_partitions(self, messages: list[WriterCommitMessage | None], batch: int) -> None:
         unsure = [message.unsure for message in messages if isinstance(message, Written) and message.unsure]
         if not unsure or self._options.deduplicate != EXACT:
             return
@@ -120,6 +133,6 @@ class NatsStreamWriter(DataSourceStreamArrowWriter):
 
         def check() -> None:
             with borrow(self._options.connection, waits=False) as connection:
-                check_partitions(connection, self._options, unsure[0], batchId, len(messages))
+                check_partitions(connection, self._options, unsure[0], batch, len(messages))
 
         retrying(check, self._options.retries, "committing a micro-batch", established=True)

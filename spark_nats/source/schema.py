@@ -25,7 +25,7 @@ TABLE_SCHEMAS = {
     STREAMS: (
         "name STRING, created TIMESTAMP, description STRING, subjects ARRAY<STRING>, retention STRING, storage STRING, "
         "replicas INT, compression STRING, discard STRING, max_msgs BIGINT, max_msgs_per_subject BIGINT, "
-        "max_bytes BIGINT, max_msg_size BIGINT, max_age DOUBLE, max_consumers BIGINT, duplicate_window DOUBLE, "
+        "max_bytes BIGINT, max_msg_size BIGINT, max_consumers BIGINT, max_age DOUBLE, duplicate_window DOUBLE, "
         "allow_direct BOOLEAN, sealed BOOLEAN, mirror STRING, sources ARRAY<STRING>, metadata MAP<STRING, STRING>, "
         "messages BIGINT, bytes BIGINT, first_sequence BIGINT, last_sequence BIGINT, first_time TIMESTAMP, "
         "last_time TIMESTAMP, deleted BIGINT, subject_count BIGINT, consumer_count BIGINT, cluster STRING, "

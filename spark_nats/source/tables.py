@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from spark_nats.client.connection import Connection
-from spark_nats.client.pool import borrow, leased
+from spark_nats.client.pool import Lease, borrow, leased
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.inventory import (
     Row,
@@ -22,18 +21,19 @@ from spark_nats.jetstream.inventory import (
     describe_buckets,
     describe_consumers,
     describe_streams,
+    find_messages,
 )
-from spark_nats.options import values
 from spark_nats.options.hints import naming_options
 from spark_nats.options.read import TableReadOptions
+from spark_nats.options.values import BUCKETS, CONSUMERS, STREAMS, SUBJECTS
 from spark_nats.sparkapi import arrow_schema
 
 STREAMS_AT_ONCE = 64
-"""Most streams that are asked for their consumers in one round trip."""
+"""Most streams that are asked in one round trip."""
 ROWS_AT_ONCE = 8_192
 """Most rows of one Arrow batch."""
 
-Question = Callable[[JetStream], Iterable[Row]]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -75,27 +75,31 @@ class NatsTableReader(DataSourceReader):
             naming_options(),
             leased(options.connection, options.retries, f"reading the table of {options.table}", waits=False) as lease,
         ):
-            for question in self._questions(partition.streams):
-                rows = iter(lease.ask(partial(self._asked, question)))
+            for answer in self._answers(lease, partition.streams):
+                rows = iter(answer)
                 while some := list(islice(rows, ROWS_AT_ONCE)):
                     yield _batch(some, schema)
 
-    def _asked(self, question: Question, connection: Connection) -> Iterable[Row]:
-        return question(JetStream(connection, self._options.api_prefix))
+    def _answers(self, lease: Lease, streams: tuple[str, ...]) -> Iterator[Iterable[Row]]:
+        """Ask one thing after the other, each for rows of its own."""
+        options = self._options
 
-    def _questions(self, streams: tuple[str, ...]) -> Iterator[Question]:
-        """Yield what is asked one after the other, each for rows of its own."""
-        match self._options.table:
-            case values.STREAMS:
-                yield partial(describe_streams, names=streams)
-            case values.BUCKETS:
-                yield partial(describe_buckets, names=streams)
-            case values.CONSUMERS:
-                for i in range(0, len(streams), STREAMS_AT_ONCE):
-                    yield partial(describe_consumers, streams=streams[i : i + STREAMS_AT_ONCE])
-            case _:
-                for stream in streams:
-                    yield partial(count_subjects, stream=stream, filters=self._options.filters)
+        def ask(question: Callable[[JetStream], T]) -> T:
+            return lease.ask(lambda connection: question(JetStream(connection, options.api_prefix)))
+
+        if options.table == STREAMS:
+            yield ask(partial(describe_streams, names=streams))
+        elif options.table == BUCKETS:
+            yield ask(partial(describe_buckets, names=streams))
+        for i in range(0, len(streams), STREAMS_AT_ONCE):
+            some = streams[i : i + STREAMS_AT_ONCE]
+            if options.table == CONSUMERS:
+                yield ask(partial(describe_consumers, streams=some))
+            elif options.table == SUBJECTS:
+                holding, problems = ask(partial(find_messages, streams=some))
+                yield problems
+                for stream in holding:
+                    yield ask(partial(count_subjects, stream=stream, filters=options.filters))
 
 
 def _batch(rows: list[Row], schema: pa.Schema) -> pa.RecordBatch:

@@ -21,7 +21,13 @@ from spark_nats.errors import NatsError, ProtocolError
 from spark_nats.jetstream.account import account_info
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.durables import DurableHandle
-from spark_nats.jetstream.inventory import count_subjects, describe_buckets, describe_consumers, describe_streams
+from spark_nats.jetstream.inventory import (
+    count_subjects,
+    describe_buckets,
+    describe_consumers,
+    describe_streams,
+    find_messages,
+)
 from spark_nats.jetstream.listing import list_streams, stream_names
 from spark_nats.jetstream.messages import first_sequence_at, first_sequence_since, last_sequence, next_sequence
 from spark_nats.jetstream.streams import INTEREST, WORK_QUEUE, StreamInfo, create_stream, stream_info
@@ -169,6 +175,8 @@ def answers(data: bytes) -> None:
     for rows in (describe_streams, describe_buckets, describe_consumers):
         with suppress(NatsError):
             assert all(rows(js, ["S", "KV_S"]))
+    with suppress(NatsError):
+        assert set(find_messages(js, ["S"])[0]) <= {"S"}
     with suppress(NatsError):
         assert all(row["stream"] == "S" for row in count_subjects(js, "S", ()))
     with suppress(NatsError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
@@ -14,7 +15,7 @@ from spark_nats.sink.tasks import Counts, Task, Written, total
 from tests.connections import write_options
 from tests.integration.support import run_task, table
 from tests.integration.test_bucket_write import Kv
-from tests.nats_py import NatsPy
+from tests.nats_py import NatsPy, wait_until
 from tests.servers import Server, ServerFactory
 
 
@@ -91,3 +92,20 @@ def test_a_task_counts_how_often_it_went_on_over_another_connection(server_facto
     counts = write_partition(options, Task(unique, None, 0), batches()).counts
     assert counts.rows == 3
     assert counts.reconnects >= 1
+
+
+def test_a_server_that_is_away_when_a_task_begins_is_one_reconnect(
+    server_factory: ServerFactory, unique: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = server_factory()
+    with NatsPy(server.url) as client:
+        client.create_stream(unique)
+    options = write_options(server.url, False, stream=unique, subject=f"{unique}.a", deduplicate="window")
+    server.kill()
+    with ThreadPoolExecutor(1) as pool:
+        batch = pa.RecordBatch.from_pydict({"payload": pa.array([b"x"])})
+        task = pool.submit(write_partition, options, Task(unique, None, 0), iter([batch]))
+        wait_until(lambda: "[NATS_TRYING_AGAIN]" in caplog.text)
+        server.start()
+        counts = task.result(timeout=60).counts
+    assert (counts.rows, counts.reconnects) == (1, 1)

@@ -1,56 +1,31 @@
-import base64
-import contextlib
+"""The notebooks run as they stand, and what is stored with them is what they show."""
+
+import copy
+import getpass
 import io
-import json
 import os
+import re
+import socket
 import sys
 from pathlib import Path
 from typing import Any
 
 import matplotlib.image
 import nbformat
-import psutil
 import pytest
-from jupyter_client.kernelspec import KernelSpecManager
-from jupyter_client.manager import KernelManager
-from nbclient import NotebookClient
 
-NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
+from tests.notebooks import NOTEBOOKS, execute, outputs, pictures, read, shape, tidy
+
 PLOTS = {"01_quickstart": 1, "02_telemetry": 2, "03_backfill": 2, "04_service": 2}
+MOST_BYTES = 150_000  # of a notebook with its outputs
 
 
-def execute(notebook: nbformat.NotebookNode, directory: Path) -> None:
-    # Whatever the kernels installed on this machine start, this one is the Python that runs the tests.
-    kernel = directory / "kernels" / "python3"
-    kernel.mkdir(parents=True)
-    specification = {
-        "argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
-        "display_name": "Python 3",
-        "language": "python",
-    }
-    (kernel / "kernel.json").write_text(json.dumps(specification))
-    specifications = KernelSpecManager(kernel_dirs=[str(kernel.parent)], ensure_native_kernel=False)
-    manager = KernelManager(kernel_name="python3", kernel_spec_manager=specifications)
-    client = NotebookClient(notebook, km=manager, timeout=240, resources={"metadata": {"path": str(directory)}})
-    try:
-        client.execute()
-    finally:
-        if manager.has_kernel:
-            # A notebook that failed has stopped neither its server nor Spark, and a killed kernel cannot.
-            left = psutil.Process(manager.provisioner.pid).children(recursive=True)
-            manager.shutdown_kernel(now=True)
-            for process in left:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.kill()
-
-
-def outputs(notebook: nbformat.NotebookNode) -> list[Any]:
-    return [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
-
-
-def plots(notebook: nbformat.NotebookNode) -> list[Any]:
-    pictures = [output.data["image/png"] for output in outputs(notebook) if "image/png" in output.get("data", {})]
-    return [matplotlib.image.imread(io.BytesIO(base64.b64decode(picture))) for picture in pictures]
+def assert_shows_its_plots(notebook: nbformat.NotebookNode, name: str) -> None:
+    shown = [matplotlib.image.imread(io.BytesIO(picture)) for picture in pictures(notebook)]
+    assert len(shown) == PLOTS[name]
+    for plot in shown:
+        colours = plot[..., :3]
+        assert colours.max() - colours.min() > 0.5, "the plot is blank"
 
 
 @pytest.mark.timeout(600)
@@ -58,11 +33,11 @@ def plots(notebook: nbformat.NotebookNode) -> list[Any]:
     "path",
     [pytest.param(path, id=path.stem, marks=pytest.mark.long(f"notebooks/{path.name}")) for path in NOTEBOOKS],
 )
-def test_the_notebook_runs_as_it_stands_and_shows_its_plots(
+def test_the_notebook_runs_as_it_stands_and_shows_what_is_stored_with_it(
     spark_environment: dict[str, str], path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
-    nbformat.validate(notebook)  # type: ignore[no-untyped-call]
+    notebook = read(path)
+    stored = copy.deepcopy(notebook)
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("JDK_JAVA_OPTIONS", spark_environment["JDK_JAVA_OPTIONS"])
@@ -70,23 +45,47 @@ def test_the_notebook_runs_as_it_stands_and_shows_its_plots(
 
     execute(notebook, tmp_path)
 
-    assert not [output for output in outputs(notebook) if output.output_type == "error"]
-    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    assert all(cell.execution_count for cell in code)
-    assert "assert" in code[-1].source
     printed = "".join(output.text for output in outputs(notebook) if output.output_type == "stream")
     assert "Traceback" not in printed
-    shown = plots(notebook)
-    assert len(shown) == PLOTS[path.stem]
-    for plot in shown:
-        colours = plot[..., :3]
-        assert colours.max() - colours.min() > 0.5, "the plot is blank"
+    assert "Warning:" not in printed  # Python's; those of Spark's log say WARN
+    tidy(notebook)
+    assert_shows_its_plots(notebook, path.stem)
+    assert shape(notebook) == shape(stored), "what is stored is out of date: make notebooks"
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_the_notebook_is_stored_without_outputs(path: Path) -> None:
-    notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
-    assert outputs(notebook) == []
+def test_the_notebook_is_stored_with_what_it_showed_in_one_run(path: Path) -> None:
+    notebook = read(path)
+    nbformat.validate(notebook)  # type: ignore[no-untyped-call]
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
+    assert "assert" in code[-1].source
+    assert not [output for output in outputs(notebook) if output.output_type == "error"]
+    assert_shows_its_plots(notebook, path.stem)
+    assert path.stat().st_size < MOST_BYTES
+    again = copy.deepcopy(notebook)
+    tidy(again)
+    assert notebook.metadata == again.metadata
+    assert [cell.metadata for cell in notebook.cells] == [{}] * len(notebook.cells)
+    assert shape(again) == shape(notebook)
+
+
+def texts(value: Any) -> list[str]:
+    """Return all that is text in outputs, but for pictures."""
+    if isinstance(value, dict):
+        return [text for name, each in value.items() if name != "image/png" for text in texts(each)]
+    if isinstance(value, list):
+        return [text for each in value for text in texts(each)]
+    return [str(value)]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_stored_outputs_say_nothing_of_the_machine_on_which_they_were_made(path: Path) -> None:
+    text = "\n".join(texts(outputs(read(path))))
+    assert not re.search(r"(?:127\.0\.0\.1|localhost|nats://|/tmp/|/home/|/root|/work|\.venv|ipykernel_)", text)
+    assert not re.search(r"\b\d{1,3}(?:\.\d{1,3}){3}\b", text)  # addresses
+    assert socket.gethostname() not in text.split()
+    assert getpass.getuser() not in text.split()
 
 
 def test_all_notebooks_are_there() -> None:

@@ -23,6 +23,7 @@ from spark_nats.source.stream.readers import NatsStreamReader
 from tests.certificates import Certificates
 from tests.integration.support import (
     PAYLOAD,
+    SEQUENCE,
     Query,
     error_of,
     finish,
@@ -50,6 +51,7 @@ READ = [
 SMALL = ["$JS.API.DIRECT.GET.ORDERS"]
 MOVE = ["$JS.API.CONSUMER.RESET.ORDERS.*"]
 MATCH = ["$JS.API.STREAM.NAMES"]
+BEGIN = ["$JS.API.CONSUMER.INFO.ORDERS.billing"]
 CONSUME = ["$JS.API.CONSUMER.INFO.ORDERS.*", *MOVE]
 CONSUME_QUEUE = [
     "$JS.API.STREAM.INFO.ORDERS",
@@ -98,7 +100,7 @@ def login(name: str) -> dict[str, str]:
 def test_the_documentation_lists_these_permissions() -> None:
     section = PAGE.read_text().split("## Permissions")[1].split("\n## ")[0]
     listed = [cell for line in section.splitlines() if line.startswith("| ") for cell in line.split("`")[1::2]]
-    reading = [*READ, *SMALL, *MOVE, *CONSUME, *CONSUME_QUEUE, *PEEK]
+    reading = [*READ, *SMALL, *MOVE, *BEGIN, *CONSUME, *CONSUME_QUEUE, *PEEK]
     assert [subject for subject in listed if "ORDERS" in subject] == [*reading, WRITE[0], *READ_BACK, *CREATE]
     assert [subject for subject in listed if "SPARK_NATS" in subject] == STATE
     buckets = [*READ_BUCKET, *WRITE_BUCKET, *COMPARE_AND_SET, *CREATE_BUCKET]
@@ -301,6 +303,20 @@ def test_a_consumer_that_stands_in_the_way_is_not_named_to_whom_may_not_list_con
         error = sentence_of(lambda: consume_as(server.url, "all"))
         assert error.startswith("ConsumerConflictError: ")
         assert "orders.x belong to another one (" in error
+
+
+def test_beginning_where_a_consumer_is_needs_one_permission_more(server_factory: ServerFactory) -> None:
+    server = server_factory(users(user("reads", READ), user("begins", READ + BEGIN)))
+    with NatsPy(server.url, user="admin", password="pw") as client:
+        client.create_stream("ORDERS", ["orders.>"])
+        client.store("orders.x", range(3))
+        begin = {"durable_name": "billing", "deliver_policy": "by_start_sequence", "opt_start_seq": 3}
+        wish = {"stream_name": "ORDERS", "config": {**begin, "ack_policy": "explicit"}}
+        client.api("CONSUMER.DURABLE.CREATE.ORDERS.billing", wish)
+    given = {"stream": "ORDERS", "startingOffsets": '{"ORDERS": "consumer:billing"}'}
+    assert [row["sequence"] for row in read(server, SEQUENCE, **given, **login("begins"))] == [3]
+    with pytest.raises(PermissionsError, match=re.escape(BEGIN[0])):
+        read(server, SEQUENCE, **given, **login("reads"))
 
 
 def test_making_a_stream_needs_one_permission_more(server_factory: ServerFactory) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import html
 import json
 import pickle
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,7 +32,7 @@ from spark_nats.options.values import TABLES
 from spark_nats.source.schema import TABLE_SCHEMAS
 from tests.integration.support import batch_reader, error_of, finish, nats, read, read_partitions, sentence_of, source
 from tests.nats_py import NatsPy, succeeds, wait_until
-from tests.servers import Cluster, Server, ServerFactory
+from tests.servers import OLDER_BINARY, Cluster, Server, ServerFactory
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -124,8 +126,13 @@ def create_consumer(client: NatsPy, stream: str, name: str, **config: Any) -> No
     )
 
 
-def test_the_table_of_streams_says_what_the_server_says_of_each(server_factory: ServerFactory) -> None:
-    server = server_factory()
+@pytest.mark.parametrize(
+    "binary", [None, pytest.param(OLDER_BINARY, marks=pytest.mark.long("spark_nats/jetstream/*"))], ids=["2.15", "2.11"]
+)
+def test_the_table_of_streams_says_what_the_server_says_of_each(
+    server_factory: ServerFactory, binary: Path | None
+) -> None:
+    server = server_factory(binary=binary)
     with NatsPy(server.url) as client:
         limits = {
             "max_msgs": 10,
@@ -411,6 +418,22 @@ def test_a_schema_may_have_some_of_the_columns_and_no_others(nats_server: Server
     assert error.startswith("SchemaError: column 'subjects' is ARRAY<STRING>, not STRING")
 
 
+PAGE = Path(__file__).parents[2] / "docs" / "tables.md"
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_the_documentation_has_the_columns_of_each_table(table: str) -> None:
+    section = PAGE.read_text().split(f"### `{table}`\n")[1].split("\n### ")[0]
+    listed = [line.split("|")[1:3] for line in section.splitlines() if line.startswith("| `")]
+    columns = [name for names, _ in listed for name in names.split("`")[1::2]]
+    assert columns == schema_of(table).names
+    types = [html.unescape(kind.strip()) for _, kind in listed]
+    for (names, _), kind in zip(listed, types, strict=True):
+        for i, name in enumerate(names.split("`")[1::2]):
+            said = kind if "<" in kind else kind.split(", ")[min(i, kind.count(", "))]
+            assert TYPES[said] == schema_of(table)[name].dataType
+
+
 # What cannot be told
 
 
@@ -424,64 +447,46 @@ def test_an_account_without_jetstream_is_an_error_that_says_so(server_factory: S
 
 
 def test_what_is_on_a_server_that_has_ended_has_a_row_with_its_problem(cluster: Cluster, unique: str) -> None:
-    well, lost = f"{unique}_WELL", f"{unique}_LOST"
+    well, lost = unique, f"KV_{unique}"  # a stream, and a bucket on one server
     with NatsPy(cluster.servers[0].url) as client:
         client.create_in_cluster(well, num_replicas=3)
-        client.create_in_cluster(lost, num_replicas=1, description="lost")
-        leader = client.stream_info(lost)["cluster"]["leader"]
-
-        def made_there() -> bool:
-            client.create_in_cluster(f"KV_{lost}", [f"$KV.{lost}.>"], num_replicas=1, max_msgs_per_subject=3)
-            if client.stream_info(f"KV_{lost}")["cluster"]["leader"] == leader:
-                return True
-            client.delete_stream(f"KV_{lost}")
-            return False
-
-        wait_until(made_there, timeout=60)
-        for stream, replicas in ((well, 3), (lost, 1)):
-            wait_until(lambda stream=stream: succeeds(lambda: client.store_empty(stream, 3)), timeout=30)
+        client.create_in_cluster(lost, [f"$KV.{unique}.>"], num_replicas=1, max_msgs_per_subject=3, description="lost")
+        ended = cluster.of(client.stream_info(lost)["cluster"]["leader"])
+        for stream, subject, replicas in ((well, f"{well}.x", 3), (lost, f"$KV.{unique}.x", 1)):
+            wait_until(lambda to=subject: succeeds(lambda: client.store(to, range(3))), timeout=30)
             create_consumer(client, stream, "c", num_replicas=replicas)
-    ended = cluster.of(leader)
-    chosen = {"stream": f"{well},{lost},KV_{lost}", "requestTimeout": "10s"}
+    chosen = {"stream": f"{well},{lost}", "requestTimeout": "10s"}
     urls = ",".join(server.url for server in cluster.servers if server is not ended)
     cluster.end(ended)
     try:
 
-        def noticed() -> list[Row]:
-            """The streams, as soon as there is a leader of the cluster, and of what is not lost."""
-            found: list[Row] = []
-            succeeds(lambda: found.extend(rows_of(urls, "streams", **chosen)))
-            return found if [row["name"] for row in found if row["problem"] is None] == [well] else []
+        def settled(table: str, column: str) -> dict[str, Row]:
+            """The rows, as soon as what is not lost has a leader, and the cluster one that answers."""
 
-        streams = by_name(wait_until(noticed, timeout=90))
+            def asked() -> dict[str, Row]:
+                found: list[Row] = []
+                succeeds(lambda: found.extend(rows_of(urls, table, **chosen)))
+                return by_name(found, column) if [row[column] for row in found if not row["problem"]] == [well] else {}
+
+            return wait_until(asked, timeout=90)
+
+        streams = settled("streams", "name")
         assert streams[well]["messages"] == 3
-        assert streams[lost]["description"] == "lost"
-        assert streams[lost]["messages"] is None
-        assert streams[lost]["leader"] is None
-        assert "no server that keeps it answers" in streams[lost]["problem"]
+        row = streams[lost]
+        assert (row["description"], row["messages"], row["leader"]) == ("lost", None, None)
+        assert "no server that keeps it answers" in row["problem"]
         (bucket,) = rows_of(urls, "buckets", **chosen)
-        assert (bucket["bucket"], bucket["history"], bucket["entries"]) == (lost, 3, None)
+        assert (bucket["bucket"], bucket["history"], bucket["entries"]) == (unique, 3, None)
         assert "no server that keeps it answers" in bucket["problem"]
-
-        def led() -> dict[str, Row]:
-            found = by_name(rows_of(urls, "consumers", **chosen), "stream")
-            return found if found[well]["problem"] is None else {}
-
-        consumers = wait_until(led, timeout=60)
+        consumers = settled("consumers", "stream")
         assert consumers[well]["pending"] == 3
-        assert (consumers[lost]["name"], consumers[lost]["ack_policy"], consumers[lost]["pending"]) == (
-            "c",
-            "explicit",
-            None,
-        )
-        assert "no server that keeps it answers" in consumers[lost]["problem"]
-        subjects = rows_of(urls, "subjects", **chosen)
-        assert {row["stream"]: (row["subject"], row["messages"]) for row in subjects} == {
-            well: (f"{well}.x", 3),
-            lost: (None, None),
-            f"KV_{lost}": (None, None),
-        }
-        assert all("offline" in row["problem"] for row in subjects if row["stream"] != well)
+        row = consumers[lost]
+        assert (row["name"], row["ack_policy"], row["pending"]) == ("c", "explicit", None)
+        assert "no server that keeps it answers" in row["problem"]
+        subjects = settled("subjects", "stream")
+        assert (subjects[well]["subject"], subjects[well]["messages"]) == (f"{well}.x", 3)
+        assert (subjects[lost]["subject"], subjects[lost]["messages"]) == (None, None)
+        assert "offline" in subjects[lost]["problem"]
     finally:
         ended.start()
 
@@ -550,7 +555,7 @@ def test_what_has_no_leader_is_listed_without_what_only_a_leader_knows(
     assert {name: (row["messages"], row["replicas"], row["problem"]) for name, row in streams.items()} == {
         "A": (3, 3, None),
         "B": (None, 3, "it has no leader at the moment"),
-        "C": (None, 3, "its leader has not heard of most of the others for 3 s, and may lead no more"),
+        "C": (None, 3, "its leader has not heard from most of the others lately, and may lead no more"),
         "D": (None, None, "no server that keeps it answers: they are offline, or it has no leader"),
         "E": (None, None, "it is offline: needs a later server\\n"),
     }

@@ -32,7 +32,6 @@ ROOMS = {
     "jetstream.publishing": "conditions clock errors protocol client jetstream jetstream.reading",
     "jetstream.buckets": "conditions errors protocol client jetstream jetstream.consuming jetstream.reading",
     "jetstream.__init__": "conditions jetstream jetstream.reading jetstream.publishing",
-    "jetstream.inventory": "conditions errors protocol jetstream jetstream.consuming",
     "options": "conditions errors protocol client",
     "source": "conditions clock errors sparkapi protocol jetstream options",
     "source.bucket": "conditions errors protocol client jetstream options source",
@@ -44,7 +43,8 @@ ROOMS = {
     "lag": "conditions clock errors protocol client jetstream options source.stream",
     "measures": "lag",
     "listener": "conditions errors options lag",
-    "__init__": "conditions errors version logs sink datasource lag listener",
+    "otel": "conditions clock errors version options sink lag measures",
+    "__init__": "conditions errors version logs sink datasource lag listener otel",
     "commands": "conditions clock errors protocol client jetstream options source.stream lag measures",
     "demo": "conditions clock errors embedded sparkapi protocol client jetstream options",
     "cli": "conditions errors version client options commands demo",
@@ -188,7 +188,7 @@ def test_the_lag_of_a_checkpoint_is_known_where_pyspark_is_not_installed():
     script = "import sys; sys.modules['pyspark'] = None; from spark_nats.cli import main; main(sys.argv[1:])"
     arguments = ["lag", "--checkpoint", "/nowhere", "--servers", "nats://127.0.0.1:1"]
     ran = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, timeout=60, check=True)
-    assert b"'/nowhere' is no directory, so it is no checkpoint" in ran.stderr
+    assert b"'/nowhere' is not a directory, so it is not a checkpoint" in ran.stderr
 
 
 # Spark starts a Python process for every step of a query, and each pays for whatever is imported.

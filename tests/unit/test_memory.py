@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_nats.client.memory import KEPT, age, forget, once_a_while, parent_process, remember
+from spark_nats.client.memory import KEPT, age, forget, heard, once_a_while, parent_process, remember, tell
 
 
 @pytest.fixture(autouse=True)
@@ -176,3 +176,21 @@ def test_processes_have_their_parent_in_common(directory: Path) -> None:
 def test_to_remember_takes_no_heavy_modules(directory: Path) -> None:
     loaded = set(in_another_process(directory, "import sys; remember('it rains'); print(*sys.modules)").split())
     assert not loaded & {"ssl", "socket", "numpy", "pyarrow", "spark_nats.client.connection"}
+
+
+def test_what_one_process_tells_another_one_hears_once_and_in_order(directory: Path) -> None:
+    tell("weather", "nobody has a directory yet")
+    remember("it rains")
+    in_another_process(directory, "tell('weather', 'rain'); tell('weather', 'größe'); tell('news', 'none')")
+    assert heard("weather") == ["rain", "größe"]
+    assert heard("weather") == []
+    assert heard("news") == ["none"]
+    assert age("it rains") is not None
+
+
+def test_what_nobody_asks_for_is_forgotten(directory: Path) -> None:
+    remember("it rains")
+    tell("weather", "rain")
+    shift(directory, KEPT + 1)
+    remember("it snows")
+    assert heard("weather") == []

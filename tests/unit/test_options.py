@@ -11,7 +11,7 @@ from spark_nats.client import parse_servers
 from spark_nats.errors import OptionError
 from spark_nats.options import OPTIONS, options_of_urls, parse, parse_read, parse_write
 from spark_nats.options.read import TriggerLimits
-from spark_nats.options.rows import BATCH, BUCKET, CORE, READ, STREAM, STREAMING, WRITE
+from spark_nats.options.rows import BATCH, BUCKET, CORE, READ, STREAM, STREAMING, TABLE, WRITE
 from spark_nats.options.table import BY_NAME, CONTRADICTIONS, REQUIREMENTS, ROWS, TOGETHER
 from spark_nats.options.values import Place
 from spark_nats.options.write import WriteOptions
@@ -256,9 +256,9 @@ READ_MISTAKES = [
     ),
     ({"domain": "d", "apiPrefix": "p"}, "options 'domain' and 'apiPrefix' contradict"),
     ({"inboxPrefix": "a.*"}, "option 'inboxPrefix' is 'a.*'"),
-    ({"path": "MINE"}, "the path 'MINE' means nothing here; use the option 'stream' for the name of a stream, or"),
-    ({"paths": '["A","B"]'}, """the path '["A","B"]' means nothing here; use the option 'stream'"""),
-    ({"path": "s3://key:s3cret@b/x"}, "the path 's3://…@b/x' means nothing here"),
+    ({"path": "MINE"}, "the path 'MINE' has no meaning here; use the option 'stream' for the name of a stream, or"),
+    ({"paths": '["A","B"]'}, """the path '["A","B"]' has no meaning here; use the option 'stream'"""),
+    ({"path": "s3://key:s3cret@b/x"}, "the path 's3://…@b/x' has no meaning here"),
     ({"path": "file:/spark-warehouse/t"}, "if that is where Spark keeps a table, use CREATE TEMPORARY VIEW"),
     ({"option.stream": "X", "stream": "X"}, "unknown option 'option.stream'; Spark sets it for tables, and does not"),
     ({"strem": "X", "stream": "a b", "path": "/x", "OWNER": "me"}, "unknown option 'OWNER'; Spark sets it for tables"),
@@ -267,7 +267,7 @@ READ_MISTAKES = [
     ({"createStream": '{"max_ages": 1}'}, "option 'createStream' has the field 'max_ages', which streams do not have"),
     ({"createStream": "true"}, "set the option 'subject'"),
     ({"createStream": '{"name": "X"}'}, "has the name 'X', but 'stream' is 'ORDERS'"),
-    ({"createStream": "true", "stream": "A,B", "subject": "a"}, "makes one stream"),
+    ({"createStream": "true", "stream": "A,B", "subject": "a"}, "creates one stream"),
     ({"maxInFlight": "5"}, "option 'maxInFlight' is only for writing"),
     ({"maxOffsetsPerTrigger": "5"}, "is for streaming"),
     ({"minOffsetsPerTrigger": "5"}, "is for streaming"),
@@ -293,7 +293,11 @@ PATTERN_MISTAKES = [
     (True, {"streamPattern": ""}, "option 'streamPattern' is empty or contains a control character"),
     (True, {"streamPattern": "A.*", "stream": "A"}, "options 'stream' and 'streamPattern' contradict each other"),
     (True, {"streamPattern": "A.*", "bucket": "A"}, "options 'streamPattern' and 'bucket' contradict each other"),
-    (True, {"streamPattern": "A.*", "consume": "true"}, "'streamPattern' and 'consume' contradict each other: what a"),
+    (
+        True,
+        {"streamPattern": "A.*", "consume": "true"},
+        "'streamPattern' and 'consume' contradict each other: no durable",
+    ),
     (
         False,
         {"streamPattern": "A.*", "createStream": "true"},
@@ -517,6 +521,48 @@ def test_a_misspelt_secret_is_not_shown():
     assert "s3cret" not in str(raised.value)
 
 
+# Tables of what an account holds
+
+
+def test_a_table_is_of_all_streams_or_of_those_that_are_chosen():
+    everything = parse_read({"table": "Streams"}, streaming=False)
+    assert (everything.table, everything.streams, everything.pattern, everything.filters) == ("streams", (), None, ())
+    assert parse_read({"table": "consumers", "stream": "A,B"}, streaming=False).streams == ("A", "B")
+    assert parse_read({"table": "buckets", "streamPattern": "KV_.*"}, streaming=False).pattern.pattern == "KV_.*"
+    counted = parse_read({"table": "subjects", "subject": "a.>,b", "domain": "hub"}, streaming=False)
+    assert (counted.filters, counted.api_prefix) == (("a.>", "b"), "$JS.hub.API")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"table": "stream"}, "must be streams, consumers, buckets or subjects; did you mean 'streams'?"),
+        ({"table": "bucket"}, "did you mean 'buckets'?"),
+        ({"table": "ORDERS"}, "option 'table' is 'ORDERS'; it must be streams, consumers, buckets or subjects"),
+        ({"table": "streams", "subject": "a"}, "option 'subject' is for the table of subjects, and the option 'table'"),
+        ({"table": "subjects", "subject": "a.*,a.b"}, "names 'a.*' and 'a.b', which overlap"),
+        ({"table": "buckets", "bucket": "B"}, "option 'bucket' is not for tables of what an account holds"),
+        ({"table": "streams", "limit": "5"}, "option 'limit' is not for tables of what an account holds"),
+        ({"table": "streams", "deduplicate": "exact"}, "option 'deduplicate' is only for writing"),
+        ({"table": "streams", "stream": "A", "streamPattern": "B"}, "'stream' and 'streamPattern' contradict each"),
+        ({"tables": "streams"}, "did you mean 'table'?"),
+    ],
+)
+def test_a_mistake_about_tables_is_named(options, words):
+    with pytest.raises(OptionError) as raised:
+        parse_read(options, streaming=False)
+    assert words in str(raised.value)
+
+
+def test_tables_are_read_in_batches_and_not_written():
+    with pytest.raises(OptionError, match="'table' is streams, which is read in batches") as raised:
+        parse_read({"table": "streams"}, streaming=True)
+    assert raised.value.condition == "NATS_TABLE_IS_FOR_BATCHES"
+    for streaming in (False, True):
+        with pytest.raises(OptionError, match="option 'table' is only for reading"):
+            write(streaming=streaming, table="streams")
+
+
 # The table
 
 
@@ -532,19 +578,27 @@ def test_what_does_not_go_together_is_said_of_options_that_there_are():
     assert {BY_NAME[name.lower()].name for name in named} == set(named)
 
 
-KINDS = {"core": CORE, "stream": STREAM, "bucket": BUCKET}
-USES = [(writing, kind, streaming) for writing in (False, True) for kind in KINDS for streaming in (False, True)]
+KINDS = {"core": CORE, "stream": STREAM, "bucket": BUCKET, "table": TABLE}
 
 
 def least(writing, kind):
     """The fewest options that such a query needs."""
     if kind == "core":
         return {} if writing else {"subject": "a"}
-    return {kind: "CONFIG"}
+    return {kind: "streams" if kind == "table" else "CONFIG"}
 
 
 def use_of(writing, kind, streaming):
     return (WRITE if writing else READ) & KINDS[kind] & (STREAMING if streaming else BATCH)
+
+
+USES = [
+    (writing, kind, streaming)
+    for writing in (False, True)
+    for kind in KINDS
+    for streaming in (False, True)
+    if use_of(writing, kind, streaming)
+]
 
 
 def parsed(writing, kind, streaming, **options):
@@ -628,6 +682,7 @@ def test_an_option_that_does_not_apply_says_what_it_is_for(option, writing, kind
             "core": needed or "needs the option 'stream'",
             "stream": needed or "contradicts the option 'stream'",
             "bucket": "is not for KV buckets, and contradicts the option 'bucket'",
+            "table": "is not for tables of what an account holds, and contradicts the option 'table'",
         }[kind] in misuse
     else:
         assert ("not for streaming" if streaming else f"not for batch {'writes' if writing else 'reads'}") in misuse

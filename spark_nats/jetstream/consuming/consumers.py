@@ -14,7 +14,7 @@ from spark_nats.conditions.streams import NO_PLACE_FOR_CONSUMER
 from spark_nats.errors import JetStreamError, NatsError
 from spark_nats.jetstream.api import JetStream, Request, interpreting
 from spark_nats.jetstream.streams import leader_in, stream_info
-from spark_nats.protocol.api import Api, ErrCode
+from spark_nats.protocol.api import Api, ErrCode, filters_of
 from spark_nats.protocol.documents import integer_at
 from spark_nats.protocol.subjects import subject_violation
 
@@ -52,6 +52,11 @@ class ConsumerInfo:
     leader: str  # name of the server that it lives on; empty where there is no cluster
 
     @property
+    def acknowledged(self) -> int:
+        """The sequence before which all is done: acknowledged, or delivered where nothing has to be acknowledged."""
+        return self.begins if self.config.get("ack_policy") == "none" else self.floor
+
+    @property
     def metadata(self) -> dict[str, Any]:
         """What its makers have noted on it."""
         metadata = self.config.get("metadata")
@@ -61,14 +66,6 @@ class ConsumerInfo:
     def filters(self) -> tuple[str, ...]:
         """The subjects that it has; none when it has all."""
         return filters_of(self.config)
-
-
-def filters_of(config: dict[str, Any]) -> tuple[str, ...]:
-    """Return the subjects of a consumer that is configured so; none when it has all."""
-    several = config.get("filter_subjects")
-    if isinstance(several, list) and several:
-        return tuple(map(str, several))
-    return (str(config["filter_subject"]),) if config.get("filter_subject") else ()
 
 
 def consumer_in(answer: dict[str, Any], name: str) -> ConsumerInfo:
@@ -88,6 +85,22 @@ def consumer_in(answer: dict[str, Any], name: str) -> ConsumerInfo:
         max_batch=integer_at(config, "max_batch") if config.get("max_batch") else None,
         leader=leader_in(answer),
     )
+
+
+def consumer_info(js: JetStream, stream: str, name: str) -> ConsumerInfo | None:
+    """Return the state of a consumer; None when there is none of that name.
+
+    Raises:
+        NatsError: the request failed.
+    """
+    try:
+        found = js.request(Api.CONSUMER_INFO, stream, name)
+    except JetStreamError as error:
+        if error.err_code != ErrCode.CONSUMER_NOT_FOUND:
+            raise
+        return None
+    with interpreting(Api.CONSUMER_INFO, stream, name):
+        return consumer_in(found, name)
 
 
 def finds_all(js: JetStream, filters: Sequence[str]) -> bool:

@@ -45,11 +45,11 @@ from spark_nats.errors import (
     UnsupportedStreamError,
 )
 from spark_nats.jetstream.api import JetStream, interpreting
-from spark_nats.jetstream.consuming.consumers import PLACE_LIMIT, ConsumerInfo, consumer_in, filters_of
+from spark_nats.jetstream.consuming.consumers import PLACE_LIMIT, ConsumerInfo, consumer_in, consumer_info
 from spark_nats.jetstream.messages import next_sequence
 from spark_nats.jetstream.stale_reads import StaleReadGuard
 from spark_nats.jetstream.streams import INTEREST, WORK_QUEUE, StreamInfo
-from spark_nats.protocol.api import Api, ErrCode
+from spark_nats.protocol.api import Api, ErrCode, filters_of
 from spark_nats.protocol.statuses import NO_RESPONDERS
 from spark_nats.protocol.subjects import overlap
 
@@ -186,17 +186,12 @@ class DurableHandle:
 
     def _find(self, js: JetStream) -> ConsumerInfo | None:
         """Return what the server says of the durable; None when there is none, and that is certain."""
-        try:
-            found = js.request(Api.CONSUMER_INFO, self._stream, self.name)
-        except JetStreamError as error:
-            if error.err_code != ErrCode.CONSUMER_NOT_FOUND:
-                raise
-            if self._life.is_of_old:
-                self._guard.confirm(js, self.name, f"{self._what} does not exist any more")
-            return None
-        self._guard.clear(self.name)
-        with interpreting(Api.CONSUMER_INFO, self._stream, self.name):
-            return consumer_in(found, self.name)
+        found = consumer_info(js, self._stream, self.name)
+        if found is not None:
+            self._guard.clear(self.name)
+        elif self._life.is_of_old:
+            self._guard.confirm(js, self.name, f"{self._what} does not exist any more")
+        return found
 
     def _make(self, js: JetStream) -> ConsumerInfo:
         config: dict[str, Any] = {

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from spark_nats.conditions.losses import OFFSET_OF_OLD_STREAM
-from spark_nats.conditions.options import ENDS_BEFORE_IT_BEGINS, NOTHING_SINCE_TIME
+from spark_nats.conditions.options import CONSUMER_MISSING, ENDS_BEFORE_IT_BEGINS, NOTHING_SINCE_TIME
 from spark_nats.conditions.queues import WOULD_RELEASE_UNREAD
 from spark_nats.conditions.streams import PATTERN_MISSES_OFFSETS
 from spark_nats.errors import OptionError
+from spark_nats.jetstream.consuming.consumers import consumer_info
 from spark_nats.jetstream.fingerprints import History
 from spark_nats.jetstream.messages import MessageAt, ask, first_sequence_at, next_sequence
-from spark_nats.jetstream.streams import WORK_QUEUE, StreamInfo, stream_info
-from spark_nats.options.values import EARLIEST, LATEST, Offsets, Place
+from spark_nats.jetstream.streams import LIMITS, WORK_QUEUE, StreamInfo, stream_info
+from spark_nats.options.values import EARLIEST, LATEST, Floor, Offsets, Place
 from spark_nats.source.stream.looks import Look
 from spark_nats.source.stream.losses import (
     Loss,
@@ -112,6 +113,9 @@ def _resolve(
         if isinstance(place, Place):
             found[name] = _given(look, info, place, otherwise)
             continue
+        if isinstance(place, Floor):
+            found[name] = _acknowledged(look, info, place.consumer)
+            continue
         if isinstance(place, datetime):
             sequence = first_sequence_at(look.js, info, place)
             # Looked at again, since limits may have removed what was there when the search began.
@@ -141,6 +145,20 @@ def _given(look: Look, info: StreamInfo, place: Place, otherwise: str) -> Positi
     first = look.rest_after(info, given)
     say([history_lost(info, given, history, first)], look.options)
     return Position(info.created, first, _time_before(look, info, first))
+
+
+def _acknowledged(look: Look, info: StreamInfo, name: str) -> Position:
+    """Return the place up to which a consumer has had everything acknowledged.
+
+    What the stream's limits have removed of the rest is lost to whoever goes on there, and is found to be. That cannot
+    be told of a consumer with filters: what is not there may never have been for it.
+    """
+    consumer = consumer_info(look.js, info.name, name)
+    if consumer is None:
+        raise OptionError(CONSUMER_MISSING(stream=info.name, consumer=name))
+    first = 1 if info.retention == LIMITS and not consumer.filters else info.first_sequence
+    sequence = min(max(consumer.acknowledged, first), info.last_sequence + 1)
+    return Position(info.created, sequence, _time_before(look, info, sequence))
 
 
 def _time_before(look: Look, info: StreamInfo, sequence: int) -> int | None:

@@ -1,0 +1,64 @@
+"""Arguments of ``spark-nats`` that are wrong: what is wrong comes first, and no pages of options before it."""
+
+import pytest
+
+from spark_nats.cli import main
+
+
+def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> list[str]:
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    return shown.err.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("command", "wrong", "meant"),
+    [
+        ("check", "--server", "--servers"),
+        ("lag", "--server", "--servers"),
+        ("demo", "--server", "--servers"),
+        ("options", "--jso", "--json"),
+        ("demo", "--message", "--messages"),
+        ("lag", "--chekpoint", "--checkpoint"),
+        ("lag", "-checkpoint", "--checkpoint"),
+        ("check", "--streampattern", "--streamPattern"),
+    ],
+)
+def test_an_option_that_is_none_is_refused_and_the_likely_one_named(
+    command: str, wrong: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for arguments in ([wrong, "x"], [f"{wrong}=x"]):
+        first, then = refused([command, *arguments], capsys)
+        assert first == f"spark-nats {command}: there is no option {wrong}; did you mean {meant}?"
+        assert then == f"spark-nats {command} --help lists what there is"
+
+
+@pytest.mark.parametrize("command", ["check", "lag", "options", "demo"])
+def test_an_option_like_no_other_is_refused_without_its_value(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    first, _ = refused([command, "--xyzzy=t0ps3cret"], capsys)
+    assert first == f"spark-nats {command}: there is no option --xyzzy"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["lag"], "spark-nats lag: the following arguments are required: --checkpoint"),
+        (["lag", "--checkpoint"], "spark-nats lag: argument --checkpoint: expected one argument"),
+        (["lag", "--checkpoint", "c", "more"], "spark-nats: unrecognized arguments: more"),
+        ([], "spark-nats: the following arguments are required: COMMAND"),
+        (["lagg"], "spark-nats: argument COMMAND: invalid choice: 'lagg'"),
+        (["--verison"], "spark-nats: there is no option --verison; did you mean --version?"),
+        (["options", "reading"], "spark-nats options: argument scope: invalid choice: 'reading'"),
+        (["check", "--require", "fly"], "spark-nats check: argument --require: 'fly' is none of read, consume"),
+    ],
+)
+def test_what_is_wrong_is_the_first_line(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    first, _ = refused(arguments, capsys)
+    assert first.startswith(said)
+
+
+def test_a_value_may_look_like_an_option_where_it_holds_a_blank(capsys: pytest.CaptureFixture[str]) -> None:
+    first, _ = refused(["lag", "--password", "--not an option"], capsys)
+    assert first.endswith("are required: --checkpoint")

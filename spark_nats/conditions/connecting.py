@@ -35,21 +35,22 @@ TLS_FAILED = Condition(
 TLS_TIMEOUT = Condition("the TLS handshake was not done in {timeout:g} s")
 WEBSOCKET_REFUSED = Condition(
     "answers the request for a WebSocket with {reason}",
-    "a gateway between, or the server. 401, 403: its login (`websocketHeadersSecret`), or an origin that the server "
-    "does not allow; 404: the path in `servers`; a redirect is not followed: name in `servers` where it leads to; 400: "
-    "a port with TLS (`wss://`); 502 to 504: there is no server behind it",
+    "a gateway in between refuses, or the server does. 401, 403: check its login (`websocketHeadersSecret`), or "
+    "the origin, which the server may not allow; 404: check the path in `servers`; a redirect is not followed: "
+    "set `servers` to its target; 400: the port uses TLS (`wss://`); 502 to 504: there is no server behind the "
+    "gateway",
 )
 WEBSOCKET_NOT_SPOKEN = Condition(
     "speaks NATS without a WebSocket there: its URL begins with nats:// or tls://",
-    "`ws://` needs the port of the server's block `websocket`, 4222 is another",
+    "`ws://` needs the port of the server's block `websocket`, which is not 4222",
 )
 WEBSOCKET_FAILED = Condition(
     "the handshake for a WebSocket failed: {reason}",
-    "another program listens there, the port wants TLS (`wss://`), or something between changes what is said",
+    "another program listens there, the port requires TLS (`wss://`), or something in between changes bytes",
 )
 WEBSOCKET_TIMEOUT = Condition(
     "did not answer the request for a WebSocket in {timeout:g} s",
-    "the port is no WebSocket's, or what is between has no server to ask: raise `connectTimeout`",
+    "the port does not serve WebSockets, or a gateway in between has no server: raise `connectTimeout`",
 )
 WEBSOCKET_NOT_INSTALLED = Condition(
     "to connect through a WebSocket the package 'wsproto' is needed, on the driver and on every executor: "
@@ -58,14 +59,18 @@ WEBSOCKET_NOT_INSTALLED = Condition(
 )
 PROXY_UNREACHABLE = Condition(
     "the proxy {proxy} cannot be reached: {reason}",
-    "nothing listens there, or its name is unknown (`proxy`, or `HTTP_PROXY` and its kind in the environment)",
+    "nothing listens there, or the name is unknown (`proxy`, or an environment variable such as `HTTP_PROXY`)",
 )
 PROXY_REFUSED = Condition(
     "the proxy {proxy} does not connect to it: {reason}",
-    "407 and logins: `proxyUser` and `proxyPassword`; 403 and rules: it may not connect there, often to no other port "
-    "than 443; 502 to 504, and hosts or networks that it cannot reach, pass like a server that is away",
+    "407, or a refused login: set `proxyUser` and `proxyPassword`. 403, or a rule: the proxy may not connect "
+    "there; often it allows only port 443. 502 to 504, and hosts or networks that it cannot reach, count as a "
+    "server that is away",
 )
-PROXY_FAILED = Condition("the proxy {proxy} cannot be used: {reason}", "it is another kind of proxy, or none")
+PROXY_FAILED = Condition(
+    "the proxy {proxy} cannot be used: {reason}",
+    "it is another kind of proxy, or not a proxy",
+)
 PROXY_TIMEOUT = Condition("the proxy {proxy} did not connect to it in {timeout:g} s", "raise `connectTimeout`")
 INFO_TIMEOUT = Condition(
     "accepted the connection but sent no INFO in {timeout:g} s; {doubt}",

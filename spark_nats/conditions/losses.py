@@ -62,19 +62,20 @@ RANGE_DELETED = Condition(
 )
 REVISION_NOT_KEPT = Condition(
     "the bucket {bucket!r} no longer keeps revision {revision}, so it is not known what its key held then",
-    "`asOf` is before what the bucket keeps: take a later moment, or give the bucket a longer `history`. With "
-    "`failOnDataLoss` set to `false` the read leaves out the keys of which it is not known what they held",
+    "`asOf` is before the oldest revisions of the bucket: set a later moment, or give the bucket a longer "
+    "`history`. With `failOnDataLoss` set to `false`, the read leaves out keys whose values are unknown",
 )
 KEYS_NOT_KEPT = Condition(
-    "it is not known what {keys} keys of the bucket {bucket!r} held at revision {revision}, such as {key!r}: older "
-    "revisions of them than those that the bucket keeps may have been removed (its history is {history})",
-    "the same. The key may also have been new after that moment: with a full history, or after a purge, nothing tells",
+    "it is not known what {keys} keys of the bucket {bucket!r} held at revision {revision}, such as {key!r}: "
+    "older revisions of them than those that the bucket keeps may have been removed (its history is {history})",
+    "the same. The key may also have been created after that moment: with a full history, or after a purge, "
+    "nothing tells",
 )
 ENTRIES_EXPIRED = Condition(
-    "the values of the bucket {bucket!r} expire, and it does not keep all revisions up to {revision}: what has expired "
-    "since then is missing",
-    "the bucket has a `max_age` or a `limit_marker_ttl`, so a value that was there at the moment of `asOf` may have "
-    "expired since. With `failOnDataLoss` set to `false` the read leaves out such values",
+    "the values of the bucket {bucket!r} expire, and it does not keep all revisions up to {revision}: what has "
+    "expired since then is missing",
+    "the bucket has a `max_age` or a `limit_marker_ttl`, so values that existed at the moment of `asOf` may have "
+    "expired since. With `failOnDataLoss` set to `false`, the read leaves such values out",
 )
 RECEIVED_LOST = Condition(
     "{messages} messages of {subjects}, which a micro-batch was about to process when the query ended, were lost "

@@ -185,12 +185,13 @@ TOO_MANY_PARTITIONS = Condition(
 )
 NO_SUCH_REVISION = Condition(
     "option 'asOf' is {revision}, but the last revision of the bucket {bucket!r} is {last}",
-    "give a revision that the bucket has reached; a time is written in ISO 8601, such as `2026-11-01T00:00:00Z`",
+    "set a revision that the bucket has reached, or a time in ISO 8601, such as `2026-11-01T00:00:00Z`",
 )
 MOMENT_TO_COME = Condition(
     "option 'asOf' is {time}, which is still to come: the bucket {bucket!r} said that it is {now}",
-    "give a time that has passed by the server's clock, or `latest`",
+    "set a time that has passed by the server's clock, or `latest`",
 )
 MOMENT_BEFORE_BUCKET = Condition(
-    "option 'asOf' is {time}, before the bucket {bucket!r} was made at {created}", "give a later time"
+    "option 'asOf' is {time}, before the bucket {bucket!r} was made at {created}",
+    "set a later time",
 )

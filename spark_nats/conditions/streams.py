@@ -87,8 +87,8 @@ KEYS_MOVE_ON = Condition(
 )
 NO_MOMENT = Condition(
     "the bucket {bucket!r} is written to faster than it can be read at one moment, after {parts} attempts",
-    "`asOf` is `latest`: read fewer keys, with `keys`; give the bucket a longer `history`; or allow direct gets in its "
-    "configuration (`allow_direct`)",
+    "`asOf` is `latest`: read fewer keys, with `keys`, give the bucket a longer `history`, or allow direct gets "
+    "in its configuration (`allow_direct`)",
 )
 PATTERN_MATCHES_QUEUES = Condition(
     "the option 'streamPattern' matches {streams}, whose messages are removed when they are acknowledged "

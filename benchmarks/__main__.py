@@ -23,6 +23,7 @@ ON_REQUEST = (
     "small",
     "sizing",
     "cluster",
+    "websocket",
     "far",
     "kafka",
 )  # for the documentation; the last two need a download of their own

@@ -25,6 +25,8 @@ class Hint(Enum):
     SERVERS = auto()
     TLS = auto()
     TLS_FIRST = auto()
+    WEBSOCKET = auto()
+    PROXY = auto()
     TRUST = auto()
     CLIENT_CERTIFICATE = auto()
     CREDENTIALS = auto()

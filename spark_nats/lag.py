@@ -123,7 +123,7 @@ def progress(query: StreamingQuery | ConnectQuery, options: Mapping[str, str] | 
         What is known; None before the first micro-batch has ended.
 
     Raises:
-        NatsError: the query reads no stream of NATS, or the server cannot be asked.
+        NatsError: the query reads no NATS stream, or the server cannot be asked.
     """
     return lag_of_progress([json.loads(each.json) for each in query.recentProgress[-MOST_LOOKS:]], options)
 
@@ -304,7 +304,7 @@ def _now(js: JetStream, lag: StreamLag, position: Position, filters: tuple[str, 
     except StreamNotFoundError:
         return replace(lag, problem="the stream does not exist any more")
     if info.created != position.created:
-        problem = f"the stream was deleted and made again: the present one was created at {info.created}"
+        problem = f"the stream was deleted and created again: the present one was created at {info.created}"
         return replace(lag, problem=problem)
     lag = replace(lag, max_age=info.max_age)
     nothing = until(lag, position.next, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -39,10 +40,7 @@ class Credentials:
 
         Short ones stay, since they are found in any text by chance.
         """
-        for secret in (self.password, self.token, self.nkey_seed, self.jwt):
-            if secret and len(secret) >= _RECOGNISED:
-                text = text.replace(secret, "…")
-        return text
+        return blanked(text, (self.password, self.token, self.nkey_seed, self.jwt))
 
     def apply(self, options: ConnectOptions, info: ServerInfo) -> ConnectOptions:
         """Return what CONNECT says with these credentials in it, which sign the nonce that ``info`` has.
@@ -62,6 +60,14 @@ class Credentials:
         if self.jwt is not None:
             return replace(options, jwt=self.jwt, sig=signature)
         return replace(options, nkey=key.public_key.decode(), sig=signature)
+
+
+def blanked(text: str, secrets: Iterable[str | None]) -> str:
+    """Return a text without these secrets, but for those that are too short to be told from other words."""
+    for secret in secrets:
+        if secret and len(secret) >= _RECOGNISED:
+            text = text.replace(secret, "…")
+    return text
 
 
 def key_pair(seed: str) -> Any:

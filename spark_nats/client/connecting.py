@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 from spark_nats.client.choosing import avoid, in_order, note_reached
 from spark_nats.client.connection import Connection
 from spark_nats.client.link import reason_of
 from spark_nats.client.options import ConnectionOptions
 from spark_nats.client.servers import Server
-from spark_nats.conditions.connecting import NO_LOGIN, NO_SERVER
+from spark_nats.conditions.connecting import NO_LOGIN, NO_SERVER, WEBSOCKET_NOT_INSTALLED
 from spark_nats.errors import AuthorizationError, Hint, NatsConnectionError, NatsError
 
 
@@ -21,9 +23,13 @@ def connect(options: ConnectionOptions, lost: Server | None = None) -> Connectio
     Raises:
         AuthorizationError: a server refused the credentials, and no other one could be reached or has let us in.
         NatsConnectionError: no server could be reached.
+        NatsError: a server is reached through a WebSocket, and the package ``wsproto`` is missing.
     """
     failures: list[tuple[Server, NatsError | OSError]] = []
-    for server in in_order(options, lost):
+    servers = in_order(options, lost)
+    if any(server.path is not None for server in servers) and not find_spec("wsproto"):
+        raise NatsError(WEBSOCKET_NOT_INSTALLED())
+    for server in servers:
         try:
             connection = Connection(server, options)
         except (NatsError, OSError) as error:

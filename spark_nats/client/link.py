@@ -18,6 +18,7 @@ import pyarrow as pa
 from spark_nats import clock
 from spark_nats.client.choosing import avoid, keep_announced
 from spark_nats.client.options import ConnectionOptions, TlsOptions
+from spark_nats.client.proxy import Proxy, ProxyLayer, proxy_of_environment
 from spark_nats.client.servers import Server
 from spark_nats.client.subscriptions import Subscriptions
 from spark_nats.client.tls import TlsLayer, context_of
@@ -36,6 +37,8 @@ from spark_nats.conditions.connecting import (
     NOT_NATS,
     PERMISSION_MISSING,
     PING_TIMEOUT,
+    PROXY_TIMEOUT,
+    PROXY_UNREACHABLE,
     SEND_TIMEOUT,
     SERVER_CLOSED,
     SERVER_ERROR,
@@ -43,6 +46,7 @@ from spark_nats.conditions.connecting import (
     TLS_FAILED,
     TLS_NOT_OFFERED,
     TLS_TIMEOUT,
+    WEBSOCKET_TIMEOUT,
 )
 from spark_nats.conditions.warnings import LAME_DUCK
 from spark_nats.errors import (
@@ -79,7 +83,8 @@ class Link:
         self._problem: NatsError | None = None  # what the server has reported and was not raised yet
         self._last_words = b""  # protocol lines to send when it is closed
         deadline = clock.monotonic() + options.connect_timeout
-        self._transport = Transport.open(server, deadline)
+        proxy = options.proxy or proxy_of_environment(server)
+        self._transport = self._reach(proxy, deadline) if proxy else Transport.open(server, deadline)
         self._session = Session(options.ping_interval, clock.monotonic())
         self._check = 0, math.inf  # a mark, and when the connection is lost unless the server has reached it before
         try:
@@ -98,15 +103,39 @@ class Link:
         """Whether it goes through TLS."""
         return self._transport.encrypted
 
+    @property
+    def _through_websocket(self) -> bool:
+        return self.server.path is not None
+
     # Handshake
+
+    def _reach(self, proxy: Proxy, deadline: float) -> Transport:
+        """Have a proxy connect to the server."""
+        try:
+            transport = Transport.open(proxy, deadline)
+        except OSError as error:
+            raise NatsConnectionError(PROXY_UNREACHABLE(proxy=proxy, reason=reason_of(error))) from None
+        try:
+            transport.start(ProxyLayer(proxy, self.server), deadline)
+        except TimeoutError:
+            transport.close()
+            raise NatsTimeoutError(PROXY_TIMEOUT(proxy=proxy, timeout=self.options.connect_timeout)) from None
+        except OSError as error:
+            transport.close()
+            if isinstance(error, NatsError):
+                raise
+            raise NatsConnectionError(PROXY_UNREACHABLE(proxy=proxy, reason=reason_of(error))) from None
+        return transport
 
     def _handshake(self, deadline: float) -> None:
         tls = self.options.tls
-        if tls and tls.handshake_first:
-            self._start_tls(tls, deadline)
+        asked = tls is not None or self.server.tls
+        if (tls and tls.handshake_first) or (asked and self._through_websocket):
+            self._start_tls(tls or TlsOptions(), deadline)
+        if self._through_websocket:
+            self._start_websocket(deadline)
         self._await_greeting(deadline)
-        if not self._transport.encrypted:
-            asked = tls is not None or self.server.tls
+        if not (self._transport.encrypted or self._through_websocket):
             if asked and not (self.info.tls_required or self.info.tls_available):
                 raise NatsConnectionError(TLS_NOT_OFFERED(), hints=[Hint.TLS])
             if asked or self.info.tls_required:
@@ -123,9 +152,11 @@ class Link:
     def _await_greeting(self, deadline: float) -> None:
         doubt = (
             f"is {self.server.port} its port for clients (4222 unless it is configured; 8222 is for monitoring), and "
-            "does it expect TLS first?"
+            "does it expect TLS first, or a WebSocket?"
         )
         hints = [Hint.TLS_FIRST]
+        if self._through_websocket:
+            doubt, hints = "does the WebSocket lead to a nats-server?", [Hint.WEBSOCKET]
         try:
             if self._receive_until(lambda: self._session.greeted, deadline):
                 return
@@ -153,12 +184,21 @@ class Link:
         except OSError as error:
             if _refuses_certificate(error):
                 raise self._certificate_refused(error) from None
-            hints = [Hint.TLS_FIRST] if tls.handshake_first else []
+            hints = [Hint.TLS_FIRST] if tls.handshake_first else [Hint.WEBSOCKET] if self._through_websocket else []
             raise NatsConnectionError(TLS_FAILED(reason=reason_of(error)), hints=hints) from None
         except ValueError as error:
             reason = CERTIFICATE_NAME_INVALID(name=name, reason=error)
             raise NatsConnectionError(reason, hints=[Hint.TRUST]) from None
         self._settled = True
+
+    def _start_websocket(self, deadline: float) -> None:
+        from spark_nats.client.websocket import WebSocketLayer  # of a package that few need
+
+        try:
+            self._transport.start(WebSocketLayer(self.server, self.options), deadline)
+        except TimeoutError:
+            reason = WEBSOCKET_TIMEOUT(timeout=self.options.connect_timeout)
+            raise NatsTimeoutError(reason, hints=[Hint.WEBSOCKET]) from None
 
     def _note_announced(self) -> None:
         """Remember which servers this one announces, instead of those that were announced before (ADR-40).

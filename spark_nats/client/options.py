@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from spark_nats.client.auth import Credentials
+from spark_nats.client.proxy import Proxy
 from spark_nats.client.servers import Server
 
 
@@ -40,6 +41,9 @@ class ConnectionOptions:
     idle_timeout: float  # for which a connection that nobody uses is kept
     ping_interval: float  # of silence, after which the server is pinged; after two unanswered pings it is lost
     inbox_prefix: str  # first tokens of the subjects on which answers are awaited
+    # sent with the request for a WebSocket, such as a gateway's login
+    websocket_headers: tuple[tuple[str, str], ...] = field(repr=False)
+    proxy: Proxy | None  # the way to all servers; when None, the environment may name one for those with a WebSocket
     echo: bool  # whether the server delivers to a connection what it has itself published
 
 

@@ -42,6 +42,7 @@ Result = TypeVar("Result")
 LONGEST_WAIT = 10.0  # most seconds between two attempts, beside jitter, unless the first wait is longer
 _LEADERLESS_WAIT = 1.0  # seconds before a stream without a leader is asked again; doubled too
 _MOST_DOUBLINGS = 16
+_BY_RESTART = ((Hint.TLS_FIRST,), (Hint.WEBSOCKET,))  # hints of what a server, or a gateway before it, says in between
 
 
 def is_retryable(error: NatsError, established: bool = False) -> bool:
@@ -66,7 +67,7 @@ def is_retryable(error: NatsError, established: bool = False) -> bool:
     if isinstance(error, NatsConnectionError):
         if error.failures:
             return any(not isinstance(each, NatsError) or is_retryable(each, established) for each in error.failures)
-        return not error.hints or (established and error.hints == (Hint.TLS_FIRST,))
+        return not error.hints or (established and error.hints in _BY_RESTART)
     if isinstance(error, ServerError):
         return error_kind(error.text).passes
     return isinstance(error, NatsTimeoutError)

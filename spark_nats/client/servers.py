@@ -1,5 +1,7 @@
 """Server URLs: ``nats://[user:password@|token@]host[:port]``, or ``tls://`` to ask for TLS.
 
+``ws://`` and ``wss://``, which may have a path, are the same two through a WebSocket.
+
 Only servers that were named are connected to, unless it is asked for that those which they announce in INFO
 (``connect_urls``) are too: then a client, and its credentials, go where a server leads them.
 """
@@ -7,6 +9,7 @@ Only servers that were named are connected to, unless it is asked for that those
 from __future__ import annotations
 
 import ipaddress
+import re
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from urllib.parse import unquote, urlsplit
@@ -14,6 +17,8 @@ from urllib.parse import unquote, urlsplit
 from spark_nats.client.auth import Credentials
 
 DEFAULT_PORT = 4222
+_PATH = re.compile(r"[!-~]*")
+_WEBSOCKET_PORT, _WEBSOCKET_TLS_PORT = 80, 443
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +29,7 @@ class Server:
     port: int = DEFAULT_PORT
     credentials: Credentials = field(default=Credentials(), repr=False)
     tls: bool = False
+    path: str | None = None  # of a WebSocket, which may be empty; None where there is no WebSocket
     led_from: str | None = None  # of a server that was announced, the host of the one that was named and has led there
 
     @property
@@ -40,17 +46,19 @@ class Server:
     def announced(self, url: str, tls: bool) -> Server | None:
         """Return a server that this one announces by host and port, None when that is no URL.
 
-        What came through TLS is asked for TLS too.
+        What came through TLS is asked for TLS too, and what came through a WebSocket for one with the same path.
         """
         try:
             found = _parse(url)
         except ValueError:
             return None
-        return replace(found, credentials=self.credentials, tls=self.tls or tls, led_from=self.led_from or self.host)
+        tls, led_from = self.tls or tls, self.led_from or self.host
+        return replace(found, credentials=self.credentials, tls=tls, path=self.path, led_from=led_from)
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'tls' if self.tls else 'nats'}://{host}:{self.port}"
+        plain, encrypted = ("nats", "tls") if self.path is None else ("ws", "wss")
+        return f"{encrypted if self.tls else plain}://{host}:{self.port}{self.path or ''}"
 
 
 def parse_servers(text: str) -> tuple[Server, ...]:
@@ -68,7 +76,7 @@ def parse_servers(text: str) -> tuple[Server, ...]:
         if "@" not in url and "@" in following and "://" not in following:
             raise ValueError("has a comma before an @; write one in a password or token as %2C")
     servers = tuple(_parse(url) for url in urls)
-    return tuple(replace(server, tls=True) for server in servers) if any(s.tls for s in servers) else servers
+    return tuple(_parse(url, tls=True) for url in urls) if any(server.tls for server in servers) else servers
 
 
 def _is_address(host: str) -> bool:
@@ -79,7 +87,7 @@ def _is_address(host: str) -> bool:
     return True
 
 
-def _parse(url: str) -> Server:
+def _parse(url: str, tls: bool = False) -> Server:
     shown = url.rpartition("@")[2]  # whatever stands before an @ may be a secret
     if "://" not in url:
         url = f"nats://{url}"
@@ -89,10 +97,12 @@ def _parse(url: str) -> Server:
         (host or "").encode("idna")  # as the system will, to look it up
     except ValueError:
         raise ValueError(f"is not a server URL such as nats://localhost:4222: {shown!r}") from None
-    if parts.scheme not in ("nats", "tls"):
+    if parts.scheme not in ("nats", "tls", "ws", "wss"):
         hint = ", and the port for clients instead of that for monitoring" if parts.scheme.startswith("http") else ""
-        raise ValueError(f"has the unsupported scheme {parts.scheme!r}; use nats:// or tls://{hint}")
-    if not host or parts.path.strip("/") or parts.query or parts.fragment:
+        raise ValueError(f"has the unsupported scheme {parts.scheme!r}; use nats://, tls://, ws:// or wss://{hint}")
+    websocket = parts.scheme in ("ws", "wss")
+    path = parts.path if websocket and parts.path != "/" else parts.path.strip("/")
+    if not host or parts.query or parts.fragment or not _PATH.fullmatch(path) or (path and not websocket):
         raise ValueError(f"is not a server URL such as nats://localhost:4222: {shown!r}")
     user = unquote(parts.username) if parts.username else None
     password = unquote(parts.password) if parts.password is not None else None
@@ -100,4 +110,7 @@ def _parse(url: str) -> Server:
         raise ValueError(f"has a password without a user for {shown!r}")
     has_both = user and password is not None  # a single word before the @ is a token
     credentials = Credentials(user=user, password=password) if has_both else Credentials(token=user)
-    return Server(host, DEFAULT_PORT if port is None else port, credentials, tls=parts.scheme == "tls")
+    tls = tls or parts.scheme in ("tls", "wss")
+    if port is None:
+        port = DEFAULT_PORT if not websocket else _WEBSOCKET_TLS_PORT if tls else _WEBSOCKET_PORT
+    return Server(host, port, credentials, tls, path if websocket else None)

@@ -71,7 +71,7 @@ class TlsLayer:
         else:
             self._incoming.write(data)
 
-    def decrypt(self) -> bytes | None:
+    def decode(self) -> bytes | None:
         """Return all that can be read of what was taken in; None when the server has closed.
 
         OSError says that it is not what the server has sent, or that the server ends the connection with an alert.
@@ -95,7 +95,7 @@ class TlsLayer:
             raise self._error
         return None
 
-    def encrypt(self, data: memoryview) -> None:
+    def encode(self, data: memoryview) -> None:
         """Encrypt for the server."""
         while data:
             data = data[self._tls.write(data) :]  # a record at a time
@@ -103,6 +103,9 @@ class TlsLayer:
     def to_send(self) -> bytes:
         """Return what has become due to be sent."""
         return self._outgoing.read()
+
+    def end(self) -> None:
+        """Leave the end to the socket: NATS needs no word for it."""
 
 
 @contextlib.contextmanager

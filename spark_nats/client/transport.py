@@ -5,13 +5,46 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
+from typing import Protocol
 
 from spark_nats import clock
-from spark_nats.client.servers import Server
-from spark_nats.client.tls import TlsLayer
 
 CHUNK = 1 << 20  # bytes taken from the socket at once, which spread the decoder's fixed cost over many messages
-_ENCRYPTED_AT_ONCE = 256 * 1024  # bytes
+_ENCODED_AT_ONCE = 256 * 1024  # bytes
+
+
+class Address(Protocol):
+    """Where something listens: a server, or the proxy before it."""
+
+    @property
+    def host(self) -> str:
+        """Its name or IP address."""
+
+    @property
+    def port(self) -> int:
+        """The port."""
+
+
+class Layer(Protocol):
+    """What lies between the socket and its user, from bytes to bytes: a proxy, TLS, a WebSocket."""
+
+    def shake_hands(self) -> bool:
+        """Go on with the handshake; True when it is done. An exception when it failed."""
+
+    def receive(self, data: bytes | None) -> None:
+        """Take in what the server has sent; None when it has closed."""
+
+    def decode(self) -> bytes | None:
+        """Return all that can be read of what was taken in; None when the server has closed, OSError when it broke."""
+
+    def encode(self, data: memoryview) -> None:
+        """Encode for the server."""
+
+    def to_send(self) -> bytes:
+        """Return what has become due to be sent."""
+
+    def end(self) -> None:
+        """Say that nothing more is sent, if there is a word for that."""
 
 
 class Transport:
@@ -22,15 +55,16 @@ class Transport:
         # Requests are small and wait for their answer, so they must not be held back to be sent together.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = sock
-        self._tls: TlsLayer | None = None
-        self._in_layer = False  # the layer may hold bytes that nothing in the socket tells of
-        self._taken = 0  # how many of the caller's bytes are encrypted and not all sent
-        self._unsent = memoryview(b"")  # what the layer wants sent
+        self.encrypted = False  # whether TLS was begun
+        self._layers: list[Layer] = []  # that which lies on the socket first
+        self._in_layer = False  # a layer may hold bytes that nothing in the socket tells of
+        self._taken = 0  # how many of the caller's bytes are encoded and not all sent
+        self._unsent = memoryview(b"")  # what the layers want sent
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
 
     @classmethod
-    def open(cls, server: Server, deadline: float) -> Transport:
+    def open(cls, server: Address, deadline: float) -> Transport:
         """Connect to the first of a server's addresses that answers; the deadline is for all of them together.
 
         How long the name is looked up is the system's to limit.
@@ -54,36 +88,42 @@ class Transport:
                 return cls(sock)
         raise problem
 
-    def start_tls(self, layer: TlsLayer, deadline: float) -> None:
+    def start_tls(self, layer: Layer, deadline: float) -> None:
         """Encrypt everything from here on, once it is known who the server is.
 
         Raises:
             TimeoutError: the handshake was not done by the deadline.
             OSError: the server speaks no TLS, or is not who it should be (:class:`ssl.SSLCertVerificationError`).
         """
-        self._tls = layer
+        self.encrypted = True
+        self.start(layer, deadline)
+
+    def start(self, layer: Layer, deadline: float) -> None:
+        """Send and receive everything from here on through a layer, once its handshake is done.
+
+        Raises:
+            TimeoutError: the handshake was not done by the deadline.
+            OSError: the connection broke.
+        """
+        below = list(self._layers)
+        self._layers.append(layer)
         done = False
         while not done:
             try:
                 done = layer.shake_hands()
             finally:
-                sent = self._flush(layer)  # where we refuse the server, this says so
+                sent = self._flush()  # where we refuse the server, this says so
             while not sent:
                 self._wait_in_handshake(deadline, to_write=True)
-                sent = self._flush(layer)
+                sent = self._flush()
             if not done:
                 self._wait_in_handshake(deadline)
-                layer.receive(self._receive())
+                layer.receive(self._receive_through(below))
         self._in_layer = True
 
     def _wait_in_handshake(self, deadline: float, to_write: bool = False) -> None:
         if not self.wait(deadline, to_write) or clock.monotonic() >= deadline:
-            raise TimeoutError("the TLS handshake took too long")
-
-    @property
-    def encrypted(self) -> bool:
-        """Whether TLS was begun."""
-        return self._tls is not None
+            raise TimeoutError("the handshake took too long")
 
     def wait(self, deadline: float, to_write: bool = False) -> bool:
         """Wait until the socket is readable (or writable, if asked for). False when the deadline passed."""
@@ -96,14 +136,18 @@ class Transport:
 
     def receive(self) -> bytes | None:
         """Return what has arrived, up to :data:`CHUNK`; nothing when nothing has, None when the server closed."""
-        arrived = self._receive()
-        if self._tls is None:
-            return arrived
+        data = self._receive_through(self._layers)
+        if self._layers:
+            with contextlib.suppress(OSError):  # if it cannot be sent any more, receiving tells why
+                self._flush()  # layers have answers of their own
+        return data
+
+    def _receive_through(self, layers: list[Layer]) -> bytes | None:
+        data = self._receive()
         self._in_layer = False
-        self._tls.receive(arrived)
-        data = self._tls.decrypt()
-        with contextlib.suppress(OSError):  # if it cannot be sent any more, receiving tells why
-            self._flush(self._tls)  # TLS has answers of its own
+        for layer in layers:
+            layer.receive(data)
+            data = layer.decode()
         return data
 
     def _receive(self) -> bytes | None:
@@ -127,14 +171,14 @@ class Transport:
     def send(self, data: memoryview) -> int:
         """Send as much as the socket takes now and return how many bytes that was.
 
-        When that was none, the next call must come with the same bytes: TLS may have sent a part of them.
+        When that was none, the next call must come with the same bytes: a layer may have sent a part of them.
         """
-        if self._tls is None:
+        if not self._layers:
             return self._send(data)
         if not self._taken:
-            self._tls.encrypt(data[:_ENCRYPTED_AT_ONCE])
-            self._taken = len(data[:_ENCRYPTED_AT_ONCE])
-        if not self._flush(self._tls):
+            self._layers[-1].encode(data[:_ENCODED_AT_ONCE])
+            self._taken = len(data[:_ENCODED_AT_ONCE])
+        if not self._flush():
             return 0
         taken, self._taken = self._taken, 0
         return taken
@@ -145,10 +189,10 @@ class Transport:
         except BlockingIOError:
             return 0
 
-    def _flush(self, layer: TlsLayer) -> bool:
-        """Send what TLS wants sent. False when the socket does not take all of it now."""
+    def _flush(self) -> bool:
+        """Send what the layers want sent. False when the socket does not take all of it now."""
         while True:
-            self._unsent = self._unsent or memoryview(layer.to_send())
+            self._unsent = self._unsent or memoryview(self._to_send())
             if not self._unsent:
                 return True
             sent = self._send(self._unsent)
@@ -156,7 +200,20 @@ class Transport:
                 return False
             self._unsent = self._unsent[sent:]
 
+    def _to_send(self) -> bytes:
+        """Return what the layers want sent, each through those below it."""
+        due = b""
+        for layer in reversed(self._layers):
+            if due:
+                layer.encode(memoryview(due))
+            due = layer.to_send()
+        return due
+
     def close(self) -> None:
         """Close the socket; harmless when it is closed already."""
+        with contextlib.suppress(OSError):
+            if self._layers and not (self._unsent or self._taken):  # or more would be sent of what has failed
+                self._layers[-1].end()
+                self._flush()
         with contextlib.suppress(OSError):
             self._socket.close()

@@ -4,23 +4,27 @@ from spark_nats.conditions import Condition
 
 UNKNOWN_OPTION = Condition(
     "unknown option '{option}'; {hint}",
-    "the name is misspelt, or one of Kafka's or of another client, or Spark sets it for tables: what is said behind "
-    "it is what to set here",
+    "the name is misspelt, or it is an option of Kafka or another client, or one that Spark sets for tables: the "
+    "error ends with what to set instead",
 )
 INVALID_OPTION = Condition(
-    "option '{option}' {problem}", "correct the value as it says; see [below](#what-is-wrong-with-a-value)"
+    "option '{option}' {problem}",
+    "correct the value as the error says; see [below](#what-is-wrong-with-a-value)",
 )
 INVALID_CONTEXT = Condition(
-    "option 'context' sets '{option}', which {problem}", "correct the context, or set that option, which wins"
+    "option 'context' sets '{option}', which {problem}",
+    "correct the context, or set that option, which overrides it",
 )
 OPTION_FOR_OTHERS = Condition(
-    "option '{option}' is only for {doing}", "it means nothing there: drop it, or set it on the other side"
+    "option '{option}' is only for {doing}",
+    "the option means nothing there: remove it, or set it on the other side",
 )
 OPTION_FOR_OTHER_MODE = Condition("option '{option}' is for {wanted}, not for {found}")
 OPTION_NOT_FOR_BUCKETS = Condition("option '{option}' is not for KV buckets, and contradicts the option 'bucket'")
 OPTION_FOR_CORE = Condition("option '{option}' is for {doing} core NATS, and contradicts the option 'stream'")
 OPTION_NEEDS_BUCKET = Condition(
-    "option '{option}' needs the option 'bucket'; it is for KV buckets", "set both, or none"
+    "option '{option}' needs the option 'bucket'; it is for KV buckets",
+    "set both, or neither",
 )
 OPTION_NEEDS_STREAM = Condition("option '{option}' needs the option 'stream'; without it {otherwise}")
 OPTION_NEEDS_OPTION = Condition("option '{option}' needs the option {needed}")
@@ -28,27 +32,31 @@ CONSUMER_NEEDS_CONSUME = Condition(
     "option 'consumer' needs the option 'consume' to be true; without it there is no consumer"
 )
 FOREACH_IS_NOT_EXACT = Condition(
-    "option 'deduplicate' is exact, which needs the driver, and NatsForeachWriter has none; use window, or the sink "
-    "(writeStream.format('nats'))",
-    "`NatsForeachWriter` stores no row twice within the stream's `duplicate_window`",
+    "option 'deduplicate' is exact, which needs the driver, and NatsForeachWriter does not run there; use "
+    "window, or the sink (writeStream.format('nats'))",
+    "with `window`, `NatsForeachWriter` stores no row twice within the stream's `duplicate_window`",
 )
 OPTION_NOT_FOR_TABLES = Condition(
     "option '{option}' is not for tables of what an account holds, and contradicts the option 'table'",
-    "drop one; `stream`, `streamPattern` and `subject` limit such a table, and `where()` does",
+    "remove one; to limit such a table, use `stream`, `streamPattern`, `subject` or `where()`",
 )
 TABLE_IS_FOR_BATCHES = Condition(
     "option 'table' is {table}, which is read in batches (spark.read), not in streaming: it says what an account holds "
     "at one time",
-    "read it with `spark.read`, as often as you like; `foreachBatch` of a query that has a trigger does that too",
+    "read it with `spark.read`, as often as you like, or in `foreachBatch` of a query with a trigger",
 )
 SUBJECT_NEEDS_SUBJECTS = Condition(
     "option 'subject' is for the table of subjects, and the option 'table' is {table}; drop it, or set 'table' to "
     "subjects",
-    "`stream` and `streamPattern` limit the other tables; or `where()`",
+    "to limit the other tables, use `stream`, `streamPattern` or `where()`",
+)
+OPTIONS_CONTRADICT = Condition(
+    "options '{option}' and '{other}' contradict each other; set one of them",
+    "remove one",
 )
 OPTION_NOT_FOR_OBJECTS = Condition(
     "option '{option}' is not for object stores, and contradicts the option 'objectStore'",
-    "drop one; `objectPattern` says which objects are read",
+    "remove one; `objectPattern` says which objects are read",
 )
 OPTION_NEEDS_OBJECT_STORE = Condition(
     "option '{option}' needs the option 'objectStore'; it is for object stores", "set both, or none"
@@ -68,76 +76,76 @@ OBJECT_TOO_LARGE = Condition(
     "raise `maxObjectBytes`, and the memory of executors with it; or leave such objects out with `objectPattern`, or "
     "`content` with the schema",
 )
-OPTIONS_CONTRADICT = Condition("options '{option}' and '{other}' contradict each other; set one of them", "drop one")
 PATTERN_CANNOT_CREATE = Condition(
-    "options 'streamPattern' and 'createStream' contradict each other: a pattern does not say what to make; name the "
-    "stream in the option 'stream'"
+    "options 'streamPattern' and 'createStream' contradict each other: a pattern does not say what to create; "
+    "name the stream in the option 'stream'",
 )
 PATTERN_CANNOT_CONSUME = Condition(
-    "options 'streamPattern' and 'consume' contradict each other: what a stream is given before it is found would be "
-    "held by no durable consumer of the query; name the streams in the option 'stream'"
+    "options 'streamPattern' and 'consume' contradict each other: no durable consumer of the query would hold "
+    "messages that a stream receives before the query finds it; name the streams in the option 'stream'",
 )
 NOTHING_AFTER_LATEST = Condition(
-    "option 'startingOffsets' is latest, where a batch read has nothing to read; use earliest",
+    "option 'startingOffsets' is latest, so a batch has nothing to read; use earliest",
     "a batch reads from `earliest` to `latest`",
 )
 NOTHING_BEFORE_EARLIEST = Condition(
-    "option 'endingOffsets' is earliest, where a batch read has nothing to read; use latest"
+    "option 'endingOffsets' is earliest, so a batch has nothing to read; use latest",
 )
 ONE_STREAM_TO_WRITE = Condition(
     "option 'stream' names {streams} streams; a query writes to one",
-    "one query for each; the column `subject` chooses within a stream",
+    "use one query for each; the column `subject` chooses within a stream",
 )
 ONE_SUBJECT_TO_WRITE = Condition(
     "option 'subject' is {subject!r}; for writing it must be one subject, but it {violation}",
-    "one subject; others come from the column `subject`",
+    "set one subject; for several, use the column `subject`",
 )
 ONE_STREAM_TO_CREATE = Condition(
-    "option 'createStream' makes one stream, but 'stream' names {streams}",
-    "it makes one stream, named as `stream` says, with the subjects of `subject` or of its configuration",
+    "option 'createStream' creates one stream, but 'stream' names {streams}",
+    "it creates one stream, with the name in `stream` and the subjects in `subject` or in its configuration",
 )
 NO_SUBJECTS_TO_CREATE = Condition(
-    "option 'createStream' is true, but what the stream shall listen on is not known: set the option 'subject', or "
-    'give the stream\'s configuration, such as {{"subjects": ["orders.>"]}}'
+    "option 'createStream' is true, but the subjects of the stream are unknown: set the option 'subject', or "
+    'give the stream\'s configuration, such as {{"subjects": ["orders.>"]}}',
 )
 OTHER_STREAM_TO_CREATE = Condition("option 'createStream' has the name {name!r}, but 'stream' is {stream!r}")
 EXACT_NEEDS_STREAM = Condition(
-    "option 'deduplicate' is exact, which is not possible for a KV bucket, where later revisions take the place of "
-    "what was stored; set it to window",
-    "`window`",
+    "option 'deduplicate' is exact, which is not possible for a KV bucket, because later revisions replace "
+    "stored ones; set it to window",
+    "set `window`",
 )
 INVALID_TLS_OPTIONS = Condition(
     "the options for TLS ({options}) cannot be used: {reason}",
-    "certificate and key are of two pairs, the key is encrypted, or what stands in PEM is no certificate",
+    "certificate and key do not belong together, the key is encrypted, or the PEM text is not a certificate",
 )
 NOTHING_TO_READ = Condition(
-    "nothing to read is named: set the option 'stream', 'streamPattern' or 'bucket', or 'subject' alone to read core "
-    "NATS as it is published, or 'objectStore' for objects, or 'table' for what the account holds{hint}",
-    "`stream`, `bucket`, `subject`, `objectStore` or `table`",
+    "the options do not say what to read: set the option 'stream', 'streamPattern' or 'bucket', or 'subject' "
+    "alone to read core NATS as it is published, or 'objectStore' for objects, or 'table' for what the account "
+    "holds{hint}",
+    "set `stream`, `bucket`, `subject`, `objectStore` or `table`",
 )
 OFFSETS_FOR_OTHERS = Condition(
     "option '{option}' has offsets for {offsets}, but the streams to read are {streams}",
     "name each stream of `stream` in the JSON, and no other",
 )
 ENDS_BEFORE_OFFSET = Condition(
-    "option 'endingOffsets' has {end} for the stream {stream!r}, which is below its {start} in 'startingOffsets'; "
-    "nothing can be read, so exchange or correct them",
-    "the end lies before the beginning",
+    "option 'endingOffsets' has {end} for the stream {stream!r}, which is below its {start} in "
+    "'startingOffsets'; nothing can be read, so swap or correct them",
+    "the end is before the beginning",
 )
 ENDS_BEFORE_TIME = Condition(
-    "option 'endingTimestamp' is {end}, which is before 'startingTimestamp', {start}; nothing can be read, so exchange "
-    "or correct them"
+    "option 'endingTimestamp' is {end}, which is before 'startingTimestamp', {start}; nothing can be read, so "
+    "swap or correct them",
 )
 MORE_THAN_MOST = Condition(
-    "option 'minOffsetsPerTrigger' is {least}, which is more than 'maxOffsetsPerTrigger', {most}; no micro-batch can "
-    "be both, so exchange or correct them",
-    "no micro-batch can be both: exchange them",
+    "option 'minOffsetsPerTrigger' is {least}, which is more than 'maxOffsetsPerTrigger', {most}; no micro-batch "
+    "can satisfy both, so swap or correct them",
+    "no micro-batch can satisfy both: swap them",
 )
 NOTHING_SINCE_TIME = Condition(
     "{what} has nothing for the query that was stored at {time} or later, and the option "
-    "'startingOffsetsByTimestampStrategy' is error; set it to latest to begin with what comes, or 'startingTimestamp' "
-    "to an earlier time",
-    "`latest` begins with what comes; or an earlier `startingTimestamp`",
+    "'startingOffsetsByTimestampStrategy' is error; set it to latest to begin with new messages, or "
+    "'startingTimestamp' to an earlier time",
+    "set `latest` to begin with new messages, or an earlier `startingTimestamp`",
 )
 CONSUMER_MISSING = Condition(
     "stream {stream!r} has no consumer {consumer!r}, where the query is to begin or end; 'nats consumer ls {stream}' "
@@ -145,53 +153,68 @@ CONSUMER_MISSING = Condition(
     "name one that exists, or a sequence",
 )
 ENDS_BEFORE_IT_BEGINS = Condition(
-    "the read of stream {stream!r} ends before sequence {end} and is to begin at {start}; check the starting and "
+    "the read of stream {stream!r} ends before sequence {end} but begins at {start}; check the starting and "
     "ending offsets and times",
-    "the end lies before the beginning, with a time that only the server could tell",
+    "the end is before the beginning, for a time that only the server could resolve",
 )
 OVERWRITE_IMPOSSIBLE = Condition(
-    "mode 'overwrite' is not possible: messages that were published cannot be taken back; use mode('append'), and "
-    "purge the stream yourself if that is what you want",
-    '`mode("append")`',
+    "mode 'overwrite' is not possible: published messages cannot be taken back; use mode('append'), and purge "
+    "the stream yourself if that is what you want",
+    'use `mode("append")`',
 )
 COLUMN_UNKNOWN = Condition(
-    "column '{column}' cannot be written to {where}, which would lose it; {hint} (columns that can be written: "
+    "column '{column}' cannot be written to {where}, and would be lost; {hint} (columns that can be written: "
     "{columns})",
-    "rename or drop it; those of Kafka say into what",
+    "rename or drop it; for Kafka's columns, the error says what to rename them to",
 )
 COLUMN_NOT_FOR_CORE = Condition(
-    "column '{column}' cannot be written to core NATS, which would lose it; rename or drop it, and name a stream to "
-    "write to in the option 'stream'"
+    "column '{column}' cannot be written to core NATS, and would be lost; rename or drop it, or name a stream to "
+    "write to in the option 'stream'",
 )
 COLUMN_OF_SOURCE = Condition(
-    "column '{column}' cannot be written, which would lose it: it is {type}, and only what was read of NATS, "
+    "column '{column}' cannot be written, and would be lost: it is {type}, and only the source's own column, "
     "{expected}, is left out; rename or drop it, or put it into '{into}' or 'headers'",
-    "it has the name of one of the source's columns, and another type: rename or drop it",
+    "it has the name of one of the source's columns, but another type: rename or drop it",
 )
-COLUMN_TYPE = Condition("column '{column}' must be {expected}, not {type}", "cast it, name it, or take another")
+COLUMN_TYPE = Condition(
+    "column '{column}' must be {expected}, not {type}",
+    "cast it, rename it, or use another one",
+)
 COLUMN_TYPE_OF_SOURCE = Condition("column '{column}' is {expected}, not {type}; the columns are {columns}")
 COLUMN_MISSING = Condition("the column '{column}' ({type}) is missing; there are {columns}")
 NO_SUCH_COLUMN = Condition("{what} has no column '{column}'; its columns are {columns}")
 NO_SUBJECT = Condition(
-    "it is not known where to publish: add the column 'subject' (STRING) or set the option 'subject'",
-    "a column or an option `subject`",
+    "the options do not say where to publish: add the column 'subject' (STRING) or set the option 'subject'",
+    "add a column or set the option `subject`",
 )
 COLUMN_FOR_STREAMS = Condition(
     "column '{column}' is for streams, and core NATS does not act on it; set the option 'stream', or drop the column",
     "set `stream`",
 )
 LIMIT_BEFORE_FILTERS = Condition(
-    "options 'limit' and 'filterPushdown' contradict each other: the limit comes before what where() leaves out, and a "
-    "filter that is pushed down would come before the limit; say what to read in 'subject' and 'startingOffsets', or "
-    "drop one",
-    "`subject` and `startingOffsets` come before the limit, and `where()` behind it",
+    "options 'limit' and 'filterPushdown' contradict each other: the limit applies before where(), but a filter "
+    "that is pushed down would apply before the limit; say what to read in 'subject' and 'startingOffsets', or "
+    "remove one",
+    "`subject` and `startingOffsets` apply before the limit, `where()` after it",
 )
 PUSHDOWN_NEEDS_PYSPARK = Condition(
     "option '{option}' needs PySpark {needed} or newer, and this is {version}",
-    "leave it out; the option `subject` filters as well, and the option `limit` limits",
+    "remove it; the option `subject` filters too, and the option `limit` limits",
 )
 TOO_MANY_PARTITIONS = Condition(
-    "{sequences} sequences would be read in {partitions} partitions, which is too many for Spark (at most {most}); "
-    "raise the option 'maxRecordsPerPartition', or read less at once",
+    "{sequences} sequences would be read in {partitions} partitions, too many for Spark (at most {most}); raise "
+    "the option 'maxRecordsPerPartition', or read less at once",
     "raise `maxRecordsPerPartition`, or read less at once",
+)
+NO_SUCH_REVISION = Condition(
+    "option 'asOf' is {revision}, but the last revision of the bucket {bucket!r} is {last}",
+    "set a revision that the bucket has reached, or a time in ISO 8601, such as `2026-11-01T00:00:00Z`",
+)
+MOMENT_TO_COME = Condition(
+    "option 'asOf' is {time}, which is still to come: the bucket {bucket!r} said that it is {now}",
+    "set a time that has passed by the server's clock, or `latest`",
+)
+MOMENT_BEFORE_BUCKET = Condition(
+    "option 'asOf' is {time}, before the bucket {bucket!r} was made at {created}",
+    "set a later time",
 )

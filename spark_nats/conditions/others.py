@@ -3,20 +3,22 @@
 from spark_nats.conditions import Condition
 
 OFFSET_OF_ANOTHER = Condition(
-    "the checkpoint's offset {offset} is not one of this source ({reason}); was the checkpoint another query's?",
-    "the checkpoint is another query's, or the query has read something else before: take another `checkpointLocation`",
+    "the checkpoint's offset {offset} is not one of this source ({reason}); does the checkpoint belong to "
+    "another query?",
+    "the checkpoint belongs to another query, or the query read something else before: use another "
+    "`checkpointLocation`",
 )
 OFFSET_NOT_OF_CORE = Condition(
-    "the checkpoint's offset {offset} is not one of core NATS; was the checkpoint another query's?"
+    "the checkpoint's offset {offset} is not one of core NATS; does the checkpoint belong to another query?",
 )
 SPOOL_FAILED = Condition(
-    "the spool of the option 'spoolLocation' ({location!r}) cannot be {done}: {reason}; it must be a directory or a "
-    "URI that the driver may write",
+    "the spool of the option 'spoolLocation' ({location!r}) cannot be {done}: {reason}; it must be a directory "
+    "or a URI that the driver can write to",
     "the driver must be able to write there",
 )
 ANSWER_INVALID = Condition(
     "the server's answer to {request} is invalid: {reason}",
-    "something that is no nats-server answers: look at what stands between",
+    "something other than nats-server answers: check what is in between",
 )
 ANSWER_FROM_BEFORE = Condition(
     "the server was asked for sequence {start} of stream {stream!r} or later, and found {sequence}"
@@ -25,28 +27,42 @@ ANSWER_FROM_ELSEWHERE = Condition(
     "stream {stream!r} was asked for what begins at sequence {start}, and sent {messages} messages from {first} to "
     "{last}"
 )
-REPLY_MISSING = Condition("a message without reply came from consumer {consumer!r}: {header!r}")
-REPLY_INVALID = Condition("a delivery's reply is not a JetStream acknowledgement subject: {reply!r}")
-DIRECT_GET_INVALID = Condition("an answer to a direct get is not one: {header!r}")
-DIRECT_GET_WITHOUT_SEQUENCE = Condition("a direct get's answer has a sequence that is not a number")
-DIRECT_GET_WITHOUT_TIME = Condition("a direct get's answer has a time that is none: {time!r}")
+REPLY_MISSING = Condition(
+    "a message without a reply subject came from consumer {consumer!r}: {header!r}",
+)
+REPLY_INVALID = Condition(
+    "the reply subject of a delivery is not a JetStream acknowledgement subject: {reply!r}",
+)
+DIRECT_GET_INVALID = Condition(
+    "the answer to a direct get is not valid: {header!r}",
+)
+DIRECT_GET_WITHOUT_SEQUENCE = Condition(
+    "the answer to a direct get has a sequence that is not a number",
+)
+DIRECT_GET_WITHOUT_TIME = Condition(
+    "the answer to a direct get has an invalid time: {time!r}",
+)
 PAYLOADS_LEFT_OUT = Condition("the server has left out payloads without saying how large they are")
 NOT_BEHIND = Condition(
-    "the query {query} reads no stream of NATS, so it cannot be behind one",
-    "`spark_nats.progress`, or `spark-nats lag`, of another query",
+    "the query {query} reads no NATS stream, so it cannot be behind one",
+    "use `spark_nats.progress` or `spark-nats lag` for another query",
 )
 NO_CHECKPOINT = Condition(
-    "{location!r} is no checkpoint, or that of a query which has never begun a micro-batch",
-    "`spark-nats lag` needs the query's `checkpointLocation` itself",
+    "{location!r} is not a checkpoint, or belongs to a query that has never begun a micro-batch",
+    "`spark-nats lag` needs the `checkpointLocation` of the query itself",
 )
-CHECKPOINT_NO_DIRECTORY = Condition("{location!r} is no directory, so it is no checkpoint")
+CHECKPOINT_NO_DIRECTORY = Condition(
+    "{location!r} is not a directory, so it is not a checkpoint",
+)
 CHECKPOINT_UNREADABLE = Condition("the checkpoint {location!r} cannot be read: {reason}")
 CHECKPOINT_INCOMPLETE = Condition(
-    "{location!r} has no offsets of its last micro-batch, {batch}; files of it are missing",
-    "the checkpoint is damaged, or of another Spark",
+    "{location!r} has no offsets for its last micro-batch, {batch}; files are missing",
+    "the checkpoint is damaged, or from another version of Spark",
 )
 CHECKPOINT_VERSION = Condition(
-    "the checkpoint {location!r} has offsets of the version {version!r}, which is unknown here"
+    "the checkpoint {location!r} has offsets of version {version!r}, which is unknown",
 )
-CHECKPOINT_NOT_OF_SPARK = Condition("'offsets/{batch}' of the checkpoint {location!r} is not as Spark writes it")
+CHECKPOINT_NOT_OF_SPARK = Condition(
+    "'offsets/{batch}' of the checkpoint {location!r} is not in Spark's format",
+)
 CHECKPOINT_DAMAGED = Condition("'offsets/{batch}' of the checkpoint {location!r} is damaged: {reason}")

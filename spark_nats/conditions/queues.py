@@ -4,62 +4,64 @@ from spark_nats.conditions import Condition
 
 DURABLE_TAKEN = Condition(
     "another query, or another run of this one, has taken over {what}; this one ends, so that nothing is lost",
-    "two queries use the same durable: give each a `consumer`, and see that the old run is gone",
+    "two queries use the same durable consumer: give each its own `consumer`, and make sure that the old run has ended",
 )
 DURABLE_NOT_OURS = Condition(
     "{what} exists and {problem}; delete it if nobody needs it",
-    "the durable's name belongs to somebody else: take another `consumer`",
+    "the durable consumer belongs to somebody else: set another `consumer`",
 )
 DURABLE_PULLED = Condition(
-    "somebody else pulls from {what}, which only holds messages for Spark, and takes them away; delete it and see to "
-    "it that only Spark uses it",
-    "they take its messages away; have them use a consumer of their own",
+    "somebody else pulls from {what}, which only holds messages for Spark, and takes them away; delete it, and "
+    "make sure that only Spark uses it",
+    "another client takes its messages away; give that client its own consumer",
 )
 QUEUE_HAS_CONSUMER = Condition(
-    "{what} cannot be made: a work queue has one consumer for each subject, and {subjects} belong to {rivals} "
+    "{what} cannot be created: a work queue has one consumer for each subject, and {subjects} belong to {rivals} "
     "({reason}, {err_code}); read other subjects, or delete the other consumer",
     "read other subjects, or delete the other consumer",
 )
 NO_PLACE_FOR_DURABLE = Condition(
-    "{what} cannot be made: the stream has as many consumers as it may have ({limit}) ({reason}, {err_code}); raise "
-    "the limit, or delete one",
-    "raise `max_consumers`, or where that is not set the server's `default_max_consumers`; or delete one",
+    "{what} cannot be created: the stream already has its maximum number of consumers ({limit}) ({reason}, "
+    "{err_code}); raise the limit, or delete one",
+    "raise `max_consumers` or, if that is not set, the server's `default_max_consumers`; or delete a consumer",
 )
 NO_DIRECT_GETS = Condition(
-    "stream {stream!r} does not allow direct gets, by which alone a work queue can be read without taking messages "
+    "stream {stream!r} does not allow direct gets, the only way to read a work queue without taking messages "
     "away: set allow_direct in its configuration (nats stream edit {stream} --allow-direct)",
-    "`nats stream edit JOBS --allow-direct`",
+    "run `nats stream edit JOBS --allow-direct`",
 )
 NO_DIRECT_GETS_NOW = Condition(
     "stream {stream!r} does not allow direct gets any more; set allow_direct in its configuration"
 )
 NO_PURGES = Condition(
-    "stream {stream!r} does not let messages be purged ({field}), which is how they leave a work queue when they are "
-    "processed; consume a queue that does, or a stream with limits that sources this one",
-    "a work queue is released by purges: allow them, or source it into a stream with limits",
+    "stream {stream!r} does not allow purges ({field}), which release the processed messages of a work queue; "
+    "consume a queue that does, or a stream with limits that sources this one",
+    "purges release the messages of a work queue: allow them, or source it into a stream with limits",
 )
 DURABLE_WOULD_EXPIRE = Condition(
-    "stream {stream!r} deletes consumers from which nobody pulls (consumer_limits, inactive_threshold); so would be "
-    "the durable one that holds messages for a query: take that out of the stream's configuration",
-    "take that out of the stream's configuration",
+    "stream {stream!r} deletes consumers from which nobody pulls (consumer_limits, inactive_threshold); it would "
+    "delete the durable one that holds messages for a query: remove that limit from the stream's configuration",
+    "remove that limit from the stream's configuration",
 )
 SERVER_TOO_OLD = Condition(
-    "{what} needs nats-server {wanted} or newer, and {server} is {version}; bring the servers up to date",
-    "update them, or source the stream into one with limits",
+    "{what} needs nats-server {wanted} or newer, but {server} is {version}; upgrade the servers",
+    "upgrade them, or source the stream into one with limits",
 )
 WOULD_RELEASE_UNREAD = Condition(
-    "the query is to begin with sequence {start} of the work queue {stream!r}, and what lies before it, from {first} "
-    "on, would be removed unread; leave 'startingOffsets' and 'startingTimestamp' out",
-    "leave the options out that say where to begin",
+    "the query is to begin at sequence {start} of the work queue {stream!r}, and would remove the messages "
+    "before it, from {first} on, unread; leave 'startingOffsets' and 'startingTimestamp' out",
+    "remove the options that say where to begin",
 )
 LEFT_BEFORE_CHECKPOINT = Condition(
-    "stream {stream!r} has messages before sequence {start}, where the checkpoint goes on, such as {sequence}, and "
-    "{what}, which would tell that they are processed, does not exist: was it deleted, or are the subjects other ones "
-    "now? Begin with a new checkpoint to read them, or purge them if they are processed",
-    "the durable was deleted, or the subjects are other ones now: a new checkpoint, or a purge",
+    "stream {stream!r} has messages before sequence {start}, where the checkpoint resumes, such as {sequence}, "
+    "and {what}, which would tell that they are processed, does not exist: was it deleted, or have the subjects "
+    "changed? Begin with a new checkpoint to read them, or purge them if they are processed",
+    "the durable was deleted, or the subjects have changed: use a new checkpoint, or purge",
 )
 DURABLE_JUST_MADE = Condition(
-    "{what} has just been made by somebody else",
-    "two runs start or end at once; it is tried again, and shown if it goes on",
+    "{what} was just created by somebody else",
+    "two runs start or end at the same time; it is tried again, and becomes an error if it continues",
 )
-DURABLE_JUST_DELETED = Condition("{what} has just been deleted")
+DURABLE_JUST_DELETED = Condition(
+    "{what} was just deleted",
+)

@@ -4,142 +4,150 @@ from spark_nats.conditions import Condition
 
 TRYING_AGAIN = Condition(
     "{what}: {reason}; trying again{limit}",
-    "a server is away, or a stream has no leader: it is waited for, for up to `retryTimeout`. It begins with `reading "
-    "ORDERS`, `writing to ORDERS`, `listening to …`, or `reading ORDERS, sequences 1 to 500` in a task",
+    "a server is away, or a stream has no leader: the query waits for up to `retryTimeout`. The line begins with "
+    "`reading ORDERS`, `writing to ORDERS`, `listening to …` or, in a task, `reading ORDERS, sequences 1 to 500`",
 )
 GOES_ON = Condition(
-    "{what}: goes on after {seconds:.1f} s", "and is back. A `NATS_TRYING_AGAIN` without this one is a query that waits"
+    "{what}: resumed after {seconds:.1f} s",
+    "the server is back. A `NATS_TRYING_AGAIN` without this line is a query that still waits",
 )
-LAME_DUCK = Condition("{server} is shutting down (lame duck mode)", "a server is being restarted; it is left")
+LAME_DUCK = Condition(
+    "{server} is shutting down (lame duck mode)",
+    "a server is about to restart; the query moves to another one",
+)
 LOSS_ACCEPTED = Condition(
-    "{loss}; the query goes on with {rest}",
-    "messages are gone, and `failOnDataLoss` is false. The text is that of the error",
+    "{loss}; the query continues with {rest}",
+    "messages are lost, and `failOnDataLoss` is false. The text is that of the error",
 )
 BEGINNING_REMOVED = Condition(
-    "stream {stream!r} begins at sequence {first}: sequences {start} to {end} were removed before the query began to "
-    "read; it begins behind them",
-    "the stream's limits were faster than the first micro-batch from `earliest`",
+    "stream {stream!r} begins at sequence {first}: sequences {start} to {end} were removed before the query "
+    "began to read; it begins after them",
+    "the stream's limits removed them before the first micro-batch from `earliest`",
 )
 HEAD_REMOVED = Condition(
-    "stream {stream}: {sequences} were removed before the first message was read; the read begins behind them",
-    "the same, while its first task began",
+    "stream {stream}: {sequences} were removed before the first message was read; the read begins after them",
+    "the same, while the first task began",
 )
 MESSAGES_DROPPED = Condition(
     "core NATS, {subjects}: {messages} messages since {since} were dropped, because {bytes} bytes were waiting already",
-    "more arrives than the query processes: `maxBufferedBytes`, or a stream",
+    "more messages arrive than the query can process: raise `maxBufferedBytes`, or use a stream",
 )
 MESSAGES_MISSED = Condition(
-    "core NATS, {subjects}: what was published from {since} to {until} was missed, because {reason}",
-    "there was no connection, and core NATS keeps nothing",
+    "core NATS, {subjects}: messages published from {since} to {until} were missed, because {reason}",
+    "there was no connection, and core NATS stores nothing",
 )
 HEADERS_MALFORMED = Condition(
-    "{source}: {lines} header lines are not 'Name: value' and are left out", "somebody publishes broken headers"
+    "{source}: {lines} header lines are not 'Name: value' and are left out",
+    "somebody publishes malformed headers",
 )
 CONTROL_HEADERS_LEFT_OUT = Condition(
-    "rows have headers on which the server would act, and these are not sent: {headers}; set the option "
+    "rows have headers that would control the server, and these are not sent: {headers}; set the option "
     "'controlHeaders' to true to send them",
-    "see `controlHeaders`; once for each task",
+    "see `controlHeaders`; once per task",
 )
 ROWS_STORED_ALREADY = Condition(
-    "stream {stream} had {duplicates} of the {rows} rows of this task already, by their message ids, and has not "
-    "stored them: the micro-batch was run before, or rows have the same 'msg_id'",
-    "a replay within the duplicate window, which is what ids are for; or rows with the same `msg_id`",
+    "stream {stream} already had {duplicates} of the {rows} rows of this task, by their message ids, and did not "
+    "store them again: the micro-batch is a replay, or rows have the same 'msg_id'",
+    "a replay within the duplicate window, which is what message ids are for; or rows with the same `msg_id`",
 )
 SUBJECT_OF_STREAM = Condition(
-    "the subject {subject!r} belongs to the stream {streams}, but is written without the option 'stream': nothing is "
-    "acknowledged, and the stream may drop messages without an error; set the option 'stream' to {stream!r}",
-    "nothing acknowledges such rows: set `stream`",
+    "the subject {subject!r} belongs to the stream {streams}, but is written without the option 'stream': "
+    "nothing is acknowledged, and the stream may drop messages without an error; set the option 'stream' to "
+    "{stream!r}",
+    "such rows are not acknowledged: set `stream`",
 )
 IDS_IN_PROCESS = Condition(
-    "stream {stream} says that message ids of rows are in process, which it has not stored for {seconds:g} s; waiting "
-    "until it forgets them, after its duplicate_window of {window:g} s",
-    "a leader has lost rows while it stepped down, and does not know it (seen on 2.15.1): the task goes on after the "
-    "window. Another step-down ends that sooner",
+    "stream {stream} has reported message ids of rows as in process for {seconds:g} s without storing them; "
+    "waiting until it forgets them, after its duplicate_window of {window:g} s",
+    "a leader has lost rows while it stepped down and does not know it (seen on 2.15.1). The task resumes after "
+    "the window; another step-down ends the wait sooner",
 )
 CONFLICTS_SKIPPED = Condition(
-    "bucket {bucket}: {skipped} of the {rows} rows of this task were skipped, because their keys had other revisions "
-    "than they expected",
+    "bucket {bucket}: {skipped} of the {rows} rows of this task were skipped, because their keys do not have the "
+    "revisions that the rows expect",
     "`onConflict` is `skip`",
 )
 TARGET_LOST_MESSAGES = Condition(
-    "stream {stream} has lost {messages} messages that it had acknowledged: it ended at sequence {last}{stored} when "
-    "{task} began first, and what it had behind sequence {kept} then is gone; rows of {others} that were among them "
-    "are not stored again, those of this one are",
-    "the stream that is written to was put back to an older copy. Rows of the micro-batch that runs now are stored; "
-    "those of earlier ones have to be written again, by a query with a new checkpoint or by hand",
+    "stream {stream} has lost {messages} acknowledged messages: it ended at sequence {last}{stored} when {task} first "
+    "began, and everything after sequence {kept} is lost; lost rows of {task} are stored again, lost rows of {others} "
+    "are not",
+    "the target stream was restored to an older copy. The rows of the current micro-batch are stored. You must write "
+    "those of earlier ones again, with a new checkpoint or by hand",
 )
 TARGET_LOST_END = Condition(
-    "stream {stream} has lost messages that it had acknowledged: it ended at sequence {last}{stored} when {task} "
-    "began, and now ends at {now}; rows of {others} that were among them are not stored again"
+    "stream {stream} has lost acknowledged messages: it ended at sequence {last}{stored} when {task} began, and "
+    "now ends at {now}; lost rows of {others} are not stored again",
 )
 CHECKPOINT_OLDER = Condition(
-    "{task} comes after micro-batch {batch}, as when an older checkpoint is used: its rows may be stored already, and "
-    "then are stored twice",
-    "a checkpoint was restored or deleted, and rows may be stored twice",
+    "{task} comes after micro-batch {batch}, as if an older checkpoint were in use: its rows may already be "
+    "stored, and are then stored twice",
+    "a checkpoint was restored or deleted, so rows may be stored twice",
 )
 TARGET_CHANGED = Condition(
-    "{task} was begun before, and written to the stream {old} that was made at {created}; now all of it is written to "
+    "{task} was begun before, and written to the stream {old} created at {created}; now all of it is written to "
     "{stream}",
-    "the option `stream` has changed in the middle of a micro-batch, or the stream was made again",
+    "the option `stream` changed in the middle of a micro-batch, or the stream was deleted and created again",
 )
 FEEDS_ITSELF = Condition(
-    "stream {stream}: the query reads rows that it has written to it itself (message id {message_id}), so it feeds "
-    "itself and never has read everything; write to another stream, or read other subjects than those that are "
-    "written",
-    "source and target are the same stream: set another `stream`, or a `subject` for reading that leaves out what is "
-    "written. Seen by the message ids that `deduplicate` gives; once an hour on each machine",
+    "stream {stream}: the query reads rows that it has itself written (message id {message_id}), so it feeds "
+    "itself and never catches up; write to another stream, or read only subjects that it does not write",
+    "source and target are the same stream: set another `stream`, or for reading a `subject` that excludes what "
+    "is written. Detected by the message ids of `deduplicate`; logged once an hour on each machine",
 )
 CLOCK_WRONG = Condition(
-    "stream {stream}: its last message is stamped {last}, and its server's clock says {now}: a clock is wrong, or was; "
-    "watermarks that follow the column 'timestamp' drop rows with the right time, and times to begin or end with find "
-    "other messages than they should",
-    "by more than a day: the leader's clock is wrong or was, or the stream mirrors one for which that holds. Set the "
-    "clocks; a watermark on `timestamp` goes as far ahead, and drops what comes with the right time",
+    "stream {stream}: its last message is stamped {last}, but its server's clock says {now}: a clock is or was "
+    "wrong; watermarks on the column 'timestamp' drop rows with the right time, and starting and ending times "
+    "find other messages than they should",
+    "the clocks differ by more than a day: the clock of the leader is or was wrong, or of the stream that this "
+    "one mirrors. Correct the clocks. A watermark on `timestamp` moves ahead as far, and drops rows with the "
+    "right time",
 )
 ENDS_AFTER_LIMIT = Condition(
-    "the option '{option}' is {limit}: with Trigger.AvailableNow the query ends after so many, as PySpark {version} "
-    "then runs one micro-batch only; run it again for the rest, leave the option out, or use PySpark 4.2 or newer",
+    "the option '{option}' is {limit}: with Trigger.AvailableNow, the query ends after this many, because "
+    "PySpark {version} then runs only one micro-batch; start it again for the rest, leave the option out, or use "
+    "PySpark 4.2 or newer",
     "PySpark 4.0 and 4.1",
 )
 LAG_UNKNOWN = Condition(
-    "query {query}: how far it is behind cannot be told: {reason}",
-    "`LagListener` or `MetricsListener` was given options, and the server could not be asked",
+    "query {query}: it is unknown how far behind it is: {reason}",
+    "`LagListener` or `MetricsListener` has options, but the server could not be asked",
 )
 STREAM_NOT_NAMED = Condition(
-    "the query has read the stream {stream!r} up to sequence {last}, and the option 'stream' does not name it any "
-    "more: it is not read now, and if it is named again, the query goes on with sequence {next}",
-    "its place is kept in the checkpoint: named again, it is read on from there",
+    "the query has read the stream {stream!r} up to sequence {last}, but the option 'stream' no longer names it: "
+    "it is not read now; if you name it again, the query resumes at sequence {next}",
+    "the checkpoint keeps its position: name the stream again, and the query resumes there",
 )
 FILTER_MATCHES_NONE = Condition(
-    "no message can match the subject {filters}: what is stored in {streams} comes under {subjects}",
-    "the option `subject` matches nothing on which the streams listen, so there are no rows: correct it, see [filters]"
-    "(reading.md#filters)",
+    "no message can match the subject {filters}: the messages in {streams} have subjects {subjects}",
+    "the option `subject` matches none of the streams' subjects, so there are no rows: correct it, see "
+    "[filters](reading.md#filters)",
 )
 STREAM_DIFFERS = Condition(
-    "{stream} exists, and differs from what is asked for in {fields}; it is left as it is",
-    "`createStream` or `createBucket` names something else than there is: change the stream (`nats stream edit`), or "
-    "the option",
+    "{stream} exists, but differs from the requested configuration in {fields}; it is not changed",
+    "`createStream` or `createBucket` asks for a different configuration: change the stream (`nats stream edit`) "
+    "or the option",
 )
 STREAM_MADE_OTHERWISE = Condition(
-    "{stream} was made, and the server has left out or changed what it does not know: {fields}; it is left as it is",
-    "a server before 2.12 does so with fields of `createStream` that are newer than it",
+    "{stream} was created, but the server left out or changed what it does not know: {fields}; it is not changed "
+    "further",
+    "a server before 2.12 does this with fields of `createStream` that it does not know",
 )
 PATTERN_MATCHES_NOTHING = Condition(
-    "no stream has a name that matches the regular expression {pattern!r}, so there is nothing to read yet (.* stands "
-    "for any letters, * alone does not)",
-    "`streamPattern`: wait, or correct it; `.*` stands for any letters, `*` alone does not",
+    "no stream name matches the regular expression {pattern!r}, so there is nothing to read yet (.* stands for "
+    "any characters, * alone does not)",
+    "`streamPattern`: wait, or correct it; `.*` stands for any characters, `*` alone does not",
 )
 NOT_WATCHED = Condition(
-    "{streams}: the query cannot have a consumer that tells when something is stored, and asks about ten times a "
-    "second instead: {reason}",
-    "more requests to the servers while the query is idle, and nothing else: permissions for consumers, or a higher "
-    "`max_consumers`, end that. Said once",
+    "{streams}: the query cannot have a consumer that reports new messages, and asks about ten times a second "
+    "instead: {reason}",
+    "the idle query sends more requests to the servers, nothing else. To end that, grant the permissions for "
+    "consumers or raise `max_consumers`. Logged once",
 )
 STREAM_NOT_READY = Condition(
-    "the stream {stream!r} matches, and cannot be read yet: {reason}",
-    "it has just been made, and has no leader yet; it is looked at again, and the others are read meanwhile",
+    "the stream {stream!r} matches, but cannot be read yet: {reason}",
+    "it was just created and has no leader yet. It is checked again; the other streams are read meanwhile",
 )
 LOG_LEVEL_UNKNOWN = Condition(
-    "the environment variable {variable} is {level}, which is no level; use one of {levels}",
-    "the log is as it would be without the variable",
+    "the environment variable {variable} is {level}, which is not a level; use one of {levels}",
+    "the log works as without the variable",
 )

@@ -4,82 +4,90 @@ from spark_nats.conditions import Condition
 
 ROW_CANNOT_BE_SENT = Condition(
     "row {row} of the task cannot be sent: column '{column}' {rule}; {sent}",
-    "nothing of its batch was sent. [Rows that cannot be sent](writing.md#rows-that-cannot-be-sent) says how to keep "
-    "such rows apart",
+    "nothing of its batch was sent. [Rows that cannot be sent](writing.md#rows-that-cannot-be-sent) says how to "
+    "separate such rows",
 )
 SAME_ID_TOGETHER = Condition(
-    "row {row} of the task cannot be sent: a row before it has the same message id, and rows that are stored together "
-    "are each stored once; nothing was sent"
+    "row {row} of the task cannot be sent: an earlier row has the same message id, and each row of a batch that "
+    "is stored together is stored once; nothing was sent",
 )
 SAME_SUBJECT_TOGETHER = Condition(
-    "row {row} of the task cannot be sent: a row before it has the same subject, and what it expects to be the last "
-    "message there is compared before any of the rows is stored; nothing was sent"
+    "row {row} of the task cannot be sent: an earlier row has the same subject, and the expected last message of "
+    "a subject is compared before any row is stored; nothing was sent",
 )
 ROW_REFUSED = Condition(
     "stream {stream!r} refused row {row} (subject {subject!r}): {reason}",
-    "the reason says it: see [below](#why-a-row-is-refused). At the end it is said how many rows were refused in all",
+    "for the reason, see [below](#why-a-row-is-refused). The error ends with the number of refused rows",
 )
 ENTRY_REFUSED = Condition("row {row} was refused: {reason}")
 ENTRY_CONFLICTS = Condition(
     "row {row} conflicts: the key {key!r} of the bucket {bucket!r} {has}, and {wants}",
-    "somebody else wrote the key since: read it again and decide anew; or `onConflict` = `skip`",
+    "somebody else has written the key since: read it again and decide anew; or set `onConflict` = `skip`",
 )
 EVERY_ROW_REFUSED = Condition(
     "stream {stream!r} has refused every row for {seconds:g} s: {reason}",
-    "the stream cannot keep up with all that is written to it; run fewer tasks, or raise `ackTimeout`. With code 10158 "
-    "the stream's leader takes a row for one that it is about to store, for longer than the stream's "
+    "the stream cannot keep up with all that is written to it: run fewer tasks, or raise `ackTimeout`. With code "
+    "10158, the stream's leader has considered a row as about to be stored for longer than the stream's "
     "`duplicate_window`",
 )
 ACKNOWLEDGED_LOST = Condition(
-    "stream {stream!r} has lost {rows} rows that it had acknowledged to this task: it ended at sequence {last}, and "
-    "now {now} (has a server come back with an older copy of its store?); {then}",
-    "a server has come back with an older copy of its store, or without what was not on its disk yet. With message ids "
-    "the next attempt of the task stores what is missing, or the micro-batch when the query is started again; without "
-    "them look what is there before you write again. See [When servers go away](writing.md#when-servers-go-away)",
+    "stream {stream!r} has lost {rows} rows that it had acknowledged to this task: it ended at sequence {last}, "
+    "and now {now} (has a server come back with an older copy of its store?); {then}",
+    "a server came back with an older copy of its store, or without what was not on its disk yet. With message "
+    "ids, the next attempt of the task stores what is missing, or the micro-batch does when you start the query "
+    "again. Without them, check which rows are stored before you write again. See [When servers go "
+    "away](writing.md#when-servers-go-away)",
 )
 NOBODY_STORES = Condition(
-    "stream {stream!r} has no leader, or JetStream is not ready, or disabled, as when a disk is full, for {seconds:g} "
-    "s ({reason}); see the server's log",
-    "nobody took a row for `ackTimeout`; look at the servers of the cluster and their logs",
+    "stream {stream!r} has had no leader, or JetStream is not ready or disabled, as with a full disk, for "
+    "{seconds:g} s ({reason}); see the server's log",
+    "nobody accepted a row for `ackTimeout`; check the servers of the cluster and their logs",
 )
 NO_ACKNOWLEDGEMENT = Condition(
     "stream {stream!r} sent no acknowledgement for {seconds:g} s{reason}",
-    "the same; a server with a full disk (seen on 2.15) answers nothing",
+    "the same; a server with a full disk (seen on 2.15) does not answer",
 )
 IDS_FORGOTTEN = Condition(
-    "the connection was lost for longer than stream {stream!r} knows message ids again (its duplicate_window is "
+    "the connection was lost for longer than stream {stream!r} remembers message ids (its duplicate_window is "
     "{window:g} s)",
-    "start the query again: `deduplicate` = `exact` finds out; raise the stream's `duplicate_window`",
+    "start the query again, with `deduplicate` = `exact` to find out what is stored; raise the stream's "
+    "`duplicate_window`",
 )
-STORED_UNKNOWN = Condition("whether rows that were not acknowledged are stored cannot be told, since {reason}")
+STORED_UNKNOWN = Condition(
+    "it is unknown whether unacknowledged rows are stored, since {reason}",
+)
 ANSWER_TO_NO_ROW = Condition(
-    "an acknowledgement came that belongs to no row that was sent",
-    "somebody else publishes to our inbox: an `inboxPrefix` of its own, and permissions for it",
+    "an acknowledgement came that belongs to none of the rows that were sent",
+    "somebody else publishes to our inbox: set your own `inboxPrefix`, with permissions for it",
 )
 BATCH_ANSWER_TO_NO_ROW = Condition(
-    "stream {stream!r} was sent a batch, and an answer came that belongs to no row of it"
+    "stream {stream!r} was sent a batch, and an answer came that belongs to none of its rows",
 )
 IDS_NOT_SAID = Condition(
-    "{server} has not said which message ids stream {stream!r} knows", "a server that hangs, at the end of all attempts"
+    "{server} did not say which message ids stream {stream!r} knows",
+    "a server hangs; this was the last attempt",
 )
 IDS_NOT_SAID_NOW = Condition("stream {stream!r} does not say at the moment which message ids it knows")
-BATCH_IDS_NOT_SAID = Condition("stream {stream!r} has not said for {seconds:g} s what it knows: {reason}")
+BATCH_IDS_NOT_SAID = Condition(
+    "stream {stream!r} has not said for {seconds:g} s which message ids it knows: {reason}",
+)
 BATCH_NOT_ANSWERED = Condition("{server} has not answered a batch for {seconds:g} s")
 TARGET_MADE_AGAIN = Condition(
-    "stream {stream!r} was deleted and made again at {created}", "while the task was writing: start the query again"
+    "stream {stream!r} was deleted and created again at {created}",
+    "this happened while the task was writing: start the query again",
 )
 STATE_BUCKET_UNUSABLE = Condition(
-    "the state bucket {bucket!r}, where tasks note what they begin, cannot be used: {reason}",
-    "see [permissions](login.md#permissions); or set `deduplicate` to `window`, which needs none",
+    "the state bucket {bucket!r}, in which tasks note what they begin, cannot be used: {reason}",
+    "see [permissions](login.md#permissions); or set `deduplicate` to `window`, which needs no bucket",
 )
 CANNOT_READ_BACK = Condition(
-    "what a task has stored could not be read back from stream {stream!r} if it is tried again: {reason}",
-    "let the user read the stream too, or `deduplicate` = `window`",
+    "if a task were tried again, its stored rows could not be read back from stream {stream!r}: {reason}",
+    "allow the user to read the stream too, or set `deduplicate` = `window`",
 )
 NOTE_INVALID = Condition(
-    "the key {key!r} of the state bucket holds something else than the state of a query: {reason}; has another program "
+    "the key {key!r} of the state bucket does not hold the state of a query: {reason}; has another program "
     "written there?",
-    "another program writes there: name another `stateBucket`",
+    "another program writes there: set another `stateBucket`",
 )
 OBJECT_REFUSED = Condition(
     "the object store {store!r} does not take the object {name!r}: {reason} ({code}, {err_code})",
@@ -95,66 +103,66 @@ OBJECT_STORE_UNAVAILABLE = Condition(
     "create it, or let us do it with `createObjectStore`; look at the servers of the cluster",
 )
 VALUE_REFUSED = Condition(
-    "bucket {bucket!r} does not take a value of {bytes} bytes: {reason} ({code}, {err_code})",
-    "the state bucket has limits that are too small, or is full",
+    "bucket {bucket!r} does not accept a value of {bytes} bytes: {reason} ({code}, {err_code})",
+    "the limits of the state bucket are too small, or it is full",
 )
 ATTEMPT_TOO_LATE = Condition(
-    "{task} comes too late: the query has begun micro-batch {batch} since, so another attempt has written these rows; "
-    "nothing was written now",
-    "nothing: an attempt that was stopped for long ends, or one whose driver is gone; another one has written its rows",
+    "{task} comes too late: the query has begun micro-batch {batch} since, so another attempt has written these "
+    "rows; nothing was written now",
+    "nothing to do: this attempt was stopped for long, or its driver has died; another attempt has written its rows",
 )
 OTHER_PARTITIONS = Condition(
-    "{task} was begun before, and is not split into the same partitions now: rows were stored by {partition}, and are "
+    "{task} was begun before, and is split into other partitions now: rows were stored by {partition}, and are "
     "now stored a second time; run it again with the settings it was begun with (such as 'minPartitions', "
     "'maxRecordsPerPartition', spark.sql.shuffle.partitions), and let it read the same; or set the option "
-    "'deduplicate' to window to go on",
-    "run it once more with the settings it was begun with, or `deduplicate` = `window` for one run",
+    "'deduplicate' to window to continue",
+    "run it once more with the settings it was begun with, or with `deduplicate` = `window`",
 )
 BATCH_UNKNOWN = Condition(
-    "Spark does not say which query and micro-batch this is, so rows cannot get message ids that a replay repeats; set "
-    "the option 'deduplicate' to false",
-    "`deduplicate` = `false`",
+    "Spark does not say which query and micro-batch this is, so rows cannot have message ids that a replay "
+    "repeats; set the option 'deduplicate' to false",
+    "set `deduplicate` = `false`",
 )
 NO_ACKNOWLEDGEMENTS = Condition(
-    "stream {stream!r} does not acknowledge what it stores (its no_ack is true), so no row would be known to be safe; "
-    "nothing was sent; set no_ack to false, or write to core NATS by leaving out the option 'stream'",
-    "take `no_ack` away, or write to core NATS",
+    "stream {stream!r} does not acknowledge what it stores (its no_ack is true), so no row would be known to be "
+    "stored; nothing was sent; set no_ack to false, or write to core NATS by leaving out the option 'stream'",
+    "set `no_ack` to false, or write to core NATS",
 )
 NO_LIFETIMES = Condition(
-    "stream {stream!r} does not let messages have a lifetime of their own (its allow_msg_ttl is not true), as the "
-    "column 'ttl' asks for; set allow_msg_ttl to true, or drop the column",
+    "stream {stream!r} does not allow lifetimes of single messages (its allow_msg_ttl is not true), but there is "
+    "a column 'ttl'; set allow_msg_ttl to true, or drop the column",
     "allow it, or drop the column `ttl`",
 )
 NO_LIFETIMES_OF_KEYS = Condition(
-    "bucket {bucket!r} does not let keys have lifetimes of their own, as column 'ttl' asks for; make it with a "
-    "limit_marker_ttl, set its allow_msg_ttl to true, or drop the column"
+    "bucket {bucket!r} does not allow lifetimes of single keys, but there is a column 'ttl'; create it with a "
+    "limit_marker_ttl, set its allow_msg_ttl to true, or drop the column",
 )
 NO_COUNTERS = Condition(
-    "stream {stream!r} has no counters (its allow_msg_counter is not true), as the column 'increment' asks for; make "
-    "one with allow_msg_counter, or drop the column",
-    "the column `increment` belongs to streams with `allow_msg_counter`, and to no other",
+    "stream {stream!r} has no counters (its allow_msg_counter is not true), but there is a column 'increment'; "
+    "create a stream with allow_msg_counter, or drop the column",
+    "use the column `increment` for streams with `allow_msg_counter`, and only for these",
 )
 INCREMENTS_ONLY = Condition(
-    "stream {stream!r} has counters (its allow_msg_counter is true), and takes nothing but increments; add the column "
-    "'increment'"
+    "stream {stream!r} has counters (its allow_msg_counter is true), and accepts only increments; add the column "
+    "'increment'",
 )
 COUNTERS_EXPECT_NOTHING = Condition(
     "stream {stream!r} has counters (its allow_msg_counter is true), which are incremented in any case; drop the "
     "column 'expected_last_subject_sequence'"
 )
 TOO_MANY_ROWS_TOGETHER = Condition(
-    "the partition has more than {rows} rows, which cannot be stored together; nothing was sent; make the partitions "
-    "smaller (repartition, or 'maxOffsetsPerTrigger' of what is read), or drop the option 'atomic'",
-    "`repartition`, or read less at a time; `atomic`",
+    "the partition has more than {rows} rows, which cannot be stored together; nothing was sent; make the "
+    "partitions smaller (repartition, or 'maxOffsetsPerTrigger' of what is read), or drop the option 'atomic'",
+    "use `repartition`, or read less at a time; or remove `atomic`",
 )
 TOO_MANY_BYTES_TOGETHER = Condition(
-    "the partition has more than {mebibytes} MiB, which are not stored together; nothing was sent; make the partitions "
-    "smaller, or drop the option 'atomic'"
+    "the partition has more than {mebibytes} MiB, which cannot be stored together; nothing was sent; make the "
+    "partitions smaller, or drop the option 'atomic'",
 )
 SERVER_STORES_SINGLY = Condition(
-    "rows are stored together by nats-server 2.12 and later, and this is {version}; nothing was sent; bring the "
-    "servers up to date, or drop the option 'atomic'",
-    "update, or `allow_atomic`; or drop `atomic`",
+    "storing rows together needs nats-server 2.12 or newer, and this is {version}; nothing was sent; upgrade the "
+    "servers, or drop the option 'atomic'",
+    "upgrade, or set `allow_atomic`; or remove `atomic`",
 )
 STREAM_STORES_SINGLY = Condition(
     "stream {stream!r} does not store rows together (its allow_atomic is not true); nothing was sent; set allow_atomic "
@@ -168,8 +176,10 @@ PARTLY_STORED = Condition(
 BATCH_REFUSED = Condition(
     "stream {stream!r} refused the batch: {reason}", "the server's own words; none of its rows was stored"
 )
-BATCH_NOT_TAKEN = Condition("stream {stream!r} has not taken the batch for {seconds:g} s: {reason}")
+BATCH_NOT_TAKEN = Condition(
+    "stream {stream!r} has not accepted the batch for {seconds:g} s: {reason}",
+)
 BATCH_STORED_UNKNOWN = Condition(
-    "stream {stream!r} may have stored the batch, which cannot be told any more, since {reason}",
-    "look whether the rows are there before you write them again; `deduplicate` = `exact`",
+    "stream {stream!r} may have stored the batch, but this is unknown, since {reason}",
+    "check whether the rows are stored before you write them again; or set `deduplicate` = `exact`",
 )

@@ -6,7 +6,7 @@ import contextlib
 import json
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -84,8 +84,17 @@ class Streams:
         return frame
 
 
-def publish(connection: Connection, orders: Orders, stream: str, copy: Path) -> None:
+def publish(
+    connection: Connection, orders: Orders, stream: str, copy: Path, stored: Callable[[int], object] = lambda _: None
+) -> None:
     """Publish all orders with acknowledgements, and keep a copy of them in a Parquet file.
+
+    Args:
+        connection: to the server.
+        orders: what is published.
+        stream: where it is stored.
+        copy: path of the file.
+        stored: is told, several times, how many orders the server has stored.
 
     Raises:
         NatsError: a message could not be stored.
@@ -100,6 +109,7 @@ def publish(connection: Connection, orders: Orders, stream: str, copy: Path) -> 
             names = pa.repeat(pa.scalar("Priority"), len(rows))
             headers = encode_blocks(HeaderLines(rows, names, priorities.drop_null(), batch.num_rows))
             publisher.publish(batch["subject"], batch["payload"], headers)
+            stored(publisher.confirmed)
         publisher.drain()
     publisher.close()
 
@@ -152,9 +162,9 @@ def _publish_and_query(voice: Voice, streams: Streams, messages: int) -> bool:
         orders = Orders(messages, streams.orders.lower())
         copy = directory / "orders.parquet"
         began = clock.monotonic()
-        voice.awaits(f"publishing {messages:,} orders")
+        voice.awaits("publishing orders")
         with borrow(streams.connection) as connection:
-            publish(connection, orders, streams.orders, copy)
+            publish(connection, orders, streams.orders, copy, lambda stored: voice.reached(stored, messages, "stored"))
         seconds = clock.monotonic() - began
         voice.say(
             f"  published  {messages:,} orders to {streams.orders} in {seconds:.1f} s ({messages / seconds:,.0f}/s)"
@@ -185,6 +195,7 @@ def _query(voice: Voice, streams: Streams, spark: SparkSession, published: int, 
     voice.say(f"  {'batch':>5} {'rows':>12} {'rows/s':>12} {'results':>12} {'behind':>12}")
     began = clock.monotonic()
     voice.awaits("Spark is at the query")
+    voice.reached(0, published, "read")
     orders = streams.load(
         spark.readStream, streams.orders, startingOffsets="earliest", maxOffsetsPerTrigger=-(-published // _BATCHES)
     )
@@ -205,6 +216,7 @@ def _query(voice: Voice, streams: Streams, spark: SparkSession, published: int, 
             f"  {progress.batchId:>5} {progress.numInputRows:>12,} {progress.processedRowsPerSecond:>12,.0f} "
             f"{results:>12,} {_behind(progress, streams.orders):>12,}"
         )
+        voice.reached(rows_in, published, "read")
     seconds = clock.monotonic() - began
     figures = {
         f"messages in {streams.orders}": f"{streams.count(streams.orders):,}",

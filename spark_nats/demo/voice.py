@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import threading
 from typing import Self
@@ -10,19 +11,22 @@ from spark_nats import clock
 
 SILENCE = 2.0
 """Most seconds without a word."""
+_BAR = 20  # most characters of a bar
 _CLEAR = "\r\x1b[K"  # the line on which a terminal's cursor is
 
 
 class Voice:
     """Prints lines. Within ``with``, a thread says what is under way whenever nothing was said for a while.
 
-    In a terminal that is one line which changes, and goes when the next one comes; elsewhere it is a line each time.
+    In a terminal that is one line which changes, with a bar where it is known how much is left, and goes when the next
+    one comes; elsewhere it is a line each time.
     """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._terminal = sys.stdout.isatty()
         self._awaited: str | None = None
+        self._progress: tuple[int, int, str] | None = None  # how many are done, of how many, and what that means
         self._since = self._spoke = clock.monotonic()
         self._shown = False  # whether the terminal's line says what is under way
         self._ended = False
@@ -57,8 +61,22 @@ class Voice:
         if self.interrupted and what is not None:
             raise KeyboardInterrupt
         with self._changed:
-            self._awaited, self._since = what, clock.monotonic()
+            self._awaited, self._since, self._progress = what, clock.monotonic(), None
             self._changed.notify()
+
+    def reached(self, done: int, of: int, what: str) -> None:
+        """Note how far that is which is under way, and show it in a terminal at once.
+
+        Args:
+            done: how many.
+            of: how many there are.
+            what: happened to those that are done, such as ``stored``.
+        """
+        with self._changed:
+            self._progress = (done, of, what)
+            if self._terminal:
+                self._spoke = clock.monotonic() - SILENCE
+                self._changed.notify()
 
     def _clear(self) -> None:
         if self._shown:
@@ -73,7 +91,7 @@ class Voice:
                 if left is None or left > 0:
                     self._changed.wait(left)
                     continue
-                line = f"  {'...':<9}  {self._awaited} ({now - self._since:.0f} s)"
+                line = self._line(now - self._since)
                 try:
                     self._clear()
                     print(line, end="" if self._terminal else "\n", flush=True)
@@ -81,3 +99,18 @@ class Voice:
                     return
                 self._shown = self._terminal
                 self._spoke = now
+
+    def _line(self, seconds: float) -> str:
+        begin, end = f"  {'...':<9}  {self._awaited}", f" ({seconds:.0f} s)"
+        if self._progress is None:
+            return begin + end
+        done, of, what = self._progress
+        figures = f"{done:,} {what}, {of - done:,} left"
+        if not self._terminal:
+            return f"{begin}: {figures}{end}"
+        # A line that is wrapped could not be cleared.
+        columns = shutil.get_terminal_size().columns - 1
+        width = min(_BAR, columns - len(f"{begin}  {figures}{end}"))
+        if width < 1:
+            return f"{begin} {figures}{end}"[:columns]
+        return f"{begin} {'█' * (width * done // of):░<{width}} {figures}{end}"

@@ -38,7 +38,7 @@ _LARGEST = 2**63 - 1  # what a column can hold; servers count in 64 bits without
 _OFFLINE = frozenset({ErrCode.STREAM_OFFLINE, ErrCode.STREAM_OFFLINE_FOR})
 _NOBODY_ANSWERS = "no server that keeps it answers: they are offline, or it has no leader"
 _LEADERLESS = "it has no leader at the moment"
-_LEADER_ALONE = "its leader has not heard of most of the others lately, and may lead no more"
+_LEADER_ALONE = "its leader has not heard from most of the others lately, and may lead no more"
 
 
 def choose_streams(js: JetStream, names: Sequence[str], pattern: re.Pattern[str] | None) -> tuple[str, ...]:

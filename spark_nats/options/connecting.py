@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from spark_nats.client.auth import Credentials
 from spark_nats.client.options import ConnectionOptions, RetryOptions, TlsOptions
+from spark_nats.client.proxy import Proxy
 from spark_nats.client.servers import Server
 from spark_nats.conditions.options import INVALID_TLS_OPTIONS
 from spark_nats.errors import OptionError
@@ -34,7 +35,8 @@ class Connecting:
     servers: tuple[Server, ...] = option(
         ANY,
         values.read_servers,
-        "URLs of the servers, comma-separated, tried in random order until one accepts the login; `tls://` demands TLS",
+        "URLs of the servers, comma-separated, tried in random order until one accepts the login; `tls://` and "
+        "`wss://` demand TLS, `ws://` and `wss://` go through a WebSocket",
         default="nats://localhost:4222",
     )
     discover_servers: bool = option(
@@ -96,6 +98,20 @@ class Connecting:
         "begin with the TLS handshake, for servers with `handshake_first`; demands TLS",
         default="false",
     )
+    websocket_headers_secret: tuple[tuple[str, str], ...] | None = option(
+        ANY,
+        values.read_http_headers,
+        "headers of the request for a WebSocket, as a JSON object, such as a gateway's login; Spark hides the value in "
+        "its plans",
+    )
+    proxy: Proxy | None = option(
+        ANY,
+        values.read_proxy,
+        "proxy for the connections to all servers, `http://host:port` or `socks5://host:port`; when not set, `ws://` "
+        "and `wss://` follow `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY` in the environment",
+    )
+    proxy_user: str | None = option(ANY, values.read_text, "user name for `proxy`")
+    proxy_password: str | None = option(ANY, values.read_secret, "password of `proxyUser`")
     connection_name: str = option(
         ANY, values.read_text, "name of the connections, as the server's monitoring shows it", default="spark-nats"
     )
@@ -168,6 +184,8 @@ class Connecting:
             idle_timeout=self.idle_timeout,
             ping_interval=self.ping_interval,
             inbox_prefix=self.inbox_prefix,
+            websocket_headers=self.websocket_headers_secret or (),
+            proxy=self.proxy and replace(self.proxy, user=self.proxy_user, password=self.proxy_password),
             echo=self.echo,
         )
 

@@ -17,6 +17,10 @@ _SENTENCES = {
     Hint.SERVERS: "check the option 'servers' and that a nats-server listens there",
     Hint.TLS: "check the option 'servers' (tls://) and those that ask for TLS, such as 'tlsCaFile'",
     Hint.TLS_FIRST: "check the option 'tlsHandshakeFirst', which must be what the server does",
+    Hint.WEBSOCKET: "check the option 'servers' (ws:// or wss://, port and path), and 'websocketHeadersSecret' if a "
+    "gateway wants a login",
+    Hint.PROXY: "check the options 'proxy', 'proxyUser' and 'proxyPassword', or HTTP_PROXY, HTTPS_PROXY and ALL_PROXY "
+    "in the environment",
     Hint.TRUST: "check the options 'tlsCaFile' (or 'tlsCaPem') and 'tlsServerName'",
     Hint.CLIENT_CERTIFICATE: "check the options 'tlsCertFile' and 'tlsKeyFile' (or 'tlsCertPem' and 'tlsKeySecret')",
     Hint.CREDENTIALS: "check the options 'user' and 'password', 'token', 'nkeySeedFile', 'credentialsFile' (or "

@@ -72,7 +72,7 @@ def parse_read(options: Given, streaming: bool) -> BatchOptions:
         return _read_objects(settings, target.object_store, target, streaming)
     kind = BUCKET if target.bucket else STREAM if target.stream or target.stream_pattern else CORE
     if kind is CORE and target.subject is None:
-        hint = "" if settings.given else f"; if this is a table, Spark has not handed on its options: {VIEW}"
+        hint = "" if settings.given else f"; if this is a table, Spark has not passed on its options: {VIEW}"
         raise OptionError(NOTHING_TO_READ(hint=hint))
     use = READ & kind & (STREAMING if streaming else BATCH)
     settings.check(use)

@@ -175,9 +175,10 @@ class Query:
     api_prefix: str
     retries: RetryOptions
     fail_on_data_loss: bool = option(
-        READ & (STREAM | STREAMING | OBJECTS) | WRITE & STREAM,
+        READ & (STREAM | BUCKET | STREAMING | OBJECTS) | WRITE & STREAM,
         values.read_boolean,
         "fail when messages that were to be read are lost, or the content of an object, or messages that "
-        "`deduplicate=exact` needs to tell what is stored already; `false`: log a warning and continue",
+        "`deduplicate=exact` needs to tell what is stored already; with `asOf`: when it is not known what the bucket "
+        "held; `false`: log a warning and continue",
         default="true",
     )

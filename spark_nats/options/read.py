@@ -150,6 +150,12 @@ class BucketReadOptions(_Read):
         "batch: read every revision that the bucket keeps, and not only the last one of each key",
         default="false",
     )
+    as_of: int | datetime | str | None = option(
+        READ & BUCKET & BATCH,
+        values.read_moment,
+        "batch: read what the bucket held at one moment: at a revision, at a time in ISO 8601, or at `latest`, the "
+        "last revision when the read ends; [what the bucket keeps](buckets.md#one-moment) limits it",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

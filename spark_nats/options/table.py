@@ -46,7 +46,8 @@ CONNECTION = tuple(row for row in ROWS[Connecting].values() if row.applies & REA
 BY_NAME = {option.name.lower(): option for option in OPTIONS}
 
 _SECTIONS = {
-    "Connecting": "servers discoverServers context connectionName domain apiPrefix inboxPrefix",
+    "Connecting": "servers discoverServers context connectionName domain apiPrefix inboxPrefix "
+    "websocketHeadersSecret proxy proxyUser proxyPassword",
     "Login": "user password token nkeySeedFile nkeySeedSecret credentialsFile credentialsSecret",
     "TLS": "tlsCaFile tlsCaPem tlsCertFile tlsCertPem tlsKeyFile tlsKeySecret tlsServerName tlsHandshakeFirst",
     "Time limits and reconnecting": "connectTimeout requestTimeout retryTimeout reconnectWait maxReconnects "
@@ -58,7 +59,7 @@ _SECTIONS = {
     "Micro-batches and partitions": "maxOffsetsPerTrigger maxBytesPerTrigger minOffsetsPerTrigger maxTriggerDelay "
     "minPartitions maxRecordsPerPartition",
     "Work queues and interest streams": "consume consumer peek",
-    "KV buckets": "keys history ignoreDeletes onConflict",
+    "KV buckets": "keys history asOf ignoreDeletes onConflict",
     "Object stores": "objectPattern maxObjectBytes",
     "Core NATS": "queueGroup readTimeout maxMessages receivers maxBufferedBytes spoolLocation echo",
     "Writing": "maxInFlight ackTimeout atomic controlHeaders",
@@ -78,11 +79,14 @@ CONTRADICTIONS = (
     ("startingOffsets", "startingTimestamp"),
     ("endingOffsets", "endingTimestamp"),
     ("limit", "minPartitions"),
+    ("asOf", "history"),
 )
 """Pairs that cannot both be set."""
 
 REQUIREMENTS = (
     ("password", ("user",)),
+    ("proxyUser", ("proxy",)),
+    ("proxyPassword", ("proxyUser",)),
     *((key, CERTIFICATES) for key in KEYS),
     ("tlsCertPem", KEYS),
     ("startingOffsetsByTimestampStrategy", ("startingTimestamp",)),

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from spark_nats.client.auth import Credentials, key_pair, parse_creds, parse_seed
+from spark_nats.client.proxy import Proxy, parse_proxy
 from spark_nats.client.servers import Server, parse_servers
 from spark_nats.errors import AuthorizationError, InvalidCredentialsError
 from spark_nats.protocol.documents import sequence_at, string_at, time_at
@@ -156,6 +157,23 @@ def read_timestamp(text: str) -> datetime:
         ) from None
 
 
+def read_moment(text: str) -> int | datetime | str:
+    """Read a revision, a time in ISO 8601, in UTC unless it has a zone, or ``latest``."""
+    if text.lower() == LATEST:
+        return LATEST
+    if text.isascii() and text.isdigit() and int(text[:30]) > 0:
+        return int(text[:30])
+    try:
+        if not re.fullmatch("[+-]?[0-9]*", text):
+            return read_timestamp(text)
+    except ValueError:
+        pass
+    raise ValueError(
+        f"is {text!r}; it must be a revision, which is a whole number of at least 1, a time in ISO 8601, such as "
+        "2026-11-01T00:00:00Z, or latest"
+    )
+
+
 _FIRST, _LAST = 10**11, 253_402_300_800_000  # milliseconds: in 1973, and with the year 10000
 _OTHER_UNITS = {"seconds": 1000.0, "microseconds": 1e-3, "nanoseconds": 1e-6}  # in milliseconds
 
@@ -258,6 +276,36 @@ def read_servers(text: str) -> tuple[Server, ...]:
             "use the options 'user' and 'password', or 'token'"
         )
     return parse_servers(text)
+
+
+def read_proxy(text: str) -> Proxy:
+    """Read the URL of a proxy without user and password."""
+    if "@" in text:
+        raise ValueError(
+            "has a user or password in its URL, where Spark's plans would show it; use the options 'proxyUser' and "
+            "'proxyPassword'"
+        )
+    return parse_proxy(text)
+
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2
+_HEADER_VALUE = re.compile(r"[!-~]([ \t!-~]*[!-~])?")
+_OF_THE_HANDSHAKE = re.compile(r"host|upgrade|connection|content-length|transfer-encoding|sec-websocket-.*", re.I)
+
+
+def read_http_headers(text: str) -> tuple[tuple[str, str], ...]:
+    """Read a JSON object with headers of a request; no error shows a value."""
+    found = _object_in(text)
+    if found is None:
+        raise ValueError('must be a JSON object with the headers, such as {"Authorization": "Bearer …"}')
+    for name, value in found.items():
+        if not _HEADER_NAME.fullmatch(name):
+            raise ValueError("has a name that cannot be that of a header")
+        if _OF_THE_HANDSHAKE.fullmatch(name):
+            raise ValueError(f"has the header {name!r}, which the handshake itself sets")
+        if not isinstance(value, str) or not _HEADER_VALUE.fullmatch(value):
+            raise ValueError(f"has a value of {name!r} that is no text of printable ASCII characters")
+    return tuple(found.items())
 
 
 # What a seed, a JWT and anything in PEM have in them, and the name of a file has not.

@@ -103,6 +103,12 @@ def header_values(blocks: pa.BinaryArray, name: str) -> pa.BinaryArray:
     return pc.extract_regex(blocks, rf"\r\n{name}:[ \t]*(?P<value>[^\r\n]*?)[ \t]*\r\n").flatten()[0]
 
 
+def is_within_batch(block: bytes) -> bool:
+    """Tell of one header block whether its message was stored together with later ones."""
+    has_id, has_commit = (f"\r\n{name}:".encode() in block for name in (_BATCH_ID, _BATCH_COMMIT))
+    return has_id and not has_commit
+
+
 def split_blocks(blocks: pa.BinaryArray) -> HeaderColumn:
     """Parse a column of header blocks; an empty block gives an empty map."""
     rows = len(blocks)

@@ -74,6 +74,12 @@ def is_marker(header: bytes) -> bool:
     return bool(_codes(strings([header]))[0] != _PUT)
 
 
+def replace_all(messages: Messages) -> Mask:
+    """Tell which messages may have taken the place of all that their keys held: deletions, and what rolls up."""
+    rolls_up = header_values(messages.gather(messages.header), ROLLUP).is_valid()
+    return operations_of(messages).deletions | flags_of(rolls_up)
+
+
 def find_key_violation(keys: pa.Array) -> Violation | None:
     """Find the first row of a string column without nulls that is no key, and say why."""
     wrong = have_wrong_tokens(keys, _NO_KEY_BYTE) | flags_of(pc.starts_with(keys, RESERVED))

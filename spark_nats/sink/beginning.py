@@ -111,5 +111,5 @@ def begin(task: Task, stream: StreamInfo, known: Known) -> Beginning:
     elif not older and last < batch - 1:
         if tail.new:
             return Beginning(first=True)
-        older = "it knows nothing of this query"
+        older = "it has no entry for this query"
     return Beginning(Position(stream.name, stream.created, tail.since, 0), older) if older else Beginning()

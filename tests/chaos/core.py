@@ -12,7 +12,7 @@ from tests.chaos.stage import Kind, Stage
 from tests.chaos.verdict import Gap, Verdict, judge_core, read
 from tests.nats_py import NatsPy
 
-_MISSED = re.compile(r"what was published from (\S+) to (\S+) was missed")
+_MISSED = re.compile(r"messages published from (\S+) to (\S+) were missed")
 _SLACK = 2.0
 """Seconds before and after a gap in which messages may be missing too: those that were on their way when the connection
 was lost, and those that another server of the cluster was given before it knew of the new subscription."""

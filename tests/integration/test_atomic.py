@@ -159,7 +159,7 @@ def test_streams_servers_and_targets_that_know_no_batches_are_refused_by_the_dri
     with NatsPy(older.url) as client:
         client.create_stream(unique)
         error = sentence_of(lambda: write(older, rows, stream=unique, atomic=True))
-    assert "rows are stored together by nats-server 2.12 and later, and this is 2.11" in error
+    assert "storing rows together needs nats-server 2.12 or newer, and this is 2.11" in error
 
 
 def refused_whole(server: Server, client: NatsPy, stream: str, rows: pa.Table, **options: Any) -> str:
@@ -210,9 +210,9 @@ def test_rows_that_contradict_each_other_are_refused_before_anything_is_sent(
 ) -> None:
     make_stream(nats_py, unique)
     error = refused_whole(nats_server, nats_py, unique, numbers_table(unique, 4, **{EXPECTED: [0, 0, 0, 1]}))
-    assert "InvalidRowError: row 3 of the task cannot be sent: a row before it has the same subject" in error
+    assert "InvalidRowError: row 3 of the task cannot be sent: an earlier row has the same subject" in error
     error = refused_whole(nats_server, nats_py, unique, numbers_table(unique, 4, msg_id=["a", None, "b", "a"]))
-    assert "InvalidRowError: row 3 of the task cannot be sent: a row before it has the same message id" in error
+    assert "InvalidRowError: row 3 of the task cannot be sent: an earlier row has the same message id" in error
 
 
 # Writing again

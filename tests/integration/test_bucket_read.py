@@ -420,7 +420,7 @@ def test_a_bucket_that_goes_in_the_middle_is_an_error(
         if again:
             bucket(nats_py, unique)
         error = sentence_of(lambda: list(batches))  # noqa: B023
-        assert ("deleted and made again at" if again else "was deleted while it was read") in error
+        assert ("deleted and created again at" if again else "was deleted while it was read") in error
         assert unique in error
 
 
@@ -521,5 +521,5 @@ def test_a_bucket_that_was_made_again_is_a_loss(nats_server: Server, nats_py: Na
     nats_py.delete_stream(f"KV_{unique}")
     bucket(nats_py, unique)
     nats_py.put(unique, {"b": b"2"})
-    assert "was deleted and made again" in sentence_of(lambda: query.rows(1))
+    assert "was deleted and created again" in sentence_of(lambda: query.rows(1))
     assert told(forgiving.rows(1)) == [("b", b"2", "PUT")]

@@ -171,7 +171,7 @@ def test_a_row_that_is_no_entry_is_named_before_anything_is_sent(
     [
         (["key"], "the column 'value' (BINARY or STRING) is missing; there are key"),
         (["value"], "the column 'key' (STRING) is missing; there are value"),
-        (["key", "value", "subject"], "column 'subject' cannot be written to a KV bucket, which would lose it"),
+        (["key", "value", "subject"], "column 'subject' cannot be written to a KV bucket, and would be lost"),
         (["key", "payload"], "column 'payload' cannot be written to a KV bucket"),
     ],
 )
@@ -426,5 +426,5 @@ def test_a_lifetime_below_a_second_is_refused(nats_server: Server, ageing: Kv) -
 def test_a_bucket_whose_keys_cannot_expire_is_told_at_once(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     rows = entries(key=["a"], value=[b"1"], expected_revision=[0], ttl=["1h"])
     told = sentence_of(lambda: write(nats_server, rows, bucket=unique, createBucket="true"))
-    assert f"bucket '{unique}' does not let keys have lifetimes" in told
+    assert f"bucket '{unique}' does not allow lifetimes of single keys" in told
     assert Kv(nats_py, unique).contents() == {}

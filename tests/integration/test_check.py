@@ -538,9 +538,9 @@ def test_a_check_changes_no_bucket(check: Command, server_factory: ServerFactory
         (["--stream", "A", "--keys", "a"], "option 'keys' needs the option 'bucket'; it is for KV buckets"),
         (
             ["--bucket", "A", "--require", "read,exact"],
-            "--require exact is not for a KV bucket; there are read, write,",
+            "--require exact is not for a KV bucket; use read, write,",
         ),
-        (["--stream", "A", "--require", "compare"], "--require compare is not for a stream; there are read, consume,"),
+        (["--stream", "A", "--require", "compare"], "--require compare is not for a stream; use read, consume,"),
         (["--bucket", "a.b"], "option 'bucket' is 'a.b'; a bucket's name has only"),
     ],
 )
@@ -587,7 +587,7 @@ def test_a_stream_that_cannot_be_replayed_is_consumed_or_peeked_at(
     for line, words in zip(
         lines,
         [
-            f"_2, consume: stream '{unique}_2' does not let messages be purged (deny_purge)",
+            f"_2, consume: stream '{unique}_2' does not allow purges (deny_purge)",
             f"_3, consume: stream '{unique}_3' does not allow direct gets",
             f"_3, peek: stream '{unique}_3' does not allow direct gets",
         ],
@@ -647,7 +647,7 @@ def test_a_login_by_jwt_and_tls_is_said_to_end(check: Command, server_factory: S
         (["--password", "secret"], "option 'password' needs the option 'user'"),
         (["--context", "/nowhere.json"], "option 'context' is '/nowhere.json'"),
         (["--stream", "a b"], "option 'stream' is 'a b'; 'a b' contains white space"),
-        (["--require", "read"], "--require says what must be possible"),
+        (["--require", "read"], "--require needs to know what to check"),
     ],
 )
 def test_a_wrong_option_is_a_sentence_and_the_status_2(

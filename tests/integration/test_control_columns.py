@@ -69,8 +69,8 @@ def test_a_stream_without_lifetimes_is_refused_by_the_driver(nats_server: Server
     nats_py.create_stream(unique)
     rows = table(subject=[f"{unique}.x"], payload=[b""], ttl=["1h"])
     assert sentence_of(lambda: write(nats_server, rows, stream=unique)) == (
-        f"SchemaError: stream '{unique}' does not let messages have a lifetime of their own (its allow_msg_ttl is not "
-        "true), as the column 'ttl' asks for; set allow_msg_ttl to true, or drop the column"
+        f"SchemaError: stream '{unique}' does not allow lifetimes of single messages (its allow_msg_ttl is not "
+        "true), but there is a column 'ttl'; set allow_msg_ttl to true, or drop the column"
     )
     # A task that finds it so has the server's word for it.
     options = {"stream": unique, "deduplicate": "window", "prepared": False}
@@ -343,7 +343,7 @@ def test_rows_that_are_no_increments_are_refused(nats_server: Server, nats_py: N
         in refusal(increment=[1, 1], payload=[b"", b"1"])
     )
     assert refusal(payload=[b"", b""]) == (
-        f"SchemaError: stream '{unique}' has counters (its allow_msg_counter is true), and takes nothing but "
+        f"SchemaError: stream '{unique}' has counters (its allow_msg_counter is true), and accepts only "
         "increments; add the column 'increment'"
     )
     assert "incremented in any case; drop the column" in refusal(increment=[1, 1], **{EXPECTED: [0, None]})
@@ -354,8 +354,8 @@ def test_a_stream_without_counters_is_refused_by_the_driver(nats_server: Server,
     nats_py.create_stream(unique)
     rows = table(subject=[f"{unique}.a"], increment=[1])
     assert sentence_of(lambda: write(nats_server, rows, stream=unique)) == (
-        f"SchemaError: stream '{unique}' has no counters (its allow_msg_counter is not true), as the column "
-        "'increment' asks for; make one with allow_msg_counter, or drop the column"
+        f"SchemaError: stream '{unique}' has no counters (its allow_msg_counter is not true), but there is a "
+        "column 'increment'; create a stream with allow_msg_counter, or drop the column"
     )
 
 

@@ -315,7 +315,7 @@ def test_a_checkpoint_of_a_stream_is_refused(nats_server: Server, nats_py: NatsP
             lambda: reader.reader.latestOffset(checkpoint, ReadAllAvailable()),
             lambda: reader.reader.partitions(checkpoint, checkpoint),
         ):
-            assert "is not one of core NATS; was the checkpoint another query's?" in sentence_of(ask)
+            assert "is not one of core NATS; does the checkpoint belong to another query?" in sentence_of(ask)
 
 
 # Requests
@@ -450,7 +450,7 @@ def test_a_gap_is_said(server_factory: ServerFactory, caplog: pytest.LogCaptureF
         at = r"\d{4}-\d\d-\d\dT[\d:.]+\+00:00"
         assert re.fullmatch(
             r"\[NATS_MESSAGES_MISSED\] "
-            rf"core NATS, a: what was published from {at} to {at} was missed, because there was no connection \(.+\)",
+            rf"core NATS, a: messages published from {at} to {at} were missed, because there was no connection \(.+\)",
             record.getMessage(),
         )
 
@@ -476,7 +476,7 @@ def test_a_slow_consumer_is_connected_again(caplog: pytest.LogCaptureFixture) ->
         caplog.clear()
         assert reader.micro_batch() == [0, 10, 1, 11, 2]
         assert len(caplog.records) == 2
-    assert caplog.text.count("was missed, because there was no connection") == 2
+    assert caplog.text.count("were missed, because there was no connection") == 2
     assert caplog.text.count("Slow Consumer") == 2
 
 
@@ -547,7 +547,7 @@ def test_a_query_leaves_a_server_that_shuts_down_for_another_one(
         wait_until(lambda: reader.received == 200)
         assert one.running  # it gives its clients time
         assert reader.micro_batch() == list(range(200))
-        assert caplog.messages[-1].endswith(f" was missed, because {one.url} is shutting down")
+        assert caplog.messages[-1].endswith(f" were missed, because {one.url} is shutting down")
     one.kill()  # it would wait for the last of them
 
 
@@ -670,8 +670,8 @@ def test_going_on_without_an_unfinished_micro_batch_is_warned_about(
         (record,) = caplog.records
         assert record.getMessage() == (
             "[NATS_LOSS_ACCEPTED] "
-            f"3 messages of {unique}, which a micro-batch was about to process when the query ended, are gone with the "
-            "process that had received them; the query goes on with what is published now"
+            f"3 messages of {unique}, which a micro-batch was about to process when the query ended, were lost with "
+            "the process that had received them; the query continues with what is published now"
         )
         assert reader.read(lost, lost) == []
         reader.offset = lost

@@ -103,12 +103,16 @@ def make_again_larger(client: NatsPy, stream: str) -> None:
     [
         (
             purge_beginning,
-            "begins at sequence 8: sequences 4 to 7, which the query had still to read, are gone",
+            "begins at sequence 8: sequences 4 to 7, which the query had not read yet, are lost",
             [8, 9, 10],
         ),
-        (purge_all, "begins at sequence 11: sequences 4 to 10, which the query had still to read, are gone", [11]),
-        (make_again, "was deleted and made again: the query had read it up to sequence 3", [1, 2]),
-        (make_again_larger, "was deleted and made again: the query had read it up to sequence 3", [1, 2, 3, 4, 5, 6]),
+        (purge_all, "begins at sequence 11: sequences 4 to 10, which the query had not read yet, are lost", [11]),
+        (make_again, "was deleted and created again: the query had read the stream created at", [1, 2]),
+        (
+            make_again_larger,
+            "was deleted and created again: the query had read the stream created at",
+            [1, 2, 3, 4, 5, 6],
+        ),
     ],
 )
 def test_a_query_that_goes_on_misses_what_is_gone(
@@ -143,7 +147,7 @@ def test_a_query_that_goes_on_from_its_checkpoint_misses_what_is_gone(
     nats_py.store_empty(unique, 7)
     purge_beginning(nats_py, unique)
     error = error_of(lambda: query.run(fail=True))
-    sentence = "begins at sequence 8: sequences 4 to 7, which the query had still to read, are gone"
+    sentence = "begins at sequence 8: sequences 4 to 7, which the query had not read yet, are lost"
     assert error.startswith(f"DataLossError: stream '{unique}' {sentence}")
     assert error.endswith(GO_ON)
     assert query.run(fail=False) == [8, 9, 10]
@@ -189,7 +193,7 @@ def test_a_running_query_notices_that_its_stream_is_gone(
         wait_until(lambda: query.lastProgress and query.lastProgress["numInputRows"] == 4, timeout=120)
         nats_py.delete_stream(unique)
         error = error_of(lambda: query.awaitTermination(30))
-        assert f"the stream '{unique}' does not exist any more: whatever it held from sequence 5 on is gone" in error
+        assert f"the stream '{unique}' does not exist any more: whatever it held from sequence 5 on is lost" in error
     finally:
         query.stop()
 
@@ -233,8 +237,8 @@ def test_a_batch_from_a_sequence_that_is_gone(
     beginning = f'{{"{unique}": 2}}'
     error = error_of(nats(spark.read, nats_server, stream=unique, startingOffsets=beginning).load().collect)
     assert error == (
-        f"DataLossError: stream '{unique}' begins at sequence 6: sequences 2 to 5, which the query had still to read, "
-        f"are gone (purged, or removed by the stream's limits){GO_ON}"
+        f"DataLossError: stream '{unique}' begins at sequence 6: sequences 2 to 5, which the query had not read yet, "
+        f"are lost (purged, or removed by the stream's limits){GO_ON}"
     )
     tolerant = nats(spark.read, nats_server, stream=unique, startingOffsets=beginning, failOnDataLoss=False)
     assert sorted(row.sequence for row in tolerant.load().collect()) == [6, 7, 8, 9, 10]
@@ -246,7 +250,7 @@ def test_a_batch_from_beyond_the_end(nats_server: Server, nats_py: NatsPy, uniqu
     nats_py.store_empty(unique, 10)
     options = {"stream": unique, "startingOffsets": f'{{"{unique}": 100}}'}
     error = sentence_of(lambda: read(nats_server, **options))
-    assert f"stream '{unique}' ends at sequence 10, but the query is to go on at 100" in error
+    assert f"stream '{unique}' ends at sequence 10, but the query is to resume at 100" in error
     assert read_sequences(nats_server, failOnDataLoss=False, **options) == []
 
 
@@ -256,7 +260,7 @@ def test_a_batch_of_which_all_is_gone(nats_server: Server, nats_py: NatsPy, uniq
     nats_py.purge_stream(unique, seq=9)
     options = {"stream": unique, "startingOffsets": f'{{"{unique}": 2}}', "endingOffsets": f'{{"{unique}": 5}}'}
     error = sentence_of(lambda: read(nats_server, **options))
-    assert "sequences 2 to 4, which the query had still to read, are gone" in error
+    assert "sequences 2 to 4, which the query had not read yet, are lost" in error
     assert read_sequences(nats_server, failOnDataLoss=False, **options) == []
 
 
@@ -276,14 +280,14 @@ def test_what_goes_between_plan_and_read_is_missed_too(nats_server: Server, nats
     nats_py.purge_stream(unique, seq=7)
     error = sentence_of(strict)
     assert f"stream '{unique}' now begins at sequence 7; sequences " in error
-    assert "which were about to be read, are gone" in error
+    assert "which were about to be read, are lost" in error
     assert tolerant() == [7, 8, 9, 10]
     nats_py.delete_stream(unique)
     assert f"the stream '{unique}' was deleted; sequences " in sentence_of(strict)
     assert tolerant() == []
     nats_py.create_stream(unique)
     nats_py.store_empty(unique, 10)
-    assert f"the stream '{unique}' was deleted and made again" in sentence_of(strict)
+    assert f"the stream '{unique}' was deleted and created again" in sentence_of(strict)
     assert tolerant() == []
 
 
@@ -387,13 +391,13 @@ def test_what_is_said_for_a_moment_fails_no_task(
     [
         (
             ends_early,
-            "ends at sequence 4, but the query is to go on at 11; the sequences in between do not exist",
+            "ends at sequence 4, but the query is to resume at 11; the sequences in between do not exist",
             "ends at sequence 4; sequences 5 to 10, which were about to be read, do not exist",
         ),
         (
             not_there,
-            "does not exist any more: whatever it held from sequence 11 on is gone",
-            "was deleted; sequences 1 to 10, which were about to be read, are gone",
+            "does not exist any more: whatever it held from sequence 11 on is lost",
+            "was deleted; sequences 1 to 10, which were about to be read, are lost",
         ),
     ],
 )
@@ -424,7 +428,7 @@ def test_without_patience_what_is_said_is_believed_at_once(clustered: ClusteredS
     query = Query(stream_reader(**clustered.options(startingOffsets="earliest", retryTimeout="0s")))
     assert len(query.micro_batch()) == 10
     clustered.api.answers["STREAM.INFO"] = for_a_moment(ends_early)
-    assert "ends at sequence 4, but the query is to go on at 11" in sentence_of(query.micro_batch)
+    assert "ends at sequence 4, but the query is to resume at 11" in sentence_of(query.micro_batch)
 
 
 # The warning is in the log of a Python process of Spark's, so here the readers run in this one.
@@ -446,8 +450,8 @@ def test_going_on_is_warned_about(
         (record,) = caplog.records
         assert record.getMessage() == (
             "[NATS_LOSS_ACCEPTED] "
-            f"stream '{unique}' begins at sequence 6: sequences 2 to 5, which the query had still to read, are gone "
-            "(purged, or removed by the stream's limits); the query goes on with what there is"
+            f"stream '{unique}' begins at sequence 6: sequences 2 to 5, which the query had not read yet, are lost "
+            "(purged, or removed by the stream's limits); the query continues with what there is"
         )
         caplog.clear()
         (partition,) = streaming.partitions(start, end)
@@ -455,8 +459,8 @@ def test_going_on_is_warned_about(
         (record,) = caplog.records
         assert record.getMessage() == (
             "[NATS_LOSS_ACCEPTED] "
-            f"stream '{unique}' now begins at sequence 6; sequences 2 to 5, which were about to be read, are gone "
-            "(purged, or removed by the stream's limits); the query goes on with what there is"
+            f"stream '{unique}' now begins at sequence 6; sequences 2 to 5, which were about to be read, are lost "
+            "(purged, or removed by the stream's limits); the query continues with what there is"
         )
 
 
@@ -500,4 +504,4 @@ def test_what_is_removed_while_a_query_searches_for_it_is_said(
         return request(question)
 
     monkeypatch.setattr(MessageAt, "request", property(too_late))
-    assert "sequences 11 to 15, which the query had still to read, are gone" in sentence_of(query.micro_batch)
+    assert "sequences 11 to 15, which the query had not read yet, are lost" in sentence_of(query.micro_batch)

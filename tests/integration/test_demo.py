@@ -285,6 +285,50 @@ def test_in_a_terminal_it_is_one_line_that_goes_again() -> None:
     assert re.fullmatch(r"(  \.\.\. +Spark is starting \([0-9]+ s\)\r\x1b\[K){3,}ends", lines[1])
 
 
+MOVE = """
+import os
+from spark_nats.demo import voice
+
+voice.SILENCE = 0.05
+with voice.Voice() as speaker:
+    speaker.awaits("publishing orders")
+    speaker.reached(50_000, 200_000, "stored")
+    input()
+    speaker.reached(200_000, 200_000, "stored")
+    input()
+    speaker.awaits(None)
+"""
+
+
+def test_what_is_left_is_shown_as_a_bar_in_a_terminal() -> None:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", MOVE], stdin=subprocess.PIPE, stdout=theirs, env={**os.environ, "COLUMNS": "80"}
+    )
+    os.close(theirs)
+    shown = b""
+    for bar in ("███░░░░░░░░░░░ 50,000 stored, 150,000 left", "███████████████████ 200,000 stored, 0 left"):
+        while bar.encode() not in shown:
+            shown += os.read(ours, 1000)
+        assert process.stdin is not None
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+    process.communicate(timeout=60)
+    os.close(ours)
+    assert process.returncode == 0
+    assert all(len(line) < 80 for line in shown.decode(errors="replace").split("\r\x1b[K"))
+
+
+def test_what_is_left_is_said_in_lines_elsewhere() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", MOVE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        line = read_until(process, "50,000 stored")
+        assert re.search(r"^  \.\.\. +publishing orders: 50,000 stored, 150,000 left \([0-9]+ s\)$", line, re.MULTILINE)
+        process.communicate("\n\n", timeout=60)
+    assert process.returncode == 0
+
+
 def test_whoever_reads_may_stop_reading_the_demonstration(spark_environment: dict[str, str]) -> None:
     with started(spark_environment) as process:
         assert process.stdout is not None

@@ -68,8 +68,8 @@ BAD_READS = {
     "offsets": ({"startingOffsets": "yesterday"}, "'yesterday'; it must be earliest, latest, or JSON"),
     "offset zero": ({"startingOffsets": '{"ERRORS": 0}'}, "it must be earliest, latest, or JSON"),
     "other stream": ({"startingOffsets": '{"OTHER": 3}'}, "offsets for OTHER, but the streams to read are ERRORS"),
-    "begin at end": ({"startingOffsets": "latest"}, "a batch read has nothing to read; use earliest"),
-    "end at begin": ({"endingOffsets": "earliest"}, "a batch read has nothing to read; use latest"),
+    "begin at end": ({"startingOffsets": "latest"}, "so a batch has nothing to read; use earliest"),
+    "end at begin": ({"endingOffsets": "earliest"}, "so a batch has nothing to read; use latest"),
     "time": ({"startingTimestamp": "noon"}, "option 'startingTimestamp' is 'noon'; it must be ISO 8601"),
     "two begins": (
         {"startingOffsets": "earliest", "startingTimestamp": "0"},
@@ -92,7 +92,7 @@ BAD_READS = {
     "create what": ({"createStream": "yes"}, "option 'createStream' must be true, false or a stream configuration"),
     "create empty": (
         {"createStream": "true"},
-        "what the stream shall listen on is not known: set the option 'subject'",
+        "the subjects of the stream are unknown: set the option 'subject'",
     ),
     "create other": ({"createStream": '{"name": "O"}'}, "option 'createStream' has the name 'O', but 'stream' is"),
 }
@@ -191,7 +191,7 @@ def test_options_of_a_stream_are_not_for_core_nats(nats_server: Server) -> None:
     assert "option 'startingOffsets' needs the option 'stream'" in error
     error = sentence_of(lambda: stream_reader(nats_server, subject="telemetry.>", readTimeout="5s"))
     assert "option 'readTimeout' is for batch reads (spark.read) of core NATS" in error
-    assert "nothing to read is named" in sentence_of(lambda: batch_reader(nats_server))
+    assert "the options do not say what to read" in sentence_of(lambda: batch_reader(nats_server))
 
 
 def test_pushdown_without_sparks_setting_names_the_setting(
@@ -244,11 +244,11 @@ def test_a_schema_that_messages_do_not_have_is_refused_through_spark(
         ({"subject": ["ERRORS.y"]}, "the column 'payload' (BINARY or STRING) is missing; there are subject"),
         (
             {"payload": ["1"]},
-            "not known where to publish: add the column 'subject' (STRING) or set the option 'subject'",
+            "do not say where to publish: add the column 'subject' (STRING) or set the option 'subject'",
         ),
         (
             {"payload": ["1"], "subject": ["ERRORS.y"], "colour": [7]},
-            "column 'colour' cannot be written to NATS, which would",
+            "column 'colour' cannot be written to NATS, and would",
         ),
         ({"payload": [1], "subject": ["ERRORS.y"]}, "column 'payload' must be BINARY or STRING, not BIGINT"),
         ({"payload": ["1"], "subject": [b"A"]}, "column 'subject' must be STRING, not BINARY"),

@@ -272,7 +272,7 @@ def test_without_fail_on_data_loss_rows_and_losses_together_are_the_range(
         found = paused_after_first(
             batch_reader(nats_server, stream=unique, **options), lambda: nats_py.store_empty(unique, 1500)
         )
-    (record,) = [r for r in caplog.records if "are gone" in r.getMessage()]
+    (record,) = [r for r in caplog.records if "are lost" in r.getMessage()]
     first, last = record.getMessage().split("sequences ")[1].split(",")[0].split(" to ")
     assert found == [*range(1, int(first)), *range(int(last) + 1, 2001)]
     assert int(last) == 1500
@@ -332,12 +332,12 @@ def test_a_stream_made_again_while_a_task_reads_is_not_mixed_with_the_old_one(
 
     nats_py.create_stream(unique)
     nats_py.store_empty(unique, 2000)
-    with pytest.raises(DataLossError, match=r"was deleted and made again at .*; sequences [0-9]+ to 2000, which"):
+    with pytest.raises(DataLossError, match=r"was deleted and created again at .*; sequences [0-9]+ to 2000, which"):
         paused_after_first(batch_reader(nats_server, stream=unique), make_again)
     with caplog.at_level(logging.WARNING):
         found = paused_after_first(batch_reader(nats_server, stream=unique, failOnDataLoss=False), make_again)
     assert found == list(range(1, len(found) + 1))
-    assert f"sequences {len(found) + 1} to 2000, which were about to be read, are gone" in caplog.text
+    assert f"sequences {len(found) + 1} to 2000, which were about to be read, are lost" in caplog.text
 
 
 @pytest.mark.usefixtures("small_requests")
@@ -355,7 +355,7 @@ def test_a_stream_deleted_while_a_task_reads_ends_it_with_what_is_lost(
         with caplog.at_level(logging.WARNING):
             found = paused_after_first(reader, lambda: nats_py.delete_stream(unique))
         assert found == list(range(1, len(found) + 1))
-        assert f"was deleted; sequences {len(found) + 1} to 2000, which were about to be read, are gone" in caplog.text
+        assert f"was deleted; sequences {len(found) + 1} to 2000, which were about to be read, are lost" in caplog.text
 
 
 # A stream whose beginning moves
@@ -409,7 +409,7 @@ def test_a_streaming_query_from_earliest_begins_with_what_there_is(
         assert batch_sequences(reader.read(partition)) == list(range(501, 1301))
     assert "sequences 301 to 500 were removed before the first message was read" in caplog.text
     nats_py.store_empty(unique, 1000)  # from the second micro-batch on it is a loss
-    with pytest.raises(DataLossError, match="sequences 1301 to 1500, which the query had still to read, are gone"):
+    with pytest.raises(DataLossError, match="sequences 1301 to 1500, which the query had not read yet, are lost"):
         reader.latestOffset(end, reader.getDefaultReadLimit())
 
 
@@ -704,7 +704,7 @@ def test_a_batch_that_begins_in_the_future_is_empty_and_one_that_ends_before_its
         nats_server, stream=unique, **{name: value.replace("%s", unique) for name, value in options.items()}
     )
     if found is None:
-        with pytest.raises(OptionError, match="ends before sequence 1 and is to begin at 8; check the starting and"):
+        with pytest.raises(OptionError, match="ends before sequence 1 but begins at 8; check the starting and"):
             reader.partitions()
     else:
         assert [s for partition in reader.partitions() for s in batch_sequences(reader.read(partition))] == found

@@ -204,7 +204,7 @@ def test_a_query_that_cannot_go_on_without_a_loss_ends_with_the_status_1(
     nats_py.create_stream(unique)
     status, stream = lag(nats_server, checkpoint, capsys)
     assert status == 1
-    assert "was deleted and made again" in stream["problem"]
+    assert "was deleted and created again" in stream["problem"]
 
 
 def test_messages_that_the_stream_is_about_to_remove_unread_are_warned_of(
@@ -354,17 +354,17 @@ def test_what_is_no_checkpoint_is_said_in_a_sentence(
 
     nats_py.create_stream(unique)
     here = position(nats_py, unique, 1)
-    assert said("/nowhere") == "'/nowhere' is no directory, so it is no checkpoint"
-    assert "is no checkpoint, or that of a query which has never begun" in said(tmp_path)
+    assert said("/nowhere") == "'/nowhere' is not a directory, so it is not a checkpoint"
+    assert "is not a checkpoint, or belongs to a query that has never begun" in said(tmp_path)
     assert "cannot be read: " in said("gopher://host/path")
-    assert "has offsets of the version 'v9'" in said(write_checkpoint(tmp_path / "v9", here, version="v9"))
-    assert "reads no stream of NATS" in said(write_checkpoint(tmp_path / "core", {"epoch": "x", "messages": 1}))
+    assert "has offsets of version 'v9'" in said(write_checkpoint(tmp_path / "v9", here, version="v9"))
+    assert "reads no NATS stream" in said(write_checkpoint(tmp_path / "core", {"epoch": "x", "messages": 1}))
     damaged = write_checkpoint(tmp_path / "damaged", here)
     (damaged / "offsets/0").write_text("v1\n{")
     assert "'offsets/0' of the checkpoint" in said(damaged)
     missing = write_checkpoint(tmp_path / "missing", here, here)
     (missing / "offsets/1").unlink()
-    assert "has no offsets of its last micro-batch, 1" in said(missing)
+    assert "has no offsets for its last micro-batch, 1" in said(missing)
     sound = write_checkpoint(tmp_path / "sound", here)
     assert main(["lag", "--checkpoint", str(sound), "--servers", "nats://127.0.0.1:1"]) == 1
     assert "no NATS server could be reached" in capsys.readouterr().err

@@ -178,7 +178,7 @@ def test_what_is_lost_while_the_query_waits_is_said_once(
         nats_py.store(f"{unique}.x", range(1, 5))
         assert nothing_comes(query)
     nats_py.purge_stream(unique, seq=15)
-    what = "begins at sequence 15: sequences 9 to 14, which the query had still to read, are gone"
+    what = "begins at sequence 15: sequences 9 to 14, which the query had not read yet, are lost"
     assert what in sentence_of(queries[True].micro_batch)
     later = queries[False]
     assert sequences_of(later.micro_batch()) == [15, 16]

@@ -129,7 +129,7 @@ def test_what_takes_the_place_of_a_lost_end_is_an_error_and_then_read(
     tolerant = started(restored, query.offset, failOnDataLoss=False)
     with caplog.at_level(logging.WARNING):
         assert texts_of(tolerant.micro_batch()) == new
-    assert caplog.text.count("the query goes on with what was stored since") == 1
+    assert caplog.text.count("the query continues with what was stored since") == 1
     restored.publish("last")
     assert texts_of(tolerant.rows(1)) == ["last"]
     assert texts_of(started(restored, tolerant.offset).micro_batch()) == []
@@ -380,7 +380,7 @@ def test_offsets_of_a_checkpoint_can_be_given_to_a_batch_and_are_compared(restor
         client.delete_stream("S")
     restored.create()
     restored.publish("another")
-    assert "was deleted and made again" in sentence_of(read)
+    assert "was deleted and created again" in sentence_of(read)
     assert read(failOnDataLoss=False) == ["another"]
 
 
@@ -403,7 +403,7 @@ def test_a_stream_that_is_left_out_and_named_again_is_read_on_from_where_the_que
     with caplog.at_level(logging.WARNING):
         assert len(query.micro_batch()) == 10
         assert query.micro_batch() == []
-    assert caplog.text.count(f"the query has read the stream '{one}' up to sequence 10, and the option 'stream'") == 1
+    assert caplog.text.count(f"the query has read the stream '{one}' up to sequence 10, but the option 'stream'") == 1
     nats_py.publish_acked([(f"{one}.x", b"new")])
     query = run(one, query.offset)
     assert texts_of(query.micro_batch()) == ["new"]

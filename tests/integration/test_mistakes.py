@@ -96,7 +96,7 @@ def stream(nats_server: Server) -> Iterator[str]:
 
 READS: dict[str, tuple[dict[str, Any], str]] = {
     "Kafka's subscribe": ({"subscribe": "orders"}, "name a stream in the option 'stream', and subjects in 'subject'"),
-    "a path": ({"path": "orders"}, "the path 'orders' means nothing here; use the option 'stream' for the name"),
+    "a path": ({"path": "orders"}, "the path 'orders' has no meaning here; use the option 'stream' for the name"),
     "Kafka's topic": ({"topic": "orders"}, "name a stream in the option 'stream', and subjects in 'subject'"),
     "Kafka's pattern": ({"subscribePattern": "ord.*"}, "use the option 'streamPattern', a regular expression"),
     "Kafka's assign": ({"assign": '{"a": [0]}'}, "tasks share its sequences by themselves (see 'minPartitions')"),
@@ -123,7 +123,7 @@ READS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a time without its unit": ({"requestTimeout": 5000}, "with its unit, such as 500ms, 5s or 2m"),
     "an offset of Kafka": ({"startingOffsets": '{"MISTAKES": {"0": 7}}'}, 'of each stream, such as {"ORDERS": 1200}'),
-    "nothing new in a batch": ({"startingOffsets": "latest"}, "a batch read has nothing to read; use earliest"),
+    "nothing new in a batch": ({"startingOffsets": "latest"}, "so a batch has nothing to read; use earliest"),
     "subjects that overlap": ({"subject": "MISTAKES.*,MISTAKES.x"}, "which overlap; name everything once"),
     "a password in a URL": (
         {"servers": "nats://ann:pw@localhost"},
@@ -138,7 +138,7 @@ READS: dict[str, tuple[dict[str, Any], str]] = {
     "for writing only": ({"deduplicate": "window"}, "option 'deduplicate' is only for writing"),
 }
 WRITES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
-    "Kafka's value": ({"value": "", "subject": "a"}, {}, "which would lose it; rename it to 'payload'"),
+    "Kafka's value": ({"value": "", "subject": "a"}, {}, "and would be lost; rename it to 'payload'"),
     "Kafka's key": (
         {"payload": "", "key": "a"},
         {},
@@ -157,7 +157,7 @@ WRITES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "a path": (
         {"payload": "", "subject": "a"},
         {"path": "A"},
-        "the path 'A' means nothing here; use the option 'stream'",
+        "the path 'A' has no meaning here; use the option 'stream'",
     ),
     "several streams": (
         {"payload": "", "subject": "a"},
@@ -269,7 +269,9 @@ def test_a_server_that_does_tls_first_is_told_by_the_name_of_the_option(
     frame = nats(
         spark.read, server, stream="S", tlsCaFile=str(ours.ca)
     ).load()  # it closes the connection in two seconds
-    assert "does it expect TLS first?); check the option 'tlsHandshakeFirst'" in first_lines_of(frame.collect)
+    assert "does it expect TLS first, or a WebSocket?); check the option 'tlsHandshakeFirst'" in first_lines_of(
+        frame.collect
+    )
 
 
 def test_whoever_may_not_list_streams_is_told_that_theirs_does_not_exist(server_factory: ServerFactory) -> None:

@@ -62,8 +62,8 @@ def test_a_stream_that_exists_and_is_another_one_than_was_asked_for_is_said_once
     query = Query(stream_reader(nats_server, stream=unique, createStream=json.dumps(asked)))
     query.micro_batch()
     assert warnings == [
-        f"stream '{unique}' exists, and differs from what is asked for in max_age (has 1h, asked 48h), "
-        "replicas (has 1, asked 3); it is left as it is"
+        f"stream '{unique}' exists, but differs from the requested configuration in max_age (has 1h, asked 48h), "
+        "replicas (has 1, asked 3); it is not changed"
     ]
     config = nats_py.stream_info(unique)["config"]
     assert (config["max_age"], config["num_replicas"]) == (3600 * 10**9, 1)
@@ -92,7 +92,8 @@ def test_a_bucket_that_exists_and_is_another_one_is_said_by_the_names_of_buckets
     assert warnings == []
     write(nats_server, key, bucket=unique, createBucket='{"history": 5, "max_age": "1h"}')
     assert warnings == [
-        f"bucket '{unique}' exists, and differs from what is asked for in history (has 2, asked 5); it is left as it is"
+        f"bucket '{unique}' exists, but differs from the requested configuration in history (has 2, asked 5); "
+        "it is not changed"
     ]
 
 
@@ -117,7 +118,7 @@ def test_what_the_server_does_not_know_is_said_in_our_words(nats_server: Server,
         wish = json.dumps({"subjects": [f"{unique}.>"], **config})
         return sentence_of(lambda: read(nats_server, stream=unique, createStream=wish))
 
-    cannot = f"JetStreamError: the stream '{unique}' cannot be made: "
+    cannot = f"JetStreamError: the stream '{unique}' cannot be created: "
     assert told(max_messages=5) == (
         f"{cannot}the server knows no field 'max_messages' of a stream's configuration; did you mean 'max_msgs'?"
     )
@@ -135,8 +136,8 @@ def test_what_an_older_server_leaves_out_in_silence_is_said(
     wish = {"subjects": [f"{unique}.>"], "allow_msg_counter": True, "quantum": 5, "max_age": "1h"}
     write(server, rows(f"{unique}.a"), stream=unique, createStream=json.dumps(wish))
     assert warnings == [
-        f"stream '{unique}' was made, and the server has left out or changed what it does not know: "
-        "allow_msg_counter (has none, asked true), quantum (has none, asked 5); it is left as it is"
+        f"stream '{unique}' was created, but the server left out or changed what it does not know: "
+        "allow_msg_counter (has none, asked true), quantum (has none, asked 5); it is not changed further"
     ]
 
 
@@ -177,7 +178,7 @@ def test_a_filter_that_no_subject_of_the_stream_can_match_is_said_once(
 ) -> None:
     nats_py.create_stream(unique, [f"{unique}.>"])
     nats_py.publish_acked([(f"{unique}.a", b"")])
-    said = f"no message can match the subject order.>, orders: what is stored in {unique} comes under {unique}.>"
+    said = f"no message can match the subject order.>, orders: the messages in {unique} have subjects {unique}.>"
     asked = f"order.>,orders,{unique}.b"
     assert read_sequences(nats_server, stream=unique, subject=asked) == []
     assert warnings == [said]
@@ -200,7 +201,7 @@ def test_a_filter_may_be_for_one_of_several_streams(
     for which in both:
         read(nats_server, **which, subject=f"{names[0]}.x,{names[0].lower()}.x")
     expected = (
-        f"no message can match the subject {names[0].lower()}.x: what is stored in {names[0]}, {names[1]} comes under "
+        f"no message can match the subject {names[0].lower()}.x: the messages in {names[0]}, {names[1]} have subjects "
         f"{names[0]}.>, {names[1]}.>"
     )
     assert warnings == [expected] * 2
@@ -242,9 +243,9 @@ def test_what_a_stream_holds_under_other_subjects_than_it_listens_on_can_match(
 def test_a_path_is_an_error_whatever_is_asked_of_it(nats_server: Server, beside: dict[str, str]) -> None:
     for how in (read, stream_reader):
         error = sentence_of(lambda how=how: how(nats_server, path="MINE", **beside))  # type: ignore[misc]
-        assert error.startswith("OptionError: the path 'MINE' means nothing here; use the option 'stream'")
+        assert error.startswith("OptionError: the path 'MINE' has no meaning here; use the option 'stream'")
     error = sentence_of(lambda: write(nats_server, rows("a"), path="MINE", **beside))
-    assert error.startswith("OptionError: the path 'MINE' means nothing here; use the option 'stream'")
+    assert error.startswith("OptionError: the path 'MINE' has no meaning here; use the option 'stream'")
 
 
 def test_rows_do_not_vanish_where_spark_has_not_handed_on_the_options_of_a_table() -> None:
@@ -252,7 +253,9 @@ def test_rows_do_not_vanish_where_spark_has_not_handed_on_the_options_of_a_table
     for options in ({}, {"checkpointLocation": "/x"}):
         for how in (NatsDataSource(options).writer, NatsDataSource(options).streamWriter):
             error = sentence_of(lambda how=how: how(schema, False))  # type: ignore[misc]
-            assert error.startswith("OptionError: it is not said where to write: set the option 'stream' or 'bucket'")
+            assert error.startswith(
+                "OptionError: the options do not say where to write: set the option 'stream' or 'bucket'"
+            )
             assert "use CREATE TEMPORARY VIEW ... USING nats OPTIONS (...)" in error
 
 
@@ -266,11 +269,11 @@ STRING, LONG, TIME = StringType(), LongType(), TimestampType()
 @pytest.mark.parametrize(
     ("columns", "lost"),
     [
-        ({"timestamp": STRING}, "'timestamp' cannot be written, which would lose it: it is STRING, and only"),
-        ({"timestamp": LONG}, "'timestamp' cannot be written, which would lose it: it is BIGINT, and only"),
-        ({"sequence": IntegerType()}, "'sequence' cannot be written, which would lose it: it is INT, and only"),
+        ({"timestamp": STRING}, "'timestamp' cannot be written, and would be lost: it is STRING, and only"),
+        ({"timestamp": LONG}, "'timestamp' cannot be written, and would be lost: it is BIGINT, and only"),
+        ({"sequence": IntegerType()}, "'sequence' cannot be written, and would be lost: it is INT, and only"),
         ({"sequence": STRING, "stream": STRING}, "'sequence' cannot be written"),
-        ({"stream": LONG, "sequence": LONG}, "'stream' cannot be written, which would lose it: it is BIGINT, and only"),
+        ({"stream": LONG, "sequence": LONG}, "'stream' cannot be written, and would be lost: it is BIGINT, and only"),
     ],
 )
 def test_a_column_of_another_type_than_the_sources_is_not_dropped(columns: dict[str, DataType], lost: str) -> None:
@@ -285,7 +288,7 @@ def test_a_column_of_a_bucket_of_another_type_is_not_dropped_either() -> None:
     for name, kind in (("revision", IntegerType()), ("created", STRING), ("bucket", LONG)):
         schema = StructType([*ENTRY_TYPE.fields, StructField(name, kind)])
         said = sentence_of(lambda schema=schema: check_schema(schema, parse_write({"bucket": "B"}, streaming=False)))  # type: ignore[misc]
-        assert said.startswith(f"SchemaError: column '{name}' cannot be written, which would lose it")
+        assert said.startswith(f"SchemaError: column '{name}' cannot be written, and would be lost")
 
 
 def test_what_was_read_can_be_written(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
@@ -311,7 +314,7 @@ def test_a_stream_that_rows_name_has_to_be_the_one_that_is_written_to(
     )
     assert len(nats_py.read_stream(unique)) == 2
     said = sentence_of(lambda: write(nats_server, elsewhere))
-    assert said.startswith("SchemaError: column 'stream' cannot be written to core NATS, which would lose it; rename")
+    assert said.startswith("SchemaError: column 'stream' cannot be written to core NATS, and would be lost; rename")
 
 
 def test_a_bucket_that_rows_name_has_to_be_the_one_that_is_written_to(nats_server: Server, unique: str) -> None:

@@ -20,7 +20,7 @@ from tests.integration.support import Query, batch_reader, read_sequences, strea
 from tests.nats_py import NatsPy
 from tests.servers import Server
 
-FEEDS_ITSELF = "the query reads rows that it has written to it itself"
+FEEDS_ITSELF = "the query reads rows that it has itself written"
 
 
 def noticed(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -60,7 +60,7 @@ def test_a_query_that_reads_its_own_rows_is_warned_of_once(
     assert len(query.micro_batch()) == 12
     (said,) = noticed(caplog)
     assert said.startswith(f"stream {unique}: {FEEDS_ITSELF} (message id ")
-    assert said.endswith("write to another stream, or read other subjects than those that are written")
+    assert said.endswith("write to another stream, or read only subjects that it does not write")
     store_as_query(nats_py, f"{unique}.results", "this", 5)
     assert len(query.micro_batch()) == 0  # the ids of before, which the stream knows
     nats_py.publish_acked([(f"{unique}.orders", b"3")])
@@ -155,7 +155,7 @@ def test_a_stream_with_times_to_come_is_warned_of_once(
     for text in noticed(caplog):
         assert text.startswith(f"stream {unique}: its last message is stamped {datetime.now(UTC).year}-")
         assert f"its server's clock says {(datetime.now(UTC) - ahead).year}-" in text
-        assert "and its server's clock says" in text
+        assert "but its server's clock says" in text
 
 
 def test_a_stream_that_was_never_written_to_is_not_ahead(nats_server: Server, nats_py: NatsPy, unique: str) -> None:

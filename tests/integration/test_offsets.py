@@ -82,7 +82,7 @@ def test_offsets_survive_the_checkpoint(query, nats_py, unique):
         assert from_json(to_json(position)) == position
     end = query().latest(at(position, 1))
     assert from_json(to_json(end)) == end
-    with pytest.raises(NatsError, match="was the checkpoint another query's"):
+    with pytest.raises(NatsError, match="does the checkpoint belong to another query"):
         from_json({"topic": {"0": 5}})
 
 
@@ -161,7 +161,7 @@ def test_a_stream_that_was_made_again_is_noticed(query, nats_py, unique):
     nats_py.delete_stream(unique)
     nats_py.create_stream(unique)
     store_on(nats_py, unique, *"ab")
-    with pytest.raises(DataLossError, match="deleted and made again.*up to sequence 2"):
+    with pytest.raises(DataLossError, match="deleted and created again.*up to sequence 2"):
         query().latest(start)
     tolerant = query(failOnDataLoss="false")
     assert tolerant.plan(start, tolerant.latest(start)) == [(1, 3)]
@@ -173,7 +173,7 @@ def test_an_empty_stream_that_was_made_again_is_noticed(query, nats_py, unique):
     start = query().now()
     nats_py.delete_stream(unique)
     nats_py.create_stream(unique)
-    with pytest.raises(DataLossError, match="deleted and made again"):
+    with pytest.raises(DataLossError, match="deleted and created again"):
         query().latest(start)
 
 
@@ -194,7 +194,7 @@ def test_an_offset_beyond_the_end_is_a_loss(query, nats_py, unique):
     nats_py.create_stream(unique)
     store_on(nats_py, unique, *"ab")
     start = at(query().now(), 9)
-    with pytest.raises(DataLossError, match="ends at sequence 2, but the query is to go on at 9"):
+    with pytest.raises(DataLossError, match="ends at sequence 2, but the query is to resume at 9"):
         query().latest(start)
     tolerant = query(failOnDataLoss="false")
     back = tolerant.latest(start)

@@ -157,7 +157,7 @@ def test_core_nats_is_read_in_micro_batches_too(nats_server: Server, nats_py: Na
             again.reader.stop()
         lost = OlderQuery(nats_server, ends=query.ends, committed=False, **options)
         try:
-            assert "are gone with the process that had received them" in sentence_of(lost.micro_batch)
+            assert "were lost with the process that had received them" in sentence_of(lost.micro_batch)
         finally:
             lost.reader.stop()
     finally:
@@ -192,7 +192,7 @@ def test_what_a_limit_does_to_available_now_is_said_once(
         query.micro_batch()
         (said,) = caplog.messages
         what = f"[NATS_ENDS_AFTER_LIMIT] the option '{option}' is 7"
-        assert said.startswith(f"{what}: with Trigger.AvailableNow the query ends after so many")
+        assert said.startswith(f"{what}: with Trigger.AvailableNow, the query ends after this many")
         assert said.endswith("use PySpark 4.2 or newer")
 
 

@@ -162,7 +162,7 @@ def test_a_work_queue_that_is_found_later_is_not_left_out_silently(
 def test_where_nothing_matches_a_batch_is_empty_and_a_query_waits(
     nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    said = f"no stream has a name that matches the regular expression '{unique}_.*'"
+    said = f"no stream name matches the regular expression '{unique}_.*'"
     with caplog.at_level(logging.WARNING):
         assert read(nats_server, streamPattern=f"{unique}_.*") == []
         assert caplog.text.count(said) == 1
@@ -177,7 +177,9 @@ def test_where_nothing_matches_a_batch_is_empty_and_a_query_waits(
     make(nats_py, f"{unique}_A", messages=2)
     with caplog.at_level(logging.WARNING):
         assert read(nats_server, streamPattern=f"{unique}_*") == []
-    assert f"'{unique}_*', so there is nothing to read yet (.* stands for any letters, * alone does not)" in caplog.text
+    assert (
+        f"'{unique}_*', so there is nothing to read yet (.* stands for any characters, * alone does not)" in caplog.text
+    )
     assert found(reading.rows(2)) == each("T_A", 1, 2)
 
 
@@ -278,7 +280,7 @@ def test_what_a_new_stream_loses_before_it_is_read_is_no_data_loss(
     error = sentence_of(
         lambda: query(nats_server, f"{unique}_.*", {f"{unique}_A": {**end[f"{unique}_A"], "next": 8}}).micro_batch()
     )
-    assert "begins at sequence 11: sequences 8 to 10, which the query had still to read, are gone" in error
+    assert "begins at sequence 11: sequences 8 to 10, which the query had not read yet, are lost" in error
 
 
 def test_a_deleted_stream_is_a_data_loss_or_leaves_the_query(
@@ -290,7 +292,7 @@ def test_a_deleted_stream_is_a_data_loss_or_leaves_the_query(
     nats_py.delete_stream(f"{unique}_B")
     nats_py.store_empty(f"{unique}_A", 1)
     error = sentence_of(lambda: strict.rows(1))
-    assert f"the stream '{unique}_B' does not exist any more: whatever it held from sequence 3 on is gone" in error
+    assert f"the stream '{unique}_B' does not exist any more: whatever it held from sequence 3 on is lost" in error
     tolerant = query(nats_server, f"{unique}_.*", strict.offset, failOnDataLoss=False)
     with caplog.at_level(logging.WARNING):
         assert found(tolerant.rows(1)) == [("T_A", 3)]
@@ -311,7 +313,7 @@ def test_a_stream_that_is_made_again_between_two_looks_is_a_data_loss_too(
     nats_py.delete_stream(f"{unique}_A")
     make(nats_py, f"{unique}_A", messages=3)
     error = sentence_of(lambda: strict.rows(1))
-    assert f"stream '{unique}_A' was deleted and made again: the query had read it up to sequence 2" in error
+    assert f"stream '{unique}_A' was deleted and created again: the query had read the stream created at" in error
     tolerant = query(nats_server, f"{unique}_.*", strict.offset, failOnDataLoss=False)
     assert found(tolerant.rows(3)) == each("T_A", 1, 3)
 
@@ -354,8 +356,8 @@ def test_a_stream_that_another_pattern_leaves_behind_is_said(nats_server: Server
     narrower = f"{unique}_A"
     error = sentence_of(query(nats_server, narrower, before.offset).micro_batch)
     assert error.startswith(
-        f"DataLossError: the query has read the stream '{unique}_B' up to sequence 2, and the option 'streamPattern' "
-        "does not match it any more: what it holds behind that is not read; set the option 'failOnDataLoss' to false"
+        f"DataLossError: the query has read the stream '{unique}_B' up to sequence 2, but the option 'streamPattern' "
+        "does not match it any more: its later messages are not read; set the option 'failOnDataLoss' to false"
     )
     nats_py.store_empty(f"{unique}_A", 1)
     tolerant = query(nats_server, narrower, before.offset, failOnDataLoss=False)
@@ -442,7 +444,7 @@ def test_a_new_stream_without_a_leader_keeps_a_query_from_no_other_one(
         with caplog.at_level(logging.WARNING):
             assert found(reading.rows(1)) == [("T_A", 2)]
         assert (
-            f"the stream '{unique}_B' matches, and cannot be read yet: stream '{unique}_B' has no leader" in caplog.text
+            f"the stream '{unique}_B' matches, but cannot be read yet: stream '{unique}_B' has no leader" in caplog.text
         )
         api.answers.clear()
         assert found(reading.rows(1)) == [("T_B", 1)]
@@ -509,7 +511,7 @@ def test_check_looks_at_the_streams_that_match(
         (f"{unique}_B", 1),
     ]
     status, report = checked(capsys, nats_server, "--streamPattern", f"{unique}_Z.*")
-    assert (status, report["failures"]) == (1, [f"stream {unique}_Z.*: matches the name of no stream"])
+    assert (status, report["failures"]) == (1, [f"stream {unique}_Z.*: matches no stream name"])
 
 
 def test_the_lag_counts_streams_that_are_found_later(

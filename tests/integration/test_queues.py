@@ -370,8 +370,11 @@ def refused(server: Server, stream: str, **options: Any) -> str:
 @pytest.mark.parametrize(
     ("config", "sentence"),
     [
-        ({"deny_purge": True}, "does not let messages be purged (deny_purge), which is how they leave a work queue"),
-        ({"allow_direct": False}, "does not allow direct gets, by which alone a work queue can be read without taking"),
+        (
+            {"deny_purge": True},
+            "does not allow purges (deny_purge), which release the processed messages of a work queue",
+        ),
+        ({"allow_direct": False}, "does not allow direct gets, the only way to read a work queue without taking"),
         (
             {"consumer_limits": {"inactive_threshold": 10**10}},
             "deletes consumers from which nobody pulls (consumer_limits, inactive_threshold)",
@@ -427,7 +430,10 @@ def test_a_stream_that_may_have_no_more_consumers_is_refused(nats_server: Server
     nats_py.create_stream(unique, max_consumers=1, **INTEREST)
     add_consumer(nats_py, unique, "other")
     error = refused(nats_server, unique)
-    assert "cannot be made: the stream has as many consumers as it may have (max_consumers of the stream or " in error
+    assert (
+        "cannot be created: the stream already has its maximum number of consumers (max_consumers of the stream or "
+        in error
+    )
 
 
 @pytest.mark.parametrize(
@@ -445,8 +451,8 @@ def test_no_message_of_a_work_queue_may_be_skipped(
     nats_py.store(f"{unique}.a", range(10))
     error = refused(nats_server, unique, **{name: value.replace("%s", unique) for name, value in options.items()})
     assert error == (
-        f"OptionError: the query is to begin with sequence {wanted} of the work queue '{unique}', and what lies before "
-        "it, from 1 on, would be removed unread; leave 'startingOffsets' and 'startingTimestamp' out"
+        f"OptionError: the query is to begin at sequence {wanted} of the work queue '{unique}', and would remove the "
+        "messages before it, from 1 on, unread; leave 'startingOffsets' and 'startingTimestamp' out"
     )
     assert nats_py.held(unique) == 10
 
@@ -492,8 +498,8 @@ def test_a_durable_from_which_somebody_pulls_is_refused(nats_server: Server, nat
 @pytest.mark.parametrize(
     ("config", "sentence"),
     [
-        (INTEREST, "releasing from a stream with interest retention needs nats-server 2.14 or newer, and nats://"),
-        (LIMITS, "releasing from a stream with limits retention needs nats-server 2.14 or newer, and nats://"),
+        (INTEREST, "releasing from a stream with interest retention needs nats-server 2.14 or newer, but nats://"),
+        (LIMITS, "releasing from a stream with limits retention needs nats-server 2.14 or newer, but nats://"),
     ],
 )
 def test_servers_that_are_too_old_are_refused(
@@ -582,7 +588,7 @@ def test_a_durable_that_was_deleted_may_have_cost_an_interest_stream_messages(
 ) -> None:
     monkeypatch.setattr(durables, "LOOK_INTERVAL", 0.0)
     nats_py.create_stream(unique, **INTEREST)
-    what = "which keeps messages until they are read, was deleted; those that were published meanwhile may be gone"
+    what = "which keeps messages until they are read, was deleted; messages published since then may be lost"
     only = {"subject": f"{unique}.a"}  # or the stream's first sequence would tell
     for options in (only, {**only, "failOnDataLoss": False}):
         query = consuming(nats_server, unique, **options)
@@ -677,7 +683,7 @@ def test_a_checkpoint_of_other_subjects_removes_nothing_that_was_not_read(
     for _ in range(2):  # the second time the durable that the first one has made is there
         changed = consuming(nats_server, unique, checkpoint=query.offset, subject=f"{unique}.b")
         with pytest.raises(
-            ConsumerConflictError, match="has messages before sequence 16, where the checkpoint goes on"
+            ConsumerConflictError, match="has messages before sequence 16, where the checkpoint resumes"
         ):
             changed.micro_batch()
         assert nats_py.held(unique) == 10
@@ -693,7 +699,7 @@ def test_what_others_remove_from_a_queue_that_is_consumed_whole_is_a_loss(
     query.rows(5)
     nats_py.store(f"{unique}.a", range(5, 15))
     nats_py.purge_stream(unique, seq=9)
-    sentence = "sequences 6 to 8, which the query had still to read, are gone"
+    sentence = "sequences 6 to 8, which the query had not read yet, are lost"
     with pytest.raises(DataLossError, match=sentence):
         query.rows(1)
     lenient = consuming(nats_server, unique, checkpoint=query.offset, failOnDataLoss=False)
@@ -714,7 +720,7 @@ def test_a_stream_made_again_is_a_loss_and_then_consumed(nats_server: Server, na
     assert numbers_of(query.rows(3)) == [5, 6, 7]
     query.micro_batch()
     assert nats_py.held(unique) == 0
-    with pytest.raises(DataLossError, match="was deleted and made again"):
+    with pytest.raises(DataLossError, match="was deleted and created again"):
         consuming(nats_server, unique, checkpoint=strict).micro_batch()
 
 

@@ -342,9 +342,9 @@ def test_a_micro_batch_whose_target_was_put_back_is_stored_exactly_once_however_
     at = "" if older else f" (stored at {begun['timestamp']})"
     assert said[0].message == (
         "[NATS_TARGET_LOST_MESSAGES] "
-        f"stream T has lost 100 messages that it had acknowledged: it ended at sequence 200{at} when micro-batch 2 "
-        "began first, and what it had behind sequence 100 then is gone; rows of micro-batches before this one that "
-        "were among them are not stored again, those of this one are"
+        f"stream T has lost 100 acknowledged messages: it ended at sequence 200{at} when micro-batch 2 first began, "
+        "and everything after sequence 100 is lost; lost rows of micro-batch 2 are stored again, lost rows of "
+        "micro-batches before this one are not"
     )
     assert state_of(restorable)["sequence"] == 100
 
@@ -387,9 +387,8 @@ def test_a_target_that_ends_before_the_last_micro_batch_is_noticed_by_the_next(
     (said,) = [record.message for record in caplog.records if "has lost" in record.message]
     assert said == (
         "[NATS_TARGET_LOST_END] "
-        f"stream T has lost messages that it had acknowledged: it ended at sequence 200 (stored at "
-        f"{begun['timestamp']}) when micro-batch 2 began, and now ends at 100; rows of micro-batches before "
-        "this one that were among them are not stored again"
+        f"stream T has lost acknowledged messages: it ended at sequence 200 (stored at {begun['timestamp']}) when "
+        "micro-batch 2 began, and now ends at 100; lost rows of micro-batches before this one are not stored again"
     )
     assert lossy.restorable.stored("T") == once_each(range(100)) + once_each(range(300, 400))
 
@@ -410,7 +409,7 @@ def test_a_task_of_a_batch_write_is_tried_again_after_its_target_was_put_back(
     for attempt in range(1, 4):
         write_partition(options, replace(task, attempt=attempt), number_batches(range(100)))
         assert restorable.stored("T") == once_each(range(100))
-    assert "when this write began first, and what it had behind sequence 20 then is gone; rows of other" in caplog.text
+    assert "when this write first began, and everything after sequence 20 is lost; lost rows of" in caplog.text
 
 
 def test_replays_beside_other_publishers_raise_no_alarm(
@@ -451,7 +450,7 @@ def test_a_bucket_that_was_put_back_is_an_error_and_no_duplicates(
         }[known]
         assert said == (
             "the state bucket 'SPARK_NATS' is older than the query's checkpoint, which is at micro-batch 3: "
-            f"{why} (was it restored from a copy, or has the query written without deduplicate=exact meanwhile?); put "
+            f"{why} (was it restored from a copy, or has the query run without deduplicate=exact meanwhile?); put "
             "the right copy back, or set the option 'failOnDataLoss' to false for this micro-batch, of which rows may "
             "then be stored twice"
         )
@@ -482,7 +481,7 @@ def test_with_a_bucket_that_was_put_back_the_query_goes_on_if_told_so(
     run_batch(options, run_of(5), 4)
     assert restorable.stored("T") == once_each(range(500))
     (said,) = [record.message for record in caplog.records if "is older than" in record.message]
-    assert "the query goes on with all rows of partition 0 of micro-batch 3 that are not among the last" in said
+    assert "the query continues with all rows of partition 0 of micro-batch 3 that are not among the last" in said
 
 
 def test_two_micro_batches_are_not_replayed_with_a_bucket_that_was_put_back(
@@ -569,7 +568,7 @@ def test_a_micro_batch_that_was_begun_with_the_window_only_is_not_stored_twice(
     window = target_options(restorable, streaming=True, deduplicate="window")
     run_batch(window, run_of(1), 0)
     run_batch(window, run_of(1), 1, range(100, 150))
-    with pytest.raises(DataLossError, match="is older than .* or has the query written without deduplicate=exact"):
+    with pytest.raises(DataLossError, match="is older than .* or has the query run without deduplicate=exact"):
         run_batch(options, run_of(2), 1)
     run_batch(replace(options, fail_on_data_loss=False), run_of(2), 1)
     assert restorable.stored("T") == once_each(range(200))

@@ -129,6 +129,7 @@ def assert_nothing_leaks(secrets: list[str], said: str, home: Path) -> None:
         assert not [name for name, content in left.items() if secret.encode() in content]
 
 
+HEADER = "Bearer t0ps3cretHeader"
 TEXTS = {
     "credentialsFile": "credentialsSecret",
     "tlsCaFile": "tlsCaPem",
@@ -164,6 +165,7 @@ def lock(server_factory: ServerFactory, files: Path) -> Locked:
         "credentialsFile": str(mode.creds(files / "user.creds")),
         "tlsCaFile": str(certificates.ca),
         **certificates.client("ann@example.com"),
+        "websocketHeadersSecret": f'{{"Authorization": "{HEADER}"}}',
     }
     return Locked(server, login)
 
@@ -180,7 +182,7 @@ def test_files_are_read_on_the_driver_and_secrets_are_in_no_log_no_plan_no_event
     files, kept, key = tmp_path / "files", tmp_path / "kept", Key()
     shutil.copytree(files, kept)
     other = lock(server_factory, tmp_path / "other")
-    secrets = [*locked.secrets(), *other.secrets(), "t0ps3cretPassword", "t0ps3cretToken", key.seed]
+    secrets = [*locked.secrets(), *other.secrets(), "t0ps3cretPassword", "t0ps3cretToken", key.seed, HEADER]
     kept_login = {name: value.replace(str(files), str(kept)) for name, value in locked.login.items()}
 
     def login(config: str, **options: str) -> tuple[dict[str, str], dict[str, str]]:

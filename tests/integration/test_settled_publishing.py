@@ -270,7 +270,7 @@ def test_a_stream_that_stays_away_is_told_from_one_that_does_not_exist(
     home, others = away_from(cluster, unique)
     try:
         with (
-            pytest.raises(PublishError, match="has no leader, or JetStream is not ready, .*disk is full"),
+            pytest.raises(PublishError, match="has had no leader, or JetStream is not ready .*full disk"),
             publishing(others, unique, ack_timeout=1.5) as publisher,
         ):
             home.kill()

@@ -260,7 +260,7 @@ def test_what_the_limits_remove_while_a_task_waits_for_its_server_is_named(
             client.store_empty("S", 1500)
 
     batches = reader.read(partition)
-    sentence = r"now begins at sequence 1501; sequences ([0-9]+) to 1500, which were about to be read, are gone"
+    sentence = r"now begins at sequence 1501; sequences ([0-9]+) to 1500, which were about to be read, are lost"
     if fail:
         with pytest.raises(DataLossError, match=sentence):
             interrupted(batches, restart)
@@ -269,7 +269,7 @@ def test_what_the_limits_remove_while_a_task_waits_for_its_server_is_named(
         found = interrupted(batches, restart)
     assert found[-500:] == list(range(1501, 2001))
     assert found[:-500] == list(range(1, len(found) - 499))
-    assert f"sequences {len(found) - 499} to 1500, which were about to be read, are gone" in caplog.text
+    assert f"sequences {len(found) - 499} to 1500, which were about to be read, are lost" in caplog.text
 
 
 # A cluster

@@ -555,7 +555,7 @@ def test_what_has_no_leader_is_listed_without_what_only_a_leader_knows(
     assert {name: (row["messages"], row["replicas"], row["problem"]) for name, row in streams.items()} == {
         "A": (3, 3, None),
         "B": (None, 3, "it has no leader at the moment"),
-        "C": (None, 3, "its leader has not heard of most of the others lately, and may lead no more"),
+        "C": (None, 3, "its leader has not heard from most of the others lately, and may lead no more"),
         "D": (None, None, "no server that keeps it answers: they are offline, or it has no leader"),
         "E": (None, None, "it is offline: needs a later server\\n"),
     }

@@ -122,8 +122,8 @@ def with_tls_first(directory: Path) -> Way:
     ours = Certificates(directory)
     trust = {"tlsCaFile": str(ours.ca)}
     reason = (
-        "(4222 unless it is configured; 8222 is for monitoring), and does it expect TLS first?); check the option "
-        "'tlsHandshakeFirst'"
+        "(4222 unless it is configured; 8222 is for monitoring), and does it expect TLS first, or a WebSocket?); "
+        "check the option 'tlsHandshakeFirst'"
     )
     config = ours.config("127.0.0.1", "handshake_first: true")
     return Way(config, {**trust, "tlsHandshakeFirst": "true"}, trust, reason)
@@ -139,7 +139,7 @@ def with_tls_first_that_the_server_does_not_do(directory: Path) -> Way:
 def with_tls_that_the_server_does_not_offer(directory: Path) -> Way:
     way = with_a_password(directory)
     way.wrong = {**way.right, "tlsServerName": "127.0.0.1"}
-    way.reason = "does not offer TLS, which is asked for; no credentials were sent"
+    way.reason = "does not offer TLS, but TLS is required; no credentials were sent"
     return way
 
 
@@ -167,7 +167,7 @@ def with_an_nkey_file(directory: Path) -> Way:
 def with_an_nkey_where_passwords_are_asked_for(directory: Path) -> Way:
     way = with_a_password(directory)
     way.wrong = {"nkeySeedSecret": Key().seed}
-    way.reason = "the server sent nothing to sign, so it lets nobody in with an nkey or a JWT"
+    way.reason = "the server sent no nonce to sign, so it accepts neither nkeys nor JWTs"
     return way
 
 

@@ -246,7 +246,7 @@ def test_overwriting_is_refused(spark: SparkSession, nats_server: Server, nats_p
     nats_py.create_stream(unique)
     frame = spark.createDataFrame([("1",)], "payload STRING")
     writer = nats(frame.write, nats_server, stream=unique, subject=f"{unique}.x").mode("overwrite")
-    assert "published cannot be taken back; use mode('append')" in error_of(writer.save)
+    assert "published messages cannot be taken back; use mode('append')" in error_of(writer.save)
     assert nats_py.held(unique) == 0
 
 

@@ -304,7 +304,7 @@ def _restore(place: Place) -> End | None:
 def _make_again(place: Place) -> None:
     group = place.group()
     if all(each.runs for each in place.cluster.servers) and group.name not in STATE_BUCKETS:
-        place.cluster.tell(f"stream {group.name} is deleted and made again")
+        place.cluster.tell(f"stream {group.name} is deleted and created again")
         place.cluster.make_again(group.name)
 
 
@@ -348,7 +348,7 @@ FAULTS: dict[str, Fault] = {
             (0.5, 20),
             cluster=True,
         ),
-        Fault("made-again", "a stream is deleted and made again", _make_again, loses=True),
+        Fault("made-again", "a stream is deleted and created again", _make_again, loses=True),
         Fault(
             "too-many",
             "leaders take little at once",

@@ -643,7 +643,7 @@ class Query:
             if self.spec.on_loss == "end":
                 return True
             self.loses = True
-        if "not split into the same partitions" in str(error):
+        if "split into other partitions" in str(error):
             self.forgives = True
         return self.recorder.is_final(self, error)
 

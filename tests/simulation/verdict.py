@@ -291,7 +291,7 @@ def named(said: Iterable[tuple[float, str]]) -> list[Named]:
     """Return the sequences that errors and warnings say are gone."""
     found = []
     for at, text in said:
-        if not ("are gone" in text or "were removed before" in text or "do not exist" in text):
+        if not ("are lost" in text or "were removed before" in text or "do not exist" in text):
             continue
         stream = _STREAM.search(text)
         if stream is None:
@@ -302,7 +302,7 @@ def named(said: Iterable[tuple[float, str]]) -> list[Named]:
         for part in _RANGES.finditer(text):
             for first, last in _RANGE.findall(part[1]):
                 found.append(Named(at, stream[1], int(first), int(last or first), text))
-        if (hole := re.search(r"ends at sequence ([0-9]+), but the query is to go on at ([0-9]+)", text)) is not None:
+        if (hole := re.search(r"ends at sequence ([0-9]+), but the query is to resume at ([0-9]+)", text)) is not None:
             found.append(Named(at, stream[1], int(hole[1]) + 1, int(hole[2]) - 1, text))
     return found
 
@@ -471,7 +471,7 @@ def check_query(ledger: Ledger, plan: Plan, spec: QuerySpec) -> list[str]:
 
 def _check_strangers(ledger: Ledger, spec: QuerySpec, batches: list[list[MicroBatch]]) -> list[str]:
     """That a micro-batch is split otherwise than before is said only where rows of it have gone meanwhile."""
-    if spec.fewer or not any("not split into the same partitions" in text for _, text in ledger.said(spec.name)):
+    if spec.fewer or not any("split into other partitions" in text for _, text in ledger.said(spec.name)):
         return []
     streams = _streams_of(ledger, spec)
     if any(each.fate == LOST for name in streams for each in ledger.truth.get(name, ())):
@@ -500,7 +500,7 @@ def _check_no_loss(ledger: Ledger, plan: Plan, spec: QuerySpec) -> list[str]:
     for failure in ledger.failures:
         who = failure.job.application.name if failure.job is not None else failure.who
         said = type(failure.error).__name__ in ("DataLossError", "StreamNotFoundError")
-        if spec.fewer and "has the query written without deduplicate=exact meanwhile?" in str(failure.error):
+        if spec.fewer and "has the query run without deduplicate=exact meanwhile?" in str(failure.error):
             continue  # it has, to get over a micro-batch in fewer partitions
         if ledger.had("clock") and "has lost its end" in str(failure.error):
             continue  # where the last message was removed, others tell by their times, which went back
@@ -511,7 +511,7 @@ def _check_no_loss(ledger: Ledger, plan: Plan, spec: QuerySpec) -> list[str]:
 
 def _check_heads(ledger: Ledger, spec: QuerySpec, batches: list[list[MicroBatch]]) -> list[str]:
     """What is gone before the first message of a query that begins with whatever there is is no loss."""
-    said = [(at, text) for at, text in ledger.said(spec.name) if "removed" in text and "behind them" not in text]
+    said = [(at, text) for at, text in ledger.said(spec.name) if "removed" in text and "begins after them" not in text]
     gone = named(said)
     for name in _streams_of(ledger, spec):
         until = 0.0
@@ -663,7 +663,7 @@ def _check_rows(
                 )
         under_way = LATE if any(each.name == "answers-late" for each in plan.faults) else UNDER_WAY
         for each_named in gone:
-            if each_named.stream != name or not each_named.text or "made again" in each_named.text:
+            if each_named.stream != name or not each_named.text or "created again" in each_named.text:
                 continue  # of a stream that was made again others have the same sequences
             there = [
                 each.sequence

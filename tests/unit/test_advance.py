@@ -182,7 +182,7 @@ CASES: dict[str, tuple[Stream | None, Batch | None, dict[str, Any], Any, str]] =
         read_to(1),
         {},
         (2, 5, 7),
-        "stream 'A' begins at sequence 5: sequences 2 to 4, which the query had still to read, are gone",
+        "stream 'A' begins at sequence 5: sequences 2 to 4, which the query had not read yet, are lost",
     ),
     "they may": (held(5, 6), read_to(1, earliest=True), {}, (2, 5, 7), "sequences 2 to 4"),
     "they have passed it and left nothing": (held(last=4), read_to(1), {}, (2, 5, 5), "sequences 2 to 4"),
@@ -198,7 +198,7 @@ CASES: dict[str, tuple[Stream | None, Batch | None, dict[str, Any], Any, str]] =
         read_to(1),
         {},
         (1, 1, 3),
-        "was deleted and made again: the query had read it up to sequence 1 when it was the stream created at C1",
+        "was deleted and created again: the query had read the stream created at C1 up to sequence 1",
     ),
     "it does not exist": (None, read_to(1), {}, STAYS, "does not exist any more: whatever it held from sequence 2 on"),
     "its end is lost": (
@@ -206,14 +206,14 @@ CASES: dict[str, tuple[Stream | None, Batch | None, dict[str, Any], Any, str]] =
         read_to(4),
         {},
         (5, 3, 3),
-        "stream 'A' ends at sequence 2, but the query is to go on at 5; the sequences in between do not exist",
+        "stream 'A' ends at sequence 2, but the query is to resume at 5; the sequences in between do not exist",
     ),
     "its end is lost, and nothing tells when it was stored": (
         held(1, 2),
         read_to(4, time=None),
         {},
         (5, 3, 3),
-        "stream 'A' ends at sequence 2, but the query is to go on at 5",
+        "stream 'A' ends at sequence 2, but the query is to resume at 5",
     ),
     "others have taken the place of its end": (
         replace(held(1, 2, 3, 4), messages={s: Message("a", (s + 50 * (s > 2)) * SECOND, s) for s in range(1, 5)}),
@@ -289,7 +289,7 @@ def test_what_is_removed_while_it_is_searched_for_is_a_loss() -> None:
     assert advance(start, facts, Limits(), options).lacks == [last]
     assert advance(start, replace(facts, answers={last: None}), Limits(), options).lacks == [again]
     decided = advance(start, replace(facts, answers={last: None, again: later.info}), Limits(), options)
-    assert "sequences 3 to 4, which the query had still to read, are gone" in decided.losses[0].what
+    assert "sequences 3 to 4, which the query had not read yet, are lost" in decided.losses[0].what
     assert decided.end["A"] == Batch(3, 6, Position("C1", 6, 5 * SECOND))
 
 

@@ -117,7 +117,7 @@ def test_how_a_task_begins(batch: int, known: Known, found: Beginning) -> None:
     [
         (Known(note(5), first=4, tail=SILENT), "the last micro-batch that it knows is 5"),
         (Known(None, first=5, tail=SILENT), "the last micro-batch that it knows is 5"),
-        (Known(None, tail=SILENT), "it knows nothing of this query"),
+        (Known(None, tail=SILENT), "it has no entry for this query"),
         (
             Known(None, tail=Tail(60, rows=3)),
             "it does not know partition 1 of micro-batch 7, of which stream 'S' has 3 ",

@@ -144,8 +144,8 @@ def test_what_was_missed_of_core_nats_must_be_in_the_log() -> None:
 
 def test_the_gaps_of_a_log_are_read() -> None:
     sentence = (
-        "core NATS, core.>: what was published from 2026-11-22T01:50:48.857+00:00 to 2026-11-22T01:50:50.870+00:00 "
-        "was missed, because there was no connection (…)"
+        "core NATS, core.>: messages published from 2026-11-22T01:50:48.857+00:00 to 2026-11-22T01:50:50.870+00:00 "
+        "were missed, because there was no connection (…)"
     )
     ((begin, end),) = gaps(f"something\n{sentence}\nmore")
     lost = datetime(2026, 11, 22, 1, 50, 48, 857000, UTC).timestamp()

@@ -85,7 +85,7 @@ HEADS += ['{"batchTimestampMs": "1"}', '{"batchTimestampMs": 9999999999999999999
 @pytest.mark.parametrize("head", HEADS, ids=lambda head: head[:40])
 def test_a_time_that_is_none_is_not_as_spark_writes_it(head: str, tmp_path: Path) -> None:
     told = sentence(checkpoint(tmp_path / "c", f"v1\n{head}\n{offset()}"))
-    assert told == f"'offsets/2' of the checkpoint '{tmp_path}/c' is not as Spark writes it"
+    assert told == f"'offsets/2' of the checkpoint '{tmp_path}/c' is not in Spark's format"
 
 
 def test_sources_of_others_are_left_alone(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_a_loss_is_of_the_same_condition_with_advice_and_a_warning_says_so(caplo
     assert raised.value.condition == what.condition
     report_loss(what, fail=False)
     (record,) = caplog.records
-    assert record.getMessage() == f"[NATS_LOSS_ACCEPTED] {what}; the query goes on with what there is"
+    assert record.getMessage() == f"[NATS_LOSS_ACCEPTED] {what}; the query continues with what there is"
     said = record.msg
     assert isinstance(said, Said)
     assert said.condition == "NATS_LOSS_ACCEPTED"

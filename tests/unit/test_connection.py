@@ -293,7 +293,10 @@ def test_a_server_without_the_tls_that_was_asked_for_is_sent_nothing_at_all(sche
         peer.send(INFO)
         seen.append(peer.connection.recv(10000))
 
-    with scripted_server(script) as url, pytest.raises(NatsConnectionError, match="does not offer TLS, which is asked"):
+    with (
+        scripted_server(script) as url,
+        pytest.raises(NatsConnectionError, match="does not offer TLS, but TLS is required"),
+    ):
         connect(options(url.replace("nats", scheme), tls=tls, credentials=Credentials(token="t0ken")))
     assert seen == [b""]
 
@@ -731,7 +734,7 @@ def test_a_silent_server_is_pinged_and_then_given_up():
     with (
         scripted_server(script) as url,
         connect(options(url, ping_interval=0.05)) as connection,
-        pytest.raises(NatsConnectionError, match="silent and did not answer 2 PINGs"),
+        pytest.raises(NatsConnectionError, match="did not answer 2 PINGs"),
     ):
         connection.next(connection.subscribe("a"), 10)
     assert len(pings) == 2

@@ -37,7 +37,7 @@ def test_with_a_jwt_the_key_is_not_named(tmp_path):
 def test_who_is_not_asked_to_sign_sends_nothing():
     credentials = Credentials(nkey_seed=Key().seed, jwt="ey")
     assert credentials.apply(ConnectOptions(), ServerInfo()) == ConnectOptions()
-    with pytest.raises(AuthorizationError, match="the server sent nothing to sign"):
+    with pytest.raises(AuthorizationError, match="the server sent no nonce to sign"):
         credentials.apply(ConnectOptions(), ServerInfo(auth_required=True))
 
 
@@ -134,7 +134,7 @@ for action in (
 """
     done = subprocess.run([sys.executable, "-c", script, Key().seed], capture_output=True, text=True, timeout=60)
     on_driver, on_executor = done.stdout.splitlines()
-    sentence = "the package 'nkeys' is needed, on the driver and on every executor: install it with: pip install"
+    sentence = "install the package 'nkeys' on the driver and on every executor: pip install"
     assert on_driver.startswith("OptionError option 'nkeySeedSecret' ")
     assert on_executor.startswith("AuthorizationError ")
     for said in (on_driver, on_executor):

@@ -87,7 +87,7 @@ def test_answers_to_what_was_sent_before_say_nothing() -> None:
 def test_an_answer_to_nothing_that_was_sent_is_an_error(subject: str) -> None:
     flight = flight_of()
     flight.send(rows(3), 1.0)
-    with pytest.raises(PublishError, match="belongs to no row that was sent"):
+    with pytest.raises(PublishError, match="belongs to none of the rows that were sent"):
         flight.receive(answers([subject]), 2.0)
 
 

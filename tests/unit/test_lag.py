@@ -147,7 +147,7 @@ def test_several_streams_and_sources_are_told_apart_and_others_left_out() -> Non
 
 def test_a_query_that_reads_no_stream_cannot_be_behind() -> None:
     document = micro_batch(0, 0, None, {"epoch": "x", "messages": 3}, None)
-    with pytest.raises(NatsError, match="the query copy reads no stream of NATS"):
+    with pytest.raises(NatsError, match="the query copy reads no NATS stream"):
         lag_of(document)
 
 

@@ -190,7 +190,7 @@ def test_the_lag_of_a_checkpoint_is_known_where_pyspark_is_not_installed():
     script = "import sys; sys.modules['pyspark'] = None; from spark_nats.cli import main; main(sys.argv[1:])"
     arguments = ["lag", "--checkpoint", "/nowhere", "--servers", "nats://127.0.0.1:1"]
     ran = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, timeout=60, check=True)
-    assert b"'/nowhere' is no directory, so it is no checkpoint" in ran.stderr
+    assert b"'/nowhere' is not a directory, so it is not a checkpoint" in ran.stderr
 
 
 # Spark starts a Python process for every step of a query, and each pays for whatever is imported.

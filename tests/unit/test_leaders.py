@@ -74,7 +74,7 @@ def test_a_leader_is_believed_that_has_heard_of_most_of_the_others_lately(
     if believed:
         assert stream_info(Leaders(others), "S").undisputed is undisputed
     else:
-        with pytest.raises(JetStreamError, match="has not heard of most of the others") as raised:
+        with pytest.raises(JetStreamError, match="has not heard from most of the others") as raised:
             stream_info(Leaders(others), "S")
         assert raised.value.code == 503
 

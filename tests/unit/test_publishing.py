@@ -289,8 +289,8 @@ def test_an_id_that_stays_in_process_is_waited_for_as_long_as_the_stream_remembe
         give(publisher, 1000)
     assert Counter(stream.stored) == Counter(map(str, range(1000)))
     assert [record.message for record in caplog.records] == [
-        "[NATS_IDS_IN_PROCESS] stream S says that message ids of rows are in process, which it has not stored for 0.05 "
-        "s; waiting until it forgets them, after its duplicate_window of 120 s"
+        "[NATS_IDS_IN_PROCESS] stream S has reported message ids of rows as in process for 0.05 s without storing "
+        "them; waiting until it forgets them, after its duplicate_window of 120 s"
     ]
 
 

@@ -305,7 +305,7 @@ def test_the_first_messages_of_a_stream_that_was_made_again_are_lost() -> None:
     stream.created = "since"
     said: list[str] = []
     assert read(stream, 41, limit=3, small=True, created="then", last=Fingerprint(40, YEAR), lost=said.append) == []
-    assert [text.split(";")[0] for text in said] == ["the stream 'S' was deleted and made again at since"]
+    assert [text.split(";")[0] for text in said] == ["the stream 'S' was deleted and created again at since"]
 
 
 # Small ranges
@@ -369,4 +369,4 @@ def test_a_small_range_of_a_stream_that_was_made_again_is_lost(last: int) -> Non
     said: list[str] = []
     end = Fingerprint(last, YEAR + 5 * 10**9)
     assert read(stream, 41, small=True, created="then", last=end, lost=said.append) == []
-    assert [text.split(";")[0] for text in said] == ["the stream 'S' was deleted and made again at since"]
+    assert [text.split(";")[0] for text in said] == ["the stream 'S' was deleted and created again at since"]

@@ -104,7 +104,7 @@ def test_what_passes_by_itself_is_tried_again(error: NatsError, caplog: pytest.L
         assert tried(Action(*[error] * 5)) == 6
     began, ended = caplog.messages
     assert began == f"[NATS_TRYING_AGAIN] reading S: {error}; trying again for up to 60 s"
-    assert ended.startswith("[NATS_GOES_ON] reading S: goes on after ")
+    assert ended.startswith("[NATS_GOES_ON] reading S: resumed after ")
 
 
 @pytest.mark.parametrize("error", LASTING, ids=str)
@@ -299,4 +299,4 @@ def test_who_has_all_the_time_says_no_limit(caplog: pytest.LogCaptureFixture) ->
     assert waits[0] == 0
     began, ended = caplog.messages
     assert began == "[NATS_TRYING_AGAIN] reading S: the connection broke; trying again"
-    assert ended.startswith("[NATS_GOES_ON] reading S: goes on after")
+    assert ended.startswith("[NATS_GOES_ON] reading S: resumed after")

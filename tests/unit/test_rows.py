@@ -78,7 +78,7 @@ def test_what_is_left_out_is_said_once_for_each_task(caplog: pytest.LogCaptureFi
         headers_of(found, {"headers": CONTROL})
     assert caplog.messages == [
         "[NATS_CONTROL_HEADERS_LEFT_OUT] "
-        "rows have headers on which the server would act, and these are not sent: Nats-Expected-Last-Sequence, "
+        "rows have headers that would control the server, and these are not sent: Nats-Expected-Last-Sequence, "
         "Nats-Rollup, Nats-TTL; set the option 'controlHeaders' to true to send them"
     ]
     caplog.clear()

@@ -332,7 +332,7 @@ class RangeReader:
         """
         info = self._state(js, said)
         if self._standing(info) is Standing.MADE_AGAIN:
-            self._lose_the_rest(f"was deleted and made again at {info.created}")
+            self._lose_the_rest(f"was deleted and created again at {info.created}")
         return None if self.cursor.at_end else info
 
     def _want(self, source: Source | None) -> None:
@@ -406,7 +406,7 @@ class RangeReader:
         """Name what the stream's limits have removed of what a cursor has skipped; return it when that is done."""
         self._judged = clock.monotonic()
         if self._standing(info) is Standing.MADE_AGAIN:
-            raise Restart("the stream was deleted and made again")
+            raise Restart("the stream was deleted and created again")
         head, lost = missing(cursor, info.first_sequence, head_may_go=self._head_may_go, shared=self._shared)
         if len(head):
             logger.warning(HEAD_REMOVED(stream=self._stream, sequences=head).coded)
@@ -441,7 +441,7 @@ class RangeReader:
         """Ask whether the history is lost of which the range was planned; it may be said meanwhile that it is."""
         info = self._state(js)
         if self._standing(info) is Standing.MADE_AGAIN:
-            raise Restart("the stream was deleted and made again")
+            raise Restart("the stream was deleted and created again")
         if met is Met.OTHER:
             return not self._others
         history = compare(js, last, info)

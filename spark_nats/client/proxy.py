@@ -1,0 +1,226 @@
+"""The way through an HTTP proxy (CONNECT, RFC 9110) or a SOCKS5 proxy (RFC 1928 and 1929).
+
+Until the proxy has connected it is a layer with a handshake, which must take no byte of what follows: a nats-server
+speaks first, and the proxy may send that together with its own answer.
+"""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+import os
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from urllib.parse import unquote, urlsplit
+
+from spark_nats.client.auth import blanked
+from spark_nats.client.servers import Server
+from spark_nats.conditions.connecting import PROXY_FAILED, PROXY_REFUSED
+from spark_nats.errors import Hint, NatsConnectionError
+
+_PORTS = {"http": 80, "socks5": 1080, "socks5h": 1080}
+_LONGEST_HEAD = 65536  # bytes
+_SOCKS, _CONNECT, _BY_IPV4, _BY_NAME, _BY_IPV6 = 5, 1, 1, 3, 4
+_WITHOUT_LOGIN, _WITH_PASSWORD, _PASSWORD_VERSION = 0, 2, 1
+_NOT_ALLOWED = 2
+_LONGEST_WORD = 255
+_SOCKS_REPLIES = {
+    1: "general failure",
+    2: "not allowed by its rules",
+    3: "network unreachable",
+    4: "host unreachable",
+    5: "connection refused",
+    6: "TTL expired",
+    7: "command not supported",
+    8: "address type not supported",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """Where a proxy listens, and the login that it wants."""
+
+    scheme: str
+    host: str
+    port: int
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}"
+
+
+def parse_proxy(url: str) -> Proxy:
+    """Parse ``http://[user:password@]host[:port]`` or ``socks5://…``.
+
+    Raises:
+        ValueError: it is none. The message carries no userinfo.
+    """
+    shown = url.rpartition("@")[2]  # whatever stands before an @ may be a secret
+    example = "is not the URL of a proxy such as http://proxy:3128 or socks5://proxy:1080"
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+        (host or "").encode("idna")
+    except ValueError:
+        raise ValueError(f"{example}: {shown!r}") from None
+    if parts.scheme not in _PORTS or not host or parts.path.strip("/") or parts.query or parts.fragment:
+        raise ValueError(f"{example}: {shown!r}")
+    user = unquote(parts.username) if parts.username else None
+    password = unquote(parts.password) if user and parts.password is not None else None
+    return Proxy(parts.scheme, host, _PORTS[parts.scheme] if port is None else port, user, password)
+
+
+def proxy_of_environment(server: Server) -> Proxy | None:
+    """Return the proxy that the environment names for a WebSocket; None for what is no WebSocket, as for loopback.
+
+    ``ws://`` takes that of HTTP, ``wss://`` that of HTTPS, else that for all; ``NO_PROXY`` has the exceptions.
+
+    Raises:
+        NatsConnectionError: what it names is no such proxy.
+    """
+    if server.path is None or not any(name.lower().endswith("_proxy") for name in os.environ):
+        return None
+    import urllib.request  # costs much
+
+    proxies = urllib.request.getproxies_environment()
+    url = proxies.get("https" if server.tls else "http") or proxies.get("all")
+    if not url or _is_loopback(server.host) or _is_excepted(server, proxies):
+        return None
+    try:
+        return parse_proxy(url if "://" in url else f"http://{url}")
+    except ValueError as error:
+        reason = PROXY_FAILED(proxy="of the environment", reason=error)
+        raise NatsConnectionError(reason, hints=[Hint.PROXY]) from None
+
+
+def _is_excepted(server: Server, proxies: dict[str, str]) -> bool:
+    from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
+
+    return bool(proxy_bypass_environment(f"{server.host}:{server.port}", proxies))
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class ProxyLayer:
+    """What lies between a socket and its user where the socket is a proxy's: bytes, once that has connected."""
+
+    def __init__(self, proxy: Proxy, server: Server) -> None:
+        self._proxy = proxy
+        self._server = server
+        self._arrived = b""
+        self._ended = False
+        self._outgoing: list[bytes] = []
+        self._steps = self._by_http() if proxy.scheme == "http" else self._by_socks()
+
+    def shake_hands(self) -> bool:
+        """Go on with the handshake; True when it is done.
+
+        Raises:
+            NatsConnectionError: the proxy refuses, or is none.
+        """
+        return next(self._steps, True)
+
+    def _by_http(self) -> Generator[bool]:
+        host = f"[{self._server.host}]" if ":" in self._server.host else self._server.host.encode("idna").decode()
+        lines = [f"CONNECT {host}:{self._server.port} HTTP/1.1", f"Host: {host}:{self._server.port}"]
+        if self._proxy.user is not None:
+            login = base64.b64encode(f"{self._proxy.user}:{self._proxy.password or ''}".encode()).decode()
+            lines.append(f"Proxy-Authorization: Basic {login}")
+        self._outgoing.append("\r\n".join([*lines, "", ""]).encode())
+        while (end := self._arrived.find(b"\r\n\r\n")) < 0:
+            if not self._arrived[:5] == b"HTTP/"[: len(self._arrived)] or len(self._arrived) > _LONGEST_HEAD:
+                raise self._failed("it answers with no HTTP")
+            yield from self._more()
+        head, self._arrived = self._arrived[:end].decode("latin-1"), self._arrived[end + 4 :]
+        _, _, answer = head.partition("\r\n")[0].partition(" ")
+        code = answer.partition(" ")[0]
+        if not (head.startswith("HTTP/") and code.isascii() and code.isdigit()):
+            raise self._failed("it answers with no HTTP")
+        if not HTTPStatus.OK <= int(code) < HTTPStatus.MULTIPLE_CHOICES:
+            raise self._refused(answer, int(code) < HTTPStatus.INTERNAL_SERVER_ERROR)
+
+    def _by_socks(self) -> Generator[bool]:
+        user, password = (self._proxy.user or "").encode(), (self._proxy.password or "").encode()
+        if max(len(user), len(password)) > _LONGEST_WORD:
+            raise self._failed(f"it takes no user or password of more than {_LONGEST_WORD} bytes")
+        ways = [_WITHOUT_LOGIN, *([_WITH_PASSWORD] if user else [])]
+        self._outgoing.append(bytes([_SOCKS, len(ways), *ways]))
+        version, way = yield from self._take(2)
+        if version != _SOCKS:
+            raise self._failed("it answers with no SOCKS5")
+        if way not in ways:
+            raise self._refused("it wants another login" if user else "it wants a login", final=True)
+        if way == _WITH_PASSWORD:
+            login = bytes([_PASSWORD_VERSION, len(user)]) + user + bytes([len(password)]) + password
+            self._outgoing.append(login)
+            _, status = yield from self._take(2)
+            if status:
+                raise self._refused("user and password are wrong", final=True)
+        self._outgoing.append(bytes([_SOCKS, _CONNECT, 0]) + self._address() + self._server.port.to_bytes(2, "big"))
+        version, status, _, kind = yield from self._take(4)
+        if version != _SOCKS:
+            raise self._failed("it answers with no SOCKS5")
+        if status:
+            raise self._refused(_SOCKS_REPLIES.get(status, f"reply {status}"), status == _NOT_ALLOWED)
+        size = 4 if kind == _BY_IPV4 else 16 if kind == _BY_IPV6 else (yield from self._take(1))[0]
+        yield from self._take(size + 2)
+
+    def _address(self) -> bytes:
+        """Return the server's address, or its name, which the proxy then looks up."""
+        try:
+            packed = ipaddress.ip_address(self._server.host).packed
+        except ValueError:
+            name = self._server.host.encode("idna")
+            return bytes([_BY_NAME, len(name)]) + name
+        return bytes([_BY_IPV4 if len(packed) == 4 else _BY_IPV6]) + packed
+
+    def _take(self, size: int) -> Generator[bool, None, bytes]:
+        while len(self._arrived) < size:
+            yield from self._more()
+        taken, self._arrived = self._arrived[:size], self._arrived[size:]
+        return taken
+
+    def _more(self) -> Generator[bool]:
+        if self._ended:
+            raise self._failed("it closed the connection")
+        yield False
+
+    def _failed(self, reason: str) -> NatsConnectionError:
+        return NatsConnectionError(PROXY_FAILED(proxy=self._proxy, reason=reason), hints=[Hint.PROXY])
+
+    def _refused(self, reason: str, final: bool) -> NatsConnectionError:
+        shown = blanked(reason, (self._proxy.user, self._proxy.password))
+        # That it cannot reach the server passes by itself.
+        return NatsConnectionError(PROXY_REFUSED(proxy=self._proxy, reason=shown), hints=[Hint.PROXY] if final else [])
+
+    def receive(self, data: bytes | None) -> None:
+        """Take in what has arrived; None when the connection is closed."""
+        if data is None:
+            self._ended = True
+        else:
+            self._arrived = self._arrived + data if self._arrived else data
+
+    def decode(self) -> bytes | None:
+        """Return what was taken in; None when the connection is closed."""
+        arrived, self._arrived = self._arrived, b""
+        return None if self._ended and not arrived else arrived
+
+    def encode(self, data: memoryview) -> None:
+        """Pass bytes on."""
+        self._outgoing.append(bytes(data))
+
+    def to_send(self) -> bytes:
+        """Return what has become due to be sent."""
+        outgoing, self._outgoing = self._outgoing, []
+        return b"".join(outgoing)
+
+    def end(self) -> None:
+        """Leave the end to the socket."""

@@ -1,0 +1,223 @@
+"""A WebSocket as a layer between a connection and its socket: from bytes to bytes, as TLS is.
+
+Frames have nothing to do with the lines of NATS in them. The handshake, and what the server sends, are the library
+wsproto's. What is sent is made into frames here: wsproto masks 45 to 145 MB/s, numpy some thousand.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+from wsproto import ConnectionType, WSConnection
+from wsproto.connection import ConnectionState
+from wsproto.events import (
+    AcceptConnection,
+    BytesMessage,
+    CloseConnection,
+    Event,
+    Ping,
+    RejectConnection,
+    RejectData,
+    Request,
+    TextMessage,
+)
+from wsproto.extensions import PerMessageDeflate
+from wsproto.utilities import LocalProtocolError, RemoteProtocolError
+
+from spark_nats.client.auth import blanked
+from spark_nats.client.options import ConnectionOptions
+from spark_nats.client.servers import Server
+from spark_nats.conditions.connecting import WEBSOCKET_FAILED, WEBSOCKET_NOT_SPOKEN, WEBSOCKET_REFUSED
+from spark_nats.errors import AuthorizationError, Hint, NatsConnectionError
+from spark_nats.version import __version__
+
+_BINARY = 0x82  # a whole message in one frame
+_MASKED = 0x80
+_HTTP = b"HTTP/"
+_LOGIN = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.PROXY_AUTHENTICATION_REQUIRED)
+_SHOWN = 200  # most letters of an answer that an error shows
+
+
+class _Deflate(PerMessageDeflate):
+    """Compression that a control frame between the frames of a message leaves as it is: wsproto 1.3 forgets it."""
+
+    def frame_inbound_header(self, *given: Any) -> Any:
+        self._before = self._inbound_compressed
+        return super().frame_inbound_header(*given)
+
+    def frame_inbound_complete(self, *given: Any) -> Any:
+        complete = super().frame_inbound_complete(*given)
+        if not self._inbound_is_compressible:
+            self._inbound_compressed = self._before
+        return complete
+
+
+class WebSocketLayer:
+    """A WebSocket from bytes to bytes, without a socket.
+
+    It offers the server to compress what it sends. What we send is not compressed: nats-server ends a connection on
+    which a compressed frame holds more than its ``max_payload``.
+    """
+
+    def __init__(self, server: Server, options: ConnectionOptions) -> None:
+        self._server = server
+        self._headers = options.websocket_headers
+        self._websocket = WSConnection(ConnectionType.CLIENT)
+        self._arrived: list[bytes] = []
+        self._began = b""  # the first bytes that have arrived
+        self._ended = False
+        self._asked = False
+        self._decoded: list[bytes] = []
+        self._outgoing: list[bytes] = []
+        self._error: OSError | None = None
+
+    def shake_hands(self) -> bool:
+        """Go on with the handshake; True when it is done.
+
+        Raises:
+            AuthorizationError: what answers wants another login.
+            NatsConnectionError: it does not make it a WebSocket.
+        """
+        if not self._asked:
+            self._asked = True
+            self._outgoing.append(self._websocket.send(self._request()))
+            return False
+        if not self._began[: len(_HTTP)] == _HTTP[: len(self._began)]:
+            raise self._failed("what answers speaks no HTTP")
+        rejected, said = None, b""
+        try:
+            for event in self._events():
+                if isinstance(event, RejectConnection):
+                    rejected = event
+                elif isinstance(event, RejectData):
+                    said += event.data
+                elif not isinstance(event, AcceptConnection):
+                    self._take(event)
+        except RemoteProtocolError as error:
+            if rejected is None:
+                raise self._failed(str(error)) from None
+        if rejected is not None:
+            raise self._refused(rejected, said)
+        if self._ended and self._websocket.connection is None:
+            raise self._failed("the server closed the connection before it answered")
+        return self._websocket.connection is not None
+
+    def _request(self) -> Request:
+        host = f"[{self._server.host}]" if ":" in self._server.host else self._server.host
+        headers = [(name.encode(), value.encode()) for name, value in self._headers]
+        if not any(name.lower() == b"user-agent" for name, _ in headers):
+            headers.insert(0, (b"User-Agent", f"spark-nats/{__version__}".encode()))
+        return Request(
+            host=f"{host}:{self._server.port}",
+            target=self._server.path or "/",
+            extensions=[_Deflate()],
+            extra_headers=headers,
+        )
+
+    def _failed(self, reason: str) -> NatsConnectionError:
+        if self._began.startswith(b"INFO "):
+            return NatsConnectionError(WEBSOCKET_NOT_SPOKEN(), hints=[Hint.WEBSOCKET])
+        return NatsConnectionError(WEBSOCKET_FAILED(reason=reason), hints=[Hint.WEBSOCKET])
+
+    def _refused(self, answer: RejectConnection, said: bytes) -> NatsConnectionError:
+        """Explain an answer other than 101: of a gateway, or of the server itself."""
+        status = answer.status_code
+        with contextlib.suppress(ValueError):
+            status = HTTPStatus(status)
+        shown = f"{status:d} {status.phrase}" if isinstance(status, HTTPStatus) else str(status)
+        if where := dict(answer.headers).get(b"location"):
+            parts = urlsplit(where.decode("latin-1"))
+            shown += f", to {parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"  # others may be secrets
+        line = said.decode("latin-1").strip().partition("\n")[0]
+        if line and not line.startswith("<") and line.isprintable() and line not in shown:
+            shown += f" ({line[:_SHOWN]})"
+        reason = WEBSOCKET_REFUSED(reason=blanked(shown, (value for _, value in self._headers)))
+        if status in _LOGIN:
+            return AuthorizationError(reason, hints=[Hint.WEBSOCKET])
+        # What a gateway answers while there is no server behind it passes by itself.
+        return NatsConnectionError(reason, hints=[Hint.WEBSOCKET] if status < HTTPStatus.INTERNAL_SERVER_ERROR else [])
+
+    def receive(self, data: bytes | None) -> None:
+        """Take in what the server has sent; None when it has closed."""
+        if data is None:
+            self._ended = True
+        elif data:
+            self._began = self._began or data[: len(_HTTP)]
+            self._arrived.append(data)
+
+    def decode(self) -> bytes | None:
+        """Return all that can be read of what was taken in; None when the server has closed.
+
+        OSError says that it is no frame, or that the server ends the WebSocket.
+        """
+        if self._error is None:
+            for event in self._events():
+                self._take(event)
+        decoded, self._decoded = self._decoded, []
+        if decoded:  # how it ended comes next time
+            return b"".join(decoded)
+        if self._error:
+            raise self._error
+        return None if self._ended else b""
+
+    def _events(self) -> Iterable[Event]:
+        arrived, self._arrived = self._arrived, []
+        for data in arrived:
+            self._websocket.receive_data(data)
+        return self._websocket.events()
+
+    def _take(self, event: Event) -> None:
+        if self._error:
+            return
+        if isinstance(event, BytesMessage):
+            self._decoded.append(bytes(event.data))
+        elif isinstance(event, Ping):
+            self._outgoing.append(self._websocket.send(event.response()))
+        elif isinstance(event, CloseConnection):
+            code, reason = int(event.code), event.reason
+            if self._websocket.state is ConnectionState.REMOTE_CLOSING:
+                self._error = OSError(f"the server has closed the WebSocket ({code}{f', {reason}' if reason else ''})")
+                self._outgoing.append(self._websocket.send(event.response()))
+            else:
+                self._error = OSError(f"what it sends is no WebSocket: {reason}")
+                self._outgoing.append(self._websocket.send(CloseConnection(code)))
+        elif isinstance(event, TextMessage):
+            self._error = OSError("it sends text through the WebSocket, which NATS does not")
+
+    def encode(self, data: memoryview) -> None:
+        """Put bytes into a frame for the server, masked with a new key (RFC 6455, section 5.3)."""
+        size, key = len(data), os.urandom(4)
+        if size < 126:
+            header = struct.pack("!BB", _BINARY, _MASKED | size)
+        elif size < 1 << 16:
+            header = struct.pack("!BBH", _BINARY, _MASKED | 126, size)
+        else:
+            header = struct.pack("!BBQ", _BINARY, _MASKED | 127, size)
+        self._outgoing.append(header + key + _masked(data, key))
+
+    def to_send(self) -> bytes:
+        """Return what has become due to be sent."""
+        outgoing, self._outgoing = self._outgoing, []
+        return b"".join(outgoing)
+
+    def end(self) -> None:
+        """Close the WebSocket, unless the server has."""
+        with contextlib.suppress(LocalProtocolError):
+            self._outgoing.append(self._websocket.send(CloseConnection(1000)))
+
+
+def _masked(data: memoryview, key: bytes) -> bytes:
+    """Return bytes exclusive-or'ed with a repeated key of four, eight at a time."""
+    given = np.frombuffer(data, np.uint8)
+    masked = np.empty(len(given), np.uint8)
+    whole = len(given) // 8 * 8
+    np.bitwise_xor(given[:whole].view(np.uint64), np.frombuffer(key * 2, np.uint64), out=masked[:whole].view(np.uint64))
+    np.bitwise_xor(given[whole:], np.frombuffer(key * 2, np.uint8)[: len(given) - whole], out=masked[whole:])
+    return masked.tobytes()

@@ -9,9 +9,14 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from dataclasses import astuple
 from functools import partial
-from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from spark_nats import sparkapi
@@ -22,23 +27,23 @@ from spark_nats.errors import OptionError
 from spark_nats.options import (
     BucketReadOptions,
     CoreReadOptions,
+    ObjectReadOptions,
     TableReadOptions,
     WriteOptions,
     parse,
     parse_read,
     parse_write,
+    parse_write_objects,
 )
 from spark_nats.options.hints import naming_options
 from spark_nats.options.nearest import VIEW
 from spark_nats.options.query import Target
 from spark_nats.options.read import ReadOptions
+from spark_nats.options.write import ObjectWriteOptions
 from spark_nats.sink.schema import check_schema as check_sink_schema
 from spark_nats.sink.schema import may_have_ids
-from spark_nats.source.schema import BUCKET_SCHEMA, SCHEMA, TABLE_SCHEMAS
+from spark_nats.source.schema import BUCKET_SCHEMA, OBJECT_INFO_SCHEMA, OBJECT_SCHEMA, SCHEMA, TABLE_SCHEMAS
 from spark_nats.source.schema import check_schema as check_source_schema
-
-if TYPE_CHECKING:
-    from spark_nats.sink.writers import NatsStreamWriter, NatsWriter
 
 
 class NatsDataSource(DataSource):
@@ -64,14 +69,23 @@ class NatsDataSource(DataSource):
         return "nats"
 
     def schema(self) -> str:
-        """Return all columns of a message, of an entry of a KV bucket, or of a table of what an account holds."""
+        """Return all columns of a message, of an entry of a KV bucket, or of a table of what an account holds.
+
+        Of an object store these are all but the content, which is much, and is read where it is asked for.
+        """
         target = self._settings.of(Target)
+        return OBJECT_INFO_SCHEMA if target.object_store else self._columns(target)
+
+    def _columns(self, target: Target) -> str:
+        """Return all columns that a schema may have."""
+        if target.object_store:
+            return OBJECT_SCHEMA
         return TABLE_SCHEMAS[target.table] if target.table else BUCKET_SCHEMA if target.bucket else SCHEMA
 
     @naming_options()
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query."""
-        check_source_schema(schema, self.schema())
+        check_source_schema(schema, self._columns(self._settings.of(Target)))
         parsed = parse_read(self._settings, streaming=False)
         if isinstance(parsed, CoreReadOptions):
             from spark_nats.source.core.readers import NatsCoreReader
@@ -85,6 +99,10 @@ class NatsDataSource(DataSource):
             from spark_nats.source.tables import NatsTableReader
 
             return NatsTableReader(parsed, schema)
+        if isinstance(parsed, ObjectReadOptions):
+            from spark_nats.source.objects import NatsObjectReader
+
+            return NatsObjectReader(parsed, schema)
         if parsed.filter_pushdown or parsed.limit_pushdown:
             self._check_pushdown(parsed)
             from spark_nats.source.stream.pushdown import pushdown_reader
@@ -97,7 +115,7 @@ class NatsDataSource(DataSource):
     @naming_options()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a streaming query."""
-        check_source_schema(schema, self.schema())
+        check_source_schema(schema, self._columns(self._settings.of(Target)))
         parsed = parse_read(self._settings, streaming=True)
         if isinstance(parsed, CoreReadOptions):
             from spark_nats.source.core.readers import NatsCoreStreamReader
@@ -108,11 +126,18 @@ class NatsDataSource(DataSource):
         return sparkapi.stream_reader(NatsStreamReader(parsed, schema))
 
     @naming_options()
-    def writer(self, schema: StructType, overwrite: bool) -> NatsWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a batch query."""
         if overwrite:
             raise OptionError(OVERWRITE_IMPOSSIBLE())
         self._check_where_to_write()
+        if self._settings.of(Target).object_store:
+            to_store = parse_write_objects(self._settings, streaming=False)
+            from spark_nats.sink.objects import NatsObjectWriter, check_object_schema, prepare_objects
+
+            check_object_schema(schema)
+            prepare_objects(to_store)
+            return NatsObjectWriter(to_store)
         parsed = parse_write(self._settings, streaming=False)
         check_sink_schema(schema, parsed)
         from spark_nats.sink.checks import prepare
@@ -122,9 +147,18 @@ class NatsDataSource(DataSource):
         return NatsWriter(parsed, may_have_ids(schema, parsed), mark)
 
     @naming_options()
-    def streamWriter(self, schema: StructType, overwrite: bool) -> NatsStreamWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return the writer of a streaming query. Output mode ``complete`` publishes the whole result each time."""
         self._check_where_to_write()
+        if self._settings.of(Target).object_store:
+            to_store = parse_write_objects(self._settings, streaming=True)
+            from spark_nats.sink.objects import NatsObjectStreamWriter, check_object_schema
+
+            check_object_schema(schema)
+            if not sparkapi.ends_a_micro_batch():
+                prepared = f"{parent_process()}: prepared {astuple(to_store)}"
+                once_a_while(prepared, partial(_prepare_objects, to_store), PREPARATION_COUNTS)
+            return NatsObjectStreamWriter(to_store)
         parsed = parse_write(self._settings, streaming=True)
         check_sink_schema(schema, parsed)
         # Spark asks for a writer for each micro-batch, in a process of its own, and for another one when the tasks are
@@ -162,3 +196,12 @@ def _prepare(options: WriteOptions, columns: list[str], known: bool) -> None:
 
     what = f"writing to {options.stream or 'core NATS'}"
     retrying(lambda: prepare(options, streaming=True, columns=columns), options.retries, what, established=known)
+
+
+def _prepare_objects(options: ObjectWriteOptions, known: bool) -> None:
+    """Do the same where an object store is written to."""
+    from spark_nats.client.retrying import retrying
+    from spark_nats.sink.objects import prepare_objects
+
+    what = f"writing to object store {options.store}"
+    retrying(lambda: prepare_objects(options), options.retries, what, established=known)

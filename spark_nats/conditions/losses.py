@@ -108,3 +108,13 @@ STORED_BEFORE_UNKNOWN = Condition(
     "the target stream has removed messages since, so a replay may store rows twice: see "
     "[de-duplication](writing.md#de-duplication)",
 )
+OBJECT_DAMAGED = Condition(
+    "the object {name!r} of the object store {store!r} is damaged: {reason}",
+    "chunks are missing or are others: the stream's limits or somebody has removed them, or a client was stopped while "
+    "it replaced the object. Put the object again. With `failOnDataLoss` set to `false` its `content` is null",
+)
+LINK_BROKEN = Condition(
+    "the object {name!r} of the object store {store!r} is a link that leads nowhere: {reason}",
+    "its target was deleted: delete the link, or put the target again. With `failOnDataLoss` set to `false` its "
+    "`content` is null",
+)

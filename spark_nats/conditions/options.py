@@ -54,6 +54,28 @@ OPTIONS_CONTRADICT = Condition(
     "options '{option}' and '{other}' contradict each other; set one of them",
     "remove one",
 )
+OPTION_NOT_FOR_OBJECTS = Condition(
+    "option '{option}' is not for object stores, and contradicts the option 'objectStore'",
+    "remove it; `objectPattern` says which objects are read",
+)
+OPTION_NEEDS_OBJECT_STORE = Condition(
+    "option '{option}' needs the option 'objectStore'; it is for object stores", "set both, or none"
+)
+OBJECTS_ARE_FOR_BATCHES = Condition(
+    "option 'objectStore' is {store}, which is read in batches (spark.read), not in streaming",
+    "read it with `spark.read`, as often as you like; `foreachBatch` of a query that has a trigger does that too",
+)
+FOREACH_WRITES_NO_OBJECTS = Condition(
+    "option 'objectStore' is not for NatsForeachWriter, which writes messages; use the sink "
+    "(writeStream.format('nats'))",
+    "the sink takes a row as an object",
+)
+OBJECT_TOO_LARGE = Condition(
+    "the object {name!r} of the object store {store!r} has {bytes} bytes, which is more than the option "
+    "'maxObjectBytes', {most}",
+    "raise `maxObjectBytes`, and the memory of executors with it; or leave such objects out with `objectPattern`, or "
+    "`content` with the schema",
+)
 PATTERN_CANNOT_CREATE = Condition(
     "options 'streamPattern' and 'createStream' contradict each other: a pattern does not say what to create; "
     "name the stream in the option 'stream'",
@@ -97,8 +119,9 @@ INVALID_TLS_OPTIONS = Condition(
 )
 NOTHING_TO_READ = Condition(
     "the options do not say what to read: set the option 'stream', 'streamPattern' or 'bucket', or 'subject' "
-    "alone to read core NATS as it is published, or 'table' for what the account holds{hint}",
-    "set `stream`, `bucket`, `subject` or `table`",
+    "alone to read core NATS as it is published, or 'objectStore' for objects, or 'table' for what the account "
+    "holds{hint}",
+    "set `stream`, `bucket`, `subject`, `objectStore` or `table`",
 )
 OFFSETS_FOR_OTHERS = Condition(
     "option '{option}' has offsets for {offsets}, but the streams to read are {streams}",

@@ -17,6 +17,19 @@ BUCKET_NOT_FOUND = Condition(
     "the bucket {bucket!r} does not exist{hint}",
     "create it, or set `createBucket`; names are case-sensitive",
 )
+OBJECT_STORE_NOT_FOUND = Condition(
+    "the object store {store!r} does not exist{hint}",
+    "create it (`nats object add`), or, for writing, let us do it with `createObjectStore`; names are case-sensitive",
+)
+OBJECT_NOT_DESCRIBED = Condition(
+    "the object {name!r} of the object store {store!r} is not described as object stores do it (ADR-20): {reason}",
+    "somebody has published to the store's subjects (`$O.…`) by hand: put the object again, or leave it out with "
+    "`objectPattern`",
+)
+OBJECT_MOVES_ON = Condition(
+    "the object {name!r} of the object store {store!r} was replaced {times} times while it was read",
+    "it is replaced faster than it can be read: read it later, or leave it out with `objectPattern`",
+)
 JETSTREAM_UNAVAILABLE = Condition(
     "JetStream does not answer on {prefix} at {server}: it is not enabled there (nats-server -js), or its API "
     "has another prefix",

@@ -89,6 +89,19 @@ NOTE_INVALID = Condition(
     "written there?",
     "another program writes there: set another `stateBucket`",
 )
+OBJECT_REFUSED = Condition(
+    "the object store {store!r} does not take the object {name!r}: {reason} ({code}, {err_code})",
+    "the store is sealed, or full (`max_bytes`), or has other limits that are too small",
+)
+OBJECT_UNFIT = Condition(
+    "the object {name!r} cannot be put: {problem}",
+    "correct or leave out the row; the objects of rows before it, and of other tasks, are put",
+)
+OBJECT_STORE_UNAVAILABLE = Condition(
+    "nobody listens on {subject}: the object store {store!r} does not exist, has no leader, or is not shared with this "
+    "account",
+    "create it, or let us do it with `createObjectStore`; look at the servers of the cluster",
+)
 VALUE_REFUSED = Condition(
     "bucket {bucket!r} does not accept a value of {bytes} bytes: {reason} ({code}, {err_code})",
     "the limits of the state bucket are too small, or it is full",

@@ -4,8 +4,8 @@ Whatever is unknown, has an invalid value or contradicts another is an :class:`~
 names the option, the value (never a secret's) and what to do. Nothing below this package knows that there are options.
 """
 
-from spark_nats.options.queries import parse_read, parse_write
-from spark_nats.options.read import BucketReadOptions, CoreReadOptions, ReadOptions, TableReadOptions
+from spark_nats.options.queries import parse_read, parse_write, parse_write_objects
+from spark_nats.options.read import BucketReadOptions, CoreReadOptions, ObjectReadOptions, ReadOptions, TableReadOptions
 from spark_nats.options.settings import Settings, connection_options, options_of_urls, parse
 from spark_nats.options.table import OPTIONS
 from spark_nats.options.write import WriteOptions
@@ -14,6 +14,7 @@ __all__ = [
     "OPTIONS",
     "BucketReadOptions",
     "CoreReadOptions",
+    "ObjectReadOptions",
     "ReadOptions",
     "Settings",
     "TableReadOptions",
@@ -23,4 +24,5 @@ __all__ = [
     "parse",
     "parse_read",
     "parse_write",
+    "parse_write_objects",
 ]

@@ -1,7 +1,7 @@
 """What a query is about, and what it has of options, with what contradicts.
 
 It reads or writes streams when the option ``stream`` is set, a KV bucket with ``bucket``, else core NATS. It reads what
-an account holds with ``table``.
+an account holds with ``table``, and the objects of an object store with ``objectStore``.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from spark_nats.conditions.options import (
     ENDS_BEFORE_OFFSET,
     ENDS_BEFORE_TIME,
     EXACT_NEEDS_STREAM,
+    FOREACH_WRITES_NO_OBJECTS,
     LIMIT_BEFORE_FILTERS,
     MORE_THAN_MOST,
     NOTHING_AFTER_LATEST,
     NOTHING_BEFORE_EARLIEST,
     NOTHING_TO_READ,
+    OBJECTS_ARE_FOR_BATCHES,
     OFFSETS_FOR_OTHERS,
     ONE_STREAM_TO_WRITE,
     ONE_SUBJECT_TO_WRITE,
@@ -32,16 +34,24 @@ from spark_nats.conditions.options import (
 from spark_nats.errors import OptionError
 from spark_nats.options.nearest import VIEW
 from spark_nats.options.query import Target
-from spark_nats.options.read import BucketReadOptions, CoreReadOptions, ReadOptions, TableReadOptions, TriggerLimits
-from spark_nats.options.rows import BATCH, BUCKET, CORE, READ, STREAM, STREAMING, WRITE, Use
+from spark_nats.options.read import (
+    BucketReadOptions,
+    CoreReadOptions,
+    ObjectReadOptions,
+    ReadOptions,
+    TableReadOptions,
+    TriggerLimits,
+)
+from spark_nats.options.rows import BATCH, BUCKET, CORE, OBJECTS, READ, STREAM, STREAMING, WRITE, Use
 from spark_nats.options.settings import Settings, parse
 from spark_nats.options.values import EARLIEST, EXACT, LATEST, NEVER, SUBJECTS, Offsets, Place
-from spark_nats.options.write import WriteOptions
+from spark_nats.options.write import ObjectWriteOptions, WriteOptions
 from spark_nats.protocol.keyvalue import stream_of
+from spark_nats.protocol.objects import store_config
 from spark_nats.protocol.subjects import subject_violation
 
 Given = Mapping[str, str] | Settings
-BatchOptions = ReadOptions | BucketReadOptions | TableReadOptions | CoreReadOptions
+BatchOptions = ReadOptions | BucketReadOptions | TableReadOptions | ObjectReadOptions | CoreReadOptions
 
 
 @overload
@@ -58,6 +68,8 @@ def parse_read(options: Given, streaming: bool) -> BatchOptions:
     target = settings.of(Target)
     if target.table:
         return _read_table(settings, target.table, target, streaming)
+    if target.object_store:
+        return _read_objects(settings, target.object_store, target, streaming)
     kind = BUCKET if target.bucket else STREAM if target.stream or target.stream_pattern else CORE
     if kind is CORE and target.subject is None:
         hint = "" if settings.given else f"; if this is a table, Spark has not passed on its options: {VIEW}"
@@ -87,6 +99,15 @@ def _read_table(settings: Settings, table: str, target: Target, streaming: bool)
         pattern=target.stream_pattern,
         filters=target.filters,
     )
+
+
+def _read_objects(settings: Settings, store: str, target: Target, streaming: bool) -> ObjectReadOptions:
+    """Return the options of a read of an object store."""
+    if streaming:
+        raise OptionError(OBJECTS_ARE_FOR_BATCHES(store=store))
+    settings.check(Use.READ_OBJECTS_IN_BATCH)
+    values = settings.values(ObjectReadOptions, Use.READ_OBJECTS_IN_BATCH)
+    return ObjectReadOptions(**values, store=store, pattern=target.object_pattern)
 
 
 def _read(settings: Settings, target: Target, use: Use) -> ReadOptions:
@@ -131,6 +152,8 @@ def parse_write(options: Given, streaming: bool) -> WriteOptions:
     """
     settings = parse(options)
     target = settings.of(Target)
+    if target.object_store:
+        raise OptionError(FOREACH_WRITES_NO_OBJECTS())
     bucket, subject = target.bucket, target.subject
     streams = (stream_of(bucket),) if bucket else target.stream or ()
     if len(streams) > 1:
@@ -152,6 +175,21 @@ def parse_write(options: Given, streaming: bool) -> WriteOptions:
     if bucket and parsed.deduplicate == EXACT:  # what it held cannot be read back
         raise OptionError(EXACT_NEEDS_STREAM())
     return parsed
+
+
+def parse_write_objects(options: Given, streaming: bool) -> ObjectWriteOptions:
+    """Return the options of a write to an object store.
+
+    Raises:
+        OptionError: one of them is invalid or does not apply, or two contradict each other.
+    """
+    settings = parse(options)
+    target = settings.of(Target)
+    use = WRITE & OBJECTS & (STREAMING if streaming else BATCH)
+    settings.check(use)
+    store, create = target.object_store or "", target.create_object_store
+    config = None if create is None else store_config(store, create)
+    return ObjectWriteOptions(**settings.values(ObjectWriteOptions, use), store=store, create=config)
 
 
 def _limits(settings: Settings, use: Use) -> TriggerLimits:

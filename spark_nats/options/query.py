@@ -11,7 +11,19 @@ from spark_nats.client.options import ConnectionOptions, RetryOptions
 from spark_nats.conditions.options import NO_SUBJECTS_TO_CREATE, ONE_STREAM_TO_CREATE, OTHER_STREAM_TO_CREATE
 from spark_nats.errors import OptionError
 from spark_nats.options import values
-from spark_nats.options.rows import ANY, BATCH, BUCKET, READ, STREAM, STREAMING, TABLE, WRITE, option, value_of
+from spark_nats.options.rows import (
+    ANY,
+    BATCH,
+    BUCKET,
+    OBJECTS,
+    READ,
+    STREAM,
+    STREAMING,
+    TABLE,
+    WRITE,
+    option,
+    value_of,
+)
 from spark_nats.options.values import Offsets
 from spark_nats.protocol.keyvalue import bucket_config, key_filter
 from spark_nats.protocol.stream_configs import Wish
@@ -22,10 +34,10 @@ class Target:
     """What is read or written, as options say it: streams, buckets and subjects, and from where to where."""
 
     stream: tuple[str, ...] | None = option(
-        ANY,
+        ANY & ~OBJECTS,
         values.read_names,
-        "stream to read (several: comma-separated) or to write to; without `stream`, `streamPattern`, `bucket` and "
-        "`table`, core NATS is read or written; with `table`: only these streams",
+        "stream to read (several: comma-separated) or to write to; without `stream`, `streamPattern`, `bucket`, "
+        "`table` and `objectStore`, core NATS is read or written; with `table`: only these streams",
     )
     stream_pattern: re.Pattern[str] | None = option(
         READ & (STREAM | TABLE),
@@ -33,11 +45,17 @@ class Target:
         "regular expression: every stream whose whole name matches is read, also one that is created while the "
         "query runs; with `table`: only these streams",
     )
-    bucket: str | None = option(ANY & ~TABLE, values.read_bucket, "KV bucket to read or to write to")
+    bucket: str | None = option(ANY & ~TABLE & ~OBJECTS, values.read_bucket, "KV bucket to read or to write to")
     table: str | None = option(
         READ & TABLE,
         values.read_table,
         "batch: what the account holds, as a table: `streams`, `consumers`, `buckets` or `subjects`",
+    )
+    object_store: str | None = option(
+        OBJECTS, values.read_bucket, "object store whose objects to read, in batches, or to put objects into"
+    )
+    object_pattern: re.Pattern[str] | None = option(
+        READ & OBJECTS, values.read_pattern, "regular expression: read only objects whose whole name matches"
     )
     create_stream: bool | Wish = option(
         STREAM,
@@ -52,13 +70,20 @@ class Target:
         'create the bucket if it does not exist: `true` or its configuration in JSON, such as `{"history": 5}`',
         default="false",
     )
+    create_object_store: dict[str, Any] | None = option(
+        WRITE & OBJECTS,
+        values.read_create_object_store,
+        "create the object store if it does not exist: `true` or its configuration in JSON, such as "
+        '`{"max_bytes": 1000000000, "replicas": 3}`',
+        default="false",
+    )
     keys: tuple[str, ...] | None = option(
         READ & BUCKET,
         values.read_keys,
         "read only these keys, comma-separated, with wildcards; a batch has a partition for each of them",
     )
     subject: str | None = option(
-        ANY & ~BUCKET,
+        ANY & ~BUCKET & ~OBJECTS,
         values.read_text,
         "reading, also of the table `subjects`: only these subjects, comma-separated, with wildcards; writing: the "
         "subject of every row",
@@ -150,9 +175,10 @@ class Query:
     api_prefix: str
     retries: RetryOptions
     fail_on_data_loss: bool = option(
-        READ & (STREAM | BUCKET | STREAMING) | WRITE & STREAM,
+        READ & (STREAM | BUCKET | STREAMING | OBJECTS) | WRITE & STREAM,
         values.read_boolean,
-        "fail when messages that were to be read are lost, or messages that `deduplicate=exact` needs to tell what is "
-        "stored already; with `asOf`: when it is not known what the bucket held; `false`: log a warning and continue",
+        "fail when messages that were to be read are lost, or the content of an object, or messages that "
+        "`deduplicate=exact` needs to tell what is stored already; with `asOf`: when it is not known what the bucket "
+        "held; `false`: log a warning and continue",
         default="true",
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 from spark_nats.options import values
 from spark_nats.options.query import Query
-from spark_nats.options.rows import BATCH, BUCKET, CORE, READ, STREAM, STREAMING, option
+from spark_nats.options.rows import BATCH, BUCKET, CORE, OBJECTS, READ, STREAM, STREAMING, option
 from spark_nats.options.values import LATEST, Offsets
 
 
@@ -52,7 +52,7 @@ class _Read(Query):
     """What queries have that read, of more than one kind."""
 
     min_partitions: int = option(
-        READ & (STREAM | CORE | STREAMING),
+        READ & (STREAM | CORE | STREAMING | OBJECTS),
         values.read_whole_number,
         "fewest partitions, if there is enough to read",
         default="1",
@@ -169,6 +169,21 @@ class TableReadOptions(Query):
     streams: tuple[str, ...]
     pattern: re.Pattern[str] | None
     filters: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectReadOptions(_Read):
+    """Which objects of an object store a batch reads: those whose names match the ``pattern``, or all."""
+
+    store: str
+    pattern: re.Pattern[str] | None
+    max_bytes: int = option(
+        READ & OBJECTS,
+        values.read_object_bytes,
+        "fail when the content of an object that is to be read has more bytes than this; 2,000,000,000 at most",
+        default="268435456",
+        name="maxObjectBytes",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

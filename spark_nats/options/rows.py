@@ -19,8 +19,10 @@ from spark_nats.conditions.options import (
     OPTION_FOR_OTHER_MODE,
     OPTION_FOR_OTHERS,
     OPTION_NEEDS_BUCKET,
+    OPTION_NEEDS_OBJECT_STORE,
     OPTION_NEEDS_STREAM,
     OPTION_NOT_FOR_BUCKETS,
+    OPTION_NOT_FOR_OBJECTS,
     OPTION_NOT_FOR_TABLES,
 )
 from spark_nats.errors import OptionError
@@ -31,7 +33,8 @@ T = TypeVar("T")
 class Use(Flag):
     """What options are for: reading or writing a stream, a KV bucket or core NATS, in a batch or in streaming.
 
-    And reading a table of what an account holds, in a batch.
+    And reading a table of what an account holds, in a batch; or reading the objects of an object store in a batch, and
+    writing some in a batch or in streaming.
 
     One query is one of these; where an option applies is several of them.
     """
@@ -43,10 +46,13 @@ class Use(Flag):
     READ_CORE_IN_BATCH = auto()
     READ_CORE_IN_STREAMING = auto()
     READ_TABLE_IN_BATCH = auto()
+    READ_OBJECTS_IN_BATCH = auto()
     WRITE_STREAM_IN_BATCH = auto()
     WRITE_STREAM_IN_STREAMING = auto()
     WRITE_BUCKET_IN_BATCH = auto()
     WRITE_BUCKET_IN_STREAMING = auto()
+    WRITE_OBJECTS_IN_BATCH = auto()
+    WRITE_OBJECTS_IN_STREAMING = auto()
     WRITE_CORE_IN_BATCH = auto()
     WRITE_CORE_IN_STREAMING = auto()
 
@@ -61,7 +67,8 @@ def _all(word: str) -> Use:
 
 READ, WRITE = _all("READ"), _all("WRITE")
 STREAM, BUCKET, CORE, TABLE = _all("STREAM"), _all("BUCKET"), _all("CORE"), _all("TABLE")
-KEPT = STREAM | BUCKET | TABLE  # what JetStream keeps, and tells
+OBJECTS = _all("OBJECTS")
+KEPT = STREAM | BUCKET | TABLE | OBJECTS  # what JetStream keeps, and tells
 BATCH, STREAMING = _all("BATCH"), _all("STREAMING")
 ANY = READ | WRITE
 
@@ -109,6 +116,10 @@ class Option:
             return OPTION_FOR_OTHERS(option=self.name, doing="writing" if mine is READ else "reading")
         if use in TABLE:
             return OPTION_NOT_FOR_TABLES(option=self.name)
+        if use in OBJECTS:
+            return OPTION_NOT_FOR_OBJECTS(option=self.name)
+        if not self.applies & mine & ~OBJECTS:
+            return OPTION_NEEDS_OBJECT_STORE(option=self.name)
         kind = next(kind for kind in (STREAM, BUCKET, CORE) if use in kind)
         if self.applies & mine & kind:
             modes = (

@@ -11,9 +11,16 @@ from typing import Any
 
 from spark_nats.options.connecting import AUTHORITIES, CERTIFICATES, KEYS, LOGINS, Connecting
 from spark_nats.options.query import Target
-from spark_nats.options.read import BucketReadOptions, CoreReadOptions, ReadOptions, TableReadOptions, TriggerLimits
+from spark_nats.options.read import (
+    BucketReadOptions,
+    CoreReadOptions,
+    ObjectReadOptions,
+    ReadOptions,
+    TableReadOptions,
+    TriggerLimits,
+)
 from spark_nats.options.rows import READ, Option, rows_of
-from spark_nats.options.write import WriteOptions
+from spark_nats.options.write import ObjectWriteOptions, WriteOptions
 
 GROUPS = (
     Connecting,
@@ -22,8 +29,10 @@ GROUPS = (
     ReadOptions,
     BucketReadOptions,
     TableReadOptions,
+    ObjectReadOptions,
     CoreReadOptions,
     WriteOptions,
+    ObjectWriteOptions,
 )
 
 ROWS: dict[type[Any], dict[str, Option]] = {group: rows_of(group) for group in GROUPS}
@@ -43,13 +52,15 @@ _SECTIONS = {
     "TLS": "tlsCaFile tlsCaPem tlsCertFile tlsCertPem tlsKeyFile tlsKeySecret tlsServerName tlsHandshakeFirst",
     "Time limits and reconnecting": "connectTimeout requestTimeout retryTimeout reconnectWait maxReconnects "
     "idleTimeout pingInterval",
-    "What is read or written": "stream streamPattern bucket table subject createStream createBucket",
+    "What is read or written": "stream streamPattern bucket objectStore table subject createStream "
+    "createBucket createObjectStore",
     "Where a read begins and ends": "startingOffsets startingTimestamp startingOffsetsByTimestampStrategy "
     "endingOffsets endingTimestamp limit limitPushdown filterPushdown",
     "Micro-batches and partitions": "maxOffsetsPerTrigger maxBytesPerTrigger minOffsetsPerTrigger maxTriggerDelay "
     "minPartitions maxRecordsPerPartition",
     "Work queues and interest streams": "consume consumer peek",
     "KV buckets": "keys history asOf ignoreDeletes onConflict",
+    "Object stores": "objectPattern maxObjectBytes",
     "Core NATS": "queueGroup readTimeout maxMessages receivers maxBufferedBytes spoolLocation echo",
     "Writing": "maxInFlight ackTimeout atomic controlHeaders",
     "Exactly once, and lost messages": "deduplicate stateBucket failOnDataLoss",
@@ -62,7 +73,8 @@ SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "outputmode", "merges
 
 CONTRADICTIONS = (
     *(pair for group in (LOGINS, AUTHORITIES, CERTIFICATES, KEYS) for pair in combinations(group, 2)),
-    *combinations(("stream", "streamPattern", "bucket"), 2),
+    *combinations(("stream", "streamPattern", "bucket", "objectStore"), 2),
+    ("table", "objectStore"),
     ("domain", "apiPrefix"),
     ("startingOffsets", "startingTimestamp"),
     ("endingOffsets", "endingTimestamp"),

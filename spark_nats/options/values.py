@@ -10,7 +10,7 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from functools import partial
@@ -56,6 +56,17 @@ def read_whole_number(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise ValueError(f"is {text!r}; it must be a whole number of at least 1")
     return int(text)
+
+
+_LARGEST_CONTENT = 2_000_000_000  # bytes; a row of Spark holds less than 2^31
+
+
+def read_object_bytes(text: str) -> int:
+    """Read a number of bytes that fits into a row of Spark."""
+    number = read_whole_number(text)
+    if number > _LARGEST_CONTENT:
+        raise ValueError(f"is {text!r}; a row of Spark holds {_LARGEST_CONTENT} at most")
+    return number
 
 
 def _word(text: str, *words: str) -> str:
@@ -501,23 +512,35 @@ _BUCKET_FIELDS: dict[str, type] = {
 }
 
 
+_STORE_FIELDS: dict[str, type] = {
+    name: _BUCKET_FIELDS[name] for name in ("max_age", "max_bytes", "replicas", "storage", "compression", "description")
+}
+
+
+def read_create_object_store(text: str) -> dict[str, Any] | None:
+    """Read ``true``, ``false`` or an object store's configuration in JSON; returns as :func:`read_create_bucket`."""
+    return _read_create(text, "an object store", _STORE_FIELDS, '{"max_bytes": 1000000000, "replicas": 3}')
+
+
 def read_create_bucket(text: str) -> dict[str, Any] | None:
     """Read ``true``, ``false`` or a bucket's configuration in JSON, with the field names of ADR-8.
 
     Returns:
         The configuration, with times in seconds; None for ``false``.
     """
+    return _read_create(text, "a bucket", _BUCKET_FIELDS, '{"history": 5, "max_age": "24h"}')
+
+
+def _read_create(text: str, what: str, fields: Mapping[str, type], example: str) -> dict[str, Any] | None:
     if text.lower() in ("true", "false"):
         return {} if text.lower() == "true" else None
     config = _object_in(text)
     if config is None:
-        raise ValueError(
-            'must be true, false or a bucket\'s configuration in JSON, such as {"history": 5, "max_age": "24h"}'
-        )
+        raise ValueError(f"must be true, false or {what}'s configuration in JSON, such as {example}")
     for name, value in config.items():
-        kind = _BUCKET_FIELDS.get(name)
+        kind = fields.get(name)
         if kind is None:
-            raise ValueError(f"has the field {name!r}; a bucket has {', '.join(_BUCKET_FIELDS)}")
+            raise ValueError(f"has the field {name!r}; {what} has {', '.join(fields)}")
         if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):
             raise ValueError(f"has {json.dumps(value)} as {name!r}, which must be {_KINDS[kind]}")
     times = {}

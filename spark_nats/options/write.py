@@ -7,7 +7,7 @@ from typing import Any
 
 from spark_nats.options import values
 from spark_nats.options.query import Query
-from spark_nats.options.rows import BUCKET, KEPT, STREAM, WRITE, option
+from spark_nats.options.rows import BUCKET, OBJECTS, STREAM, WRITE, option
 from spark_nats.options.values import EXACT, FAIL, NEVER, WINDOW
 
 
@@ -24,19 +24,19 @@ class WriteOptions(Query):
     create_stream: dict[str, Any] | None
     state_bucket: str
     max_in_flight: int = option(
-        WRITE & KEPT,
+        WRITE & (STREAM | BUCKET),
         values.read_whole_number,
         "most rows of a task that are sent and not yet acknowledged; fewer while the server says that it is too much",
         default="8192",
     )
     ack_timeout: float = option(
-        WRITE & KEPT,
+        WRITE & (STREAM | BUCKET),
         values.read_duration,
         "fail the task when no row was stored for so long, although the connection works",
         default="30s",
     )
     deduplicate: str = option(
-        WRITE & KEPT,
+        WRITE & (STREAM | BUCKET),
         values.read_deduplicate,
         "do not store a row twice when it is written again: `exact` however late, `window` within the stream's "
         "`duplicate_window`; `false`: store it again",
@@ -58,8 +58,16 @@ class WriteOptions(Query):
         default=FAIL,
     )
     control_headers: bool = option(
-        WRITE,
+        WRITE & ~OBJECTS,
         values.read_boolean,
         "also send headers whose names begin with `Nats-`, on which servers act; `false`: leave them out",
         default="false",
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectWriteOptions(Query):
+    """Into which object store rows are put; ``create`` is the configuration of a missing one, None to make none."""
+
+    store: str
+    create: dict[str, Any] | None

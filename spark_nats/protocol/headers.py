@@ -48,6 +48,7 @@ EXPECTED_REVISION = "Nats-Expected-Last-Subject-Sequence"  # that of its subject
 EXPECTED_MSG_ID = "Nats-Expected-Last-Msg-Id"  # the id of the stream's last message, or it is not stored
 TTL = "Nats-TTL"  # for how long a message is kept (ADR-43)
 INCREMENT = "Nats-Incr"  # what is added to a counter; the message has no payload then (ADR-49)
+ROLLUP = "Nats-Rollup"  # which messages this one takes the place of: all of its subject with `sub`
 PAYLOAD_SIZE = "Nats-Msg-Size"  # a payload's size in bytes where the server has left it out
 REQUIRED_API_LEVEL = "Nats-Required-Api-Level"  # of a request that a server refuses which is too old for it
 _BATCH_ID, _BATCH_SEQUENCE, _BATCH_COMMIT = "Nats-Batch-Id", "Nats-Batch-Sequence", "Nats-Batch-Commit"

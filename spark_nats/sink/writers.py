@@ -38,7 +38,7 @@ def _write(options: WriteOptions, task: Task, batches: Iterator[pa.RecordBatch])
     return write_partition(options, task, batches)
 
 
-def _run_of(context: TaskContext | None) -> str:
+def run_of(context: TaskContext | None) -> str:
     """Return the id of the run of the streaming query to which a task belongs; empty if there is none."""
     return (context.getLocalProperty("spark.jobGroup.id") if context else None) or ""
 
@@ -76,7 +76,7 @@ class NatsWriter(DataSourceArrowWriter):
         if context and makes_a_table(context):
             raise OptionError(WRITES_NO_TABLE(instead=VIEW))
         partition, attempt = (context.partitionId(), context.attemptNumber()) if context else (0, 0)
-        run = _run_of(context)
+        run = run_of(context)
         task = Task(self._id, None, partition, attempt, self._position, self._own_ids, run)
         return _write(self._options, task, iterator)
 
@@ -100,7 +100,7 @@ class NatsStreamWriter(DataSourceStreamArrowWriter):
         context = TaskContext.get()
         query = context.getLocalProperty("sql.streaming.queryId") if context else None
         batch = context.getLocalProperty("streaming.sql.batchId") if context else None
-        run = _run_of(context)
+        run = run_of(context)
         if context is None or not (query and batch):
             if self._options.deduplicate in (EXACT, WINDOW):
                 raise NatsError(BATCH_UNKNOWN())

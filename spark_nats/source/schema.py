@@ -21,6 +21,14 @@ BUCKET_SCHEMA = (
 )
 """All columns of an entry of a KV bucket, as DDL."""
 
+OBJECT_INFO_SCHEMA = (
+    "name STRING, description STRING, size BIGINT, chunks BIGINT, digest STRING, modified TIMESTAMP, "
+    "headers MAP<STRING, ARRAY<STRING>>, metadata MAP<STRING, STRING>, link STRUCT<bucket: STRING, name: STRING>"
+)
+"""The columns of an object of an object store that are read unless a schema says otherwise, as DDL."""
+OBJECT_SCHEMA = f"{OBJECT_INFO_SCHEMA}, content BINARY"
+"""All columns of an object, as DDL."""
+
 TABLE_SCHEMAS = {
     STREAMS: (
         "name STRING, created TIMESTAMP, description STRING, subjects ARRAY<STRING>, retention STRING, storage STRING, "
@@ -77,5 +85,6 @@ _COLUMN = re.compile(r"(\w+) (\w+(?:<.+?>+)?)(?:, |$)")
 _WHAT = {
     SCHEMA: "a message",
     BUCKET_SCHEMA: "an entry of a KV bucket",
+    OBJECT_SCHEMA: "an object",
     **{schema: f"the table of {table}" for table, schema in TABLE_SCHEMAS.items()},
 }

@@ -78,6 +78,10 @@ CREATE_BUCKET = ["$JS.API.STREAM.CREATE.KV_CONFIG"]
 STREAMS_TABLE = ["$JS.API.STREAM.NAMES", "$JS.API.STREAM.LIST"]
 CONSUMERS_TABLE = ["$JS.API.STREAM.NAMES", "$JS.API.CONSUMER.LIST.*"]
 SUBJECTS_TABLE = ["$JS.API.STREAM.NAMES", "$JS.API.STREAM.INFO.*"]
+READ_OBJECTS = ["$JS.API.STREAM.INFO.OBJ_ASSETS", "$JS.API.STREAM.MSG.GET.OBJ_ASSETS"]
+READ_CONTENT = [subject.replace("ORDERS", "OBJ_ASSETS") for subject in READ if "CONSUMER" in subject]
+WRITE_OBJECTS = [*READ_OBJECTS, "$O.ASSETS.>", "$JS.API.STREAM.PURGE.OBJ_ASSETS"]
+CREATE_OBJECT_STORE = ["$JS.API.STREAM.CREATE.OBJ_ASSETS"]
 KEY = StructType().add("key", StringType())
 LISTEN = '{"subjects": ["orders.>"]}'
 
@@ -105,6 +109,8 @@ def test_the_documentation_lists_these_permissions() -> None:
     assert [subject for subject in listed if "SPARK_NATS" in subject] == STATE
     buckets = [*READ_BUCKET, *WRITE_BUCKET, *COMPARE_AND_SET, *CREATE_BUCKET]
     assert [subject for subject in listed if "CONFIG" in subject.split(".")[1:2] or "KV_CONFIG" in subject] == buckets
+    objects = [*READ_OBJECTS, *READ_CONTENT, *WRITE_OBJECTS, *CREATE_OBJECT_STORE]
+    assert [subject for subject in listed if "ASSETS" in subject.split(".")[1] or "OBJ_" in subject] == objects
     rows = [line for line in section.splitlines() if re.match(r"\| .* the tables? `", line)]
     tables = [line.split("|")[2].split("`")[1::2] for line in rows]
     assert tables == [STREAMS_TABLE, CONSUMERS_TABLE, SUBJECTS_TABLE]
@@ -116,6 +122,49 @@ def test_small_partitions_are_read_with_one_permission_more_and_no_consumer(serv
         client.create_stream("ORDERS", ["orders.>"], allow_direct=True)
         client.publish_acked([("orders.x", b"1"), ("orders.y", b"2")])
     assert read_payloads(server, stream="ORDERS", **login("reader")) == [b"1", b"2"]
+
+
+def test_object_stores_are_read_with_exactly_these_permissions(server_factory: ServerFactory) -> None:
+    server = server_factory(
+        users(user("lister", READ_OBJECTS), user("reader", READ_OBJECTS + READ_CONTENT), user("nobody", ["x"]))
+    )
+    with NatsPy(server.url, user="admin", password="pw") as client:
+        store = client.run(client.nats.jetstream().create_object_store("ASSETS"))
+        client.run(store.put("a", b"x" * 200_000))
+    name = StructType().add("name", StringType())
+    content = StructType().add("content", BinaryType())
+    assert read(server, name, objectStore="ASSETS", **login("lister")) == [{"name": "a"}]
+    assert read(server, content, objectStore="ASSETS", **login("reader")) == [{"content": b"x" * 200_000}]
+    with pytest.raises(PermissionsError, match=r"CONSUMER\.CREATE\.OBJ_ASSETS"):
+        read(server, content, objectStore="ASSETS", **login("lister"))
+    with pytest.raises(PermissionsError, match=r"STREAM\.INFO\.OBJ_ASSETS"):
+        read(server, name, objectStore="ASSETS", **login("nobody"))
+
+
+def test_object_stores_are_made_and_written_with_exactly_these_permissions(server_factory: ServerFactory) -> None:
+    without_purge = [subject for subject in WRITE_OBJECTS if "PURGE" not in subject]
+    server = server_factory(
+        users(
+            user("creator", WRITE_OBJECTS + CREATE_OBJECT_STORE),
+            user("writer", WRITE_OBJECTS),
+            user("adder", without_purge),
+            user("reader", READ_OBJECTS + READ_CONTENT),
+        )
+    )
+
+    def put(who: str, name: str, **options: Any) -> None:
+        write(server, pa.table({"name": [name], "content": [who]}), objectStore="ASSETS", **login(who), **options)
+
+    put("creator", "a", createObjectStore=True)
+    put("writer", "a")
+    put("adder", "b")
+    content = StructType().add("name", StringType()).add("content", BinaryType())
+    rows = read(server, content, objectStore="ASSETS", **login("reader"))
+    assert sorted((row["name"], row["content"]) for row in rows) == [("a", b"writer"), ("b", b"adder")]
+    with pytest.raises(PermissionsError, match=r"STREAM\.PURGE\.OBJ_ASSETS"):
+        put("adder", "a")
+    with pytest.raises(PermissionsError, match=r"\$O\.ASSETS\.C"):
+        put("reader", "c")
 
 
 def test_streams_are_made_written_and_read_with_exactly_these_permissions(

@@ -9,9 +9,9 @@ import pytest
 
 from spark_nats.client import parse_servers
 from spark_nats.errors import OptionError
-from spark_nats.options import OPTIONS, options_of_urls, parse, parse_read, parse_write
+from spark_nats.options import OPTIONS, options_of_urls, parse, parse_read, parse_write, parse_write_objects
 from spark_nats.options.read import TriggerLimits
-from spark_nats.options.rows import BATCH, BUCKET, CORE, READ, STREAM, STREAMING, TABLE, WRITE
+from spark_nats.options.rows import BATCH, BUCKET, CORE, OBJECTS, READ, STREAM, STREAMING, TABLE, WRITE
 from spark_nats.options.table import BY_NAME, CONTRADICTIONS, REQUIREMENTS, ROWS, TOGETHER
 from spark_nats.options.values import Place
 from spark_nats.options.write import WriteOptions
@@ -563,6 +563,77 @@ def test_tables_are_read_in_batches_and_not_written():
             write(streaming=streaming, table="streams")
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"objectStore": "A", "stream": "B"}, "options 'stream' and 'objectStore' contradict each other"),
+        ({"objectStore": "A", "bucket": "B"}, "options 'bucket' and 'objectStore' contradict each other"),
+        ({"objectStore": "A", "table": "streams"}, "options 'table' and 'objectStore' contradict each other"),
+        ({"objectStore": "A", "subject": "b"}, "option 'subject' is not for object stores, and contradicts"),
+        ({"objectStore": "A", "limit": "5"}, "option 'limit' is not for object stores, and contradicts"),
+        ({"objectStore": "a.b"}, "option 'objectStore' is 'a.b'; a bucket's name has only letters, digits"),
+        ({"objectStore": "A", "objectPattern": "*"}, "which is not a regular expression of Python's"),
+        ({"objectStore": "A", "maxObjectBytes": "0"}, "it must be a whole number of at least 1"),
+        ({"objectStore": "A", "maxObjectBytes": "2000000001"}, "a row of Spark holds 2000000000 at most"),
+        ({"stream": "A", "maxObjectBytes": "5"}, "option 'maxObjectBytes' needs the option 'objectStore'"),
+        ({"table": "streams", "objectPattern": "a"}, "option 'objectPattern' is not for tables of what an account"),
+        ({"objectStores": "A"}, "did you mean 'objectStore'?"),
+    ],
+)
+def test_a_mistake_about_object_stores_is_named(options, words):
+    with pytest.raises(OptionError) as raised:
+        parse_read(options, streaming=False)
+    assert words in str(raised.value)
+
+
+def test_object_stores_are_read_in_batches():
+    with pytest.raises(OptionError, match="'objectStore' is A, which is read in batches") as raised:
+        parse_read({"objectStore": "A"}, streaming=True)
+    assert raised.value.condition == "NATS_OBJECTS_ARE_FOR_BATCHES"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"subject": "b"}, "option 'subject' is not for object stores, and contradicts"),
+        ({"stream": "B"}, "options 'stream' and 'objectStore' contradict each other"),
+        ({"deduplicate": "window"}, "option 'deduplicate' is not for object stores"),
+        ({"maxInFlight": "5"}, "option 'maxInFlight' is not for object stores"),
+        ({"maxObjectBytes": "5"}, "option 'maxObjectBytes' is only for reading"),
+        ({"createBucket": "true"}, "option 'createBucket' is not for object stores"),
+        ({"createObjectStore": "yes"}, "must be true, false or an object store's configuration in JSON"),
+        ({"createObjectStore": '{"history": 5}'}, "has the field 'history'; an object store has max_age, max_bytes"),
+        ({"createObjectStore": '{"storage": "tape"}'}, "which must be file or memory"),
+    ],
+)
+def test_a_mistake_in_writing_objects_is_named(options, words):
+    for streaming in (False, True):
+        with pytest.raises(OptionError) as raised:
+            parse_write_objects({"objectStore": "A", **options}, streaming)
+        assert words in str(raised.value)
+
+
+def test_an_object_store_is_made_as_its_configuration_says():
+    options = {"objectStore": "A", "createObjectStore": '{"max_age": "2h", "replicas": 3, "compression": true}'}
+    config = parse_write_objects(options, streaming=False).create
+    assert config == {
+        "name": "OBJ_A",
+        "subjects": ["$O.A.C.>", "$O.A.M.>"],
+        "discard": "new",
+        "allow_rollup_hdrs": True,
+        "allow_direct": True,
+        "max_age": 7200 * 10**9,
+        "num_replicas": 3,
+        "compression": "s2",
+    }
+    assert parse_write_objects({"objectStore": "A"}, streaming=True).create is None
+
+
+def test_rows_are_not_written_as_messages_to_an_object_store():
+    with pytest.raises(OptionError, match="'objectStore' is not for NatsForeachWriter"):
+        write(objectStore="A")
+
+
 # The table
 
 
@@ -578,7 +649,7 @@ def test_what_does_not_go_together_is_said_of_options_that_there_are():
     assert {BY_NAME[name.lower()].name for name in named} == set(named)
 
 
-KINDS = {"core": CORE, "stream": STREAM, "bucket": BUCKET, "table": TABLE}
+KINDS = {"core": CORE, "stream": STREAM, "bucket": BUCKET, "table": TABLE, "objectStore": OBJECTS}
 
 
 def least(writing, kind):
@@ -602,7 +673,8 @@ USES = [
 
 
 def parsed(writing, kind, streaming, **options):
-    return (parse_write if writing else parse_read)({**least(writing, kind), **options}, streaming)
+    parse_to_write = parse_write_objects if kind == "objectStore" else parse_write
+    return (parse_to_write if writing else parse_read)({**least(writing, kind), **options}, streaming)
 
 
 NEEDED = {
@@ -640,6 +712,7 @@ def test_another_default_in_the_table_is_another_behaviour(monkeypatch, writing,
         "deduplicate": ("deduplicate",),
         "requestTimeout": ("connection", "request_timeout"),
         "ignoreDeletes": ("ignore_deletes",),
+        "maxObjectBytes": ("max_bytes",),
     }
     changed = {
         name: dataclasses.replace(
@@ -676,13 +749,16 @@ def test_an_option_that_does_not_apply_says_what_it_is_for(option, writing, kind
     if not option.applies & (WRITE if writing else READ):
         assert misuse.endswith(f"is only for {'reading' if writing else 'writing'}")
     elif not option.applies & (WRITE if writing else READ) & KINDS[kind]:
-        only_buckets = not option.applies & (WRITE if writing else READ) & (STREAM | CORE)
-        needed = "needs the option 'bucket'; it is for KV buckets" if only_buckets else ""
+        own = option.applies & (WRITE if writing else READ)
+        needed = "needs the option 'bucket'; it is for KV buckets" if not own & (STREAM | CORE) else ""
+        if not own & ~OBJECTS:
+            needed = "needs the option 'objectStore'; it is for object stores"
         assert {
             "core": needed or "needs the option 'stream'",
             "stream": needed or "contradicts the option 'stream'",
-            "bucket": "is not for KV buckets, and contradicts the option 'bucket'",
+            "bucket": needed if not own & ~OBJECTS else "is not for KV buckets, and contradicts the option 'bucket'",
             "table": "is not for tables of what an account holds, and contradicts the option 'table'",
+            "objectStore": "is not for object stores, and contradicts the option 'objectStore'",
         }[kind] in misuse
     else:
         assert ("not for streaming" if streaming else f"not for batch {'writes' if writing else 'reads'}") in misuse

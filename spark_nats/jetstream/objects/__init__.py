@@ -1,0 +1,1 @@
+"""Object stores (ADR-20): reading their objects, and putting some."""

@@ -1,0 +1,154 @@
+"""Putting objects (ADR-20): the chunks first, then what describes them, and at last the former chunks are purged."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from spark_nats import clock
+from spark_nats.client.connection import Reply
+from spark_nats.conditions.writing import OBJECT_REFUSED, OBJECT_STORE_UNAVAILABLE, OBJECT_UNFIT
+from spark_nats.errors import (
+    InvalidRowError,
+    JetStreamError,
+    JetStreamUnavailableError,
+    NatsError,
+    NoRespondersError,
+    PublishError,
+)
+from spark_nats.jetstream.api import JetStream, interpreting
+from spark_nats.jetstream.messages import MessageAt, ask
+from spark_nats.jetstream.objects.reading import naming_store
+from spark_nats.jetstream.streams import StreamInfo, create_stream, stream_info
+from spark_nats.protocol.api import NOT_ENABLED, NOT_READY, Api, ApiError, parse_answer
+from spark_nats.protocol.documents import integer_at
+from spark_nats.protocol.headers import EXPECTED_STREAM, ROLLUP, encode_block
+from spark_nats.protocol.objects import (
+    CHUNK_BYTES,
+    ObjectInfo,
+    chunk_subject,
+    chunks_of,
+    description_subject,
+    digest_of,
+    encode_description,
+    read_description,
+    stream_of_store,
+)
+from spark_nats.protocol.statuses import NO_RESPONDERS, TOO_MANY_REQUESTS
+
+CHUNKS_AT_ONCE = 16
+"""Most chunks that are sent before the stream has acknowledged them."""
+
+
+def open_store(js: JetStream, store: str, config: dict[str, Any] | None) -> StreamInfo:
+    """Return the state of the stream that a store is, which is made with a configuration if it is missing.
+
+    Raises:
+        StreamNotFoundError: it does not exist, and there is no configuration.
+        NatsError: the request failed.
+    """
+    with naming_store(js, store):
+        return create_stream(js, config) if config else stream_info(js, stream_of_store(store))
+
+
+class Putting:
+    """Puts one object, in as many attempts as it takes: what an attempt has left behind, the next one clears away.
+
+    Args:
+        store: which object store.
+        info: name, description, headers and metadata.
+        content: what it holds.
+    """
+
+    def __init__(self, store: str, info: ObjectInfo, content: bytes) -> None:
+        self._store = store
+        self._stream = stream_of_store(store)
+        self._info = info
+        self._content = content
+        self._stale: set[str] = set()  # ids of chunks that belong to no object when it is put
+
+    def put(self, js: JetStream) -> None:
+        """Put it, from its beginning.
+
+        Returns when the stream has acknowledged all of it, and chunks that it has replaced are purged.
+
+        Raises:
+            InvalidRowError: what describes it is larger than the server accepts.
+            PublishError: the stream refuses it.
+            NatsError: the connection failed.
+        """
+        nuid = clock.token(11)  # 22 characters, as those of other clients
+        self._note_former(js)
+        room = js.connection.info.max_payload or CHUNK_BYTES
+        guard = {EXPECTED_STREAM: self._stream}
+        header = encode_block(guard)
+        size = max(1, min(CHUNK_BYTES, room - len(header)))
+        chunks = chunks_of(self._content, size)
+        described = replace(
+            self._info, nuid=nuid, size=len(self._content), chunks=len(chunks), digest=digest_of(self._content)
+        )
+        description = encode_description(described, self._store, size)
+        rollup = encode_block({**guard, ROLLUP: "sub"})
+        if len(rollup) + len(description) > room:
+            bytes_ = len(rollup) + len(description)
+            problem = f"its description and headers take {bytes_} bytes, and the server's max_payload is {room}"
+            raise InvalidRowError(OBJECT_UNFIT(name=self._info.name, problem=problem))
+        self._stale.add(nuid)
+        subject = chunk_subject(self._store, nuid, js.prefix)
+        try:
+            for i in range(0, len(chunks), CHUNKS_AT_ONCE):
+                self._publish(js, [(subject, chunk, header) for chunk in chunks[i : i + CHUNKS_AT_ONCE]])
+            self._publish(js, [(description_subject(self._store, self._info.name, js.prefix), description, rollup)])
+        except PublishError:
+            with contextlib.suppress(NatsError):
+                self._purge(js, nuid)
+            raise
+        self._stale.discard(nuid)
+        for stale in sorted(self._stale):
+            self._purge(js, stale)
+
+    def _purge(self, js: JetStream, nuid: str) -> None:
+        """Have the stream remove chunks that belong to no object."""
+        js.request(Api.STREAM_PURGE, self._stream, body={"filter": chunk_subject(self._store, nuid)})
+        self._stale.discard(nuid)
+
+    def _note_former(self, js: JetStream) -> None:
+        """Note which chunks the object of that name has now."""
+        with naming_store(js, self._store):
+            (message,) = ask(js, [MessageAt(self._stream, None, description_subject(self._store, self._info.name))])
+        try:
+            former = read_description(message.payload) if message else None
+        except ValueError:
+            return  # it describes no object, and is replaced
+        if former and former.nuid and former.chunks and not former.deleted and not former.link:
+            self._stale.add(former.nuid)
+
+    def _publish(self, js: JetStream, messages: Sequence[tuple[str, bytes, bytes | None]]) -> None:
+        """Publish messages, and wait until all are stored."""
+        for reply in js.connection.request_all(messages):
+            if isinstance(reply, NoRespondersError):
+                raise JetStreamUnavailableError(
+                    OBJECT_STORE_UNAVAILABLE(subject=messages[0][0], store=self._store)
+                ) from None
+            if isinstance(reply, NatsError):
+                raise reply
+            self._check(reply)
+
+    def _check(self, reply: Reply) -> None:
+        with interpreting(Api.MESSAGE_GET, self._stream):
+            answer = parse_answer(reply.payload)
+            if not isinstance(answer, ApiError):
+                integer_at(answer, "seq")
+                return
+        said = OBJECT_REFUSED(
+            store=self._store,
+            name=self._info.name,
+            reason=answer.description,
+            code=answer.code,
+            err_code=answer.err_code,
+        )
+        if answer.err_code in NOT_ENABLED | NOT_READY or answer.code == TOO_MANY_REQUESTS:
+            raise JetStreamError(said, NO_RESPONDERS, description=answer.description)  # which passes
+        raise PublishError(said)

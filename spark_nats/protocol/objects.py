@@ -1,0 +1,216 @@
+"""Object stores on the wire (ADR-20): a bucket is a stream, an object is chunks and one message that describes it.
+
+The description is JSON on a subject that is made of the object's name; the chunks are on a subject of their own, one
+after the other.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from spark_nats.protocol.api import API_PREFIX
+from spark_nats.protocol.documents import boolean_at, integer_at, parse_document, string_at, strings_at, value_at
+from spark_nats.protocol.stream_configs import Wish
+from spark_nats.protocol.subjects import name_violation
+
+_STREAM = "OBJ_"  # what the name of a bucket's stream begins with
+_SUBJECTS = "$O"  # first token of the subjects of all buckets
+_DIGEST = re.compile(r"SHA-256=([-_A-Za-z0-9]+)=*", re.IGNORECASE)
+CHUNK_BYTES = 128 * 1024  # bytes of each chunk but the last
+LARGEST_SIZE = 2**63 - 1  # what a column can hold
+
+
+def stream_of_store(bucket: str) -> str:
+    """Return the name of the stream that a bucket is."""
+    return f"{_STREAM}{bucket}"
+
+
+def store_of(stream: str) -> str:
+    """Return the name of the bucket that a stream is, empty when it is none."""
+    return stream.removeprefix(_STREAM) if stream.startswith(_STREAM) else ""
+
+
+def description_subject(bucket: str, name: str, prefix: str = API_PREFIX) -> str:
+    """Return the subject on which an object is described; ``prefix`` as of :func:`chunk_subject`."""
+    return _prefixed(
+        f"{descriptions(bucket).removesuffix('>')}{base64.urlsafe_b64encode(name.encode()).decode()}", prefix
+    )
+
+
+def descriptions(bucket: str) -> str:
+    """Return the subjects on which the objects of a bucket are described."""
+    return f"{_SUBJECTS}.{bucket}.M.>"
+
+
+def chunk_subject(bucket: str, nuid: str, prefix: str = API_PREFIX) -> str:
+    """Return the subject of an object's chunks.
+
+    Args:
+        bucket: name of the bucket.
+        nuid: which object, and which version of it.
+        prefix: first tokens of the subjects of the API, which are those of all buckets too if they are not the usual
+            ones (ADR-19).
+    """
+    return _prefixed(f"{_SUBJECTS}.{bucket}.C.{nuid}", prefix)
+
+
+def _prefixed(subject: str, prefix: str) -> str:
+    return subject if prefix == API_PREFIX else f"{prefix}.{subject}"
+
+
+def name_of(subject: str) -> str:
+    """Return the name of the object that is described on a subject; the subject itself where that has no name."""
+    token = subject.rpartition(".")[2]
+    try:
+        return base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode()
+    except (binascii.Error, ValueError):
+        return subject
+
+
+def digest_of(content: bytes) -> str:
+    """Return the digest of an object's content, as its description has it."""
+    return f"SHA-256={base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode()}"
+
+
+def same_digest(one: str, other: str) -> bool:
+    """Tell whether two digests are the same; some clients leave out what pads them, or write the kind otherwise."""
+    first, second = _DIGEST.fullmatch(one), _DIGEST.fullmatch(other)
+    return first is not None and second is not None and first[1] == second[1]
+
+
+def chunks_of(content: bytes, size: int = CHUNK_BYTES) -> list[bytes]:
+    """Return the chunks of an object's content, none of one that is empty."""
+    return [content[start : start + size] for start in range(0, len(content), size)]
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """What an object's description says.
+
+    Attributes:
+        name: its name.
+        nuid: what its chunks' subject ends with; empty where it has none.
+        size: bytes of its content.
+        chunks: how many chunks that is.
+        digest: of its content; empty where that is not given.
+        description: in words; None when there is none.
+        headers: its headers, with all values of each.
+        metadata: its metadata.
+        link: bucket and name of the object that it is a link to, without a name of a whole bucket; None when it is no
+            link.
+        deleted: whether it is deleted.
+    """
+
+    name: str
+    nuid: str = ""
+    size: int = 0
+    chunks: int = 0
+    digest: str = ""
+    description: str | None = None
+    headers: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    metadata: dict[str, str] = field(default_factory=dict)
+    link: tuple[str, str | None] | None = None
+    deleted: bool = False
+
+
+def read_description(payload: bytes) -> ObjectInfo:
+    """Return what the description of an object says.
+
+    Raises:
+        ValueError: it is none.
+    """
+    document = parse_document(payload)
+    link = value_at(document, "options", "link")
+    headers, metadata = _object(document, "headers"), _object(document, "metadata")
+    info = ObjectInfo(
+        name=string_at(document, "name"),
+        nuid=_text(document, "nuid") or "",
+        size=_number(document, "size"),
+        chunks=_number(document, "chunks"),
+        digest=_text(document, "digest") or "",
+        description=_text(document, "description"),
+        headers={
+            name: (value,) if isinstance(value := headers[name], str) else strings_at(headers, name) for name in headers
+        },
+        metadata={name: string_at(metadata, name) for name in metadata},
+        link=None if link is None else (string_at(link, "bucket"), _text(link, "name")),
+        deleted="deleted" in document and boolean_at(document, "deleted"),
+    )
+    if info.nuid and (violation := name_violation(info.nuid)):  # it becomes part of a subject
+        raise ValueError(f"'nuid' {violation}")
+    if info.link and (violation := name_violation(info.link[0])):
+        raise ValueError(f"'options.link.bucket' {violation}")
+    if info.chunks and not (info.nuid or info.deleted):
+        raise ValueError("it has chunks and no 'nuid'")
+    return info
+
+
+def encode_description(info: ObjectInfo, bucket: str, chunk_bytes: int) -> bytes:
+    """Return what describes an object of a bucket, whose chunks have so many bytes."""
+    document: dict[str, Any] = {"name": info.name}
+    if info.description is not None:
+        document["description"] = info.description
+    if info.headers:
+        document["headers"] = {name: list(values) for name, values in info.headers.items()}
+    if info.metadata:
+        document["metadata"] = info.metadata
+    document |= {
+        "options": {"max_chunk_size": chunk_bytes},
+        "bucket": bucket,
+        "nuid": info.nuid,
+        "size": info.size,
+        "chunks": info.chunks,
+        "digest": info.digest,
+    }
+    return json.dumps(document, ensure_ascii=False).encode()
+
+
+def store_config(bucket: str, wish: Mapping[str, Any]) -> Wish:
+    """Return the configuration of the stream that a bucket is.
+
+    Args:
+        bucket: its name.
+        wish: what it shall have beyond the defaults: ``max_age`` in seconds, ``max_bytes``, ``replicas``, ``storage``,
+            ``compression``, ``description``.
+    """
+    config: dict[str, Any] = {
+        "name": stream_of_store(bucket),
+        "subjects": [chunk_subject(bucket, ">"), descriptions(bucket)],
+        "discard": "new",
+        "allow_rollup_hdrs": True,
+        "allow_direct": True,
+    }
+    named = {}
+    for name, value in wish.items():
+        if name == "max_age":
+            value = round(value * 1e9)
+        elif name == "compression":
+            value = "s2" if value else "none"
+        field = "num_replicas" if name == "replicas" else name
+        config[field], named[field] = value, name
+    return Wish.of(config, named)
+
+
+def _text(document: Any, name: str) -> str | None:
+    return string_at(document, name) or None if value_at(document, name) is not None else None
+
+
+def _number(document: Any, name: str) -> int:
+    number = integer_at(document, name) if value_at(document, name) is not None else 0
+    if number > LARGEST_SIZE:
+        raise ValueError(f"{name!r} is above {LARGEST_SIZE}")
+    return number
+
+
+def _object(document: Any, name: str) -> dict[str, Any]:
+    found = value_at(document, name) or {}
+    if not isinstance(found, dict):
+        raise ValueError(f"{name!r} is no object")
+    return found

@@ -56,7 +56,7 @@ OPTIONS_CONTRADICT = Condition(
 )
 OPTION_NOT_FOR_OBJECTS = Condition(
     "option '{option}' is not for object stores, and contradicts the option 'objectStore'",
-    "remove one; `objectPattern` says which objects are read",
+    "remove it; `objectPattern` says which objects are read",
 )
 OPTION_NEEDS_OBJECT_STORE = Condition(
     "option '{option}' needs the option 'objectStore'; it is for object stores", "set both, or none"

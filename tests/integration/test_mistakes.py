@@ -131,7 +131,7 @@ READS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "the monitoring's URL": (
         {"servers": "http://localhost:8222"},
-        "use nats:// or tls://, and the port for clients instead of that for monitoring",
+        "use nats://, tls://, ws:// or wss://, and the port for clients instead of that for monitoring",
     ),
     "nobody there": ({"servers": "nats://127.0.0.1:1"}, "check the option 'servers' and that a nats-server listens"),
     "for streaming only": ({"maxOffsetsPerTrigger": 5}, "is for streaming (spark.readStream), not for batch reads"),

@@ -84,19 +84,18 @@ def tidy(notebook: nbformat.NotebookNode) -> None:
 
 
 def _joined(found: list[Any]) -> list[Any]:
-    """Join what was printed in several pieces, by how they happened to arrive."""
+    """Join what was printed in several pieces, errors before output: how they arrive is chance."""
     joined: list[Any] = []
-    streams: dict[str, Any] = {}
+    printed: dict[str, Any] = {}  # since something was displayed, by the stream's name
     for output in found:
-        if output.output_type == "stream" and output.name in streams:
-            streams[output.name].text += output.text
-            continue
-        joined.append(output)
-        if output.output_type == "stream":
-            streams[output.name] = output
+        if output.output_type != "stream":
+            joined += [*(printed[name] for name in sorted(printed)), output]
+            printed = {}
+        elif output.name in printed:
+            printed[output.name].text += output.text
         else:
-            streams = {}
-    return joined
+            printed[output.name] = output
+    return joined + [printed[name] for name in sorted(printed)]
 
 
 def _tidied(output: Any) -> Any:
@@ -115,15 +114,18 @@ def _tidied(output: Any) -> Any:
 
 
 def shape(notebook: nbformat.NotebookNode) -> list[Any]:
-    """Return what the code cells show, but for figures: types of what is displayed, words of what is printed."""
+    """Return what the code cells show, but for figures: types of what is displayed, words of what is printed.
+
+    Without the log, which other processes write: it may come after the cell's end.
+    """
 
     def of(output: Any) -> Any:
         if output.output_type == "stream":
-            # Each task has its line in the log, and there may be more tasks elsewhere.
             return output.name, sorted(set(re.findall(r"[A-Za-z_]{3,}", _UUID.sub("", output.text))))
         return output.output_type, sorted(output.data)
 
-    return [(cell.source, list(map(of, cell.outputs))) for cell in notebook.cells if cell.cell_type == "code"]
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    return [(cell.source, [of(each) for each in cell.outputs if each.get("name") != "stderr"]) for cell in code]
 
 
 def main(names: list[str]) -> None:

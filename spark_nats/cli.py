@@ -197,7 +197,7 @@ def _parser() -> argparse.ArgumentParser:
         "lag",
         help="say how far a streaming query is behind",
         description="Read where a streaming query is from its checkpoint, whether it runs or not, and ask the server "
-        "how far its streams reach. The status is 1 when it cannot go on without a loss.",
+        "how far its streams reach. The status is 1 when it cannot continue without a loss.",
     )
     lag.add_argument(
         "--checkpoint", required=True, metavar="DIR", help="the query's checkpointLocation, a path or a URI"

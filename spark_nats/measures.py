@@ -53,13 +53,13 @@ OLDEST = Measure(
 CATCH_UP = Measure(
     "spark_nats.lag.catch_up",
     "s",
-    "Seconds until the query has caught up if all goes on so; absent when it does not, or that is not known.",
+    "Seconds until the query has caught up if nothing changes; absent when it does not, or that is not known.",
 )
 MAX_AGE = Measure(
     "spark_nats.lag.max_age", "s", "Seconds for which the stream keeps messages; absent when it has no such limit."
 )
 BLOCKED = Measure(
-    "spark_nats.lag.blocked", "", "1 when the query cannot go on without a loss, or at all; 0 when nothing is wrong."
+    "spark_nats.lag.blocked", "", "1 when the query cannot continue without a loss, or at all; 0 when nothing is wrong."
 )
 ASKED = Measure("spark_nats.lag.timestamp", "s", "When it was found out how far the query is behind, since 1970.")
 BATCH = Measure("spark_nats.batch.number", "", "The query's last micro-batch that has ended; -1 when none has.")

@@ -10,7 +10,7 @@ from spark_nats.errors import DataLossError
 
 logger = logging.getLogger(__name__)
 
-GO_ON = "set the option 'failOnDataLoss' to false to go on with"
+GO_ON = "set the option 'failOnDataLoss' to false to continue with"
 """What follows says where the query then goes on."""
 
 

@@ -160,7 +160,7 @@ def test_a_key_that_lost_its_entry_of_then_is_an_error(nats_server: Server, nats
     assert said == (
         f"DataLossError: it is not known what 1 keys of the bucket '{unique}' held at revision 3, such as "
         "'written.often': older revisions of them than those that the bucket keeps may have been removed (its history "
-        "is 2); set the option 'failOnDataLoss' to false to go on with the other rows"
+        "is 2); set the option 'failOnDataLoss' to false to continue with the other rows"
     )
     # The young key was made later: had it had an older revision, it would be there.
     assert moment(nats_server, unique, asOf=3, failOnDataLoss=False) == {"still": b"3"}

@@ -724,7 +724,7 @@ def test_a_damaged_file_of_the_spool_is_data_loss(
             another.read(start, end)
         assert str(raised.value).startswith(f"[NATS_SPOOL_DAMAGED] {lost}")
         assert str(raised.value).endswith(
-            "; put a sound copy of it there, or set the option 'failOnDataLoss' to false to go on with what is "
+            "; put a sound copy of it there, or set the option 'failOnDataLoss' to false to continue with what is "
             "published now"
         )
     with here(nats_server.url, **options, failOnDataLoss="false") as another, caplog.at_level(logging.WARNING):

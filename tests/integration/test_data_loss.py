@@ -33,7 +33,7 @@ from tests.integration.support import (
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Cluster, Server
 
-GO_ON = "; set the option 'failOnDataLoss' to false to go on with what there is"
+GO_ON = "; set the option 'failOnDataLoss' to false to continue with what there is"
 
 
 class StoppedQuery:

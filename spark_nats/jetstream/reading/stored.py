@@ -56,7 +56,7 @@ def stored_ids(js: JetStream, stream: StreamInfo, since: int, prefix: str = "") 
     logger.info(IDS_READ_BACK(stream=stream.name, messages=messages, sequence=since, ids=sum(map(len, found))).coded)
     if missing > 0 and not lost:
         lost.append(
-            f"messages that stream {stream.name!r} had stored behind sequence {since} are gone ({missing} of them)"
+            f"messages that stream {stream.name!r} had stored behind sequence {since} are lost ({missing} of them)"
         )
     ids = pa.concat_arrays(found) if found else strings([]).cast(pa.binary())
     return StoredIds(ids, "; ".join(lost))

@@ -80,6 +80,9 @@ appender.all.name = all
 appender.all.target = SYSTEM_ERR
 appender.all.layout.type = PatternLayout
 appender.all.layout.pattern = %d %p %c: %m%n%ex
+# At TRACE it prints the bytes between driver and executors, tasks included; docs/login.md says so.
+logger.wire.name = org.apache.spark.network.util.NettyLogger
+logger.wire.level = debug
 """
 
 

@@ -124,7 +124,7 @@ def test_what_takes_the_place_of_a_lost_end_is_an_error_and_then_read(
     assert error.startswith("DataLossError: stream 'S' ")
     assert f"the query had read it up to sequence {LOST}, stored at 20" in error
     assert f"what it has from sequence {BEFORE + 1} on was stored later" in error
-    assert error.endswith(f"go on with what was stored since, from sequence {BEFORE + 1} on")
+    assert error.endswith(f"continue with what was stored since, from sequence {BEFORE + 1} on")
 
     tolerant = started(restored, query.offset, failOnDataLoss=False)
     with caplog.at_level(logging.WARNING):

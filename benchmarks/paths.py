@@ -208,8 +208,8 @@ def write_checked(options: dict[str, str], columns: dict[str, pa.Array], batch: 
     parsed = parse_write(options, streaming=False)
     batches = (table.slice(rows.start, rows.stop - rows.start) for rows in data.slices(table.num_rows, batch))
     written = write_partition(parsed, Task("", None, 0), batches)
-    if written.rows != table.num_rows:
-        raise AssertionError(f"{written.rows} of {table.num_rows} rows were written")
+    if written.counts.rows != table.num_rows:
+        raise AssertionError(f"{written.counts.rows} of {table.num_rows} rows were written")
     return time.perf_counter() - began
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -25,7 +24,7 @@ from spark_nats.sink.schema import check_schema
 from spark_nats.sink.tasks import Task
 
 _MOST_ROWS = 4096  # that are sent together
-_MOST_PORTIONS = 4  # that wait to be sent
+_MOST_WAITING = 4 * _MOST_ROWS  # rows that wait to be sent
 _LOOK = 0.1  # seconds after which it is seen that the one who sends has failed
 _QUIET = 5.0  # seconds without a row after which the connection is served, so that its server keeps it
 
@@ -85,19 +84,18 @@ class NatsForeachWriter:
                 raise NatsError(BATCH_UNKNOWN())
         attempt = context.attemptNumber() if context else 0
         self._task = Task(query or "", str(epoch_id), partition_id, attempt)
-        self._rows: list[Row] = []
         self._sending: _Sending | None = None
         return True
 
     def process(self, row: Row) -> None:
-        """Take a row; Spark calls this.
+        """Take a row; Spark calls this. It is sent as soon as those before it are.
 
         Raises:
             NatsError: this row, or one before it, could not be written.
         """
-        self._rows.append(row)
-        if self._sending is None or self._sending.is_waiting or len(self._rows) >= _MOST_ROWS:
-            self._hand_over()
+        if self._sending is None:
+            self._sending = self._begin(row)
+        self._sending.put(row)
 
     def close(self, error: Exception | None) -> None:
         """End a task: wait until the stream has acknowledged its rows; Spark calls this.
@@ -105,56 +103,52 @@ class NatsForeachWriter:
         Raises:
             NatsError: a row could not be written.
         """
-        if error is None and self._rows:
-            self._hand_over()
         if self._sending is not None:
             self._sending.end(error)
 
     @naming_options()
-    def _hand_over(self) -> None:
-        """Have the rows sent that are there."""
-        batch, self._rows = _batch_of(self._rows), []
-        if self._sending is None:
-            check_schema(from_arrow_schema(batch.schema), self._options)
-            self._sending = _Sending(self._options, self._task)
-        self._sending.put(batch)
+    def _begin(self, row: Row) -> _Sending:
+        """Check the columns by the first row, and begin to send."""
+        check_schema(from_arrow_schema(_batch_of([row]).schema), self._options)
+        return _Sending(self._options, self._task)
 
 
 class _Sending:
-    """A thread that writes a partition, to which portions of rows are given as they come.
+    """A thread that writes a partition: whenever it has nothing to do, it takes the rows that are there.
 
     It ends with the process at the latest. What it waits for at a server has the time limits of the sink.
     """
 
     def __init__(self, options: WriteOptions, task: Task) -> None:
-        self.is_waiting = False  # whether it has nothing to do
         self._options = options
         self._task = task
-        self._portions: queue.Queue[pa.RecordBatch | None] = queue.Queue(_MOST_PORTIONS)
-        self._failed: Exception | None = None
+        self._rows: list[Row] = []  # that wait
+        self._changed = threading.Condition()  # guards the rows, and whether more may come
+        self._is_idle = False  # whether the thread waits for a row
+        self._ended = False  # whether no more come
         self._given_up = False
+        self._failed: Exception | None = None
         self._thread = threading.Thread(target=self._run, name=f"spark-nats {task.name}", daemon=True)
         self._thread.start()
 
-    def put(self, portion: pa.RecordBatch | None) -> None:
-        """Hand over rows, or None behind the last ones; what has failed is raised."""
-        self.is_waiting = False
-        while self._thread.is_alive():
-            try:
-                self._portions.put(portion, timeout=_LOOK)
-                return
-            except queue.Full:
-                continue
+    def put(self, row: Row) -> None:
+        """Hand over a row; what has failed is raised."""
+        with self._changed:
+            while len(self._rows) >= _MOST_WAITING and self._thread.is_alive():
+                self._changed.wait(_LOOK)
+            self._rows.append(row)
+            if self._is_idle:
+                self._changed.notify()
         if self._failed is not None:
             raise self._failed
 
     def end(self, error: Exception | None) -> None:
         """Wait until all is written; after an error of Spark or of ours, only until nothing more is sent."""
-        self._given_up = error is not None
-        try:
-            self.put(None)
-        finally:
-            self._thread.join()
+        with self._changed:
+            self._given_up = error is not None
+            self._ended = True
+            self._changed.notify()
+        self._thread.join()
         if self._failed is not None and error is None:
             raise self._failed
 
@@ -170,19 +164,28 @@ class _Sending:
     def _batches(self) -> Iterator[pa.RecordBatch]:
         nothing: pa.RecordBatch | None = None
         while True:
-            self.is_waiting = self._portions.empty()
-            try:
-                portion = self._portions.get(timeout=_QUIET)
-            except queue.Empty:
-                if nothing is not None:
-                    yield nothing
-                continue
+            rows, is_over = self._take()
             if self._given_up:
                 raise _GivenUpError
-            if portion is None:
+            if rows:
+                portion = _batch_of(rows)
+                nothing = portion.slice(0, 0)
+                yield portion
+            elif is_over:
                 return
-            nothing = portion.slice(0, 0)
-            yield portion
+            elif nothing is not None:
+                yield nothing
+
+    def _take(self) -> tuple[list[Row], bool]:
+        """Wait for rows for a while; return those that are sent together next, and whether no more come."""
+        with self._changed:
+            if not self._rows and not self._ended:
+                self._is_idle = True
+                self._changed.wait(_QUIET)
+                self._is_idle = False
+            rows, self._rows = self._rows[:_MOST_ROWS], self._rows[_MOST_ROWS:]
+            self._changed.notify()  # there is room
+            return rows, self._ended
 
 
 class _GivenUpError(Exception):

@@ -70,6 +70,19 @@ def test_many_rows_arrive_and_a_replay_stores_none_twice(nats_server: Server, na
     assert nats_py.stream_info(unique)["state"]["messages"] == 20_005
 
 
+def test_the_last_rows_before_a_silence_are_sent_without_waiting_for_another_one(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    writer = NatsForeachWriter(servers=nats_server.url, stream=unique, subject=f"{unique}.a")
+    writer.open(0, 0)
+    for count in (3, 5003):  # while it connects, and while it sends
+        for i in range(count - nats_py.stream_info(unique)["state"]["messages"]):
+            writer.process(Row(payload=b"%d" % i))
+        wait_until(lambda count=count: nats_py.stream_info(unique)["state"]["messages"] == count)
+    writer.close(None)
+
+
 def test_a_row_is_sent_before_the_next_one_comes(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique)
     writer = NatsForeachWriter(servers=nats_server.url, stream=unique, subject=f"{unique}.a")

@@ -37,6 +37,7 @@ class Hint(Enum):
     STATE_BUCKET = auto()
     READ_BACK = auto()
     ON_CONFLICT = auto()
+    BAD_ROWS = auto()
     CONSUMER = auto()
 
 

@@ -94,6 +94,11 @@ OF_COUNTS = {
         "Rows that the stream had already when they were written: replayed ones.",
     ),
     "skipped": Measure("spark_nats.written.skipped", "{row}", "Rows that were left out for their conflicts."),
+    "bad": Measure(
+        "spark_nats.written.bad",
+        "{row}",
+        "Rows that could not be sent, and were left out or stored in the stream for such rows.",
+    ),
     "reconnects": Measure(
         "spark_nats.written.reconnects",
         "{reconnect}",

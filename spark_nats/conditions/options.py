@@ -108,6 +108,20 @@ NO_SUBJECTS_TO_CREATE = Condition(
     'give the stream\'s configuration, such as {{"subjects": ["orders.>"]}}',
 )
 OTHER_STREAM_TO_CREATE = Condition("option 'createStream' has the name {name!r}, but 'stream' is {stream!r}")
+BAD_ROWS_NEED_STREAM = Condition(
+    "option 'badRows' is stream, but 'badRowsStream' is not set: name the stream that gets rows that cannot be sent",
+    "make a stream for such rows, and name it: [Rows that cannot be sent](writing.md#rows-that-cannot-be-sent)",
+)
+BAD_ROWS_GO_NOWHERE = Condition(
+    "option 'badRowsStream' is {stream!r}, but 'badRows' is {what}; set 'badRows' to stream, or leave "
+    "'badRowsStream' out",
+)
+BAD_ROWS_STREAM_IS_TARGET = Condition(
+    "option 'badRowsStream' is {stream!r}, which the other rows are written to; name another stream",
+)
+BAD_ROWS_WITH_ATOMIC = Condition(
+    "option 'badRows' is {what}, but with 'atomic' all rows of a partition are stored or none; leave one of them out",
+)
 EXACT_NEEDS_STREAM = Condition(
     "option 'deduplicate' is exact, which is not possible for a KV bucket, because later revisions replace "
     "stored ones; set it to window",

@@ -67,6 +67,14 @@ CONFLICTS_SKIPPED = Condition(
     "revisions that the rows expect",
     "`onConflict` is `skip`",
 )
+BAD_ROWS_SET_ASIDE = Condition(
+    "{bad} of the {rows} rows of {task} could not be sent and are in stream {stream}; the first: {reason}",
+    "`badRows` is `stream`: look at these rows with `nats stream view`",
+)
+BAD_ROWS_DROPPED = Condition(
+    "{bad} of the {rows} rows of {task} could not be sent and were left out; the first: {reason}",
+    "`badRows` is `drop`. Set it to `stream` to keep such rows",
+)
 TARGET_LOST_MESSAGES = Condition(
     "stream {stream} has lost {messages} acknowledged messages: it ended at sequence {last}{stored} when {task} first "
     "began, and everything after sequence {kept} is lost; lost rows of {task} are stored again, lost rows of {others} "

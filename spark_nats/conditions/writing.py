@@ -7,6 +7,23 @@ ROW_CANNOT_BE_SENT = Condition(
     "nothing of its batch was sent. [Rows that cannot be sent](writing.md#rows-that-cannot-be-sent) says how to "
     "separate such rows",
 )
+BAD_ROWS_NOT_STORED = Condition(
+    "rows that cannot be sent could not be stored in stream {stream!r}, the option 'badRowsStream', either: {reason}",
+    "see the reason. The task fails, so that no row is lost",
+)
+BAD_ROWS_NEED_SUBJECT = Condition(
+    "stream {stream!r} listens on no subject of its own, so it cannot take rows that cannot be sent; name another "
+    "stream with the option 'badRowsStream'",
+    "the stream is a mirror, has sources only, or is a bucket",
+)
+BAD_ROWS_NEED_ROOM = Condition(
+    "stream {stream!r} takes messages of {size} bytes at most (max_msg_size), and rows that cannot be sent need "
+    "{least}, for the headers that say why; raise it, or name another stream with the option 'badRowsStream'",
+)
+BAD_ROWS_ARE_NO_INCREMENTS = Condition(
+    "stream {stream!r} takes only increments of counters, so it cannot take rows that cannot be sent; name another "
+    "stream with the option 'badRowsStream'",
+)
 SAME_ID_TOGETHER = Condition(
     "row {row} of the task cannot be sent: an earlier row has the same message id, and each row of a batch that "
     "is stored together is stored once; nothing was sent",

@@ -35,6 +35,7 @@ _SENTENCES = {
     "'deduplicate' to window, which never has to",
     Hint.ON_CONFLICT: "read the key again and decide anew, or set the option 'onConflict' to skip to leave such rows "
     "out",
+    Hint.BAD_ROWS: "mend the row, or set the option 'badRows' to stream or drop, so that the other rows are stored",
     Hint.CONSUMER: "give each query a durable consumer of its own with the option 'consumer'",
 }
 

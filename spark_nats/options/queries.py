@@ -12,6 +12,10 @@ from datetime import datetime
 from typing import Literal, overload
 
 from spark_nats.conditions.options import (
+    BAD_ROWS_GO_NOWHERE,
+    BAD_ROWS_NEED_STREAM,
+    BAD_ROWS_STREAM_IS_TARGET,
+    BAD_ROWS_WITH_ATOMIC,
     CONSUMER_NEEDS_CONSUME,
     ENDS_BEFORE_OFFSET,
     ENDS_BEFORE_TIME,
@@ -44,7 +48,7 @@ from spark_nats.options.read import (
 )
 from spark_nats.options.rows import BATCH, BUCKET, CORE, OBJECTS, READ, STREAM, STREAMING, WRITE, Use
 from spark_nats.options.settings import Settings, parse
-from spark_nats.options.values import EARLIEST, EXACT, LATEST, NEVER, SUBJECTS, Offsets, Place
+from spark_nats.options.values import EARLIEST, EXACT, FAIL, LATEST, NEVER, SUBJECTS, TO_STREAM, Offsets, Place
 from spark_nats.options.write import ObjectWriteOptions, WriteOptions
 from spark_nats.protocol.keyvalue import stream_of
 from spark_nats.protocol.objects import store_config
@@ -170,11 +174,24 @@ def parse_write(options: Given, streaming: bool) -> WriteOptions:
         create_stream=target.to_create((subject,) if subject else ()),
         state_bucket=target.state_bucket,
     )
+    _check_bad_rows(parsed)
     if not streams:
         return replace(parsed, deduplicate=NEVER)
     if bucket and parsed.deduplicate == EXACT:  # what it held cannot be read back
         raise OptionError(EXACT_NEEDS_STREAM())
     return parsed
+
+
+def _check_bad_rows(options: WriteOptions) -> None:
+    what, stream = options.bad_rows, options.bad_rows_stream
+    if what == TO_STREAM and stream is None:
+        raise OptionError(BAD_ROWS_NEED_STREAM())
+    if what != TO_STREAM and stream is not None:
+        raise OptionError(BAD_ROWS_GO_NOWHERE(stream=stream, what=what))
+    if stream is not None and stream == options.stream:
+        raise OptionError(BAD_ROWS_STREAM_IS_TARGET(stream=stream))
+    if what != FAIL and options.atomic:
+        raise OptionError(BAD_ROWS_WITH_ATOMIC(what=what))
 
 
 def parse_write_objects(options: Given, streaming: bool) -> ObjectWriteOptions:

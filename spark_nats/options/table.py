@@ -62,7 +62,7 @@ _SECTIONS = {
     "KV buckets": "keys history asOf ignoreDeletes onConflict",
     "Object stores": "objectPattern maxObjectBytes",
     "Core NATS": "queueGroup readTimeout maxMessages receivers maxBufferedBytes spoolLocation echo",
-    "Writing": "maxInFlight ackTimeout atomic controlHeaders",
+    "Writing": "maxInFlight ackTimeout atomic badRows badRowsStream controlHeaders",
     "Exactly once, and lost messages": "deduplicate stateBucket failOnDataLoss",
 }
 SECTIONS = {title: tuple(BY_NAME[name.lower()] for name in names.split()) for title, names in _SECTIONS.items()}

@@ -119,6 +119,15 @@ def read_on_conflict(text: str) -> str:
     return _word(text, FAIL, SKIP)
 
 
+DROP, TO_STREAM = "drop", "stream"
+"""What becomes of rows that cannot be sent, unless they are errors."""
+
+
+def read_bad_rows(text: str) -> str:
+    """Read ``fail``, ``drop`` or ``stream``."""
+    return _word(text, FAIL, DROP, TO_STREAM)
+
+
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _LONGEST = 500 * 3600.0  # seconds; the system counts a wait in milliseconds of 31 bits
 

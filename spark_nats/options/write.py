@@ -57,6 +57,18 @@ class WriteOptions(Query):
         "the row",
         default=FAIL,
     )
+    bad_rows: str = option(
+        WRITE & ~OBJECTS,
+        values.read_bad_rows,
+        "what to do with a row that cannot be sent or that the server refuses for itself: `fail` the task, `drop` the "
+        "row, or store it in a `stream`, which `badRowsStream` names, with the reason in headers",
+        default=FAIL,
+    )
+    bad_rows_stream: str | None = option(
+        WRITE & ~OBJECTS,
+        values.read_name,
+        "with `badRows` = `stream`: the stream that gets such rows",
+    )
     control_headers: bool = option(
         WRITE & ~OBJECTS,
         values.read_boolean,

@@ -26,7 +26,11 @@ class Verdict(Enum):
     """What a refusal means for the message."""
 
     NO = auto()
-    """It will not be stored."""
+    """It will not be stored, and maybe no other one either."""
+    ROW = auto()
+    """It will not be stored for what it is itself, as for its size or a header. Others may be."""
+    PLACE = auto()
+    """It will not be stored, since the stream does not listen on its subject."""
     TOO_MANY = auto()
     """The stream was given too much at once: it may be sent again, later and slower. Or another message of its subject
     is still being stored in a cluster, so that it cannot be told yet whether the one is the last that it expects."""
@@ -90,7 +94,8 @@ class PublishAcks:
                 stream = parse_document(payload).get("stream", self._stream)
                 if answer.err_code == ErrCode.WRONG_STREAM or stream != self._stream:
                     reason = f"another stream listens on it ({answer.description}, {answer.err_code})"
-                    return Refusal(reason, Verdict.NO)
+                    verdict = Verdict.PLACE if answer.err_code == ErrCode.WRONG_STREAM else Verdict.NO
+                    return Refusal(reason, verdict)
                 return Refusal(reason, _verdict(answer))
             if string_at(answer, "stream") == self._stream and integer_at(answer, "seq"):
                 return None
@@ -131,7 +136,30 @@ class PublishAcks:
         return sequences
 
 
+_OF_ONE_MESSAGE = frozenset(
+    {
+        ErrCode.MESSAGE_TOO_LARGE,  # for the stream's max_msg_size
+        ErrCode.WRONG_LAST_ID,
+        ErrCode.ROLLUP_FAILED,
+        ErrCode.TTL_INVALID,
+        ErrCode.TTL_DISABLED,
+        ErrCode.COUNTER_DISABLED,
+        ErrCode.INCREMENT_MISSING,
+        ErrCode.COUNTER_HAS_PAYLOAD,
+        ErrCode.INCREMENT_INVALID,
+        ErrCode.SCHEDULES_DISABLED,
+        ErrCode.SCHEDULE_INVALID,
+        ErrCode.SCHEDULE_TARGET_INVALID,
+        ErrCode.SCHEDULE_TTL_INVALID,
+        ErrCode.SCHEDULE_ROLLUP_INVALID,
+        ErrCode.SCHEDULE_SOURCE_INVALID,
+        ErrCode.SCHEDULE_TIME_ZONE_INVALID,
+    }
+)
+"""What the server says of one message by its headers and its size; it stores the next one."""
+_SUBJECT_IS_FULL = "maximum messages per subject exceeded"  # the code is that of a full stream
 _VERDICTS: dict[int, Verdict] = {
+    **dict.fromkeys(_OF_ONE_MESSAGE, Verdict.ROW),
     **dict.fromkeys(NOT_READY | NOT_ENABLED, Verdict.AWAY),
     ErrCode.DUPLICATE_IN_PROCESS: Verdict.IN_PROCESS,
     ErrCode.SUBJECT_IN_PROCESS: Verdict.TOO_MANY,
@@ -144,6 +172,8 @@ _VERDICTS: dict[int, Verdict] = {
 def _verdict(error: ApiError) -> Verdict:
     if error.code == TOO_MANY_REQUESTS and error.err_code != ErrCode.DUPLICATE_IN_PROCESS:
         return Verdict.TOO_MANY
+    if error.err_code == ErrCode.STORE_FAILED and error.description == _SUBJECT_IS_FULL:
+        return Verdict.ROW
     return _VERDICTS.get(error.err_code, Verdict.NO)
 
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from spark_nats.client.connecting import connect
 from spark_nats.client.connection import Connection
 from spark_nats.conditions.writing import (
+    BAD_ROWS_ARE_NO_INCREMENTS,
+    BAD_ROWS_NEED_ROOM,
     CANNOT_READ_BACK,
     COUNTERS_EXPECT_NOTHING,
     INCREMENTS_ONLY,
@@ -23,10 +25,11 @@ from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.buckets.keyvalue import Bucket, Entry, entry_of, make_bucket, naming_bucket, what_holds
 from spark_nats.jetstream.consuming.consumers import try_to_read
 from spark_nats.jetstream.listing import naming_the_nearest
-from spark_nats.jetstream.messages import MessageAt, StateOf, ask_each
-from spark_nats.jetstream.streams import LIMITS, StreamInfo, create_stream
+from spark_nats.jetstream.messages import MessageAt, StateOf, ask_each, next_message
+from spark_nats.jetstream.streams import LIMITS, StreamInfo, create_stream, stream_info
 from spark_nats.options.values import EXACT
 from spark_nats.options.write import WriteOptions
+from spark_nats.sink.bad_rows import LEAST_SIZE, largest_message, subject_of_bad_rows
 from spark_nats.sink.notes import about_the_bucket, note_of, position_of
 from spark_nats.sink.tasks import Position
 
@@ -77,9 +80,11 @@ def prepare(options: WriteOptions, streaming: bool, columns: Sequence[str] = ())
         NatsError: something of that is not possible.
     """
     with connect(options.connection) as connection:
+        js, bucket = JetStream(connection, options.api_prefix), options.bucket
+        if options.bad_rows_stream is not None:
+            _check_bad_rows_stream(js, options, options.bad_rows_stream)
         if options.stream is None:
             return None
-        js, bucket = JetStream(connection, options.api_prefix), options.bucket
         with naming_bucket(js, bucket) if bucket else naming_the_nearest(js, [options.stream], to_read=False):
             stream = writable(connection, options)
         _check_stream(stream, options, columns)
@@ -88,6 +93,21 @@ def prepare(options: WriteOptions, streaming: bool, columns: Sequence[str] = ())
         if options.atomic and not stream.config.get("allow_atomic"):
             raise PublishError(STREAM_STORES_SINGLY(stream=stream.name))
         return _prepare_to_settle(js, options, stream, streaming)
+
+
+def _check_bad_rows_stream(js: JetStream, options: WriteOptions, name: str) -> None:
+    """Check that a stream can take rows that cannot be sent, and that tasks can read back what they store there."""
+    with naming_the_nearest(js, [name], to_read=False):
+        stream = stream_info(js, name)
+    if stream.config.get("no_ack"):
+        raise PublishError(NO_ACKNOWLEDGEMENTS(stream=name))
+    if has_counters(stream):
+        raise PublishError(BAD_ROWS_ARE_NO_INCREMENTS(stream=name))
+    subject_of_bad_rows(stream, options)
+    if (most := largest_message(stream)) < LEAST_SIZE:
+        raise PublishError(BAD_ROWS_NEED_ROOM(stream=name, size=most, least=LEAST_SIZE))
+    if options.deduplicate == EXACT:
+        _try_to_read(js, stream, singly=True)
 
 
 def _check_stream(stream: StreamInfo, options: WriteOptions, columns: Sequence[str]) -> None:
@@ -144,11 +164,21 @@ def _prepare_to_settle(js: JetStream, options: WriteOptions, stream: StreamInfo,
         with about_the_bucket(options):
             purpose = "where micro-batches that Spark writes to streams begin"
             make_bucket(js, options.state_bucket, replicas=stream.replicas, description=purpose).put(_PROBE, b"{}")
+    _try_to_read(js, stream)
+    return None if streaming else position_of(stream)
+
+
+def _try_to_read(js: JetStream, stream: StreamInfo, singly: bool = False) -> None:
+    """See whether tasks can read back what they store in a stream, where that takes messages from nobody.
+
+    If ``singly``, also one message at a time, by which the first one since a time is found.
+    """
     if stream.retention == LIMITS:
         try:
             try_to_read(js, stream.name, stream.last_sequence + 1)
+            if singly:
+                next_message(js, stream.name, stream.last_sequence + 1, (">",), whole=False)
         except (PermissionsError, JetStreamError) as error:
             raise error.with_context(CANNOT_READ_BACK(stream=stream.name, reason=error)).advising(
                 Hint.READ_BACK
             ) from None
-    return None if streaming else position_of(stream)

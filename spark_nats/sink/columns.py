@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from spark_nats.conditions.warnings import CONTROL_HEADERS_LEFT_OUT
 from spark_nats.conditions.writing import ROW_CANNOT_BE_SENT, SAME_ID_TOGETHER, SAME_SUBJECT_TOGETHER
-from spark_nats.errors import InvalidRowError
+from spark_nats.errors import Hint, InvalidRowError
 from spark_nats.options.values import NEVER
 from spark_nats.options.write import WriteOptions
 from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, flags_of, lengths_of, repeated, texts, values_of
@@ -43,6 +43,7 @@ from spark_nats.protocol.headers import (
 from spark_nats.protocol.key_columns import OPERATION, ROLLUP
 from spark_nats.protocol.keyvalue import key_subject
 from spark_nats.protocol.subject_columns import Violation, find_subject_violation
+from spark_nats.sink.bad_rows import BadRow, refused_row
 from spark_nats.sink.keys import first_of, messages_of
 from spark_nats.sink.message_ids import MessageIds
 from spark_nats.sink.schema import column_types, place_column
@@ -68,6 +69,7 @@ _CONTROLS = {
 }
 _NAMES_OF_ENTRIES = {"subject": "key", "payload": "value"}
 _NAMES_SHOWN = 8
+_TOO_LARGE = "is larger with its headers than the server's max_payload of {} bytes"
 _INBOX = len(".0123456789abcdef.9999999999")  # what follows the inbox prefix in the reply of a publish, at most
 
 
@@ -168,7 +170,6 @@ class RowChecker:
         self._types = column_types(options)
         self._before_key = key_subject(options.bucket or "", "", options.api_prefix)
         self._warned = False
-        self._first_row = 0  # of the batch that is checked
         # What stands behind the subject on the line: the reply of a publish to a stream, and two sizes.
         self._line_rest = 2 * len(f" {self._max_payload}")
         if options.stream is not None:
@@ -184,28 +185,94 @@ class RowChecker:
         Raises:
             InvalidRowError: a row cannot be sent. Nothing of the batch has been sent then.
         """
-        self._first_row, names = first_row, batch.schema.names
-        if place := place_column(names, self._options):
-            self._check_place(place, batch.column(place).cast(pa.string()))
-        columns = {name: batch.column(name) for name in names if name in self._types}
+        self._check_place(batch, first_row)
+        try:
+            rows = self._encode(batch, self._ids)
+            size = self._sizes(rows)
+            self._refuse("payload", first_of(size > self._max_payload, _TOO_LARGE.format(self._max_payload)), size)
+        except _BrokenRuleError as broken:
+            hints = () if self._options.atomic else (Hint.BAD_ROWS,)
+            raise _invalid(first_row + broken.row, broken.column, broken.rule, first_row, hints) from None
+        return rows
+
+    def sort_out(self, batch: pa.RecordBatch, first_row: int) -> tuple[Rows, list[BadRow]]:
+        """Do the same, but for the rows that cannot be sent, which are returned with their reasons.
+
+        Rows that are only too large are still among the others, see :meth:`without_large`.
+
+        Raises:
+            InvalidRowError: the rows are for another place.
+        """
+        self._check_place(batch, first_row)
+        try:
+            return self._encode(batch, self._ids), []
+        except _BrokenRuleError:
+            pass
+        reasons = self._find_broken(batch)
+        is_bad = np.zeros(batch.num_rows, np.bool_)
+        is_bad[list(reasons)] = True
+        names = [name for name in batch.schema.names if name in self._types]
+        bad = [_as_it_is(batch, names, row, reasons[row]) for row in sorted(reasons)]
+        return self._encode(batch.filter(booleans(~is_bad)), self._ids), bad
+
+    def without_large(self, rows: Rows) -> tuple[Rows, list[BadRow]]:
+        """Take out the rows that are larger than the server accepts."""
+        is_large = self._sizes(rows) > self._max_payload
+        if not is_large.any():
+            return rows, []
+        large, bad = rows.where(is_large), []
+        rule = f"column 'payload' {_TOO_LARGE.format(self._max_payload)}"
+        for row in range(len(large.subjects)):
+            header = b"" if large.headers is None else large.headers[row].as_py() or b""
+            bad.append(refused_row(large.subjects[row], large.payloads[row], header, rule))
+        return rows.where(~is_large), bad
+
+    def _find_broken(self, batch: pa.RecordBatch) -> dict[int, str]:
+        """Return which rows break a rule, and how.
+
+        A check names the first row that breaks one rule: so the rows before it are checked again, and those behind it
+        in two halves. That takes a check for each bad row or two, of fewer rows the more of them are bad.
+        """
+        found: dict[int, str] = {}
+        parts = [(0, batch.num_rows)]
+        while parts:
+            start, end = parts.pop()
+            try:
+                self._encode(batch[start:end], None)
+            except _BrokenRuleError as broken:
+                row = start + broken.row
+                found[row] = f"column '{broken.column}' {broken.rule}"
+                middle = (row + 1 + end) // 2
+                parts += [
+                    (first, last) for first, last in ((start, row), (row + 1, middle), (middle, end)) if first < last
+                ]
+        return found
+
+    def _encode(self, batch: pa.RecordBatch, ids: MessageIds | None) -> Rows:
+        """Return the columns as they are published; their sizes are not checked."""
+        columns = {name: batch.column(name) for name in batch.schema.names if name in self._types}
         if self._options.bucket is not None:
             columns = messages_of(columns, self._before_key, batch.num_rows, self._refuse)
         payloads = self._payloads(columns, batch.num_rows)
         subjects = self._subjects(columns, batch.num_rows)
         replies = self._replies(columns.get("reply"))
         self._check_lines(subjects, replies)
-        headers, ids, conditional = self._headers(columns, subjects, payloads)
-        size = lengths_of(payloads)
-        if headers is not None:
-            size = size + lengths_of(headers)
-        if self._options.atomic:
-            size = size + BATCH_BYTES
-        rule = f"is larger with its headers than the server's max_payload of {self._max_payload} bytes"
-        self._refuse("payload", first_of(size > self._max_payload, rule), size)
-        return Rows(subjects, payloads, headers, replies, ids, conditional)
+        headers, message_ids, conditional = self._headers(columns, subjects, payloads, ids)
+        return Rows(subjects, payloads, headers, replies, message_ids, conditional)
 
-    def _check_place(self, column: str, values: pa.Array) -> None:
+    def _sizes(self, rows: Rows) -> Positions:
+        """Return how many bytes of headers and payload each row has."""
+        size = lengths_of(rows.payloads)
+        if rows.headers is not None:
+            size = size + lengths_of(rows.headers)
+        return size + BATCH_BYTES if self._options.atomic else size
+
+    def _check_place(self, batch: pa.RecordBatch, first_row: int) -> None:
         """Check that rows do not ask for another place than the one that is written to."""
+        column = place_column(batch.schema.names, self._options)
+        if column is None:
+            return
+        values = batch.column(column).cast(pa.string())
         place = self._options.bucket or self._options.stream or ""
         elsewhere = flags_of(pc.not_equal(values, place).fill_null(False))
         if elsewhere.any():
@@ -213,7 +280,7 @@ class RowChecker:
             rule = (
                 f"is {shown!r}, and rows go where the option '{column}' says, to {place!r}; drop or rename the column"
             )
-            self._refuse(column, first_of(elsewhere, rule))
+            raise _invalid(first_row + int(elsewhere.argmax()), column, rule, first_row)
 
     def _payloads(self, columns: dict[str, pa.Array], rows: int) -> pa.Array:
         is_counter = "increment" in columns
@@ -261,7 +328,7 @@ class RowChecker:
         self._refuse("subject", first_of(length > MAX_CONTROL_LINE, rule), length)
 
     def _headers(
-        self, columns: dict[str, pa.Array], subjects: pa.Array, payloads: pa.Array
+        self, columns: dict[str, pa.Array], subjects: pa.Array, payloads: pa.Array, given: MessageIds | None
     ) -> tuple[pa.Array | None, pa.Array, pa.Array | None]:
         """Return the rows' header blocks, the message ids in them, and which expect a last message of their subject."""
         rows = len(subjects)
@@ -296,13 +363,13 @@ class RowChecker:
                 controls.append((name, values))
         text = add_lines(join_lines(lines), controls)  # an id is made of them too
         # One that expects a message must be known again when it is sent again, or it would conflict with itself.
-        if self._ids is None or (self._options.deduplicate == NEVER and conditional is None):
+        if given is None or (self._options.deduplicate == NEVER and conditional is None):
             pass
         elif not has_id.any():
-            ids = self._ids.give(subjects, text, payloads)
+            ids = given.give(subjects, text, payloads)
         else:
             lacks_id = booleans(~has_id)
-            generated = self._ids.give(*(column.filter(lacks_id) for column in (subjects, text, payloads)))
+            generated = given.give(*(column.filter(lacks_id) for column in (subjects, text, payloads)))
             ids = pc.replace_with_mask(ids, lacks_id, generated)
         if ids.null_count < rows:
             extra.append((MSG_ID, ids))
@@ -331,9 +398,32 @@ class RowChecker:
         rule = violation.rule
         if length is not None:
             rule += f" (its length is {length[violation.row]} bytes)"
-        sent = f"the {self._first_row} rows before its batch were sent" if self._first_row else "nothing was sent"
-        row = self._first_row + violation.row
-        raise InvalidRowError(ROW_CANNOT_BE_SENT(row=row, column=column, rule=rule, sent=sent))
+        raise _BrokenRuleError(violation.row, column, rule)
+
+
+class _BrokenRuleError(Exception):
+    """A row of a batch breaks a rule."""
+
+    def __init__(self, row: int, column: str, rule: str) -> None:
+        super().__init__(row, column, rule)
+        self.row = row
+        self.column = column
+        self.rule = rule
+
+
+def _invalid(row: int, column: str, rule: str, sent: int, hints: Sequence[Hint] = ()) -> InvalidRowError:
+    """Return the error that a row cannot be sent, of whose task so many rows were sent."""
+    before = f"the {sent} rows before its batch were sent" if sent else "nothing was sent"
+    return InvalidRowError(ROW_CANNOT_BE_SENT(row=row, column=column, rule=rule, sent=before), hints=hints)
+
+
+def _as_it_is(batch: pa.RecordBatch, names: Sequence[str], row: int, reason: str) -> BadRow:
+    """Return a row that cannot be sent, as it was given."""
+    values = {name: batch.column(name)[row].as_py() for name in names}
+    payload = values.pop("payload", None) or values.pop("value", None) or b""
+    if isinstance(headers := values.get("headers"), list):
+        values["headers"] = dict(headers)
+    return BadRow(values, payload.encode() if isinstance(payload, str) else payload, reason)
 
 
 def _prefer(values: pa.Array, name: str, lines: HeaderLines) -> tuple[HeaderLines, Mask]:

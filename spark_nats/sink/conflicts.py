@@ -14,7 +14,7 @@ from spark_nats.errors import Hint, PublishError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.messages import last_message, next_message
 from spark_nats.jetstream.publishing.conflicts import Conflict, Resolution
-from spark_nats.options.values import SKIP
+from spark_nats.options.values import FAIL, SKIP
 from spark_nats.options.write import WriteOptions
 from spark_nats.protocol.headers import EXPECTED_REVISION, MSG_ID, parse_block
 from spark_nats.protocol.key_columns import is_marker
@@ -28,6 +28,7 @@ class Conflicts:
 
     def __init__(self, options: WriteOptions, bucket: str) -> None:
         self._skips = options.on_conflict == SKIP
+        self._sets_aside = options.bad_rows != FAIL
         self._bucket = bucket
         self._stream = stream_of(bucket)
         self._again: set[int] = set()  # rows that are to create a key that was deleted: they name what says so
@@ -64,10 +65,10 @@ class Conflicts:
             return Resolution()
         has = f"has the revision {actual}" if actual else "does not exist"
         wants = f"its expected_revision is {expected}" + ("" if expected else ", by which it is to be created")
-        raise PublishError(
-            ENTRY_CONFLICTS(row=conflict.row, key=key, bucket=self._bucket, has=has, wants=wants),
-            hints=[Hint.ON_CONFLICT],
-        )
+        said = ENTRY_CONFLICTS(row=conflict.row, key=key, bucket=self._bucket, has=has, wants=wants)
+        if self._sets_aside:
+            return Resolution(reason=said)
+        raise PublishError(said, hints=[Hint.ON_CONFLICT])
 
     def _is_stored(self, js: JetStream, subject: str, expected: int, message_id: str) -> bool:
         """Tell whether the key has got a revision of that message id since the one that was expected."""

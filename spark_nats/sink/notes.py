@@ -60,6 +60,8 @@ def write_note(
     note = {"batch": batch, "stream": position.stream, "created": position.created, "sequence": position.sequence}
     if task.run:
         note |= {"run": task.run, "planned": task.planned}
+    if position.time:
+        note["time"] = text_of(position.time)
     if position.timestamp:
         note["timestamp"] = text_of(position.timestamp)
     with about_the_bucket(options):
@@ -98,7 +100,7 @@ def note_of(entry: Entry, key: str) -> Note | None:
             string_at(note, "stream"),
             string_at(note, "created"),
             integer_at(note, "sequence"),
-            entry.time,
+            time_at(note, "time") if "time" in note else entry.time,
             time_at(note, "timestamp") if "timestamp" in note else 0,
         )
         run = string_at(note, "run") if "run" in note else ""

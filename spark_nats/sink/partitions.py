@@ -25,14 +25,15 @@ from spark_nats.jetstream.listing import stream_names
 from spark_nats.jetstream.publishing.batches import MOST_ROWS, BatchPublisher, partly_stored
 from spark_nats.jetstream.publishing.publisher import Publisher
 from spark_nats.jetstream.streams import StreamInfo
-from spark_nats.options.values import EXACT, NEVER
+from spark_nats.options.values import EXACT, FAIL, NEVER
 from spark_nats.options.write import WriteOptions
 from spark_nats.protocol.subjects import subject_violation
+from spark_nats.sink.bad_rows import BadRows
 from spark_nats.sink.checks import has_counters, writable_with
 from spark_nats.sink.columns import RowChecker
 from spark_nats.sink.conflicts import Conflicts
 from spark_nats.sink.message_ids import MessageIds
-from spark_nats.sink.settling import Settled, is_first_of_run, settle
+from spark_nats.sink.settling import Before, Settled, is_first_of_run, settle, settle_bad_rows
 from spark_nats.sink.tasks import Counts, Task, Written
 
 logger = logging.getLogger(__name__)
@@ -50,34 +51,39 @@ def write_partition(options: WriteOptions, task: Task, batches: Iterator[pa.Reco
     """
     ids = MessageIds(task.query, task.batch, task.partition) if options.stream and task.query else None
     what = f"writing to {options.stream or 'core NATS'}"
+    before: Before | None = None
     settled: Settled | None = None
+    bad: BadRows | None = None
     # Messages of core NATS that a lost connection has taken along would not be sent again.
     with leased(options.connection, options.retries, what, waits=options.stream is None) as lease:
         publisher: Publisher | CorePublisher | BatchPublisher
         max_payload = lease.connection.info.max_payload
         if options.stream is None:
+            bad = _bad_rows(lease, options, task, None)
             publisher = _core_publisher(lease, task)
             checker = RowChecker(options, max_payload, ids, names_stream=False)
-            count, size = _write_rows(publisher, checker, _looked_at(options, task.query, batches), None)
+            count, size = _write_rows(publisher, checker, _looked_at(options, task.query, batches), None, bad)
         else:
             key = task.key if task.batch is not None and options.deduplicate == EXACT else None
             stream, entry = lease.ask(lambda connection: writable_with(connection, options, key))
             if ids is not None and options.deduplicate != NEVER:
-                settled = settle(lease, options, task, ids, stream, entry)
+                before = settle(lease, options, task, ids, stream, entry)
+                settled = before.settled if before is not None else None
             # A stream of counters refuses the header that names the stream.
             checker = RowChecker(options, max_payload, ids, names_stream=not has_counters(stream))
             if options.atomic:
                 publisher = BatchPublisher(lease, stream, options.ack_timeout, options.api_prefix)
                 count, size = _write_whole(publisher, checker, batches, settled, stream.name)
             else:
-                publisher = _publisher(lease, options, stream, task)
-                count, size = _write_rows(publisher, checker, batches, settled)
+                bad = _bad_rows(lease, options, task, before)
+                publisher = _publisher(lease, options, stream, task, bad)
+                count, size = _write_rows(publisher, checker, batches, settled, bad)
                 if publisher.skipped:
                     logger.warning(
                         CONFLICTS_SKIPPED(bucket=options.bucket, skipped=publisher.skipped, rows=count).coded
                     )
     if settled is not None:
-        if settled.unexpected:
+        if settled.unexpected + (bad.unexpected if bad is not None else 0):
             whose = f"this partition before that are not among its {count} rows now"
             raise PublishError(OTHER_PARTITIONS(task=task.name, partition=whose))
         if settled.rows:
@@ -85,11 +91,25 @@ def write_partition(options: WriteOptions, task: Task, batches: Iterator[pa.Reco
     elif publisher.duplicates and not ((context := TaskContext.get()) and context.attemptNumber()):
         # Of an attempt that is tried again some are stored, as it should be.
         logger.warning(ROWS_STORED_ALREADY(stream=options.stream, duplicates=publisher.duplicates, rows=count).coded)
+    if bad is not None:
+        bad.warn(count)
     skipped = publisher.skipped if isinstance(publisher, Publisher) else 0
-    unsure = settled is not None or is_first_of_run(options, task)
+    refused = bad.count if bad is not None else 0
+    unsure = before is not None or is_first_of_run(options, task)
     duplicates = publisher.duplicates + (settled.rows if settled is not None else 0)
-    counts = Counts(count - skipped, size, duplicates, skipped, lease.reconnects)
+    counts = Counts(count - skipped - refused, size, duplicates, skipped, lease.reconnects, refused)
     return Written(counts, task.query if unsure else None, task.run)
+
+
+def _bad_rows(lease: Lease, options: WriteOptions, task: Task, before: Before | None) -> BadRows | None:
+    """Return what takes rows that cannot be sent; None when such a row is an error."""
+    if options.bad_rows == FAIL:
+        return None
+    settled = None
+    if before is not None and options.bad_rows_stream is not None:
+        prefix = MessageIds(task.query, task.batch, task.partition).prefix
+        settled = settle_bad_rows(lease, options, task, prefix, before.time)
+    return BadRows(options, task, settled)
 
 
 def _core_publisher(lease: Lease, task: Task) -> CorePublisher:
@@ -102,7 +122,7 @@ def _core_publisher(lease: Lease, task: Task) -> CorePublisher:
     return publisher
 
 
-def _publisher(lease: Lease, options: WriteOptions, stream: StreamInfo, task: Task) -> Publisher:
+def _publisher(lease: Lease, options: WriteOptions, stream: StreamInfo, task: Task, bad: BadRows | None) -> Publisher:
     """Return what writes to a stream, and says now and then how far it has come."""
 
     def said(rows: int, rate: float) -> Said:
@@ -126,6 +146,7 @@ def _publisher(lease: Lease, options: WriteOptions, stream: StreamInfo, task: Ta
         began=stream,
         resolve=Conflicts(options, options.bucket).resolve if options.bucket else None,
         on_stored=Reporter(logger, lambda: publisher.confirmed, said),
+        set_aside=bad,
     )
     return publisher
 
@@ -135,17 +156,24 @@ def _write_rows(
     checker: RowChecker,
     batches: Iterator[pa.RecordBatch],
     settled: Settled | None,
+    bad: BadRows | None,
 ) -> tuple[int, int]:
     """Write rows as they come; return how many there were, and the bytes of those that were sent."""
     count = size = 0
     for batch in batches:
         try:
-            rows = checker.check(batch, count)
+            rows, broken = checker.sort_out(batch, count) if bad is not None else (checker.check(batch, count), [])
         except InvalidRowError:
             publisher.drain()  # so that what the message says was sent is safe
             raise
         if settled is not None:
             rows = rows.where(settled.missing(rows.ids))
+        if bad is not None:
+            # A row that an earlier attempt has stored in the one stream or the other is there, whatever is true now.
+            rows = rows.where(bad.left(rows.ids))
+            rows, large = checker.without_large(rows)
+            bad.add([*broken, *large])
+            bad.flush()
         size += rows.bytes
         for part in rows.apart():
             if part.conditional is None or isinstance(publisher, CorePublisher):
@@ -158,6 +186,8 @@ def _write_rows(
     if isinstance(publisher, Publisher) and publisher.needs_verifying:
         publisher.verify()
     publisher.close()
+    if bad is not None:
+        bad.flush(at_end=True)
     return count, size
 
 

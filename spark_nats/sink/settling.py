@@ -18,13 +18,14 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Concatenate, ParamSpec
+from typing import Concatenate, NamedTuple, ParamSpec
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_nats import clock
+from spark_nats.client.connection import Connection
 from spark_nats.client.pool import Lease
 from spark_nats.client.retrying import Result
 from spark_nats.conditions.losses import STATE_BUCKET_OLDER, STORED_BEFORE_UNKNOWN
@@ -34,7 +35,7 @@ from spark_nats.errors import NatsError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.buckets.keyvalue import Entry
 from spark_nats.jetstream.fingerprints import SKEW, Fingerprint, History, first_after
-from spark_nats.jetstream.messages import next_message
+from spark_nats.jetstream.messages import first_sequence_since, next_message
 from spark_nats.jetstream.reading.stored import history_of, stored_ids
 from spark_nats.jetstream.stale_reads import CONFIRMATION, state_beyond_doubt
 from spark_nats.jetstream.streams import LIMITS, StreamInfo, stream_info
@@ -104,6 +105,18 @@ class Settled:
         return int(np.count_nonzero(self._generated & ~self._met))
 
 
+class Before(NamedTuple):
+    """What is known of an earlier attempt at a task.
+
+    Attributes:
+        time: when it began first, in nanoseconds since 1970 by a server's clock; 0 where that is not known.
+        settled: what it has stored; None where the stream cannot be read back.
+    """
+
+    time: int
+    settled: Settled | None
+
+
 def settle(
     lease: Lease,
     options: WriteOptions,
@@ -111,8 +124,8 @@ def settle(
     ids: MessageIds,
     stream: StreamInfo,
     entry: Entry | NatsError | None = None,
-) -> Settled | None:
-    """Note that a task begins; return what it has stored when it began before, None when it had not.
+) -> Before | None:
+    """Note that a task begins; return what it has done when it began before, None when it had not.
 
     ``stream`` is the stream's state before the task has stored anything now, and ``entry`` what its key of the state
     bucket held then, if that was asked for.
@@ -145,18 +158,48 @@ def settle(
     if position.created != stream.created:
         position = first_of(stream)
         if position is None:
-            return None
+            return Before(0, None)
+    began = position.time
     known = stream.knows_again((stream.time - position.time) / 1e9)  # every id of the earlier attempt
     if stream.retention != LIMITS:  # it cannot be read without taking messages from others
         stream = ask(_look_at_end, task, task.batch, position, stream)
         if not known and stream.last_sequence != position.sequence:
             _report(options, task, f"stream {stream.name!r} has {stream.retention} retention, and cannot be read back")
-        return None
+        return Before(began, None)
     stream, position = ask(_look_back, options, task, stream, position, known)
     found = ask(stored_ids, stream, position.sequence, "" if task.own_ids else ids.prefix)
     if found.removed and not known:
         _report(options, task, found.removed)
-    return Settled(found.ids, ids.prefix)
+    return Before(began, Settled(found.ids, ids.prefix))
+
+
+def settle_bad_rows(lease: Lease, options: WriteOptions, task: Task, prefix: str, since: int) -> Settled | None:
+    """Return what a task has stored in the stream for bad rows, and what that still holds.
+
+    A row that was deleted there is stored again: whoever has done so has seen it. None where the stream cannot be read
+    without taking messages from others.
+
+    Args:
+        lease: a connection.
+        options: they name the stream.
+        task: the task.
+        prefix: what generated ids of the task begin with.
+        since: when the task began first, in nanoseconds since 1970 by a server's clock.
+
+    Raises:
+        NatsError: the stream could not be read.
+    """
+
+    def look(connection: Connection) -> Settled | None:
+        js = JetStream(connection, options.api_prefix)
+        stream = state_beyond_doubt(js, stream_info(js, str(options.bad_rows_stream)))
+        if stream.retention != LIMITS:
+            return None
+        time = since - (SKEW if connection.info.cluster else 0)
+        first = first_sequence_since(js, stream.name, time, stream.first_sequence, stream.last_sequence + 1)
+        return Settled(stored_ids(js, stream, first - 1, "" if task.own_ids else prefix).ids, prefix)
+
+    return lease.ask(look)
 
 
 def is_first_of_run(options: WriteOptions, task: Task) -> bool:

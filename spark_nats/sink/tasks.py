@@ -19,6 +19,7 @@ class Counts:
         duplicates: how many of ``rows`` the stream had already: an earlier attempt had stored them, or it knew their
             message ids.
         skipped: how many further rows were left out, since their subjects had other last messages than they named.
+        bad: how many further rows could not be sent, and were left out or stored in the stream for such rows.
         reconnects: how often a task had lost its connection, or could make none at once, and went on over another one.
     """
 
@@ -27,6 +28,7 @@ class Counts:
     duplicates: int = 0
     skipped: int = 0
     reconnects: int = 0
+    bad: int = 0
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(
@@ -35,11 +37,17 @@ class Counts:
             self.duplicates + other.duplicates,
             self.skipped + other.skipped,
             self.reconnects + other.reconnects,
+            self.bad + other.bad,
         )
 
     def __str__(self) -> str:
         said = f"{self.rows:,} rows, {self.bytes:,} bytes"
-        seldom = (("stored before", self.duplicates), ("skipped", self.skipped), ("reconnects", self.reconnects))
+        seldom = (
+            ("stored before", self.duplicates),
+            ("skipped", self.skipped),
+            ("bad", self.bad),
+            ("reconnects", self.reconnects),
+        )
         return said + "".join(f", {count:,} {what}" for what, count in seldom if count)
 
 

@@ -326,6 +326,10 @@ def run_task(
     return write_partition(parsed, Task(options["stream"], batch, partition), iter(rows.to_batches(100)))
 
 
+MENDING = "; mend the row, or set the option 'badRows' to stream or drop, so that the other rows are stored"
+"""What errors about one row end with."""
+
+
 def sentence_of(action: Callable[[], object]) -> str:
     """The error that an action without Spark ends with, such as `OptionError: option ...`, uncoded."""
     with pytest.raises(NatsError) as raised:

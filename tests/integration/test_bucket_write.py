@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_nats.errors import InvalidRowError, PublishError
 from spark_nats.sink.conflicts import Conflicts
-from tests.integration.support import sentence_of, source, write
+from tests.integration.support import MENDING, sentence_of, source, write
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Cluster, Server
 
@@ -161,7 +161,7 @@ def test_what_was_read_can_be_written_elsewhere(nats_server: Server, nats_py: Na
 def test_a_row_that_is_no_entry_is_named_before_anything_is_sent(
     nats_server: Server, bucket: Kv, rows: pa.Table, sentence: str
 ) -> None:
-    with pytest.raises(InvalidRowError, match=f"{sentence}.*; nothing was sent$"):
+    with pytest.raises(InvalidRowError, match=f"{sentence}.*; nothing was sent{MENDING}$"):
         write(nats_server, rows, bucket=bucket.name)
     assert bucket.contents() == {}
 
@@ -250,7 +250,7 @@ def test_an_error_counts_the_rows_that_were_skipped_before_it(
     told = sentence_of(lambda: write(nats_server, rows, bucket=unique, onConflict="skip"))
     assert "refused row 2 (subject" in told
     account = "of this task's rows 1 were stored, 1 were skipped for their conflicts, no other one was stored"
-    assert told.endswith(account)
+    assert told.endswith(account + MENDING)
 
 
 @pytest.mark.parametrize("operation", ["DEL", "PURGE"])

@@ -15,7 +15,7 @@ from nats.js.errors import APIError
 
 from spark_nats.errors import PublishError
 from spark_nats.jetstream import stale_reads
-from tests.integration.support import run_task, sentence_of, table, write
+from tests.integration.support import MENDING, run_task, sentence_of, table, write
 from tests.nats_py import NatsPy, succeeds, wait_until
 from tests.servers import OLDER_BINARY, Cluster, Server, ServerFactory
 
@@ -60,7 +60,7 @@ def test_a_lifetime_that_is_none_is_refused_with_its_row_before_anything_is_sent
     rows = table(subject=[f"{unique}.x"] * 2, payload=[b""] * 2, ttl=["1s", ttl])
     assert sentence_of(lambda: write(nats_server, rows, stream=unique)) == (
         f"InvalidRowError: row 1 of the task cannot be sent: column 'ttl' is {ttl!r}; it must be a time from 1s to "
-        "876000h with its unit, whole seconds, or 'never'; nothing was sent"
+        f"876000h with its unit, whole seconds, or 'never'; nothing was sent{MENDING}"
     )
     assert nats_py.held(unique) == 0
 
@@ -139,7 +139,7 @@ def test_no_sequence_is_negative(nats_server: Server, nats_py: NatsPy, unique: s
     rows = update(unique, [None, 0, -1])
     assert sentence_of(lambda: write(nats_server, rows, stream=unique)) == (
         f"InvalidRowError: row 2 of the task cannot be sent: column '{EXPECTED}' is '-1'; it must be a sequence, or 0 "
-        "for a subject that has no message; nothing was sent"
+        f"for a subject that has no message; nothing was sent{MENDING}"
     )
 
 
@@ -325,7 +325,7 @@ def test_what_cannot_be_added_is_refused_before_anything_is_sent(
     rows = table(subject=[f"{unique}.a"] * 2, increment=["1", increment])
     assert sentence_of(lambda: write(nats_server, rows, stream=unique)) == (
         f"InvalidRowError: row 1 of the task cannot be sent: column 'increment' is {increment!r}; it must be a whole "
-        "number; nothing was sent"
+        f"number; nothing was sent{MENDING}"
     )
     assert nats_py.held(unique) == 0
 

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import BinaryType, DataType, IntegerType, MapType, StringType, StructType, TimestampNTZType
 
 from tests.integration.support import (
+    MENDING,
     batch_reader,
     error_of,
     finish,
@@ -339,7 +340,7 @@ def test_a_row_that_cannot_be_a_message_stops_its_batch(
     error = sentence_of(lambda: write(nats_server, rows, stream=stream))
     assert error.startswith("InvalidRowError: row 7 of the task cannot be sent: ")
     assert sentence in error
-    assert error.endswith("; nothing was sent")
+    assert error.endswith("; nothing was sent" + MENDING)
     assert nats_py.held(stream) == 1
 
 
@@ -349,7 +350,7 @@ def test_a_row_that_cannot_be_a_message_is_said_through_spark(
     frame = spark.range(20).coalesce(1).selectExpr("if(id = 7, 'a b', 'ERRORS.y') AS subject", "string(id) AS payload")
     error = error_of(lambda: save(frame, nats_server, stream=stream))
     assert error.startswith("InvalidRowError: row 7 of the task cannot be sent: column 'subject' contains white space")
-    assert error.endswith("; nothing was sent")
+    assert error.endswith("; nothing was sent" + MENDING)
 
 
 def test_core_nats_is_sent_nothing_of_a_batch_with_a_bad_row(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
@@ -358,7 +359,7 @@ def test_core_nats_is_sent_nothing_of_a_batch_with_a_bad_row(nats_server: Server
             rows, sentence = bad_rows(unique, case)
             error = sentence_of(lambda: write(nats_server, rows))  # noqa: B023
             assert sentence in error
-            assert error.endswith("; nothing was sent")
+            assert error.endswith("; nothing was sent" + MENDING)
         nats_py.publish(f"{unique}.end", b"")
         assert [message.subject for message in collected.wait(1)] == [f"{unique}.end"]
 
@@ -373,7 +374,7 @@ def test_a_payload_over_the_servers_limit_stops_its_batch(
         with nats_py.collect(options["subject"]) as collected:
             error = sentence_of(lambda: write(nats_server, rows, **options))  # noqa: B023
             assert error.startswith(f"InvalidRowError: row 3 of the task cannot be sent: {sentence}")
-            assert error.endswith("nothing was sent")
+            assert error.endswith("nothing was sent" + MENDING)
             assert "xxx" not in error  # the payload itself is nobody's business
             assert collected.messages == []
     # Headers count too: this payload alone would pass.
@@ -386,7 +387,9 @@ def test_a_late_bad_row_says_how_many_rows_came_before(nats_server: Server, nats
     nats_py.create_stream(unique)
     rows = pa.table({"payload": ["x"] * 15_000 + [None] + ["x"] * 9_999})
     error = sentence_of(lambda: write(nats_server, rows, stream=unique, subject=f"{unique}.x"))
-    said = re.fullmatch(r".*row 15000 of the task .* is null; .*; the (\d+) rows before its batch were sent", error)
+    said = re.fullmatch(
+        rf".*row 15000 of the task .* is null; .*; the (\d+) rows before its batch were sent{MENDING}", error
+    )
     assert said, error
     assert nats_py.held(unique) == int(said[1]) > 0
 

@@ -29,6 +29,7 @@ from tests.integration.support import (
     finish,
     read,
     read_payloads,
+    run_task,
     sentence_of,
     sequences_of,
     stream_reader,
@@ -70,6 +71,8 @@ STATE = [
     "$KV.SPARK_NATS.>",
     "$JS.API.STREAM.CREATE.KV_SPARK_NATS",
 ]
+BAD_ROWS = ["$JS.API.STREAM.INFO.BAD", "bad.>"]
+READ_BACK_BAD_ROWS = [subject.replace("ORDERS", "BAD") for subject in READ_BACK]
 CREATE = ["$JS.API.STREAM.CREATE.ORDERS"]
 READ_BUCKET = [subject.replace("ORDERS", "KV_CONFIG") for subject in READ]
 WRITE_BUCKET = ["$JS.API.STREAM.INFO.KV_CONFIG", "$KV.CONFIG.>"]
@@ -107,6 +110,8 @@ def test_the_documentation_lists_these_permissions() -> None:
     reading = [*READ, *SMALL, *MOVE, *BEGIN, *CONSUME, *CONSUME_QUEUE, *PEEK]
     assert [subject for subject in listed if "ORDERS" in subject] == [*reading, WRITE[0], *READ_BACK, *CREATE]
     assert [subject for subject in listed if "SPARK_NATS" in subject] == STATE
+    bad = [subject for subject in listed if "BAD" in subject.split(".")[1:] or subject.startswith("bad.")]
+    assert bad == [*BAD_ROWS, *READ_BACK_BAD_ROWS]
     buckets = [*READ_BUCKET, *WRITE_BUCKET, *COMPARE_AND_SET, *CREATE_BUCKET]
     assert [subject for subject in listed if "CONFIG" in subject.split(".")[1:2] or "KV_CONFIG" in subject] == buckets
     objects = [*READ_OBJECTS, *READ_CONTENT, *WRITE_OBJECTS, *CREATE_OBJECT_STORE]
@@ -255,6 +260,11 @@ def write_as(url: str, name: str, create: str = "false") -> None:
     NatsWriter(options).write(iter([rows]))
 
 
+def set_aside_as(url: str, name: str, **options: Any) -> None:
+    rows = pa.table({"subject": ["orders.x", "or ders"], "payload": [b"1", b"2"]})
+    write(url, rows, stream="ORDERS", badRows="stream", badRowsStream="BAD", **login(name), **options)
+
+
 def read_table_as(table: str, url: str, name: str) -> None:
     """Everything that a read of a table of what the account holds does."""
     column = {"consumers": "stream", "subjects": "stream", "buckets": "bucket"}.get(table, "name")
@@ -275,6 +285,7 @@ WORK_QUEUE = {"retention": "workqueue", "allow_direct": True}
         (CONSUME_QUEUE, consume_as, WORK_QUEUE),
         (PEEK, peek_as, WORK_QUEUE),
         (WRITE, write_as, {}),
+        (WRITE + BAD_ROWS, set_aside_as, {}),
         (READ_BUCKET, read_bucket_as, {}),
         (WRITE_BUCKET + COMPARE_AND_SET, write_bucket_as, {}),
         (STREAMS_TABLE, partial(read_table_as, "streams"), {}),
@@ -291,6 +302,7 @@ WORK_QUEUE = {"retention": "workqueue", "allow_direct": True}
         "consuming a work queue",
         "peeking at one",
         "writing",
+        "setting rows aside",
         "reading a bucket",
         "writing a bucket",
         "the table of streams",
@@ -309,6 +321,7 @@ def test_each_of_these_permissions_is_needed_and_named_when_it_is_missing(
         if config.get("retention") == "interest":  # so that it keeps what comes before the first query
             others = {"durable_name": "others", "ack_policy": "explicit"}
             client.api("CONSUMER.DURABLE.CREATE.ORDERS.others", {"stream_name": "ORDERS", "config": others})
+        client.create_stream("BAD", ["bad.>"])
         client.create_stream("KV_CONFIG", ["$KV.CONFIG.>"], max_msgs_per_subject=1)
         published = [("orders.x", b"1"), ("orders.y", b"2"), ("$KV.CONFIG.a", b"1"), ("$KV.CONFIG.b", b"2")]
         client.publish_acked(published)
@@ -321,6 +334,21 @@ def test_each_of_these_permissions_is_needed_and_named_when_it_is_missing(
             assert f'Permissions Violation for Publish to "{subject}' in str(raised.value)
     with pytest.raises(PermissionsError, match='Permissions Violation for Subscription to "_INBOX_spark.'):
         act(server.url, "deaf")
+
+
+def test_bad_rows_are_read_back_with_exactly_these_permissions(server_factory: ServerFactory) -> None:
+    needed = WRITE + STATE + READ_BACK + BAD_ROWS + READ_BACK_BAD_ROWS
+    server = server_factory(users(user("settler", needed), user("blind", [*needed[:-1]])))
+    with NatsPy(server.url, user="admin", password="pw") as client:
+        client.create_stream("ORDERS", ["orders.>"])
+        client.create_stream("BAD", ["bad.>"])
+        rows = pa.table({"subject": ["orders.x", "or ders"], "payload": [b"1", b"2"]})
+        options = {"stream": "ORDERS", "badRows": "stream", "badRowsStream": "BAD"}
+        for _ in range(2):
+            assert run_task(server.url, rows, **options, **login("settler")).counts.bad == 1
+        assert client.held("BAD") == 1
+        with pytest.raises(PermissionsError, match="could not be read back from stream .BAD."):
+            run_task(server.url, rows, **options, **login("blind"))
 
 
 @pytest.mark.parametrize(("needed", "retention"), [(READ + CONSUME, "interest"), (CONSUME_QUEUE, "workqueue")])

@@ -18,6 +18,7 @@ from spark_nats.jetstream.publishing.decide import (
     Outcome,
     Resend,
     Resolve,
+    SetAside,
     Wait,
     Why,
     decide,
@@ -47,6 +48,7 @@ def after(*verdicts: Verdict, **changes: Any) -> Outcome:
 
 
 NO, MANY, AWAY = Verdict.NO, Verdict.TOO_MANY, Verdict.AWAY
+ROW, PLACE = Verdict.ROW, Verdict.PLACE
 IN_PROCESS, CONFLICT, RESOLVED = Verdict.IN_PROCESS, Verdict.CONFLICT, Verdict.RESOLVED
 
 CASES: dict[str, tuple[Outcome, Decision]] = {
@@ -84,7 +86,7 @@ CASES: dict[str, tuple[Outcome, Decision]] = {
         Resend(Why.AWAY),
     ),
     "nobody answers, and it has no leader": (after(AWAY, stream=LEADERLESS), Resend(Why.AWAY)),
-    "nobody answers, and it does not listen": (after(AWAY, stream=ELSEWHERE), Fail(Failure.REFUSED, refused(NO))),
+    "nobody answers, and it does not listen": (after(AWAY, stream=ELSEWHERE), Fail(Failure.REFUSED, refused(PLACE))),
     "nobody answers, and there is none": (
         after(AWAY, stream=GONE),
         Fail(Failure.REFUSED, (refused(NO)[0]._replace(reason=str(GONE)),)),
@@ -107,6 +109,36 @@ CASES: dict[str, tuple[Outcome, Decision]] = {
         after(CONFLICT, NO),
         Fail(Failure.REFUSED, refused(CONFLICT, NO)),
     ),
+    # Rows were refused that are taken away.
+    "a row is bad": (after(ROW), Fail(Failure.REFUSED, refused(ROW))),
+    "a bad row is taken away": (after(ROW, MANY, set_aside={ROW}), SetAside(refused(ROW))),
+    "a bad row is taken away with others": (
+        after(ROW, PLACE, set_aside={ROW, PLACE}),
+        SetAside(refused(ROW, PLACE)),
+    ),
+    "a bad row, and others are open": (after(ROW, open=3, set_aside={ROW}), Wait(LOST_ASTRAY)),
+    "a bad row, and others get no answer": (
+        after(ROW, open=3, silent=1.0, set_aside={ROW}),
+        Resend(Why.UNKNOWN),
+    ),
+    "a bad row, and another is refused for good": (
+        after(ROW, NO, set_aside={ROW}),
+        Fail(Failure.REFUSED, refused(ROW, NO)),
+    ),
+    "a place that is not taken away": (after(PLACE, set_aside={ROW}), Fail(Failure.REFUSED, refused(PLACE))),
+    "nobody listens, and it is taken away": (
+        after(AWAY, stream=ELSEWHERE, set_aside={ROW, PLACE}),
+        SetAside(refused(PLACE)),
+    ),
+    "there is no stream, and rows are taken away": (
+        after(AWAY, stream=GONE, set_aside={ROW, PLACE}),
+        Fail(Failure.REFUSED, (refused(NO)[0]._replace(reason=str(GONE)),)),
+    ),
+    "a bad row, and one conflicts": (after(ROW, CONFLICT, set_aside={ROW, CONFLICT}), Resolve()),
+    "a conflict stays, and is taken away": (
+        after(CONFLICT, resolved=True, set_aside={ROW, CONFLICT}),
+        SetAside(refused(CONFLICT)),
+    ),
     "a row still conflicts": (after(CONFLICT, resolved=True), Fail(Failure.REFUSED, refused(CONFLICT))),
     "all is decided": (after(RESOLVED, resolved=True), Resend(Why.RESOLVED)),
     "some is decided, and some has to wait": (after(RESOLVED, MANY, resolved=True), Resend(Why.TOO_MANY)),
@@ -117,7 +149,7 @@ CASES: dict[str, tuple[Outcome, Decision]] = {
 def test_what_is_done_next(case: str) -> None:
     known, expected = CASES[case]
     found = decide(known)
-    if isinstance(found, Fail):
+    if isinstance(found, Fail | SetAside):
         found = found._replace(refused=tuple(found.refused))
     assert found == expected
 

@@ -82,7 +82,15 @@ def test_what_stands_behind_a_sequence_may_differ_from_answer_to_answer(said: li
         ),
         (
             b'{"error":{"code":400,"err_code":10060,"description":"expected stream does not match"}}',
-            Refusal("another stream listens on it (expected stream does not match, 10060)", Verdict.NO),
+            Refusal("another stream listens on it (expected stream does not match, 10060)", Verdict.PLACE),
+        ),
+        (
+            b'{"error":{"code":400,"err_code":10054,"description":"message size exceeds maximum allowed"}}',
+            Refusal("message size exceeds maximum allowed (400, 10054)", Verdict.ROW),
+        ),
+        (
+            b'{"error":{"code":503,"err_code":10077,"description":"maximum messages per subject exceeded"}}',
+            Refusal("maximum messages per subject exceeded (503, 10077)", Verdict.ROW),
         ),
         (
             b'{"error":{"code":503,"err_code":10077,"description":"maximum messages exceeded"},"stream":"S","seq":0}',

@@ -123,7 +123,8 @@ class Account:
     queue: list[Rows] = field(default_factory=list)  # the rows that are to be sent, in their order
     flight: Flight = field(init=False)  # those that are under way
     given: int = 0  # how many there are in all
-    skipped: int = 0  # how many are to be stored no more
+    skipped: int = 0  # how many are to be stored no more, for their conflicts
+    set_aside: int = 0  # how many are not, since the stream refuses them for what they are themselves
     lost: int = 0  # how many the stream had stored and has lost
     resent: int = 0  # how many were sent once more, each as often as it was
     all_ids: bool = True  # whether every row has a message id
@@ -131,7 +132,7 @@ class Account:
     @property
     def stored(self) -> int:
         """How many rows the stream has by the server's acknowledgements."""
-        return self.given - self.skipped - self.lost - self.pending
+        return self.given - self.skipped - self.set_aside - self.lost - self.pending
 
     @property
     def pending(self) -> int:
@@ -145,6 +146,8 @@ class Account:
         account = f"of this task's rows {self.stored} were stored"
         if self.skipped:
             account += f", {self.skipped} were skipped for their conflicts"
+        if self.set_aside:
+            account += f", {self.set_aside} were set aside as bad rows"
         if unsure:
             account += f" and {flight.open + unsure} were sent and not answered for certain (they may be stored)"
         elif flight.open:

@@ -37,6 +37,7 @@ from spark_nats.errors import Hint, NatsError, NatsTimeoutError, PublishError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.messages import last_sequence
 from spark_nats.jetstream.publishing.decide import listens
+from spark_nats.jetstream.publishing.flight import FINAL
 from spark_nats.jetstream.publishing.recovery import read_back
 from spark_nats.jetstream.publishing.rows import Rows
 from spark_nats.jetstream.reading.stored import is_among, known_ids
@@ -132,7 +133,7 @@ class BatchPublisher:
             return self._all_known(batch, refused.refusal.reason)
         if verdict is Verdict.AWAY and listens(self._state(), [str(batch.subjects[refused.number])])[0]:
             return False
-        if verdict in (Verdict.NO, Verdict.CONFLICT, Verdict.AWAY):
+        if verdict in (*FINAL, Verdict.AWAY):
             self._report(batch, refused)
         return False
 
@@ -258,7 +259,7 @@ class BatchPublisher:
         began = clock.monotonic()
         while True:
             refused = self._lease.ask(lambda connection: self._exchange(connection, probe))
-            if refused is None or refused.refusal.verdict in (Verdict.REPEATED, Verdict.NO):
+            if refused is None or refused.refusal.verdict in (Verdict.REPEATED, Verdict.ROW, Verdict.PLACE, Verdict.NO):
                 return refused is not None and refused.refusal.verdict is Verdict.REPEATED
             if clock.monotonic() - began > self._ack_timeout:
                 reason = refused.refusal.reason

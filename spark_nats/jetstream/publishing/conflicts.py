@@ -38,6 +38,7 @@ class Resolution(NamedTuple):
 
     stored: bool = False  # whether the stream has it by an earlier attempt
     header: bytes | None = None  # with what header block it is to be sent again; None when it is not
+    reason: str = ""  # why the row is refused for what it expects, where it is
 
 
 Resolve = Callable[[JetStream, Conflict], Resolution]
@@ -64,13 +65,15 @@ def resolve_conflicts(
     for each, row, resolution in zip(conflicts, rows, found, strict=True):
         if resolution is None:
             flight.refused[each.message] = each._replace(reason=_explain(row, each.reason))
+        elif resolution.reason:
+            flight.refused[each.message] = each._replace(reason=resolution.reason)
         elif resolution.header == row.header(0):  # nothing is settled by that: it has to wait
             flight.refused[each.message] = each._replace(verdict=Verdict.TOO_MANY)
         else:
             account.acknowledged.duplicates += resolution.stored and not row.again
             account.skipped += resolution.header is None and not resolution.stored
             flight.resolve(each.message, resolution.header)
-    return any(each is not None for each in found)
+    return any(each is not None and not each.reason for each in found)
 
 
 def _known(js: JetStream, rows: list[Rows], state: Callable[[JetStream], StreamInfo]) -> Mask:

@@ -10,7 +10,7 @@ What is not answered in time may be stored or not. It is sent again if all of it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -42,6 +42,7 @@ class Outcome(NamedTuple):
     duplicate_window: float = 0.0  # seconds for which the stream knows a message id
     stream: StreamInfo | NatsError | None = None  # its state, or why it could not be told; None before it was asked for
     api_prefix: str = ""  # of JetStream's API; it stands before subjects that a domain maps
+    set_aside: Collection[Verdict] = ()  # refusals of single rows that do not keep others from being sent
 
 
 class Wait(NamedTuple):
@@ -56,6 +57,12 @@ class AskStream(NamedTuple):
 
 class Resolve(NamedTuple):
     """Have it decided about the messages that conflict with others."""
+
+
+class SetAside(NamedTuple):
+    """Take these messages away: they will not be stored, and others may be."""
+
+    refused: Sequence[Refused]
 
 
 class Why(Enum):
@@ -91,7 +98,7 @@ class Fail(NamedTuple):
     seconds: float = 0.0  # for how long it was tried
 
 
-Decision = Wait | AskStream | Resolve | Resend | Fail
+Decision = Wait | AskStream | Resolve | SetAside | Resend | Fail
 
 
 def decide(outcome: Outcome) -> Decision:
@@ -105,10 +112,11 @@ def decide(outcome: Outcome) -> Decision:
         return AskStream()
     refused = _judged(outcome)
     verdicts = {each.verdict for each in refused}
-    if Verdict.CONFLICT in verdicts and Verdict.NO not in verdicts and not outcome.resolved:
+    if Verdict.CONFLICT in verdicts and not outcome.resolved and not _is_any_fatal(outcome, refused):
         return Resolve()
     if final := [each for each in refused if each.verdict in FINAL]:
-        return Fail(Failure.REFUSED, final)
+        can_go_on = all(each.verdict in outcome.set_aside for each in final)
+        return SetAside(final) if can_go_on else Fail(Failure.REFUSED, final)
     in_process = Verdict.IN_PROCESS in verdicts
     if outcome.waited > outcome.ack_timeout:
         if Verdict.AWAY in verdicts:
@@ -124,7 +132,7 @@ def decide(outcome: Outcome) -> Decision:
 def _about_open(outcome: Outcome) -> Decision | None:
     """Decide about messages without an answer; None when it is not waited for them any longer."""
     # A row that is refused for good is to be named, and the first of them if there are several.
-    if any(each.verdict is Verdict.NO for each in outcome.refused):
+    if _is_any_fatal(outcome, outcome.refused):
         return Wait(LOST_ASTRAY - outcome.silent) if outcome.silent < LOST_ASTRAY else None
     left = outcome.ack_timeout - outcome.waited
     if outcome.can_repeat:
@@ -135,10 +143,17 @@ def _about_open(outcome: Outcome) -> Decision | None:
     return Fail(Failure.SILENT) if outcome.waited >= outcome.ack_timeout else Resend(Why.UNKNOWN)
 
 
+def _is_any_fatal(outcome: Outcome, refused: Sequence[Refused]) -> bool:
+    """Tell whether one of these refusals ends the task; a conflict does only once it is decided about."""
+    fatal = {*FINAL} - {Verdict.CONFLICT, *outcome.set_aside}
+    return any(each.verdict in fatal for each in refused)
+
+
 def _judged(outcome: Outcome) -> list[Refused]:
     """Return the refusals; where nobody answered because no stream listens there, with that verdict."""
     stream = outcome.stream
     absent: dict[str, str] = {}  # subjects, and why there is no stream
+    verdict = Verdict.NO if isinstance(stream, StreamNotFoundError) else Verdict.PLACE
     if isinstance(stream, StreamNotFoundError):
         absent = dict.fromkeys((each.subject for each in outcome.refused), str(stream))
     elif isinstance(stream, StreamInfo):
@@ -146,7 +161,7 @@ def _judged(outcome: Outcome) -> list[Refused]:
         mapped = [subject.removeprefix(f"{outcome.api_prefix}.") for subject in subjects]  # as a domain maps keys
         absent = {subject: "" for subject, found in zip(subjects, listens(stream, mapped), strict=True) if not found}
     return [
-        each._replace(verdict=Verdict.NO, reason=absent[each.subject] or each.reason)
+        each._replace(verdict=verdict, reason=absent[each.subject] or each.reason)
         if each.verdict is Verdict.AWAY and each.subject in absent
         else each
         for each in outcome.refused

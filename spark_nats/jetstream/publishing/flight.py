@@ -26,7 +26,8 @@ from spark_nats.protocol.publish_acks import PublishAcks, Refusal, Verdict
 
 MOST_BYTES = 64 << 20
 """Bytes of payload that may be unanswered: rows are kept until they are, in case they have to be sent again."""
-FINAL = (Verdict.NO, Verdict.CONFLICT)  # what a message is told that will not be stored, unless it is decided otherwise
+# What a message is told that will not be stored, unless it is decided otherwise.
+FINAL = (Verdict.NO, Verdict.ROW, Verdict.PLACE, Verdict.CONFLICT)
 _OPEN, _STORED, _REFUSED = range(3)
 _NOTHING = texts([""])[0]
 

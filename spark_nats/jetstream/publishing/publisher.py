@@ -26,7 +26,7 @@ from spark_nats.jetstream.publishing.acknowledged import Account, Acknowledged
 from spark_nats.jetstream.publishing.conflicts import Resolve
 from spark_nats.jetstream.publishing.recovery import Recovery
 from spark_nats.jetstream.publishing.rows import Rows
-from spark_nats.jetstream.publishing.sending import Sender
+from spark_nats.jetstream.publishing.sending import Sender, SetsAside
 from spark_nats.jetstream.publishing.window import Window
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.api import API_PREFIX
@@ -51,6 +51,7 @@ class Publisher:
             than the stream knows message ids is an error.
         resolve: decides about a row whose subject has another last message than it names; that is an error when None.
         on_stored: called each time that rows were acknowledged.
+        set_aside: takes rows that the stream refuses for what they are themselves; such a row is an error when None.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Publisher:
         began: StreamInfo | None = None,
         resolve: Resolve | None = None,
         on_stored: Callable[[], None] | None = None,
+        set_aside: SetsAside | None = None,
     ) -> None:
         self._lease = lease
         acks = PublishAcks(stream)
@@ -72,7 +74,9 @@ class Publisher:
         patience = max(ack_timeout, lease.retries.timeout if lease is not None else 0.0)
         self._recovery = Recovery(stream, ack_timeout, patience, api_prefix, began, resolve is None, self._account)
         window = Window(max_in_flight)
-        self._sender = Sender(connection, acks, self._account, window, self._recovery, resolve, lease, on_stored)
+        self._sender = Sender(
+            connection, acks, self._account, window, self._recovery, resolve, lease, on_stored, set_aside
+        )
         self._at_first = self._sender
         self._began = math.inf  # when the first row was given
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -170,6 +171,18 @@ class Recovery:
                 rows = rows.take(~is_among(rows.ids, found.ids))
             left.append(rows._replace(since=0.0))  # as if they were sent for the first time
         return [rows for rows in left if rows.size]
+
+    def have_stored(self, js: JetStream, rows: Sequence[Rows]) -> list[bool]:
+        """Tell which rows, each by itself, the stream has although it refuses them now: by having been sent before.
+
+        Raises:
+            PublishError: that cannot be told.
+        """
+        if not self.reads_back or not any(row.again for row in rows):
+            return [False] * len(rows)
+        left = self._without_stored(js, stream_info(js, self.stream), list(rows))
+        numbers = {int(row.numbers[0]) for row in left}
+        return [int(row.numbers[0]) not in numbers for row in rows]
 
     # What was acknowledged
 

@@ -6,9 +6,9 @@ Nothing more is sent before it is decided what becomes of rows that were refused
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from spark_nats import clock
 from spark_nats.client.connection import Connection
@@ -17,7 +17,7 @@ from spark_nats.conditions import reworded
 from spark_nats.conditions.notices import ROWS_NOT_TAKEN, ROWS_SENT_AGAIN
 from spark_nats.conditions.streams import NOBODY_TAKES_ROWS
 from spark_nats.conditions.writing import EVERY_ROW_REFUSED, ROW_REFUSED
-from spark_nats.errors import PublishError
+from spark_nats.errors import Hint, PublishError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.publishing.acknowledged import Account
 from spark_nats.jetstream.publishing.conflicts import Resolve, resolve_conflicts
@@ -28,19 +28,32 @@ from spark_nats.jetstream.publishing.decide import (
     Failure,
     Outcome,
     Resend,
+    SetAside,
     Wait,
     Why,
     decide,
 )
-from spark_nats.jetstream.publishing.flight import Flight
+from spark_nats.jetstream.publishing.flight import Flight, Refused
 from spark_nats.jetstream.publishing.recovery import Recovery
-from spark_nats.jetstream.publishing.rows import count_of, cut
+from spark_nats.jetstream.publishing.rows import Rows, count_of, cut
 from spark_nats.jetstream.publishing.window import Window
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.messages import Messages
-from spark_nats.protocol.publish_acks import PublishAcks
+from spark_nats.protocol.publish_acks import PublishAcks, Verdict
 
 logger = logging.getLogger(__name__)
+
+_OF_ROWS = (Verdict.ROW, Verdict.PLACE, Verdict.CONFLICT)  # refusals of single rows
+
+
+class SetsAside(Protocol):
+    """Takes rows that the stream refuses for what they are themselves, so that the others can be stored."""
+
+    verdicts: Collection[Verdict]
+    """Refusals for which it takes a row."""
+
+    def take(self, row: Rows, reason: str) -> None:
+        """Take one row, and why it was refused."""
 
 
 @dataclass
@@ -55,6 +68,7 @@ class Sender:
     resolve: Resolve | None  # decides about rows whose subjects have other last messages than they name
     lease: Lease | None  # is told when rows are stored; without it a server that shuts down is not left
     on_stored: Callable[[], None] | None  # likewise
+    set_aside: SetsAside | None  # takes rows that the stream refuses for themselves; such a row is an error when None
 
     def __post_init__(self) -> None:
         self._queue = self.account.queue
@@ -120,7 +134,10 @@ class Sender:
                 return
             if isinstance(decision, Fail):
                 self._fail(decision, outcome)
-            if isinstance(decision, AskStream):
+            if isinstance(decision, SetAside):
+                self._set_aside(decision.refused)
+                outcome = self._outcome()._replace(resolved=True, stream=outcome.stream)
+            elif isinstance(decision, AskStream):
                 outcome = outcome._replace(stream=self.recovery.state_if_known(self._js))
             else:
                 if resolve_conflicts(self._js, self.account, self.recovery.state, self.resolve):
@@ -139,6 +156,7 @@ class Sender:
             tuple(flight.refused.values()),
             duplicate_window=self.recovery.duplicate_window,
             api_prefix=self.recovery.api_prefix,
+            set_aside=() if self.set_aside is None else self.set_aside.verdicts,
         )
 
     def _receive(self, seconds: float) -> None:
@@ -160,12 +178,24 @@ class Sender:
             if self.on_stored is not None:
                 self.on_stored()
 
+    def _set_aside(self, refused: Sequence[Refused]) -> None:
+        """Hand over rows that are not stored, and send them no more."""
+        assert self.set_aside is not None  # noqa: S101 - only then it is decided so
+        rows = [self.flight.row(each.message) for each in refused]
+        for each, row, is_stored in zip(refused, rows, self.recovery.have_stored(self._js, rows), strict=True):
+            if not is_stored:
+                self.set_aside.take(row, each.reason)
+                self.account.set_aside += 1
+            self.flight.resolve(each.message, None)
+        self.last_stored = clock.monotonic()
+
     def _fail(self, failure: Fail, outcome: Outcome) -> NoReturn:
         if failure.why is Failure.SILENT:
             raise PublishError(self.recovery.silence(self._js, str(self.flight.rest()[0].subjects[0])))
         if failure.why is Failure.AWAY and not isinstance(outcome.stream, StreamInfo):
             raise PublishError(self.recovery.absence("nobody answers, 503"))
-        raise PublishError(_describe(self.recovery.stream, failure))
+        of_rows = all(each.verdict in _OF_ROWS for each in failure.refused)
+        raise PublishError(_describe(self.recovery.stream, failure), hints=[Hint.BAD_ROWS] if of_rows else [])
 
     def _resend(self, why: Why, outcome: Outcome) -> None:
         """Have rows sent again, and pause before."""

@@ -513,7 +513,11 @@ def projection(old: str, new: str, own_ids: bool) -> Projection:
     """Return what makes rows to be written of rows that were read: other subjects, the same payloads."""
 
     def project(batch: pa.RecordBatch) -> pa.RecordBatch:
-        columns = [pc.replace_substring(batch.column(0), old, new, max_replacements=1), batch.column(1)]
+        subjects = pc.replace_substring(batch.column(0), old, new, max_replacements=1)
+        columns = [
+            pc.replace_substring(subjects, "star", "*"),
+            batch.column(1),
+        ]  # which makes a row that cannot be sent
         names = ["subject", "payload"]
         if own_ids:
             start = pc.utf8_slice_codeunits(batch.column(1).cast(pa.string()), 0, 30)

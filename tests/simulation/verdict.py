@@ -740,7 +740,8 @@ def _check_written(
         for row in tried - done:
             if not runs[-1].committed or all(each.fate != KEPT for each in fates.get(row, ())):
                 possible[row[2]] += 1
-    truth = ledger.truth.get(target, [])
+    places = [target, spec.write.get("badRowsStream", "")]  # a row is in one of them
+    truth = [each for name in places for each in ledger.truth.get(name, ())]
     stored: Counter[bytes] = Counter(each.payload for each in truth if each.fate != LOST)
     lost: Counter[bytes] = Counter(each.payload for each in truth if each.fate == LOST)
     found = []
@@ -770,7 +771,8 @@ def _excuse(ledger: Ledger, spec: QuerySpec, copies: list[Truth], batches: list[
     """Return the condition of the documentation that was violated, so that a row may be stored twice."""
     assert spec.write is not None
     deduplicate = spec.write.get("deduplicate", "exact")
-    window = ledger.configs[spec.write["stream"]].get("duplicate_window", 120 * 10**9) / 1e9
+    places = [spec.write["stream"], spec.write.get("badRowsStream", "")]
+    window = min(ledger.configs[name].get("duplicate_window", 120 * 10**9) for name in places if name) / 1e9
     times = sorted(each.since for each in copies)
     apart = max((b - a for a, b in pairwise(times)), default=0.0)
     if deduplicate == "false":

@@ -272,6 +272,29 @@ def copy_together(draw: Draw) -> None:
     draw.faults()
 
 
+def copy_bad_rows(draw: Draw) -> None:
+    """One stream into another one that does not take all rows; the others go to a third one."""
+    draw.loses = draw.random.random() < 0.15
+    draw.stream("IN", ["in.>"])
+    draw.stream("OUT", ["out.a", "out.b"], max_msg_size=1000, duplicate_window=draw.random.choice([120, 10]) * SECOND)
+    draw.stream("BAD", ["bad.>"], duplicate_window=draw.random.choice([120, 10]) * SECOND)
+    draw.stream("ELSE", ["out.c"])
+    draw.publisher("p", "IN", ["in.a", "in.b"], draw.random.randint(60, 150))
+    for name, subjects, size in (
+        ("large", ["in.a"], 1200),
+        ("elsewhere", ["in.c", "in.d"], 0),
+        ("wild", ["in.star"], 0),
+    ):
+        rows = draw.random.choice([0, 1, 10, 40])
+        draw.plan.publishers.append(Publishing(name, "IN", subjects, draw.times(rows), True, size))
+    more = draw.random.choice([{}, {}, {"deduplicate": "window"}])
+    write = draw.writing("OUT", badRows="stream", badRowsStream="BAD", **more)
+    draw.query("copy", draw.reading(stream="IN"), write, shuffle=draw.random.choice([0, 0, 2]))
+    draw.faults()
+    if draw.random.random() < 0.5:
+        draw.faults(["driver killed", "worker killed", "executor killed", "acks-never", "kill-leader", "cut-all"])
+
+
 def read(draw: Draw) -> None:
     """A stream read, while single messages are deleted."""
     draw.loses = draw.random.random() < 0.3
@@ -564,8 +587,12 @@ WORKLOADS: dict[str, tuple[int, Callable[[Draw], None]]] = {
     "buckets": (1, buckets),
 }
 """By name: how often, and what draws one."""
-BESIDE_SLEEPERS = 7
-"""Of a hundred seeds in a row, which one is about that."""
+LATER: dict[int, tuple[str, Callable[[Draw], None]]] = {
+    7: ("read beside sleepers", beside_sleepers),
+    11: ("copy with bad rows", copy_bad_rows),
+    61: ("copy with bad rows", copy_bad_rows),
+}
+"""Which ones of a hundred seeds in a row are about something else, so that the other seeds stay what they were."""
 _CHOICES = [name for name, (weight, _) in WORKLOADS.items() for _ in range(weight)]
 
 
@@ -574,8 +601,8 @@ def draw(seed: int) -> Plan:
     chosen = Draw(seed)
     name = chosen.random.choice(_CHOICES)
     drawn = WORKLOADS[name][1]
-    if seed % 100 == BESIDE_SLEEPERS:  # so that the other seeds stay what they were
-        name, drawn = "read beside sleepers", beside_sleepers
+    if seed % 100 in LATER:
+        name, drawn = LATER[seed % 100]
     chosen.plan.workload = name
     drawn(chosen)
     return chosen.plan

@@ -36,7 +36,7 @@ from spark_nats.protocol.bytecolumns import (
     to_text,
     values_of,
 )
-from spark_nats.protocol.subject_columns import Violation, first_violation
+from spark_nats.protocol.subject_columns import Violation, find_violation
 
 VERSION = b"NATS/1.0"
 EMPTY_BLOCK = VERSION + b"\r\n\r\n"  # a header block without headers
@@ -257,7 +257,7 @@ def flatten(headers: pa.Array) -> HeaderLines:
 
 
 def find_header_violation(lines: HeaderLines) -> Violation | None:
-    """Find the first header line that may not be sent, and say why."""
+    """Find the rows with a header line that may not be sent, and say why."""
     name_data, name_offsets = packed(lines.name)
     value_data, value_offsets = packed(lines.value)
     breaks = np.flatnonzero((value_data == _CR) | (value_data == _LF))
@@ -270,8 +270,12 @@ def find_header_violation(lines: HeaderLines) -> Violation | None:
         (flags_of(lines.value.is_null()), "has a header whose value is null"),
         (rows_with(breaks, value_offsets), "has a header value with a line break (CR or LF)"),
     ]
-    found = [Violation(int(lines.row[wrong.argmax()]), rule) for wrong, rule in checks if wrong.any()]
-    return min(found, default=None)
+    wrong_rows = np.zeros(lines.rows, np.bool_)
+    for wrong, _ in checks:
+        wrong_rows[lines.row[wrong]] = True
+    if not wrong_rows.any():
+        return None
+    return Violation(wrong_rows, lambda row: next(rule for wrong, rule in checks if row in lines.row[wrong]))
 
 
 def join_lines(lines: HeaderLines) -> pa.StringArray:
@@ -312,10 +316,10 @@ def wrap_lines(lines: pa.StringArray, extra: list[tuple[str, pa.Array | str]] | 
 
 
 def find_value_violation(values: pa.Array) -> Violation | None:
-    """Find the first value of a string column that may not be a header's, and say why. Nulls are not judged."""
+    """Find the values of a string column that may not be a header's, and say why. Nulls are not judged."""
     data, offsets = packed(values)
     wrong = rows_with(np.flatnonzero((data == _CR) | (data == _LF)), offsets) | (np.diff(offsets) == 0)
-    return first_violation(values, wrong, lambda value: "has a line break (CR or LF)" if value else "is empty")
+    return find_violation(values, wrong, lambda value: "has a line break (CR or LF)" if value else "is empty")
 
 
 def number_batch(blocks: pa.BinaryArray, batch: str) -> pa.BinaryArray:
@@ -337,7 +341,7 @@ class Encoded(NamedTuple):
     """A column as the values of a header."""
 
     values: pa.StringArray  # null where a row has none
-    violation: Violation | None  # the first row that cannot have the header; the values mean nothing then
+    violation: Violation | None  # the rows that cannot have the header; the values mean nothing then
 
 
 def encode_ttls(ttls: pa.Array) -> Encoded:
@@ -379,5 +383,5 @@ def encode_increments(increments: pa.Array) -> Encoded:
 
 
 def _shown(values: pa.StringArray, wrong: Mask, rule: str) -> Violation | None:
-    """Name the first wrong row with its value."""
-    return first_violation(values, wrong, lambda value: f"is {value[:_SHOWN]!r}; {rule}")
+    """Name wrong rows with their values."""
+    return find_violation(values, wrong, lambda value: f"is {value[:_SHOWN]!r}; {rule}")

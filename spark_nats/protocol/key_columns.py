@@ -24,7 +24,7 @@ from spark_nats.protocol.bytecolumns import (
 from spark_nats.protocol.headers import header_values
 from spark_nats.protocol.keyvalue import KEY_VALUE_SUBJECTS, RESERVED, key_subject, key_violation
 from spark_nats.protocol.messages import Messages
-from spark_nats.protocol.subject_columns import Violation, first_violation, have_wrong_tokens
+from spark_nats.protocol.subject_columns import Violation, find_violation, have_wrong_tokens
 
 OPERATION = "KV-Operation"  # header that says that a key was deleted or purged
 PUT, DELETE, PURGE = "PUT", "DEL", "PURGE"  # the first is what a message without that header does
@@ -81,9 +81,9 @@ def replace_all(messages: Messages) -> Mask:
 
 
 def find_key_violation(keys: pa.Array) -> Violation | None:
-    """Find the first row of a string column without nulls that is no key, and say why."""
+    """Find the rows of a string column without nulls that are no key, and say why."""
     wrong = have_wrong_tokens(keys, _NO_KEY_BYTE) | flags_of(pc.starts_with(keys, RESERVED))
-    return first_violation(keys, wrong, key_violation)
+    return find_violation(keys, wrong, key_violation)
 
 
 def keys_of(messages: Messages, bucket: str) -> pa.StringArray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -31,11 +32,27 @@ _DOT = ord(".")
 _POINT = strings([b"."])[0]
 
 
-class Violation(NamedTuple):
-    """The first row of a column that breaks a rule."""
+@dataclass(frozen=True)
+class Violation:
+    """Rows of a column that break a rule.
 
-    row: int
-    rule: str
+    Attributes:
+        wrong: which rows do, at least one.
+        say: says which rule a row breaks.
+    """
+
+    wrong: Mask
+    say: Callable[[int], str]
+
+    @property
+    def row(self) -> int:
+        """The first one."""
+        return int(self.wrong.argmax())
+
+    @property
+    def rule(self) -> str:
+        """What the first one breaks."""
+        return self.say(self.row)
 
 
 class _Shape(NamedTuple):
@@ -124,11 +141,11 @@ def _match_shape(shape: _Shape, keys: pa.BinaryArray, data: Bytes, offsets: Posi
 
 
 def find_subject_violation(subjects: pa.Array) -> Violation | None:
-    """Find the first row of a string column that is not a literal subject, and say why.
+    """Find the rows of a string column that are not a literal subject, and say why.
 
     A null is not judged: whether it may stand there is not a rule of subjects.
     """
-    return first_violation(subjects, have_wrong_tokens(subjects, _FORBIDDEN), subject_violation)
+    return find_violation(subjects, have_wrong_tokens(subjects, _FORBIDDEN), subject_violation)
 
 
 def have_wrong_tokens(values: pa.Array, forbidden: Mask) -> Mask:
@@ -142,11 +159,8 @@ def have_wrong_tokens(values: pa.Array, forbidden: Mask) -> Mask:
     return wrong
 
 
-def first_violation(values: pa.Array, wrong: Mask, say: Callable[[str], str | None]) -> Violation | None:
-    """Return the first row of a string column that is wrong, and what is said of its value. Nulls are not judged."""
+def find_violation(values: pa.Array, wrong: Mask, say: Callable[[str], str | None]) -> Violation | None:
+    """Return the rows of a string column that are wrong, and what is said of their values. Nulls are not judged."""
     if values.null_count:
         wrong = wrong & flags_of(values.is_valid())
-    if not wrong.any():
-        return None
-    row = int(wrong.argmax())
-    return Violation(row, say(values[row].as_py()) or "")
+    return Violation(wrong, lambda row: say(values[row].as_py()) or "") if wrong.any() else None

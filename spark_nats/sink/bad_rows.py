@@ -155,6 +155,7 @@ class BadRows:
                     lease=lease,
                     api_prefix=options.api_prefix,
                     began=info,
+                    whose="these rows",
                 )
                 headers, payloads = strings([header for header, _ in letters]), strings([body for _, body in letters])
                 subjects = texts([subject_of_bad_rows(info, options)] * len(letters))

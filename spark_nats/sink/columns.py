@@ -15,7 +15,17 @@ from spark_nats.conditions.writing import ROW_CANNOT_BE_SENT, SAME_ID_TOGETHER, 
 from spark_nats.errors import Hint, InvalidRowError
 from spark_nats.options.values import NEVER
 from spark_nats.options.write import WriteOptions
-from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, flags_of, lengths_of, repeated, texts, values_of
+from spark_nats.protocol.bytecolumns import (
+    Mask,
+    Positions,
+    booleans,
+    flags_of,
+    integers,
+    lengths_of,
+    repeated,
+    texts,
+    values_of,
+)
 from spark_nats.protocol.control import MAX_CONTROL_LINE
 from spark_nats.protocol.documents import printable
 from spark_nats.protocol.headers import (
@@ -44,7 +54,7 @@ from spark_nats.protocol.key_columns import OPERATION, ROLLUP
 from spark_nats.protocol.keyvalue import key_subject
 from spark_nats.protocol.subject_columns import Violation, find_subject_violation
 from spark_nats.sink.bad_rows import BadRow, refused_row
-from spark_nats.sink.keys import first_of, messages_of
+from spark_nats.sink.keys import breaking, messages_of
 from spark_nats.sink.message_ids import MessageIds
 from spark_nats.sink.schema import column_types, place_column
 
@@ -189,10 +199,10 @@ class RowChecker:
         try:
             rows = self._encode(batch, self._ids)
             size = self._sizes(rows)
-            self._refuse("payload", first_of(size > self._max_payload, _TOO_LARGE.format(self._max_payload)), size)
+            self._refuse("payload", breaking(size > self._max_payload, _TOO_LARGE.format(self._max_payload)), size)
         except _BrokenRuleError as broken:
-            hints = () if self._options.atomic else (Hint.BAD_ROWS,)
-            raise _invalid(first_row + broken.row, broken.column, broken.rule, first_row, hints) from None
+            hints, row = () if self._options.atomic else (Hint.BAD_ROWS,), broken.violation.row
+            raise _invalid(first_row + row, broken.column, broken.rule(row), first_row, hints) from None
         return rows
 
     def sort_out(self, batch: pa.RecordBatch, first_row: int) -> tuple[Rows, list[BadRow]]:
@@ -228,25 +238,19 @@ class RowChecker:
         return rows.where(~is_large), bad
 
     def _find_broken(self, batch: pa.RecordBatch) -> dict[int, str]:
-        """Return which rows break a rule, and how.
-
-        A check names the first row that breaks one rule: so the rows before it are checked again, and those behind it
-        in two halves. That takes a check for each bad row or two, of fewer rows the more of them are bad.
-        """
+        """Return which rows break a rule, and how: what breaks one is left out until no rule is broken any more."""
         found: dict[int, str] = {}
-        parts = [(0, batch.num_rows)]
-        while parts:
-            start, end = parts.pop()
+        left = np.arange(batch.num_rows)
+        while True:
             try:
-                self._encode(batch[start:end], None)
+                self._encode(batch.take(integers(left)), None)
             except _BrokenRuleError as broken:
-                row = start + broken.row
-                found[row] = f"column '{broken.column}' {broken.rule}"
-                middle = (row + 1 + end) // 2
-                parts += [
-                    (first, last) for first, last in ((start, row), (row + 1, middle), (middle, end)) if first < last
-                ]
-        return found
+                wrong = broken.violation.wrong
+                for row in np.flatnonzero(wrong).tolist():
+                    found[int(left[row])] = broken.sentence(row)
+                left = left[~wrong]
+            else:
+                return found
 
     def _encode(self, batch: pa.RecordBatch, ids: MessageIds | None) -> Rows:
         """Return the columns as they are published; their sizes are not checked."""
@@ -288,18 +292,18 @@ class RowChecker:
             return repeated("", rows).cast(pa.binary())
         payloads = columns["payload"].cast(pa.binary())
         is_null = flags_of(payloads.is_null())
-        self._refuse("payload", first_of(is_null, "is null; an empty payload is written as ''"))
+        self._refuse("payload", breaking(is_null, "is null; an empty payload is written as ''"))
         if is_counter:
             length = lengths_of(payloads)
             rule = "is not empty, but the server writes the total there; drop the column"
-            self._refuse("payload", first_of(length > 0, rule), length)
+            self._refuse("payload", breaking(length > 0, rule), length)
         return payloads
 
     def _subjects(self, columns: dict[str, pa.Array], rows: int) -> pa.Array:
         if self._options.subject is not None:  # as in Spark's Kafka sink, the option stands above the column
             return repeated(self._options.subject, rows)
         subjects = columns["subject"].cast(pa.string())
-        self._refuse("subject", first_of(flags_of(subjects.is_null()), "is null"))
+        self._refuse("subject", breaking(flags_of(subjects.is_null()), "is null"))
         self._refuse("subject", find_subject_violation(subjects), lengths_of(subjects))
         return subjects
 
@@ -311,7 +315,7 @@ class RowChecker:
                 "is not null, but a publish to a stream uses the reply for its acknowledgement; drop the column, or "
                 "write to core NATS by leaving out the option 'stream'"
             )
-            self._refuse("reply", first_of(flags_of(replies.is_valid()), rule))
+            self._refuse("reply", breaking(flags_of(replies.is_valid()), rule))
         replies = replies.cast(pa.string())
         self._refuse("reply", find_subject_violation(replies), lengths_of(replies))
         return replies
@@ -325,7 +329,7 @@ class RowChecker:
             f"is too long: with the reply subject and the sizes its line may have {MAX_CONTROL_LINE} bytes, the "
             "server's max_control_line"
         )
-        self._refuse("subject", first_of(length > MAX_CONTROL_LINE, rule), length)
+        self._refuse("subject", breaking(length > MAX_CONTROL_LINE, rule), length)
 
     def _headers(
         self, columns: dict[str, pa.Array], subjects: pa.Array, payloads: pa.Array, given: MessageIds | None
@@ -356,7 +360,7 @@ class RowChecker:
             self._refuse(column, violation)
             lines, has_it = _prefer(values, name, lines)
             if name == INCREMENT and column in columns:
-                self._refuse(column, first_of(~has_it, "is null, and a counter takes nothing else"))
+                self._refuse(column, breaking(~has_it, "is null, and a counter takes nothing else"))
             if name == EXPECTED_REVISION and has_it.any():
                 conditional = booleans(has_it if conditional is None else has_it | flags_of(conditional))
             if values.null_count < rows:
@@ -391,24 +395,29 @@ class RowChecker:
         return lines.where(~is_control)
 
     def _refuse(self, column: str, violation: Violation | None, length: Positions | None = None) -> None:
-        if violation is None:
-            return
-        if self._options.bucket is not None:
-            column = _NAMES_OF_ENTRIES.get(column, column)
-        rule = violation.rule
-        if length is not None:
-            rule += f" (its length is {length[violation.row]} bytes)"
-        raise _BrokenRuleError(violation.row, column, rule)
+        if violation is not None:
+            if self._options.bucket is not None:
+                column = _NAMES_OF_ENTRIES.get(column, column)
+            raise _BrokenRuleError(column, violation, length)
 
 
 class _BrokenRuleError(Exception):
-    """A row of a batch breaks a rule."""
+    """Rows of a batch break a rule of a column."""
 
-    def __init__(self, row: int, column: str, rule: str) -> None:
-        super().__init__(row, column, rule)
-        self.row = row
+    def __init__(self, column: str, violation: Violation, length: Positions | None) -> None:
+        super().__init__(column)
         self.column = column
-        self.rule = rule
+        self.violation = violation
+        self._length = length
+
+    def rule(self, row: int) -> str:
+        """Say which rule a row breaks."""
+        rule = self.violation.say(row)
+        return rule if self._length is None else f"{rule} (its length is {self._length[row]} bytes)"
+
+    def sentence(self, row: int) -> str:
+        """Say the same, with the column."""
+        return f"column '{self.column}' {self.rule(row)}"
 
 
 def _invalid(row: int, column: str, rule: str, sent: int, hints: Sequence[Hint] = ()) -> InvalidRowError:

@@ -13,7 +13,7 @@ from spark_nats.protocol.key_columns import DELETE, OF_SUBJECT, PURGE, PUT, find
 from spark_nats.protocol.subject_columns import Violation
 
 Refuse = Callable[[str, Violation | None], None]
-"""Takes the name of a column and the first row of it that breaks a rule, if any; raises then."""
+"""Takes the name of a column and the rows of it that break a rule, if any; raises then."""
 
 _OPERATIONS = texts([PUT, DELETE, PURGE])
 _PUT, _DELETE, _PURGE = _OPERATIONS
@@ -36,22 +36,22 @@ def messages_of(columns: dict[str, pa.Array], prefix: str, rows: int, refuse: Re
         refuse: is told what cannot be sent.
     """
     keys = columns["key"].cast(pa.string())
-    refuse("key", first_of(flags_of(keys.is_null()), "is null"))
+    refuse("key", breaking(flags_of(keys.is_null()), "is null"))
     refuse("key", find_key_violation(keys))
     operations = columns.get("operation", pa.nulls(rows, pa.string())).cast(pa.string()).fill_null(_PUT)
     known = flags_of(pc.is_in(operations, _OPERATIONS))
-    refuse("operation", first_of(~known, f"is none of {PUT}, {DELETE} and {PURGE}, nor null, which is {PUT}"))
+    refuse("operation", breaking(~known, f"is none of {PUT}, {DELETE} and {PURGE}, nor null, which is {PUT}"))
     is_put = flags_of(pc.equal(operations, _PUT))
     values = columns.get("value", pa.nulls(rows, pa.binary())).cast(pa.binary())
     rule = f"is null; an empty value is written as '', a key is deleted by {DELETE}"
-    refuse("value", first_of(flags_of(values.is_null()) & is_put, rule))
+    refuse("value", breaking(flags_of(values.is_null()) & is_put, rule))
     rule = f"is not empty, but the operation is {DELETE} or {PURGE}, which has no value; let it be null"
-    refuse("value", first_of(~is_put & (lengths_of(values) > 0), rule))
+    refuse("value", breaking(~is_put & (lengths_of(values) > 0), rule))
     if "ttl" in columns:
         revisions = columns.get("expected_revision", pa.nulls(rows, pa.int64())).cast(pa.int64())
         creates = is_put & (values_of(revisions.fill_null(_NONE)) == 0)
         may_age = creates | flags_of(pc.equal(operations, _PURGE))
-        refuse("ttl", first_of(flags_of(columns["ttl"].is_valid()) & ~may_age, _NO_TTL))
+        refuse("ttl", breaking(flags_of(columns["ttl"].is_valid()) & ~may_age, _NO_TTL))
     found = {name: column for name, column in columns.items() if name not in ("key", "value", "operation")}
     found["subject"] = pc.binary_join_element_wise(texts([prefix])[0], keys, texts([""])[0])
     found["payload"] = values.fill_null(_EMPTY)
@@ -61,6 +61,6 @@ def messages_of(columns: dict[str, pa.Array], prefix: str, rows: int, refuse: Re
     return found
 
 
-def first_of(wrong: Mask, rule: str) -> Violation | None:
-    """Return where a rule is broken first, by a mask of the rows that break it."""
-    return Violation(int(wrong.argmax()), rule) if wrong.any() else None
+def breaking(wrong: Mask, rule: str) -> Violation | None:
+    """Return that a rule is broken, by a mask of the rows that break it."""
+    return Violation(wrong, lambda _: rule) if wrong.any() else None

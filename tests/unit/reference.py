@@ -17,6 +17,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from spark_nats.protocol.subject_columns import Violation
+
 CRLF = b"\r\n"
 
 
@@ -187,3 +189,12 @@ def subject_matches(wanted: list[str], tokens: list[str]) -> bool:
     if wanted[0] == ">":
         return True
     return wanted[0] in ("*", tokens[0]) and subject_matches(wanted[1:], tokens[1:])
+
+
+def broken(violation: Violation | None) -> dict[int, str]:
+    """Which rows of a column break a rule, and which rule each of them breaks."""
+    if violation is None:
+        return {}
+    rows = violation.wrong.nonzero()[0].tolist()
+    assert (violation.row, violation.rule) == (rows[0], violation.say(rows[0]))
+    return {row: violation.say(row) for row in rows}

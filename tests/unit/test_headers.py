@@ -19,7 +19,7 @@ from spark_nats.protocol.headers import (
     parse_block,
     split_blocks,
 )
-from tests.unit.reference import headers_of
+from tests.unit.reference import broken, headers_of
 from tests.unit.strategies import block_of, header_blocks, header_names, header_values, property_settings
 
 ONE_VALUE = pa.map_(pa.string(), pa.string())
@@ -312,7 +312,7 @@ class TestViolations:
             max_size=5,
         )
     )
-    def test_the_first_row_with_a_bad_line_is_found(self, rows: list[list[tuple[str, str | None]]]) -> None:
+    def test_the_rows_with_a_bad_line_are_found(self, rows: list[list[tuple[str, str | None]]]) -> None:
         def good(name: str, value: str | None) -> bool:
             return (
                 name != ""
@@ -322,8 +322,7 @@ class TestViolations:
             )
 
         bad = [i for i, row in enumerate(rows) if not all(good(*line) for line in row)]
-        violation = find_header_violation(flatten(pa.array(rows, ONE_VALUE)))
-        assert (violation.row if violation else None) == (bad[0] if bad else None)
+        assert list(broken(find_header_violation(flatten(pa.array(rows, ONE_VALUE))))) == bad
 
     def test_nothing_to_judge_breaks_no_rule(self) -> None:
         empty = HeaderLines(
@@ -337,9 +336,7 @@ class TestViolations:
         st.integers(0, 2),
         st.integers(0, 2),
     )
-    def test_the_first_bad_value_of_a_column_is_found(self, values: list[str | None], before: int, after: int) -> None:
+    def test_the_bad_values_of_a_column_are_found(self, values: list[str | None], before: int, after: int) -> None:
         bad = [i for i, v in enumerate(values) if v is not None and (v == "" or set(v) & {"\r", "\n"})]
-        violation = find_value_violation(sliced(pa.array(values, pa.string()), before, after))
-        assert (violation.row if violation else None) == (bad[0] if bad else None)
-        if violation:
-            assert violation.rule == ("is empty" if values[bad[0]] == "" else "has a line break (CR or LF)")
+        found = broken(find_value_violation(sliced(pa.array(values, pa.string()), before, after)))
+        assert found == {i: "has a line break (CR or LF)" if values[i] else "is empty" for i in bad}

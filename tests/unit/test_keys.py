@@ -11,6 +11,7 @@ from nats.js.kv import VALID_KEY_RE
 from spark_nats.protocol.key_columns import find_key_violation, is_marker
 from spark_nats.protocol.keyvalue import key_filter_violation, key_subject, key_violation
 from spark_nats.protocol.subjects import matches, subject_violation
+from tests.unit.reference import broken
 
 KEYS = st.one_of(st.text(max_size=8), st.text("ab._-/=kv*> ", max_size=10))
 
@@ -26,8 +27,8 @@ def test_a_key_is_a_subject_of_its_bucket(key: str) -> None:
 
 @given(st.lists(KEYS, max_size=8))
 def test_a_column_of_keys_is_judged_as_each_of_them(keys: list[str]) -> None:
-    expected = next(((i, rule) for i, key in enumerate(keys) if (rule := key_violation(key))), None)
-    assert find_key_violation(pa.array(keys, pa.string())) == expected
+    expected = {i: rule for i, key in enumerate(keys) if (rule := key_violation(key))}
+    assert broken(find_key_violation(pa.array(keys, pa.string()))) == expected
 
 
 @pytest.mark.parametrize("pattern", ["a.*", ">", "*.b", "a.>", "*"])

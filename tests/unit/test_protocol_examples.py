@@ -32,7 +32,15 @@ from spark_nats.protocol.statuses import parse_status
 from spark_nats.protocol.subject_columns import find_subject_violation
 from spark_nats.protocol.subjects import filter_violation, matches, subject_violation
 from tests.unit.readers import decode
-from tests.unit.reference import ControlLine, Malformed, Message, Publication, read_client_stream, read_server_stream
+from tests.unit.reference import (
+    ControlLine,
+    Malformed,
+    Message,
+    Publication,
+    broken,
+    read_client_stream,
+    read_server_stream,
+)
 from tests.unit.strategies import one_by_one
 
 ALL_PAGES = "2015 2019 2022 current cluster"
@@ -67,7 +75,7 @@ def test_valid_subjects_may_be_published_and_subscribed_to(subject: str) -> None
 def test_invalid_subjects_may_be_neither(subject: str) -> None:
     assert subject_violation(subject)
     assert filter_violation(subject)
-    assert find_subject_violation(pa.array(["ok", subject])) == (1, subject_violation(subject))
+    assert broken(find_subject_violation(pa.array(["ok", subject]))) == {1: subject_violation(subject)}
     with pytest.raises(ValueError, match="subject"):
         encode_sub(subject, 90)
 
@@ -77,7 +85,7 @@ def test_wildcards_that_are_tokens_may_be_subscribed_to_but_not_published(wildca
     assert filter_violation(wildcard) is None
     assert encode_sub(wildcard, 1) == f"SUB {wildcard} 1\r\n".encode()
     assert subject_violation(wildcard)
-    assert find_subject_violation(pa.array([wildcard])) == (0, subject_violation(wildcard))
+    assert broken(find_subject_violation(pa.array([wildcard]))) == {0: subject_violation(wildcard)}
 
 
 @pytest.mark.parametrize("wildcard", [p for s in INVALID_WILDCARDS for p in on("2015 2019 2022 current", s, s)])

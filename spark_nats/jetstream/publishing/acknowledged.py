@@ -128,6 +128,7 @@ class Account:
     lost: int = 0  # how many the stream had stored and has lost
     resent: int = 0  # how many were sent once more, each as often as it was
     all_ids: bool = True  # whether every row has a message id
+    whose: str = "this task's rows"  # how errors name them all
 
     @property
     def stored(self) -> int:
@@ -143,7 +144,7 @@ class Account:
         """What became of the rows that were sent."""
         flight = self.flight
         unsure = flight.unsure + count_of(rows for rows in self.queue if rows.again)
-        account = f"of this task's rows {self.stored} were stored"
+        account = f"of {self.whose} {self.stored} were stored"
         if self.skipped:
             account += f", {self.skipped} were skipped for their conflicts"
         if self.set_aside:

@@ -52,6 +52,7 @@ class Publisher:
         resolve: decides about a row whose subject has another last message than it names; that is an error when None.
         on_stored: called each time that rows were acknowledged.
         set_aside: takes rows that the stream refuses for what they are themselves; such a row is an error when None.
+        whose: how errors name the rows.
     """
 
     def __init__(
@@ -67,10 +68,11 @@ class Publisher:
         resolve: Resolve | None = None,
         on_stored: Callable[[], None] | None = None,
         set_aside: SetsAside | None = None,
+        whose: str = "this task's rows",
     ) -> None:
         self._lease = lease
         acks = PublishAcks(stream)
-        self._account = Account(Acknowledged(acks, began.last_sequence if began is not None else 0))
+        self._account = Account(Acknowledged(acks, began.last_sequence if began is not None else 0), whose=whose)
         patience = max(ack_timeout, lease.retries.timeout if lease is not None else 0.0)
         self._recovery = Recovery(stream, ack_timeout, patience, api_prefix, began, resolve is None, self._account)
         window = Window(max_in_flight)

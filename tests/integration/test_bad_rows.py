@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyspark.sql import SparkSession
 
 from spark_nats.client import connect
 from spark_nats.errors import InvalidRowError, PublishError
@@ -19,7 +21,7 @@ from spark_nats.jetstream.buckets.keyvalue import make_bucket
 from spark_nats.sink.partitions import write_partition
 from spark_nats.sink.tasks import Counts, Task
 from tests.connections import options_for, write_options
-from tests.integration.support import run_task, sentence_of, table
+from tests.integration.support import finish, nats, run_task, sentence_of, table
 from tests.integration.test_bucket_write import Kv
 from tests.nats_py import Message, NatsPy, wait_until
 from tests.servers import Server
@@ -374,3 +376,24 @@ def test_rows_of_a_task_that_is_split_otherwise_are_noticed_in_the_stream_for_ba
     rows = table(subject=[f"{unique}.a"], payload=[b"2"])
     with pytest.raises(PublishError, match="are not among its 1 rows now"):
         run_task(nats_server.url, rows, stream=unique, **set_aside(bad))
+
+
+def test_a_query_goes_on_with_bad_rows_and_a_replay_of_its_last_micro_batch_changes_nothing(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, bad: str, tmp_path: Path
+) -> None:
+    nats_py.create_stream(unique)
+    nats_py.create_stream(f"IN_{unique}", [f"in_{unique}.>"], duplicate_window=0)
+    nats_py.store(f"in_{unique}.a", [b"%d" % i for i in range(100)])
+    source = nats(spark.readStream, nats_server, stream=f"IN_{unique}", startingOffsets="earliest").load()
+    subject = f"if(CAST(string(payload) AS INT) % 10 = 3, 'two words', '{unique}.a') AS subject"
+    sink = nats(source.selectExpr(subject, "payload").writeStream, nats_server, stream=unique, **set_aside(bad))
+    sink = sink.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
+    for _ in range(2):
+        finish(sink.start())
+        assert sorted(map(int, nats_py.stored_texts(unique))) == [i for i in range(100) if i % 10 != 3]
+        assert sorted(map(int, nats_py.stored_texts(bad))) == [i for i in range(100) if i % 10 == 3]
+        for name in ("0", ".0.crc"):
+            (tmp_path / "commits" / name).unlink(missing_ok=True)
+    rows = nats(spark.read, nats_server, stream=bad).load()
+    columns = rows.selectExpr("from_json(headers['Bad-Row-Columns'][0], 'subject STRING').subject AS was")
+    assert {row.was for row in columns.collect()} == {"two words"}

@@ -68,13 +68,13 @@ class Beginning(NamedTuple):
     lacks_tail: bool = False
 
 
-def first_of(stream: StreamInfo) -> Position | None:
-    """Return from where to read back a stream that was made again since a task began.
+def first_of(stream: StreamInfo, time: int) -> Position | None:
+    """Return from where to read back a stream that was made again since a task began, which was at this time.
 
     An attempt that was under way then may have stored rows in the new one before it noticed. None where the stream
     cannot be read back: what is in it then is not looked at.
     """
-    return Position(stream.name, stream.created, 0, 0) if stream.retention == LIMITS else None
+    return Position(stream.name, stream.created, 0, time) if stream.retention == LIMITS else None
 
 
 def begin(task: Task, stream: StreamInfo, known: Known) -> Beginning:
@@ -94,7 +94,8 @@ def begin(task: Task, stream: StreamInfo, known: Known) -> Beginning:
             return Beginning(note.position)
         old, created = note.position.stream, note.position.created
         warning = TARGET_CHANGED(task=task.name, old=old, created=created, stream=stream.name)
-        return Beginning(first_of(stream) if old == stream.name else None, warning=warning)
+        began = note.position.time
+        return Beginning(first_of(stream, began) if old == stream.name else None, warning=warning)
 
     own = note.batch if note is not None else -1
     last, older = max(own, known.first), ""

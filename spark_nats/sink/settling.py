@@ -155,11 +155,11 @@ def settle(
         return None
     # Another attempt may have stored rows while this one was finding out that it is not the first.
     stream = ask(stream_info, stream.name)
-    if position.created != stream.created:
-        position = first_of(stream)
-        if position is None:
-            return Before(0, None)
     began = position.time
+    if position.created != stream.created:
+        position = first_of(stream, began)
+        if position is None:
+            return Before(began, None)
     known = stream.knows_again((stream.time - position.time) / 1e9)  # every id of the earlier attempt
     if stream.retention != LIMITS:  # it cannot be read without taking messages from others
         stream = ask(_look_at_end, task, task.batch, position, stream)

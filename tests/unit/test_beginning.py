@@ -147,7 +147,10 @@ def test_an_attempt_comes_too_late_when_its_run_or_a_later_one_has_gone_on(run: 
 
 @pytest.mark.parametrize(
     ("place", "expected"),
-    [(replace(PLACE, stream="T"), None), (replace(PLACE, created="before"), Position("S", PLACE.created, 0, 0))],
+    [
+        (replace(PLACE, stream="T"), None),
+        (replace(PLACE, created="before"), Position("S", PLACE.created, 0, PLACE.time)),
+    ],
 )
 def test_a_note_about_another_stream_is_said_and_one_that_was_made_again_is_read_back(
     place: Position, expected: Position | None

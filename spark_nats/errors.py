@@ -39,6 +39,7 @@ class Hint(Enum):
     ON_CONFLICT = auto()
     BAD_ROWS = auto()
     CONSUMER = auto()
+    PROGRESS_CONSUMER = auto()
 
 
 _CAUSE: Any = vars(BaseException)["__cause__"]

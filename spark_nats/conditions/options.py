@@ -28,6 +28,10 @@ OPTION_NEEDS_BUCKET = Condition(
 )
 OPTION_NEEDS_STREAM = Condition("option '{option}' needs the option 'stream'; without it {otherwise}")
 OPTION_NEEDS_OPTION = Condition("option '{option}' needs the option {needed}")
+PROGRESS_WITH_CONSUME = Condition(
+    "options 'progressConsumer' and 'consume' cannot both be set: the durable consumer of a query that consumes shows "
+    "its progress already; its name is the option 'consumer'",
+)
 CONSUMER_NEEDS_CONSUME = Condition(
     "option 'consumer' needs the option 'consume' to be true; without it there is no consumer"
 )

@@ -43,6 +43,15 @@ DURABLE_WOULD_EXPIRE = Condition(
     "delete the durable one that holds messages for a query: remove that limit from the stream's configuration",
     "remove that limit from the stream's configuration",
 )
+PROGRESS_NEEDS_LIMITS = Condition(
+    "stream {stream!r} has {retention} retention, where a consumer that only shows progress would hold messages, or "
+    "keep others from them",
+    "`consume` has a durable consumer on such a stream, which shows the progress too",
+)
+PROGRESS_WOULD_EXPIRE = Condition(
+    "stream {stream!r} deletes consumers from which nobody pulls (consumer_limits, inactive_threshold), and with them "
+    "the one that is to show progress: remove that limit from the stream's configuration",
+)
 SERVER_TOO_OLD = Condition(
     "{what} needs nats-server {wanted} or newer, but {server} is {version}; upgrade the servers",
     "upgrade them, or source the stream into one with limits",

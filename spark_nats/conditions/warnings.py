@@ -62,6 +62,16 @@ IDS_IN_PROCESS = Condition(
     "a leader has lost rows while it stepped down and does not know it (seen on 2.15.1). The task resumes after "
     "the window; another step-down ends the wait sooner",
 )
+PROGRESS_NOT_SHOWN = Condition(
+    "stream {stream}: the consumer {consumer} does not show how far the query is: {reason}; the query goes on, and "
+    "tries again every minute",
+    "the option `progressConsumer`: what tools show of that consumer is old until then",
+)
+PROGRESS_TAKEN = Condition(
+    "stream {stream}: the consumer {consumer} belongs to another query now, or to another run of this one or another "
+    "program, and no longer shows how far this query is; give each query one of its own",
+    "two queries have the same `progressConsumer`, or somebody has made a consumer of its name",
+)
 CONFLICTS_SKIPPED = Condition(
     "bucket {bucket}: {skipped} of the {rows} rows of this task were skipped, because their keys do not have the "
     "revisions that the rows expect",

@@ -32,6 +32,7 @@ from spark_nats.conditions.options import (
     ONE_SUBJECT_TO_WRITE,
     PATTERN_CANNOT_CONSUME,
     PATTERN_CANNOT_CREATE,
+    PROGRESS_WITH_CONSUME,
     SUBJECT_NEEDS_SUBJECTS,
     TABLE_IS_FOR_BATCHES,
 )
@@ -135,6 +136,8 @@ def _read(settings: Settings, target: Target, use: Use) -> ReadOptions:
         raise OptionError(PATTERN_CANNOT_CONSUME())
     if parsed.limit and parsed.filter_pushdown:
         raise OptionError(LIMIT_BEFORE_FILTERS())
+    if parsed.progress_consumer and parsed.consume:
+        raise OptionError(PROGRESS_WITH_CONSUME())
     if parsed.consumer and not parsed.consume:
         raise OptionError(CONSUMER_NEEDS_CONSUME())
     _check_range(parsed.starting, parsed.ending)

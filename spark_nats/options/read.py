@@ -103,6 +103,12 @@ class ReadOptions(_Read):
         "streaming, with `consume`: name of the durable consumer that keeps what is not processed yet; when not set, a "
         "name made of the stream and the subjects",
     )
+    progress_consumer: str | None = option(
+        READ & STREAM & STREAMING,
+        values.read_name,
+        "streaming: name of a durable consumer on each stream that shows how far the query is, for `nats consumer "
+        "report` and for dashboards; the checkpoint is what counts. Needs nats-server 2.14",
+    )
     peek: bool = option(
         READ & STREAM & BATCH,
         values.read_boolean,

@@ -57,7 +57,7 @@ _SECTIONS = {
     "Where a read begins and ends": "startingOffsets startingTimestamp startingOffsetsByTimestampStrategy "
     "endingOffsets endingTimestamp limit limitPushdown filterPushdown",
     "Micro-batches and partitions": "maxOffsetsPerTrigger maxBytesPerTrigger minOffsetsPerTrigger maxTriggerDelay "
-    "minPartitions maxRecordsPerPartition",
+    "minPartitions maxRecordsPerPartition progressConsumer",
     "Work queues and interest streams": "consume consumer peek",
     "KV buckets": "keys history asOf ignoreDeletes onConflict",
     "Object stores": "objectPattern maxObjectBytes",

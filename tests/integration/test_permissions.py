@@ -53,6 +53,7 @@ SMALL = ["$JS.API.DIRECT.GET.ORDERS"]
 MOVE = ["$JS.API.CONSUMER.RESET.ORDERS.*"]
 MATCH = ["$JS.API.STREAM.NAMES"]
 BEGIN = ["$JS.API.CONSUMER.INFO.ORDERS.billing"]
+PROGRESS = ["$JS.API.CONSUMER.INFO.ORDERS.lag", "$JS.API.CONSUMER.RESET.ORDERS.lag"]
 CONSUME = ["$JS.API.CONSUMER.INFO.ORDERS.*", *MOVE]
 CONSUME_QUEUE = [
     "$JS.API.STREAM.INFO.ORDERS",
@@ -107,7 +108,7 @@ def login(name: str) -> dict[str, str]:
 def test_the_documentation_lists_these_permissions() -> None:
     section = PAGE.read_text().split("## Permissions")[1].split("\n## ")[0]
     listed = [cell for line in section.splitlines() if line.startswith("| ") for cell in line.split("`")[1::2]]
-    reading = [*READ, *SMALL, *MOVE, *BEGIN, *CONSUME, *CONSUME_QUEUE, *PEEK]
+    reading = [*READ, *SMALL, *MOVE, *BEGIN, *PROGRESS, *CONSUME, *CONSUME_QUEUE, *PEEK]
     assert [subject for subject in listed if "ORDERS" in subject] == [*reading, WRITE[0], *READ_BACK, *CREATE]
     assert [subject for subject in listed if "SPARK_NATS" in subject] == STATE
     bad = [subject for subject in listed if "BAD" in subject.split(".")[1:] or subject.startswith("bad.")]
@@ -394,6 +395,26 @@ def test_beginning_where_a_consumer_is_needs_one_permission_more(server_factory:
     assert [row["sequence"] for row in read(server, SEQUENCE, **given, **login("begins"))] == [3]
     with pytest.raises(PermissionsError, match=re.escape(BEGIN[0])):
         read(server, SEQUENCE, **given, **login("reads"))
+
+
+def test_showing_progress_needs_two_permissions_more(
+    server_factory: ServerFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = (user("shows", READ + PROGRESS), user("blind", READ), user("stays", READ + PROGRESS[:1]))
+    server = server_factory(users(*names))
+    with NatsPy(server.url, user="admin", password="pw") as client:
+        client.create_stream("ORDERS", ["orders.>"])
+        client.store("orders.a", range(3))
+        options = {"stream": "ORDERS", "startingOffsets": "earliest", "progressConsumer": "lag"}
+        with pytest.raises(PermissionsError, match=r"CONSUMER\.INFO\.ORDERS\.lag"):
+            Query(stream_reader(server, **options, **login("blind")))
+        for name, floor in (("stays", 0), ("shows", 3)):
+            query = Query(stream_reader(server, **options, **login(name)))
+            query.rows(3)
+            query.micro_batch()
+            assert client.api("CONSUMER.INFO.ORDERS.lag")["ack_floor"]["stream_seq"] == floor
+        said = [record.getMessage() for record in caplog.records if "NATS_PROGRESS_NOT_SHOWN" in record.getMessage()]
+        assert ["CONSUMER.RESET.ORDERS.lag" in each for each in said] == [True]
 
 
 def test_making_a_stream_needs_one_permission_more(server_factory: ServerFactory) -> None:

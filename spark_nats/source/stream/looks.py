@@ -21,6 +21,7 @@ from spark_nats.errors import NatsError, StreamNotFoundError, UnsupportedStreamE
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.buckets.keyvalue import naming_bucket
 from spark_nats.jetstream.consuming.durables import DurableHandle, check_direct, default_name
+from spark_nats.jetstream.consuming.progress import ProgressConsumer
 from spark_nats.jetstream.fingerprints import History, Witness, compare, first_after, judge, unhide
 from spark_nats.jetstream.matching import Selection
 from spark_nats.jetstream.messages import MessageAt, Question, StateOf, StoredMessage, ask, ask_each, second_looks
@@ -44,6 +45,7 @@ class Memory:
         guard: what was said to be gone.
         witness: what was seen of their histories.
         holds: by stream the durable consumers that hold messages for the query; none where it does not consume.
+        progress: by stream the consumers that show how far the query is; none where nobody asks for that.
         searched: up to where they were searched in vain.
         expects_more: whether it is likely that streams have something new for the query.
         states: of all streams of the last look; none where one of them does not exist.
@@ -60,6 +62,7 @@ class Memory:
             )
             for name in (options.streams if options.consume else ())
         }
+        self.progress: dict[str, ProgressConsumer] = {}
         self.searched: Mapping[str, Position] = {}
         self.expects_more = False
         self.states: Mapping[str, StreamInfo] = {}
@@ -126,6 +129,9 @@ class Look:
                     self.memory.holds[name].adopt(self.js, found)
                 elif found.retention != LIMITS:
                     self._check_may_be_read(found, states)
+                if (consumer := self.options.progress_consumer) is not None:
+                    shows = ProgressConsumer(name, consumer, self.options.filters)
+                    self.memory.progress.setdefault(name, shows).take(self.js, found)
                 self.memory.selection.see(self.js, found, self.options.filters)
                 notice_times_ahead(found)
                 self._note_size(found)

@@ -49,6 +49,8 @@ def latest(look: Look, start: QueryOffset, limits: Limits) -> Advance:
     for name, stream in facts.streams.items():
         if stream is None:
             memory.guard.say(name)
+        elif (shows := memory.progress.get(name)) and name in found.releases:
+            shows.show(look.js, stream.info, found.releases[name])
         elif hold := memory.holds.get(name):
             hold.begins(look.js)
             if name in found.releases:

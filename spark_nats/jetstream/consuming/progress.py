@@ -1,0 +1,151 @@
+"""A durable consumer that shows how far a reader has come, to those who look at consumers.
+
+Nobody pulls from it, and it holds no message: that needs a stream with limits, where acknowledging deletes nothing. Its
+floor is moved to where the reader is, forwards or backwards (ADR-60 and the server's CONSUMER.RESET, 2.14); what the
+server then counts as pending is what the reader has before it. Where it stands is no more than shown: the reader keeps
+its position elsewhere, and goes on when the consumer cannot be moved.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from spark_nats import clock
+from spark_nats.conditions.notices import DURABLE_MADE
+from spark_nats.conditions.queues import (
+    DURABLE_NOT_OURS,
+    PROGRESS_NEEDS_LIMITS,
+    PROGRESS_WOULD_EXPIRE,
+    SERVER_TOO_OLD,
+)
+from spark_nats.conditions.warnings import PROGRESS_NOT_SHOWN, PROGRESS_TAKEN
+from spark_nats.errors import (
+    ConsumerConflictError,
+    Hint,
+    JetStreamError,
+    NatsError,
+    NatsTimeoutError,
+    UnsupportedStreamError,
+)
+from spark_nats.jetstream.api import JetStream, Request
+from spark_nats.jetstream.consuming.consumers import ConsumerInfo, consumer_info
+from spark_nats.jetstream.streams import LIMITS, StreamInfo
+from spark_nats.protocol.api import Api
+
+logger = logging.getLogger(__name__)
+
+READER = "spark-nats-progress"  # name in the metadata under which the run is noted whose progress it shows
+RETRY = 60.0
+"""Seconds after which it is tried again to move a consumer that could not be moved."""
+_PATIENCE = 1.0  # seconds for the answer: the next micro-batch waits for it
+
+
+class ProgressConsumer:
+    """The consumer of one stream, for one run of a reader that reads these subjects; all when there are none."""
+
+    def __init__(self, stream: str, name: str, filters: Sequence[str]) -> None:
+        self._stream = stream
+        self._name = name
+        self._filters = tuple(filters)
+        self._run = clock.token(8)
+        self._created: str | None = None  # when the stream was made in which it was taken
+        self._shown = 0  # where it stands
+        self._rests_until = 0.0  # when it is tried again to move it
+        self._warned = False
+
+    def take(self, js: JetStream, info: StreamInfo) -> None:
+        """Make the consumer, or take over the one of an earlier run, unless this run has done so or will try again.
+
+        Raises:
+            UnsupportedStreamError: the stream cannot have such a consumer, or its server is too old.
+            ConsumerConflictError: the consumer is somebody else's.
+            PermissionsError: it may not be looked for or made.
+            NatsError: the connection failed.
+        """
+        if self._created is None and clock.monotonic() >= self._rests_until:
+            check_shows_progress(js, info)
+            try:
+                self._take(js, info)
+            except (JetStreamError, NatsTimeoutError) as error:  # such as that there is no place for one more
+                self._failed(error)
+
+    def show(self, js: JetStream, info: StreamInfo, position: int) -> None:
+        """Show that all before a sequence is processed. What goes wrong is said once, and does no harm."""
+        stays = self._created == info.created and self._shown == position
+        if stays or clock.monotonic() < self._rests_until:
+            return
+        try:
+            # A consumer of this name that is somebody else's by now must not be moved.
+            found = consumer_info(js, self._stream, self._name) if self._created == info.created else None
+            if found is None:
+                self._take(js, info)
+            elif found.metadata.get(READER) != self._run:
+                self._rests_until = math.inf
+                logger.warning(PROGRESS_TAKEN(stream=self._stream, consumer=self._name).coded)
+                return
+            reset = Request(Api.CONSUMER_RESET, (self._stream, self._name), {"seq": position})
+            (answer,) = js.request_all([reset], _PATIENCE)
+            if isinstance(answer, NatsError):
+                raise answer
+        except NatsError as error:
+            self._failed(error)
+        else:
+            self._shown, self._warned = position, False
+
+    def _failed(self, error: NatsError) -> None:
+        """Say it once, and try again after a while."""
+        self._rests_until = clock.monotonic() + RETRY
+        if not self._warned:
+            self._warned = True
+            logger.warning(PROGRESS_NOT_SHOWN(stream=self._stream, consumer=self._name, reason=error).coded)
+
+    def _take(self, js: JetStream, info: StreamInfo) -> None:
+        found = consumer_info(js, self._stream, self._name)
+        if found is None:
+            config: dict[str, Any] = {
+                "name": self._name,
+                "durable_name": self._name,
+                "description": "shows how far a query of Spark has come; nobody pulls from it",
+                "ack_policy": "explicit",
+                "metadata": {READER: self._run},
+            }
+            if self._filters:
+                config["filter_subjects"] = list(self._filters)
+            self._configure(js, config, "create")
+            logger.info(DURABLE_MADE(stream=self._stream, consumer=self._name).coded)
+        else:
+            self._check_ours(found)
+            self._configure(js, {**found.config, "metadata": {**found.metadata, READER: self._run}}, "update")
+        self._created, self._shown = info.created, 0
+
+    def _configure(self, js: JetStream, config: dict[str, Any], action: str) -> None:
+        body = {"stream_name": self._stream, "config": config, "action": action}
+        js.request(Api.CONSUMER_CREATE, self._stream, self._name, body=body)
+
+    def _check_ours(self, found: ConsumerInfo) -> None:
+        problem = ""
+        if READER not in found.metadata:
+            problem = "was not made by spark-nats to show progress"
+        elif sorted(found.filters) != sorted(self._filters):
+            problem = f"is for {', '.join(found.filters) or 'all subjects'}"
+        if problem:
+            what = f"the consumer {self._name!r} of stream {self._stream!r}"
+            raise ConsumerConflictError(DURABLE_NOT_OURS(what=what, problem=problem), hints=[Hint.PROGRESS_CONSUMER])
+
+
+def check_shows_progress(js: JetStream, info: StreamInfo) -> None:
+    """Raise :class:`UnsupportedStreamError` unless a consumer can show how far a reader of a stream has come."""
+    if info.retention != LIMITS:
+        why = PROGRESS_NEEDS_LIMITS(stream=info.name, retention=info.retention)
+        raise UnsupportedStreamError(why, hints=[Hint.PROGRESS_CONSUMER])
+    limits = info.config.get("consumer_limits")
+    if isinstance(limits, dict) and limits.get("inactive_threshold"):
+        raise UnsupportedStreamError(PROGRESS_WOULD_EXPIRE(stream=info.name), hints=[Hint.PROGRESS_CONSUMER])
+    if js.connection.info.is_older_than(2, 14):
+        server, version = js.connection.server, js.connection.info.version
+        what = "showing progress by a consumer"
+        why = SERVER_TOO_OLD(what=what, wanted="2.14", server=server, version=version)
+        raise UnsupportedStreamError(why, hints=[Hint.PROGRESS_CONSUMER])

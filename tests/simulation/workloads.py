@@ -325,6 +325,18 @@ def filtered(draw: Draw) -> None:
     draw.strikes(WHILE_READING, 8)
 
 
+def shown(draw: Draw) -> None:
+    """A stream copied by a query whose progress a consumer shows, which nothing depends on."""
+    draw.plan.version = "2.15.1"
+    draw.loses = draw.random.random() < 0.3
+    draw.stream("IN", ["in.>"])
+    draw.stream("OUT", ["out.>"])
+    draw.publisher("p", "IN", ["in.a", "in.b"], draw.random.randint(100, 250))
+    more = {"subject": "in.a"} if draw.random.random() < 0.3 else {}
+    draw.query("copy", draw.reading(stream="IN", progressConsumer="lag", **more), draw.writing("OUT"))
+    draw.faults()
+
+
 def limited(draw: Draw) -> None:
     """A stream whose limits, or a purge, take messages that were not read yet."""
     limit = draw.random.choice(
@@ -591,6 +603,7 @@ LATER: dict[int, tuple[str, Callable[[Draw], None]]] = {
     7: ("read beside sleepers", beside_sleepers),
     11: ("copy with bad rows", copy_bad_rows),
     61: ("copy with bad rows", copy_bad_rows),
+    37: ("copy, and show the progress", shown),
 }
 """Which ones of a hundred seeds in a row are about something else, so that the other seeds stay what they were."""
 _CHOICES = [name for name, (weight, _) in WORKLOADS.items() for _ in range(weight)]

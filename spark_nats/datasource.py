@@ -121,6 +121,10 @@ class NatsDataSource(DataSource):
             from spark_nats.source.core.readers import NatsCoreStreamReader
 
             return sparkapi.stream_reader(NatsCoreStreamReader(parsed, schema))
+        if parsed.objects is not None:
+            from spark_nats.source.objects import NatsObjectStreamReader
+
+            return sparkapi.stream_reader(NatsObjectStreamReader(parsed, parsed.objects, schema))
         from spark_nats.source.stream.readers import NatsStreamReader
 
         return sparkapi.stream_reader(NatsStreamReader(parsed, schema))

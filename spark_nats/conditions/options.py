@@ -65,10 +65,6 @@ OPTION_NOT_FOR_OBJECTS = Condition(
 OPTION_NEEDS_OBJECT_STORE = Condition(
     "option '{option}' needs the option 'objectStore'; it is for object stores", "set both, or none"
 )
-OBJECTS_ARE_FOR_BATCHES = Condition(
-    "option 'objectStore' is {store}, which is read in batches (spark.read), not in streaming",
-    "read it with `spark.read`, as often as you like; `foreachBatch` of a query that has a trigger does that too",
-)
 FOREACH_WRITES_NO_OBJECTS = Condition(
     "option 'objectStore' is not for NatsForeachWriter, which writes messages; use the sink "
     "(writeStream.format('nats'))",

@@ -26,7 +26,6 @@ from spark_nats.conditions.options import (
     NOTHING_AFTER_LATEST,
     NOTHING_BEFORE_EARLIEST,
     NOTHING_TO_READ,
-    OBJECTS_ARE_FOR_BATCHES,
     OFFSETS_FOR_OTHERS,
     ONE_STREAM_TO_WRITE,
     ONE_SUBJECT_TO_WRITE,
@@ -52,7 +51,7 @@ from spark_nats.options.settings import Settings, parse
 from spark_nats.options.values import EARLIEST, EXACT, FAIL, LATEST, NEVER, SUBJECTS, TO_STREAM, Offsets, Place
 from spark_nats.options.write import ObjectWriteOptions, WriteOptions
 from spark_nats.protocol.keyvalue import stream_of
-from spark_nats.protocol.objects import store_config
+from spark_nats.protocol.objects import descriptions, store_config, stream_of_store
 from spark_nats.protocol.subjects import subject_violation
 
 Given = Mapping[str, str] | Settings
@@ -74,7 +73,7 @@ def parse_read(options: Given, streaming: bool) -> BatchOptions:
     if target.table:
         return _read_table(settings, target.table, target, streaming)
     if target.object_store:
-        return _read_objects(settings, target.object_store, target, streaming)
+        return _read_objects(settings, target.object_store, streaming)
     kind = BUCKET if target.bucket else STREAM if target.stream or target.stream_pattern else CORE
     if kind is CORE and target.subject is None:
         hint = "" if settings.given else f"; if this is a table, Spark has not passed on its options: {VIEW}"
@@ -106,26 +105,31 @@ def _read_table(settings: Settings, table: str, target: Target, streaming: bool)
     )
 
 
-def _read_objects(settings: Settings, store: str, target: Target, streaming: bool) -> ObjectReadOptions:
-    """Return the options of a read of an object store."""
-    if streaming:
-        raise OptionError(OBJECTS_ARE_FOR_BATCHES(store=store))
-    settings.check(Use.READ_OBJECTS_IN_BATCH)
-    values = settings.values(ObjectReadOptions, Use.READ_OBJECTS_IN_BATCH)
-    return ObjectReadOptions(**values, store=store, pattern=target.object_pattern)
+def _read_objects(settings: Settings, store: str, streaming: bool) -> ObjectReadOptions | ReadOptions:
+    """Return the options of a read of an object store: of its objects, or of its stream in which they change."""
+    use = Use.READ_OBJECTS_IN_STREAMING if streaming else Use.READ_OBJECTS_IN_BATCH
+    settings.check(use)
+    target = settings.of(Target, use)
+    values = settings.values(ObjectReadOptions, use)
+    objects = ObjectReadOptions(**values, store=store, pattern=target.object_pattern)
+    return _read(settings, target, use, objects) if streaming else objects
 
 
-def _read(settings: Settings, target: Target, use: Use) -> ReadOptions:
-    """Return the options of a read of streams, one of which may be what a bucket is."""
+def _read(settings: Settings, target: Target, use: Use, objects: ObjectReadOptions | None = None) -> ReadOptions:
+    """Return the options of a read of streams, one of which may be what a bucket is, or an object store."""
     if target.stream_pattern and target.create_stream:
         raise OptionError(PATTERN_CANNOT_CREATE())
     bucket, streams = target.bucket, target.stream or ()
     filters = target.key_filters if bucket else target.filters
+    kept = {bucket: stream_of(bucket)} if bucket else {}  # by its name the stream that it is
+    if objects is not None:
+        kept, filters = {objects.store: stream_of_store(objects.store)}, (descriptions(objects.store),)
     parsed = ReadOptions(
         **settings.values(ReadOptions, use),
-        streams=(stream_of(bucket),) if bucket else streams,
+        streams=tuple(kept.values()) or streams,
         pattern=target.stream_pattern,
         bucket=bucket,
+        objects=objects,
         filters=filters,
         starting=target.starting_timestamp or target.starting_offsets,
         ending=target.ending_timestamp or target.ending_offsets if use in BATCH else None,
@@ -142,10 +146,10 @@ def _read(settings: Settings, target: Target, use: Use) -> ReadOptions:
         raise OptionError(CONSUMER_NEEDS_CONSUME())
     _check_range(parsed.starting, parsed.ending)
     if not parsed.pattern:  # or it is known later which streams there are
-        _check_streams("startingOffsets", parsed.starting, (bucket,) if bucket else streams)
+        _check_streams("startingOffsets", parsed.starting, tuple(kept) or streams)
         _check_streams("endingOffsets", parsed.ending, streams)
-    if bucket and isinstance(parsed.starting, dict):
-        return replace(parsed, starting={stream_of(bucket): parsed.starting[bucket]})
+    if kept and isinstance(parsed.starting, dict):
+        return replace(parsed, starting={kept[name]: place for name, place in parsed.starting.items()})
     if parsed.consume and not {"startingOffsets", "startingTimestamp"} & set(settings.given):
         return replace(parsed, starting=EARLIEST)  # or what is there already would be released unread
     return parsed

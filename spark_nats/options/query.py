@@ -52,7 +52,7 @@ class Target:
         "batch: what the account holds, as a table: `streams`, `consumers`, `buckets` or `subjects`",
     )
     object_store: str | None = option(
-        OBJECTS, values.read_bucket, "object store whose objects to read, in batches, or to put objects into"
+        OBJECTS, values.read_bucket, "object store whose objects to read, or to put objects into"
     )
     object_pattern: re.Pattern[str] | None = option(
         READ & OBJECTS, values.read_pattern, "regular expression: read only objects whose whole name matches"
@@ -89,7 +89,7 @@ class Target:
         "subject of every row",
     )
     starting_offsets: Offsets = option(
-        READ & STREAM | READ & BUCKET & STREAMING,
+        READ & STREAM | READ & (BUCKET | OBJECTS) & STREAMING,
         values.read_offsets,
         "where to begin: `earliest` (the default with `consume`), `latest` or, for each stream in JSON, the first "
         "sequence, a consumer that has come so far (`consumer:billing`), or an offset copied from a checkpoint, which "
@@ -105,7 +105,7 @@ class Target:
         default="latest",
     )
     starting_timestamp: datetime | None = option(
-        READ & STREAM | READ & BUCKET & STREAMING,
+        READ & STREAM | READ & (BUCKET | OBJECTS) & STREAMING,
         values.read_timestamp,
         "begin with the first message stored at or after this time; in streaming, if there is none yet, with the "
         "next one",

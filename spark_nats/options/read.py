@@ -67,23 +67,40 @@ class _Read(Query):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectReadOptions(_Read):
+    """Which objects of an object store are read: those whose names match the ``pattern``, or all."""
+
+    store: str
+    pattern: re.Pattern[str] | None
+    max_bytes: int = option(
+        READ & OBJECTS,
+        values.read_object_bytes,
+        "fail when the content of an object that is to be read has more bytes than this; 2,000,000,000 at most",
+        default="268435456",
+        name="maxObjectBytes",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions(_Read):
     """What to read of streams and how.
 
     ``ending`` is None in streaming, which has no end. The changes of a KV bucket are read as those of its stream, and
-    ``bucket`` names it then. With a ``pattern``, which says what is read, ``streams`` is empty.
+    ``bucket`` names it then; so are those of an object store, and ``objects`` says which. With a ``pattern``, which
+    says what is read, ``streams`` is empty.
     """
 
     streams: tuple[str, ...]
     pattern: re.Pattern[str] | None
     bucket: str | None
+    objects: ObjectReadOptions | None
     filters: tuple[str, ...]
     starting: Offsets | datetime
     ending: Offsets | datetime | None
     limits: TriggerLimits
     create_stream: dict[str, Any] | None
     starting_must_exist: bool = option(
-        READ & STREAM | READ & BUCKET & STREAMING,
+        READ & STREAM | READ & (BUCKET | OBJECTS) & STREAMING,
         values.read_strategy,
         "what to do when a stream has no message since `startingTimestamp` that the query reads: `latest` begins with "
         "the next one, `error` fails before anything is read",
@@ -116,7 +133,7 @@ class ReadOptions(_Read):
         default="false",
     )
     max_records_per_partition: int = option(
-        READ & STREAM | READ & BUCKET & STREAMING,
+        READ & STREAM | READ & (BUCKET | OBJECTS) & STREAMING,
         values.read_whole_number,
         "most sequences in one partition",
         default="500000",
@@ -141,6 +158,11 @@ class ReadOptions(_Read):
         "needs PySpark 4.1 and `spark.sql.python.filterPushdown.enabled`",
         default="false",
     )
+
+    @property
+    def replaces(self) -> bool:
+        """Whether a later message takes the place of one that is removed: nothing is lost by that."""
+        return self.bucket is not None or self.objects is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,21 +197,6 @@ class TableReadOptions(Query):
     streams: tuple[str, ...]
     pattern: re.Pattern[str] | None
     filters: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectReadOptions(_Read):
-    """Which objects of an object store a batch reads: those whose names match the ``pattern``, or all."""
-
-    store: str
-    pattern: re.Pattern[str] | None
-    max_bytes: int = option(
-        READ & OBJECTS,
-        values.read_object_bytes,
-        "fail when the content of an object that is to be read has more bytes than this; 2,000,000,000 at most",
-        default="268435456",
-        name="maxObjectBytes",
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,8 +33,7 @@ T = TypeVar("T")
 class Use(Flag):
     """What options are for: reading or writing a stream, a KV bucket or core NATS, in a batch or in streaming.
 
-    And reading a table of what an account holds, in a batch; or reading the objects of an object store in a batch, and
-    writing some in a batch or in streaming.
+    And reading a table of what an account holds, in a batch; or reading and writing the objects of an object store.
 
     One query is one of these; where an option applies is several of them.
     """
@@ -47,6 +46,7 @@ class Use(Flag):
     READ_CORE_IN_STREAMING = auto()
     READ_TABLE_IN_BATCH = auto()
     READ_OBJECTS_IN_BATCH = auto()
+    READ_OBJECTS_IN_STREAMING = auto()
     WRITE_STREAM_IN_BATCH = auto()
     WRITE_STREAM_IN_STREAMING = auto()
     WRITE_BUCKET_IN_BATCH = auto()
@@ -116,11 +116,11 @@ class Option:
             return OPTION_FOR_OTHERS(option=self.name, doing="writing" if mine is READ else "reading")
         if use in TABLE:
             return OPTION_NOT_FOR_TABLES(option=self.name)
-        if use in OBJECTS:
+        if use in OBJECTS and not self.applies & mine & OBJECTS:
             return OPTION_NOT_FOR_OBJECTS(option=self.name)
-        if not self.applies & mine & ~OBJECTS:
+        if not self.applies & mine & ~OBJECTS and use not in OBJECTS:
             return OPTION_NEEDS_OBJECT_STORE(option=self.name)
-        kind = next(kind for kind in (STREAM, BUCKET, CORE) if use in kind)
+        kind = next(kind for kind in (STREAM, BUCKET, CORE, OBJECTS) if use in kind)
         if self.applies & mine & kind:
             modes = (
                 ["streaming (spark.readStream)", "batch reads (spark.read)"]
@@ -139,7 +139,7 @@ class Option:
         return OPTION_FOR_CORE(option=self.name, doing="reading" if mine is READ else "writing to")
 
 
-_OF = {STREAM: "", BUCKET: " of KV buckets", CORE: " of core NATS"}
+_OF = {STREAM: "", BUCKET: " of KV buckets", CORE: " of core NATS", OBJECTS: " of object stores"}
 _ROW = "option"
 
 

@@ -45,6 +45,8 @@ _SOURCES_OWN = {
     "chunks": "bigint",
     "digest": "string",
     "modified": "timestamp",
+    "deleted": "boolean",
+    "sequence": "bigint",
     "link": "struct<bucket:string,name:string>",
 }
 LONGEST_NAME = 2048

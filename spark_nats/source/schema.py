@@ -23,7 +23,8 @@ BUCKET_SCHEMA = (
 
 OBJECT_INFO_SCHEMA = (
     "name STRING, description STRING, size BIGINT, chunks BIGINT, digest STRING, modified TIMESTAMP, "
-    "headers MAP<STRING, ARRAY<STRING>>, metadata MAP<STRING, STRING>, link STRUCT<bucket: STRING, name: STRING>"
+    "headers MAP<STRING, ARRAY<STRING>>, metadata MAP<STRING, STRING>, link STRUCT<bucket: STRING, name: STRING>, "
+    "deleted BOOLEAN, sequence BIGINT"
 )
 """The columns of an object of an object store that are read unless a schema says otherwise, as DDL."""
 OBJECT_SCHEMA = f"{OBJECT_INFO_SCHEMA}, content BINARY"

@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    BooleanType,
     LongType,
     MapType,
     StringType,
@@ -50,6 +51,8 @@ INFO = (
     .add("headers", MapType(StringType(), ArrayType(StringType())))
     .add("metadata", MapType(StringType(), StringType()))
     .add("link", StructType().add("bucket", StringType()).add("name", StringType()))
+    .add("deleted", BooleanType())
+    .add("sequence", LongType())
 )
 CONTENT = StructType().add("name", StringType()).add("content", BinaryType())
 

@@ -10,7 +10,7 @@ import pytest
 from spark_nats.client import parse_servers
 from spark_nats.errors import OptionError
 from spark_nats.options import OPTIONS, options_of_urls, parse, parse_read, parse_write, parse_write_objects
-from spark_nats.options.read import TriggerLimits
+from spark_nats.options.read import ReadOptions, TriggerLimits
 from spark_nats.options.rows import BATCH, BUCKET, CORE, OBJECTS, READ, STREAM, STREAMING, TABLE, WRITE
 from spark_nats.options.table import BY_NAME, CONTRADICTIONS, REQUIREMENTS, ROWS, TOGETHER
 from spark_nats.options.values import Place
@@ -586,10 +586,17 @@ def test_a_mistake_about_object_stores_is_named(options, words):
     assert words in str(raised.value)
 
 
-def test_object_stores_are_read_in_batches():
-    with pytest.raises(OptionError, match="'objectStore' is A, which is read in batches") as raised:
-        parse_read({"objectStore": "A"}, streaming=True)
-    assert raised.value.condition == "NATS_OBJECTS_ARE_FOR_BATCHES"
+def test_the_changes_of_an_object_store_are_those_of_its_stream():
+    parsed = parse_read({"objectStore": "A", "startingOffsets": '{"A": 5}', "objectPattern": "x"}, streaming=True)
+    assert isinstance(parsed, ReadOptions)
+    assert (parsed.streams, parsed.filters) == (("OBJ_A",), ("$O.A.M.>",))
+    assert parsed.starting == {"OBJ_A": Place(5)}
+    assert parsed.objects is not None
+    assert (parsed.objects.store, parsed.objects.pattern) == ("A", re.compile("x"))
+    with pytest.raises(OptionError, match="option 'startingOffsets' has offsets for B, but the streams to read are A"):
+        parse_read({"objectStore": "A", "startingOffsets": '{"B": 5}'}, streaming=True)
+    with pytest.raises(OptionError, match="option 'endingOffsets' is not for object stores"):
+        parse_read({"objectStore": "A", "endingOffsets": "latest"}, streaming=True)
 
 
 @pytest.mark.parametrize(
@@ -712,7 +719,7 @@ def test_another_default_in_the_table_is_another_behaviour(monkeypatch, writing,
         "deduplicate": ("deduplicate",),
         "requestTimeout": ("connection", "request_timeout"),
         "ignoreDeletes": ("ignore_deletes",),
-        "maxObjectBytes": ("max_bytes",),
+        "maxObjectBytes": ("objects", "max_bytes") if streaming else ("max_bytes",),
     }
     changed = {
         name: dataclasses.replace(

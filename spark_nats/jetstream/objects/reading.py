@@ -18,7 +18,7 @@ from spark_nats.conditions.streams import OBJECT_MOVES_ON, OBJECT_NOT_DESCRIBED,
 from spark_nats.errors import JetStreamError, NatsError, ProtocolError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.listing import stream_names, subjects_of
-from spark_nats.jetstream.messages import MessageAt, StoredMessage, ask
+from spark_nats.jetstream.messages import MessageAt, ask
 from spark_nats.jetstream.reading.ranges import RangeReader
 from spark_nats.jetstream.streams import stream_info
 from spark_nats.protocol.objects import (
@@ -49,12 +49,14 @@ class StoredObject:
         subject: what it is described on.
         info: what the description says.
         time: when it was stored, in nanoseconds since 1970.
+        sequence: of the message that describes it.
     """
 
     store: str
     subject: str
     info: ObjectInfo
     time: int
+    sequence: int
 
 
 def list_objects(js: JetStream, store: str) -> list[str]:
@@ -80,16 +82,22 @@ def describe_objects(js: JetStream, store: str, subjects: Sequence[str]) -> list
     """
     with naming_store(js, store):
         found = ask(js, [MessageAt(stream_of_store(store), None, subject) for subject in subjects])
-    return [
-        described
+    described = [
+        described_by(store, subject, message.payload, message.time, message.sequence)
         for subject, message in zip(subjects, found, strict=True)
-        if message and not (described := _described(store, subject, message)).info.deleted
+        if message
     ]
+    return [each for each in described if not each.info.deleted]
 
 
-def _described(store: str, subject: str, message: StoredMessage) -> StoredObject:
+def described_by(store: str, subject: str, payload: bytes, time: int, sequence: int) -> StoredObject:
+    """Return the object that a message describes.
+
+    Raises:
+        ProtocolError: it describes none.
+    """
     try:
-        return StoredObject(store, subject, read_description(message.payload), message.time)
+        return StoredObject(store, subject, read_description(payload), time, sequence)
     except ValueError as error:
         raise ProtocolError(OBJECT_NOT_DESCRIBED(name=name_of(subject), store=store, reason=error)) from None
 
@@ -143,6 +151,36 @@ def read_content(
             return None
         now = latest
     raise JetStreamError(OBJECT_MOVES_ON(name=now.info.name, store=now.store, times=MOST_TIMES))
+
+
+def read_version(
+    js: JetStream,
+    found: StoredObject,
+    check: Callable[[StoredObject], None],
+    lost: Callable[[Said], None],
+    retries: Retries | None = None,
+) -> bytes | None:
+    """Return the content of an object as it is described, which may have been replaced since.
+
+    The arguments, and what is raised, are those of :func:`read_content`.
+
+    Returns:
+        The content, of a link that of its target now. None where it is not there any more, since another version has
+        taken its place; of an object that is deleted, of a link to a whole store, and where something was lost.
+    """
+    if found.info.deleted:
+        return None
+    if found.info.link is None:
+        check(found)
+        content = _content(js, found, retries)
+        if isinstance(content, bytes):
+            return content
+        latest = _again(js, found)
+        if latest is not None and latest.info == found.info:
+            lost(OBJECT_DAMAGED(name=found.info.name, store=found.store, reason=content))
+        return None
+    linked = read_content(js, found, check, lost, retries)
+    return None if linked is None or linked[0].sequence != found.sequence else linked[1]
 
 
 def _again(js: JetStream, found: StoredObject) -> StoredObject | None:

@@ -63,8 +63,8 @@ def spares(retention: str | None, filters: tuple[str, ...], peek: bool) -> bool:
 
 
 def others_remove(info: StreamInfo, options: ReadOptions) -> bool:
-    """Tell whether no message that is removed is a loss; in a KV bucket a later one takes its place."""
-    return options.bucket is not None or spares(info.retention, options.filters, options.peek)
+    """Tell whether no message that is removed is a loss; in buckets and object stores a later one takes its place."""
+    return options.replaces or spares(info.retention, options.filters, options.peek)
 
 
 def contradiction(info: StreamInfo | None, name: str, begin: Position) -> str:

@@ -28,6 +28,7 @@ from spark_nats.errors import (
 )
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.listing import naming_the_nearest
+from spark_nats.jetstream.objects.reading import naming_store
 from spark_nats.jetstream.reading.ranges import RangeReader
 from spark_nats.options.hints import naming_options
 from spark_nats.options.losses import report_loss
@@ -102,7 +103,7 @@ class _RangesReader:
                 small=partition.small,
                 created=partition.created,
                 head_may_go=partition.head_may_go,
-                shared=partition.shared or bucket is not None,
+                shared=partition.shared or options.replaces,
                 last=partition.last,
                 others=partition.others,
                 limit=limit,
@@ -270,7 +271,9 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
         def once() -> Result:
             with self._idling.connected() as connection:
                 js = JetStream(connection, self._options.api_prefix)
-                with naming_the_nearest(js, self._options.streams):
+                objects = self._options.objects
+                naming = naming_store(js, objects.store) if objects else contextlib.nullcontext()
+                with naming_the_nearest(js, self._options.streams), naming:
                     with contextlib.suppress(StreamNotFoundError):
                         return ask(Look(js, self._options, self._memory))
                     # One that goes meanwhile has to be missing from the beginning.

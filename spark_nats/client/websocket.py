@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
+import zlib
 from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Any
@@ -29,6 +30,7 @@ from wsproto.events import (
     TextMessage,
 )
 from wsproto.extensions import PerMessageDeflate
+from wsproto.frame_protocol import CloseReason
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
 from spark_nats.client.auth import blanked
@@ -42,18 +44,41 @@ _BINARY = 0x82  # a whole message in one frame
 _MASKED = 0x80
 _HTTP = b"HTTP/"
 _LOGIN = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.PROXY_AUTHENTICATION_REQUIRED)
+MOST_UNPACKED = 256 << 20
+"""Bytes that a compressed message may unpack to. A server compresses what waits for a client, 64 MiB at most by default
+(its ``max_pending``), which may be a thousandth of that on the wire."""
 _SHOWN = 200  # most letters of an answer that an error shows
 
 
 class _Deflate(PerMessageDeflate):
-    """Compression that a control frame between the frames of a message leaves as it is: wsproto 1.3 forgets it."""
+    """Compression with a limit, which a control frame between the frames of a message leaves as it is.
+
+    wsproto 1.3 has no limit, and forgets behind such a frame that the message is compressed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._unpacked = 0  # bytes of the message
 
     def frame_inbound_header(self, *given: Any) -> Any:
         self._before = self._inbound_compressed
         return super().frame_inbound_header(*given)
 
-    def frame_inbound_complete(self, *given: Any) -> Any:
-        complete = super().frame_inbound_complete(*given)
+    def frame_inbound_payload_data(self, proto: Any, data: bytes) -> bytes | CloseReason:
+        if not self._inbound_compressed or not self._inbound_is_compressible:
+            return data
+        assert self._decompressor is not None  # noqa: S101 - the header of the frame has made it
+        try:
+            unpacked = self._decompressor.decompress(bytes(data), MOST_UNPACKED - self._unpacked + 1)
+        except zlib.error:
+            return CloseReason.INVALID_FRAME_PAYLOAD_DATA
+        self._unpacked += len(unpacked)
+        return unpacked if self._unpacked <= MOST_UNPACKED else CloseReason.MESSAGE_TOO_BIG
+
+    def frame_inbound_complete(self, proto: Any, fin: bool) -> Any:
+        complete = super().frame_inbound_complete(proto, fin)
+        if fin and self._inbound_is_compressible:
+            self._unpacked = 0
         if not self._inbound_is_compressible:
             self._inbound_compressed = self._before
         return complete
@@ -185,6 +210,9 @@ class WebSocketLayer:
             if self._websocket.state is ConnectionState.REMOTE_CLOSING:
                 self._error = OSError(f"the server has closed the WebSocket ({code}{f', {reason}' if reason else ''})")
                 self._outgoing.append(self._websocket.send(event.response()))
+            elif code == CloseReason.MESSAGE_TOO_BIG:
+                self._error = OSError(f"it sends a message that unpacks to more than {MOST_UNPACKED >> 20} MiB")
+                self._outgoing.append(self._websocket.send(CloseConnection(code)))
             else:
                 self._error = OSError(f"what it sends is no WebSocket: {reason}")
                 self._outgoing.append(self._websocket.send(CloseConnection(code)))

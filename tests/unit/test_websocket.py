@@ -8,6 +8,7 @@ import json
 import re
 import subprocess
 import sys
+import zlib
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Message, Ping, Pong, Request
 from wsproto.extensions import PerMessageDeflate
 
-from spark_nats.client import ConnectionOptions, connect, parse_servers
+from spark_nats.client import ConnectionOptions, connect, parse_servers, websocket
 from spark_nats.client.retrying import is_retryable
 from spark_nats.client.websocket import WebSocketLayer
 from spark_nats.conditions import connecting as conditions
@@ -317,6 +318,22 @@ def test_what_ends_a_websocket_is_told(sent: bytes, reason: str) -> None:
 def test_garbage_in_a_compressed_frame_ends_the_connection() -> None:
     error = what_comes_of(frame(b"\xff\xff\xff", flags=4), b"Sec-WebSocket-Extensions: permessage-deflate")
     assert "broke: what it sends is no WebSocket: error in extension" in str(error)
+
+
+@pytest.mark.parametrize("parts", [1, 4], ids=["one frame", "four"])
+def test_a_compressed_message_unpacks_to_no_more_than_a_server_would_send(
+    monkeypatch: pytest.MonkeyPatch, parts: int
+) -> None:
+    monkeypatch.setattr(websocket, "MOST_UNPACKED", 1 << 20)
+    packer = zlib.compressobj(wbits=-15)
+    packed = packer.compress(b"+OK\r\n" * (1 << 20)) + packer.flush(zlib.Z_SYNC_FLUSH)[:-4]
+    cuts = [packed[len(packed) * i // parts : len(packed) * (i + 1) // parts] for i in range(parts)]
+    sent = b"".join(
+        bytes([(0x80 if i == parts - 1 else 0) | (0x42 if i == 0 else 0), 126]) + len(cut).to_bytes(2, "big") + cut
+        for i, cut in enumerate(cuts)
+    )
+    error = what_comes_of(sent, b"Sec-WebSocket-Extensions: permessage-deflate")
+    assert "broke: it sends a message that unpacks to more than 1 MiB" in str(error)
 
 
 def test_an_error_that_comes_with_the_end_of_the_websocket_is_the_one_that_is_told() -> None:

@@ -99,12 +99,16 @@ class JetStream:
 
 
 @contextlib.contextmanager
-def interpreting(operation: Api, *names: str) -> Iterator[None]:
-    """Take an answer apart; that it is not what the API's documentation says is a :class:`ProtocolError`."""
+def interpreting(operation: Api | str, *names: str) -> Iterator[None]:
+    """Take an answer apart; that it is not what the documentation says is a :class:`ProtocolError`.
+
+    It is the answer to an operation of the API, or to something else, as by these words.
+    """
     try:
         yield
     except ValueError as error:
-        raise ProtocolError(ANSWER_INVALID(request=operation.about(*names), reason=error)) from None
+        request = operation.about(*names) if isinstance(operation, Api) else operation
+        raise ProtocolError(ANSWER_INVALID(request=request, reason=error)) from None
 
 
 def _error_of(error: ApiError, operation: Api, names: tuple[str, ...]) -> JetStreamError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from spark_nats import clock
 from spark_nats.client.connecting import connect
 from spark_nats.client.connection import Connection
 from spark_nats.conditions.writing import (
@@ -20,7 +21,15 @@ from spark_nats.conditions.writing import (
     SERVER_STORES_SINGLY,
     STREAM_STORES_SINGLY,
 )
-from spark_nats.errors import Hint, JetStreamError, NatsError, PermissionsError, PublishError, SchemaError
+from spark_nats.errors import (
+    Hint,
+    JetStreamError,
+    JetStreamUnavailableError,
+    NatsError,
+    PermissionsError,
+    PublishError,
+    SchemaError,
+)
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.buckets.keyvalue import Bucket, Entry, entry_of, make_bucket, naming_bucket, what_holds
 from spark_nats.jetstream.consuming.consumers import try_to_read
@@ -33,6 +42,8 @@ from spark_nats.sink.bad_rows import LEAST_SIZE, largest_message, subject_of_bad
 from spark_nats.sink.notes import about_the_bucket, note_of, position_of
 from spark_nats.sink.tasks import Position
 
+_SPREADS_WITHIN = 3.0  # seconds in which all servers of a cluster know that a bucket listens
+_ONCE_MORE = 0.1  # seconds before it is tried again
 _PROBE = "probe"  # key by which the driver tells whether the bucket can be written to
 
 
@@ -163,9 +174,23 @@ def _prepare_to_settle(js: JetStream, options: WriteOptions, stream: StreamInfo,
     if streaming:
         with about_the_bucket(options):
             purpose = "where micro-batches that Spark writes to streams begin"
-            make_bucket(js, options.state_bucket, replicas=stream.replicas, description=purpose).put(_PROBE, b"{}")
+            bucket = make_bucket(js, options.state_bucket, replicas=stream.replicas, description=purpose)
+            _put_probe(js, bucket)
     _try_to_read(js, stream)
     return None if streaming else position_of(stream)
+
+
+def _put_probe(js: JetStream, bucket: Bucket) -> None:
+    """See whether a bucket can be written to. In a cluster not every server knows at once of one that was just made."""
+    deadline = clock.monotonic() + _SPREADS_WITHIN
+    while True:
+        try:
+            bucket.put(_PROBE, b"{}")
+            return
+        except JetStreamUnavailableError:
+            if not js.connection.info.cluster or clock.monotonic() > deadline:
+                raise
+        js.connection.wait(_ONCE_MORE)
 
 
 def _try_to_read(js: JetStream, stream: StreamInfo, singly: bool = False) -> None:

@@ -26,7 +26,7 @@ from spark_nats.sink.tasks import Position, Task
 from spark_nats.sink.writers import NatsStreamWriter
 from tests.connections import options_for, write_options
 from tests.nats_py import NatsPy, wait_until
-from tests.servers import Server, ServerFactory
+from tests.servers import Cluster, Server, ServerFactory
 
 QUERY = "3f81c09a-6f2e-4b6c-9d55-0a1b2c3d4e5f"
 TASK = Task(QUERY, "7", 0)
@@ -440,3 +440,10 @@ def test_of_two_attempts_that_begin_at_once_only_one_notes_that(nats_server: Ser
         assert write_note(js, options, task, position, entry.revision, later)
         assert not write_note(js, options, task, replace(position, sequence=9), entry.revision, later)
         assert read_note(js, options, task.key)[1] == Note(7, replace(position, time=ANY), "", 0)
+
+
+def test_the_first_write_to_a_cluster_makes_the_state_bucket_and_uses_it(cluster: Cluster, unique: str) -> None:
+    with NatsPy(cluster.servers[0].url) as client:
+        client.create_in_cluster(unique, num_replicas=3)
+    for i, server in enumerate(cluster.servers * 12):
+        prepare(write_options(server.url, stream=unique, stateBucket=f"N{unique}_{i}"), streaming=True)

@@ -24,7 +24,7 @@ from spark_nats.jetstream.api import JetStream, interpreting
 from spark_nats.jetstream.listing import stream_names, subjects_of
 from spark_nats.jetstream.messages import MessageAt, StoredMessage, ask
 from spark_nats.jetstream.streams import create_stream
-from spark_nats.protocol.api import Api, ApiError, parse_answer
+from spark_nats.protocol.api import ApiError, parse_answer
 from spark_nats.protocol.documents import integer_at
 from spark_nats.protocol.headers import EXPECTED_REVISION, encode_block
 from spark_nats.protocol.keyvalue import bucket_config, bucket_of, key_subject, stream_of
@@ -77,7 +77,7 @@ class Bucket:
             reply = self._js.connection.request(subject, value, header=header)
         except NoRespondersError:
             raise JetStreamUnavailableError(BUCKET_UNAVAILABLE(subject=subject, bucket=self._name)) from None
-        with interpreting(Api.MESSAGE_GET, self._stream):
+        with interpreting(f"a message on {subject}"):
             answer = parse_answer(reply.payload)
             if not isinstance(answer, ApiError):
                 integer_at(answer, "seq")

@@ -137,7 +137,7 @@ class Putting:
             self._check(reply)
 
     def _check(self, reply: Reply) -> None:
-        with interpreting(Api.MESSAGE_GET, self._stream):
+        with interpreting(f"a part of the object {self._info.name!r}"):
             answer = parse_answer(reply.payload)
             if not isinstance(answer, ApiError):
                 integer_at(answer, "seq")

@@ -40,7 +40,7 @@ class HeldEntries:
         self._ignore_deletes = ignore_deletes
         self._file: Any = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115 - closed by __exit__
         self._writer = pa.ipc.new_stream(self._file, arrow_schema(schema))
-        self._subjects: list[pa.BinaryArray] = []
+        self._subjects: list[pa.BinaryArray] = [pa.array([], pa.binary())]
         self._sequences: list[Positions] = [np.empty(0, np.int64)]
         self._deletions: list[Mask] = [np.empty(0, np.bool_)]
 

@@ -169,6 +169,14 @@ def test_a_key_that_lost_its_entry_of_then_is_an_error(nats_server: Server, nats
     assert moment(nats_server, unique, asOf=5) == {"still": b"3", "written.often": b"5"}
 
 
+def test_a_moment_of_which_nothing_is_kept_has_no_rows(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    kv = bucket(nats_py, unique, history=1)
+    for _ in range(2):
+        nats_py.run(kv.put("a", b"1"))
+        nats_py.run(kv.put("b", b"2"))
+    assert moment(nats_server, unique, asOf=2, failOnDataLoss=False) == {}
+
+
 def test_a_bucket_with_one_revision_of_a_key_knows_what_was_not_written_since(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:

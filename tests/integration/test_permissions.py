@@ -337,6 +337,21 @@ def test_each_of_these_permissions_is_needed_and_named_when_it_is_missing(
         act(server.url, "deaf")
 
 
+@pytest.mark.parametrize("config", [{}, {"allow_direct": True}], ids=["", "direct gets"])
+def test_a_bucket_is_read_at_one_moment_with_the_permissions_of_any_read(
+    server_factory: ServerFactory, config: dict[str, Any]
+) -> None:
+    server = server_factory(users(user("reader", READ_BUCKET), user("blind", READ_BUCKET[1:])))
+    with NatsPy(server.url, user="admin", password="pw") as client:
+        client.create_stream("KV_CONFIG", ["$KV.CONFIG.>"], max_msgs_per_subject=5, **config)
+        client.publish_acked([(f"$KV.CONFIG.{key}", b"") for key in "abab"])
+        for moment, keys in (("latest", ["a", "b"]), ("2", ["a", "b"]), ("1", ["a"])):
+            found = read(server.url, KEY, bucket="CONFIG", asOf=moment, **login("reader"))
+            assert sorted(row["key"] for row in found) == keys
+            with pytest.raises(PermissionsError, match=r"STREAM\.INFO\.KV_CONFIG"):
+                read(server.url, KEY, bucket="CONFIG", asOf=moment, **login("blind"))
+
+
 def test_bad_rows_are_read_back_with_exactly_these_permissions(server_factory: ServerFactory) -> None:
     needed = WRITE + STATE + READ_BACK + BAD_ROWS + READ_BACK_BAD_ROWS
     server = server_factory(users(user("settler", needed), user("blind", [*needed[:-1]])))

@@ -19,10 +19,10 @@ keys may have held something at R that is not there any more. A key loses its ol
 a key is what it held at R, unless its entries up to R were removed while they were read. Of a key without any entry up
 to R it is asked whether it may have had one, by :func:`may_have_lost`.
 
-``multi_last`` with ``up_to_seq`` (ADR-31) is not used. It answers for 1,024 keys at most (413 for more), and says nothing
-of a key that was written again since and kept no earlier entry: of 1,000 keys with a history of 1, 500 of which were
-written again, it returns the other 500 without a word (nats-server 2.15.1). So what is missing would have to be found
-out here all the same, and all keys of a small bucket come in one round trip too.
+``multi_last`` with ``up_to_seq`` (ADR-31) is not used. It answers for 1,024 keys at most (413 for more). Of a key that
+was written again since, and kept no earlier entry, it says nothing: of 1,000 keys with a history of 1 of which 500 were
+written again, it returns the other 500 (nats-server 2.15.1). So what is missing would have to be found out here all the
+same, and all keys of a small bucket come in one round trip too.
 """
 
 from __future__ import annotations

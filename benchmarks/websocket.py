@@ -1,10 +1,13 @@
-"""The same through a socket and through a WebSocket: reading a stream into Arrow, and acknowledged publishing."""
+"""The same through a socket and through a WebSocket, with TLS and without: a stream to Arrow, and rows to a stream."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from benchmarks import data, paths
 from benchmarks.client import sample
@@ -12,6 +15,7 @@ from benchmarks.environment import Server
 from benchmarks.measure import Contender, LeftOut, Sample, Table, compare, timed
 from benchmarks.settings import Settings
 from spark_nats.embedded import NatsServer
+from tests.certificates import Certificates
 from tests.servers import free_ports
 
 _SIZES = {128: 1, 4096: 8}
@@ -21,26 +25,45 @@ _SOCKET = "socket"
 
 
 def run(settings: Settings) -> Iterator[Table]:
-    """Measure everything, with two servers: whether a WebSocket is compressed is the server's to say."""
+    """Measure everything, with three servers: whether a WebSocket is compressed or encrypted is the server's to say."""
     if settings.servers:
         yield LeftOut("websocket", "where a server that is given listens for WebSockets is not known")
         return
-    ports = free_ports(2)
-    configs = [
-        f'websocket {{ listen: "127.0.0.1:{port}", no_tls: true, compression: {compression} }}'
-        for port, compression in zip(ports, ("false", "true"), strict=True)
-    ]
-    with NatsServer(configs[0]) as plain, NatsServer(configs[1]) as compressing:
-        servers = [Server(each.url, each.monitoring_url, each.pid) for each in (plain, compressing)]
+    ports = free_ports(3)
+    with ExitStack() as stack:
+        certificates = Certificates(Path(stack.enter_context(TemporaryDirectory())))
+        stack.enter_context(_trusting(certificates))
+        configs = [
+            f'websocket {{ listen: "127.0.0.1:{ports[0]}", no_tls: true }}',
+            f'websocket {{ listen: "127.0.0.1:{ports[1]}", no_tls: true, compression: true }}',
+            f'{certificates.config()}\nwebsocket {{ listen: "127.0.0.1:{ports[2]}"\n{certificates.config()} }}',
+        ]
+        started = [stack.enter_context(NatsServer(config)) for config in configs]
+        servers = [Server(each.url, each.monitoring_url, each.pid) for each in started]
         ways = [
-            (_SOCKET, servers[0], plain.url),
+            (_SOCKET, servers[0], servers[0].url),
             ("WebSocket", servers[0], f"ws://127.0.0.1:{ports[0]}"),
             ("WebSocket, compressed by the server", servers[1], f"ws://127.0.0.1:{ports[1]}"),
+            ("TLS", servers[2], servers[2].url.replace("nats://", "tls://")),
+            ("WebSocket with TLS", servers[2], f"wss://127.0.0.1:{ports[2]}"),
         ]
         for size, part in _SIZES.items():
             yield _read(settings, ways, settings.messages // part, size)
         for size, part in _SIZES.items():
             yield _write(settings, ways, settings.published // part, size)
+
+
+@contextmanager
+def _trusting(certificates: Certificates) -> Iterator[None]:
+    """Have all connections of this process trust an authority, as one of the system's."""
+    before = os.environ.get("SSL_CERT_FILE")
+    os.environ["SSL_CERT_FILE"] = str(certificates.ca)
+    try:
+        yield
+    finally:
+        os.environ.pop("SSL_CERT_FILE")
+        if before is not None:
+            os.environ["SSL_CERT_FILE"] = before
 
 
 def _read(settings: Settings, ways: list[tuple[str, Server, str]], count: int, size: int) -> Table:

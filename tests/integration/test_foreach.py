@@ -102,6 +102,17 @@ def test_rows_go_to_core_nats_and_to_a_bucket_too(nats_server: Server, nats_py: 
     assert message.payload == b"v"
 
 
+def test_rows_that_cannot_be_sent_are_set_aside_as_in_the_sink(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    nats_py.create_stream(f"BAD_{unique}")
+    rows = [*rows_of(f"{unique}.a", 2), Row(subject="two words", payload=b"bad"), *rows_of(f"{unique}.b", 2)]
+    for _ in range(2):
+        task(nats_server, rows, stream=unique, badRows="stream", badRowsStream=f"BAD_{unique}")
+        assert (nats_py.held(unique), nats_py.stored_texts(f"BAD_{unique}")) == (4, ["bad"])
+
+
 def test_nothing_more_is_sent_once_the_task_has_failed_elsewhere(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:

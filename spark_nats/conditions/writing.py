@@ -11,6 +11,10 @@ BAD_ROWS_NOT_STORED = Condition(
     "rows that cannot be sent could not be stored in stream {stream!r}, the option 'badRowsStream', either: {reason}",
     "see the reason. The task fails, so that no row is lost",
 )
+BAD_ROWS_STREAM_MISSING = Condition(
+    "there is no stream for rows that cannot be sent: {reason}; create it, or name another one with the option "
+    "'badRowsStream'",
+)
 BAD_ROWS_NEED_SUBJECT = Condition(
     "stream {stream!r} listens on no subject of its own, so it cannot take rows that cannot be sent; name another "
     "stream with the option 'badRowsStream'",

@@ -21,7 +21,7 @@ import pyarrow as pa
 from spark_nats.client.pool import leased
 from spark_nats.conditions.warnings import BAD_ROWS_DROPPED, BAD_ROWS_SET_ASIDE
 from spark_nats.conditions.writing import BAD_ROWS_NEED_SUBJECT, BAD_ROWS_NOT_STORED
-from spark_nats.errors import NatsError, PublishError
+from spark_nats.errors import Hint, NatsError, PublishError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.publishing.publisher import Publisher
 from spark_nats.jetstream.publishing.rows import Rows
@@ -163,7 +163,11 @@ class BadRows:
                 publisher.drain()
                 publisher.close()
         except NatsError as error:
-            raise error.with_context(BAD_ROWS_NOT_STORED(stream=stream, reason=error)) from None
+            failed = error.with_context(BAD_ROWS_NOT_STORED(stream=stream, reason=error))
+            failed.hints = tuple(
+                hint for hint in failed.hints if hint is not Hint.CREATE_STREAM
+            )  # that is the target's
+            raise failed from None
 
     def _ids_of(self, rows: list[BadRow]) -> list[str]:
         """Return their message ids; one that has none gets one by what it says."""

@@ -10,6 +10,7 @@ from spark_nats.client.connection import Connection
 from spark_nats.conditions.writing import (
     BAD_ROWS_ARE_NO_INCREMENTS,
     BAD_ROWS_NEED_ROOM,
+    BAD_ROWS_STREAM_MISSING,
     CANNOT_READ_BACK,
     COUNTERS_EXPECT_NOTHING,
     INCREMENTS_ONLY,
@@ -29,6 +30,7 @@ from spark_nats.errors import (
     PermissionsError,
     PublishError,
     SchemaError,
+    StreamNotFoundError,
 )
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.buckets.keyvalue import Bucket, Entry, entry_of, make_bucket, naming_bucket, what_holds
@@ -108,8 +110,13 @@ def prepare(options: WriteOptions, streaming: bool, columns: Sequence[str] = ())
 
 def _check_bad_rows_stream(js: JetStream, options: WriteOptions, name: str) -> None:
     """Check that a stream can take rows that cannot be sent, and that tasks can read back what they store there."""
-    with naming_the_nearest(js, [name], to_read=False):
-        stream = stream_info(js, name)
+    try:
+        with naming_the_nearest(js, [name], to_read=False):
+            stream = stream_info(js, name)
+    except StreamNotFoundError as error:
+        missing = error.with_context(BAD_ROWS_STREAM_MISSING(reason=error))
+        missing.hints = ()
+        raise missing from None
     if stream.config.get("no_ack"):
         raise PublishError(NO_ACKNOWLEDGEMENTS(stream=name))
     if has_counters(stream):

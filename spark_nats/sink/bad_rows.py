@@ -140,6 +140,8 @@ class BadRows:
             missing = self._settled.missing(texts(ids))
             rows = [row for row, chosen in zip(rows, missing, strict=True) if chosen]
             ids = [each for each, chosen in zip(ids, missing, strict=True) if chosen]
+        if not rows:
+            return
         try:
             # On a connection of their own: that of the other rows may be exchanged for another one meanwhile.
             with leased(options.connection, options.retries, f"writing bad rows to {stream}") as lease:
@@ -161,12 +163,13 @@ class BadRows:
                 subjects = texts([subject_of_bad_rows(info, options)] * len(letters))
                 publisher.publish(subjects, payloads.cast(pa.binary()), headers.cast(pa.binary()), None, texts(ids))
                 publisher.drain()
+                if publisher.needs_verifying:
+                    publisher.verify()
                 publisher.close()
         except NatsError as error:
             failed = error.with_context(BAD_ROWS_NOT_STORED(stream=stream, reason=error))
-            failed.hints = tuple(
-                hint for hint in failed.hints if hint is not Hint.CREATE_STREAM
-            )  # that is the target's
+            # There is no option that makes this stream.
+            failed.hints = tuple(hint for hint in failed.hints if hint is not Hint.CREATE_STREAM)
             raise failed from None
 
     def _ids_of(self, rows: list[BadRow]) -> list[str]:

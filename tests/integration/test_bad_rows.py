@@ -174,6 +174,7 @@ def test_rows_may_be_left_out_which_is_counted_and_said(
 BATCHES = st.lists(st.sampled_from(["good", "null", "star", "long", "other", "large"]), min_size=1, max_size=60)
 
 
+@pytest.mark.promise("exactly-once#bad-rows")
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(BATCHES, st.randoms(use_true_random=False))
 def test_whatever_is_replayed_late_and_in_any_order_each_row_is_stored_once_in_the_one_place_or_the_other(
@@ -208,6 +209,7 @@ def test_whatever_is_replayed_late_and_in_any_order_each_row_is_stored_once_in_t
     nats_py.delete_stream(f"BAD_{name}")
 
 
+@pytest.mark.promise("exactly-once#bad-rows")
 def test_a_row_stays_where_it_is_though_the_server_takes_it_later(
     nats_server: Server, nats_py: NatsPy, unique: str, bad: str
 ) -> None:

@@ -161,8 +161,14 @@ def encode_description(info: ObjectInfo, bucket: str, chunk_bytes: int) -> bytes
         document["headers"] = {name: list(values) for name, values in info.headers.items()}
     if info.metadata:
         document["metadata"] = info.metadata
+    options: dict[str, Any] = {"max_chunk_size": chunk_bytes}
+    if info.link is not None:
+        store, name = info.link
+        options["link"] = {"bucket": store} if name is None else {"bucket": store, "name": name}
+    if info.deleted:
+        document["deleted"] = True
     document |= {
-        "options": {"max_chunk_size": chunk_bytes},
+        "options": options,
         "bucket": bucket,
         "nuid": info.nuid,
         "size": info.size,

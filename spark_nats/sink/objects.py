@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
     from spark_nats.client.connection import Connection
     from spark_nats.jetstream.objects.storing import Putting
+    from spark_nats.protocol.objects import ObjectInfo
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +41,8 @@ COLUMN_TYPES = {
     "description": ("string",),
     "headers": ("map<string,array<string>>", "map<string,string>"),
     "metadata": ("map<string,string>",),
+    "link": ("struct<bucket:string,name:string>",),
+    "deleted": ("boolean",),
 }
 # What the source adds of its own, and of which type. Ignored, so that what was read can be written.
 _SOURCES_OWN = {
@@ -45,9 +50,7 @@ _SOURCES_OWN = {
     "chunks": "bigint",
     "digest": "string",
     "modified": "timestamp",
-    "deleted": "boolean",
     "sequence": "bigint",
-    "link": "struct<bucket:string,name:string>",
 }
 LONGEST_NAME = 2048
 """Most bytes of an object's name, which becomes part of a subject."""
@@ -100,7 +103,6 @@ def write_objects(options: ObjectWriteOptions, batches: Iterator[pa.RecordBatch]
     """
     from spark_nats.client.pool import leased
     from spark_nats.jetstream.objects.storing import Putting
-    from spark_nats.protocol.objects import ObjectInfo
 
     rows = size = 0
     what = f"writing to object store {options.store}"
@@ -109,17 +111,11 @@ def write_objects(options: ObjectWriteOptions, batches: Iterator[pa.RecordBatch]
             columns = {name: batch.column(name) for name in batch.schema.names if name in COLUMN_TYPES}
             for i in range(batch.num_rows):
                 row = {name: column[i].as_py() for name, column in columns.items()}
-                name, content = _checked(row, rows)
-                info = ObjectInfo(
-                    name=name,
-                    description=row.get("description"),
-                    headers=_headers(row.get("headers"), name),
-                    metadata=_metadata(row.get("metadata"), name),
-                )
+                info, content = _checked(row, rows)
                 putting = Putting(options.store, info, content)
                 lease.ask(partial(_put, putting, options.api_prefix))
                 rows += 1
-                size += len(content)
+                size += len(content or b"")
         return Written(Counts(rows=rows, bytes=size, reconnects=lease.reconnects), run=run)
 
 
@@ -129,16 +125,35 @@ def _put(putting: Putting, prefix: str, connection: Connection) -> None:
     putting.put(JetStream(connection, prefix))
 
 
-def _checked(row: dict[str, Any], number: int) -> tuple[str, bytes]:
+def _checked(row: dict[str, Any], number: int) -> tuple[ObjectInfo, bytes | None]:
+    """Return the object that a row is, and its content; None where it is a link, or to be deleted."""
+    from spark_nats.protocol.objects import ObjectInfo
+
     name, content = row["name"], row["content"]
     if not name:
         raise InvalidRowError(OBJECT_UNFIT(name=f"of row {number}", problem="its name is null or empty"))
     if len(name.encode()) > LONGEST_NAME:
         problem = f"its name has more than {LONGEST_NAME} bytes"
         raise InvalidRowError(OBJECT_UNFIT(name=f"{name[:40]}…", problem=problem))
-    if content is None:
-        raise InvalidRowError(OBJECT_UNFIT(name=name, problem="its content is null"))
-    return name, content.encode() if isinstance(content, str) else content
+    if row.get("deleted"):
+        if content is not None:
+            raise InvalidRowError(OBJECT_UNFIT(name=name, problem="it is to be deleted, but its content is not null"))
+        return ObjectInfo(name, deleted=True), None
+    info = ObjectInfo(
+        name=name,
+        description=row.get("description"),
+        headers=_headers(row.get("headers"), name),
+        metadata=_metadata(row.get("metadata"), name),
+    )
+    if content is not None:
+        return info, content.encode() if isinstance(content, str) else content
+    link = row.get("link")
+    if link is None:
+        raise InvalidRowError(OBJECT_UNFIT(name=name, problem="its content is null, and it is no link"))
+    if not re.fullmatch("[a-zA-Z0-9_-]+", link["bucket"] or ""):
+        problem = f"it is a link to the object store {link['bucket']!r}, which is no name of one"
+        raise InvalidRowError(OBJECT_UNFIT(name=name, problem=problem))
+    return replace(info, link=(link["bucket"], link["name"])), None
 
 
 def _headers(headers: Any, name: str) -> dict[str, tuple[str, ...]]:

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import BinaryType, BooleanType, LongType, StringType, StructType
 
 from spark_nats.errors import DataLossError, OptionError
-from tests.integration.support import Query, finish, nats, stream_reader
+from tests.integration.support import Query, finish, nats, read, stream_reader
 from tests.integration.test_objects import chunk_sequences, describe, link, make, put, subject_of
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Cluster, Server
@@ -201,15 +201,22 @@ def tried(client: NatsPy, bucket: ObjectStore, name: str, content: bytes) -> boo
     return True
 
 
+def read_names(server: Server, bucket: str) -> list[str]:
+    return [row["name"] for row in read(server, StructType().add("name", StringType()), objectStore=bucket)]
+
+
 def test_spark_copies_the_objects_of_one_store_to_another_one_as_they_change(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, store: ObjectStore, tmp_path: Path
 ) -> None:
     copy = make(nats_py, f"{unique}_copy")
     source = nats(spark.readStream, nats_server, objectStore=unique, startingOffsets="earliest")
     rows = source.schema("name STRING, headers MAP<STRING, ARRAY<STRING>>, deleted BOOLEAN, content BINARY").load()
-    sink = nats(rows.where("NOT deleted").writeStream, nats_server, objectStore=f"{unique}_copy")
+    sink = nats(rows.where("deleted OR content IS NOT NULL").writeStream, nats_server, objectStore=f"{unique}_copy")
     sink = sink.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
     for content in (b"1" * 200_000, b"2" * 300_000):
         put(nats_py, store, "a", content, headers={"kind": ["x"]})
         finish(sink.start())
         assert nats_py.run(copy.get("a")).data == content
+    nats_py.run(store.delete("a"))
+    finish(sink.start())
+    assert read_names(nats_server, f"{unique}_copy") == []

@@ -5,6 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import shutil
+import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from nats.js.api import ObjectLink
 from nats.js.object_store import ObjectStore
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
@@ -22,6 +26,7 @@ from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.objects.storing import Putting
 from spark_nats.protocol.objects import CHUNK_BYTES, ObjectInfo, chunks_of
 from tests.integration.support import finish, nats, read, source, write
+from tests.integration.test_object_changes import NATS_CLI
 from tests.integration.test_objects import CONTENT, INFO, contents, make, put, subject_of
 from tests.nats_py import NatsPy
 from tests.servers import OLDER_BINARY, Server, ServerFactory
@@ -30,6 +35,7 @@ pytestmark = pytest.mark.timeout(150)
 
 HEADERS = pa.map_(pa.string(), pa.list_(pa.string()))
 WORDS = pa.map_(pa.string(), pa.string())
+LINK = pa.struct({"bucket": pa.string(), "name": pa.string()})
 
 
 def write_objects(server: Server | str, bucket: str, objects: dict[str, bytes], **options: Any) -> None:
@@ -115,6 +121,68 @@ def test_a_replaced_object_leaves_no_chunks_behind(nats_server: Server, nats_py:
     put(nats_py, store, "a", b"from nats-py again")
     assert contents(nats_server, unique)["a"] == b"from nats-py again"
     assert len(chunk_subjects(nats_py, unique)) == 2
+
+
+def delete(server: Server | str, bucket: str, *names: str) -> None:
+    nothing = pa.nulls(len(names), pa.binary())
+    write(server, pa.table({"name": names, "content": nothing, "deleted": [True] * len(names)}), objectStore=bucket)
+
+
+def test_a_row_deletes_an_object_and_its_chunks(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    store = make(nats_py, unique)
+    write_objects(nats_server, unique, {"a": b"1" * 300_000, "b": b"2"})
+    put(nats_py, store, "theirs", b"3" * 3000)
+    delete(nats_server, unique, "a", "theirs", "never there")
+    assert contents(nats_server, unique) == {"b": b"2"}
+    assert [each.name for each in nats_py.run(store.list(ignore_deletes=True))] == ["b"]
+    assert len(chunk_subjects(nats_py, unique)) == 1
+    last = nats_py.stream_info(f"OBJ_{unique}")["state"]["last_seq"]
+    delete(nats_server, unique, "a", "theirs")  # a replay
+    assert nats_py.stream_info(f"OBJ_{unique}")["state"]["last_seq"] == last
+
+
+def test_a_row_without_content_may_be_a_link(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    store, other = make(nats_py, unique), make(nats_py, f"{unique}_2")
+    put(nats_py, other, "far", b"far away")
+    links = [
+        {"bucket": unique, "name": "a"},
+        {"bucket": f"{unique}_2", "name": "far"},
+        {"bucket": unique, "name": None},
+    ]
+    columns = {
+        "name": ["a", "near", "there", "store"],
+        "content": pa.array([b"1", None, None, None], pa.binary()),
+        "link": pa.array([None, *links], LINK),
+    }
+    write(nats_server, pa.table(columns), objectStore=unique)
+    assert contents(nats_server, unique) == {"a": b"1", "near": b"1", "there": b"far away", "store": None}
+    rows = {row["name"]: row["link"] for row in read(nats_server, INFO, objectStore=unique)}
+    assert rows == dict(zip(columns["name"], [None, *links], strict=True))
+    linked = nats_py.run(store.get_info("there"))
+    assert linked.options.link == ObjectLink(f"{unique}_2", "far")
+
+
+def test_the_command_line_of_nats_follows_what_rows_have_done(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    found = shutil.which("nats", path=NATS_CLI)
+    if not found:
+        pytest.skip("needs the nats command line: scripts/nats-cli brings it")
+    make(nats_py, unique)
+
+    def nats_object(*words: str) -> str:
+        command = [found, "--server", nats_server.url, "object", *words]
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=30).stdout
+
+    write_objects(nats_server, unique, {"a": b"1" * 300_000, "b": b"2"})
+    columns = {"name": ["l"], "content": pa.nulls(1, pa.binary()), "link": pa.array([{"bucket": unique, "name": "a"}])}
+    write(nats_server, pa.table(columns), objectStore=unique)
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("a", "l"):
+            nats_object("get", unique, name, "-O", f"{folder}/{name}", "--no-progress")
+            assert Path(folder, name).read_bytes() == b"1" * 300_000
+    delete(nats_server, unique, "b")
+    assert " b " not in nats_object("ls", unique)
 
 
 def test_an_object_that_was_deleted_is_put_again(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
@@ -209,7 +277,13 @@ def test_columns_that_an_object_cannot_have_are_an_error(
         ({"name": None}, "its name is null or empty"),
         ({"name": ""}, "its name is null or empty"),
         ({"name": "x" * 2049}, "its name has more than 2048 bytes"),
-        ({"content": None}, "'a' cannot be put: its content is null"),
+        ({"content": None}, "'a' cannot be put: its content is null, and it is no link"),
+        ({"deleted": True}, "'a' cannot be put: it is to be deleted, but its content is not null"),
+        (
+            {"content": None, "link": {"bucket": "a b", "name": "x"}},
+            "the object store 'a b', which is no name",
+        ),
+        ({"content": None, "link": {"bucket": None, "name": "x"}}, "the object store None, which is no name"),
         ({"headers": [("k", [None])]}, "its header 'k' has a value that is null"),
         ({"metadata": [("k", None)]}, "its metadata 'k' is null"),
         ({"description": "x" * 1_100_000}, "its description and headers take .* max_payload is"),
@@ -220,8 +294,9 @@ def test_a_row_that_cannot_be_an_object_is_an_error(
 ) -> None:
     make(nats_py, unique)
     types = {"name": pa.string(), "content": pa.binary(), "description": pa.string(), "headers": HEADERS}
+    types |= {"metadata": WORDS, "deleted": pa.bool_(), "link": LINK}
     whole = {"name": "a", "content": b"x", **row}
-    table = pa.table({name: pa.array([value], {**types, "metadata": WORDS}[name]) for name, value in whole.items()})
+    table = pa.table({name: pa.array([value], types[name]) for name, value in whole.items()})
     with pytest.raises(InvalidRowError, match=words):
         write(nats_server, table, objectStore=unique)
     assert nats_py.held(f"OBJ_{unique}") == 0

@@ -1,4 +1,7 @@
-"""Putting objects (ADR-20): the chunks first, then what describes them, and at last the former chunks are purged."""
+"""Putting objects (ADR-20): the chunks first, then what describes them, and at last the former chunks are purged.
+
+A link, and the word that an object is deleted, have no chunks.
+"""
 
 from __future__ import annotations
 
@@ -58,11 +61,11 @@ class Putting:
 
     Args:
         store: which object store.
-        info: name, description, headers and metadata.
-        content: what it holds.
+        info: name, description, headers and metadata; what it is a link to; or that it is to be deleted.
+        content: what it holds; None where it is a link, or deleted.
     """
 
-    def __init__(self, store: str, info: ObjectInfo, content: bytes) -> None:
+    def __init__(self, store: str, info: ObjectInfo, content: bytes | None) -> None:
         self._store = store
         self._stream = stream_of_store(store)
         self._info = info
@@ -70,7 +73,7 @@ class Putting:
         self._stale: set[str] = set()  # ids of chunks that belong to no object when it is put
 
     def put(self, js: JetStream) -> None:
-        """Put it, from its beginning.
+        """Put it, from its beginning; where it is to be deleted and is not there, nothing is done.
 
         Returns when the stream has acknowledged all of it, and chunks that it has replaced are purged.
 
@@ -80,15 +83,17 @@ class Putting:
             NatsError: the connection failed.
         """
         nuid = clock.token(11)  # 22 characters, as those of other clients
-        self._note_former(js)
+        former = self._former(js)
+        if self._info.deleted and (former is None or former.deleted):
+            return
         room = js.connection.info.max_payload or CHUNK_BYTES
         guard = {EXPECTED_STREAM: self._stream}
         header = encode_block(guard)
         size = max(1, min(CHUNK_BYTES, room - len(header)))
-        chunks = chunks_of(self._content, size)
-        described = replace(
-            self._info, nuid=nuid, size=len(self._content), chunks=len(chunks), digest=digest_of(self._content)
-        )
+        content = self._content or b""
+        chunks = chunks_of(content, size)
+        digest = "" if self._content is None else digest_of(content)
+        described = replace(self._info, nuid=nuid, size=len(content), chunks=len(chunks), digest=digest)
         description = encode_description(described, self._store, size)
         rollup = encode_block({**guard, ROLLUP: "sub"})
         if len(rollup) + len(description) > room:
@@ -114,16 +119,17 @@ class Putting:
         js.request(Api.STREAM_PURGE, self._stream, body={"filter": chunk_subject(self._store, nuid)})
         self._stale.discard(nuid)
 
-    def _note_former(self, js: JetStream) -> None:
-        """Note which chunks the object of that name has now."""
+    def _former(self, js: JetStream) -> ObjectInfo | None:
+        """Return what describes the object of that name now, if anything does; note which chunks it has."""
         with naming_store(js, self._store):
             (message,) = ask(js, [MessageAt(self._stream, None, description_subject(self._store, self._info.name))])
         try:
             former = read_description(message.payload) if message else None
         except ValueError:
-            return  # it describes no object, and is replaced
+            return ObjectInfo(self._info.name)  # it describes no object, and is replaced
         if former and former.nuid and former.chunks and not former.deleted and not former.link:
             self._stale.add(former.nuid)
+        return former
 
     def _publish(self, js: JetStream, messages: Sequence[tuple[str, bytes, bytes | None]]) -> None:
         """Publish messages, and wait until all are stored."""

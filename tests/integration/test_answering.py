@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.integration.support import running, save, wait_for_subscriptions
+from tests.integration.support import running, wait_for_subscriptions
 from tests.nats_py import NatsPy, send_raw
 from tests.pages import ROOT, blocks_of
 from tests.servers import Server
@@ -48,18 +48,3 @@ def test_the_service_that_answers_requests_survives_those_that_are_bad(
         for bad in (b"garbage", b"", b"\xff\xfe", b"[1, null]", b'{"a": 1}', b"[9223372036854775807, 1]"):
             assert ask(bad) == hint
         assert ask(b"[1, 2, 39]") == b"42"
-
-
-@pytest.mark.long("docs/writing.md")
-def test_rows_that_can_be_sent_are_told_from_those_that_cannot(
-    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
-) -> None:
-    good = [(f"{unique}.a", b"1"), (unique, b""), (f"{unique}.ä-b.$c", bytes(999_999))]
-    subjects = [None, "", "a b", "a\tb", "a..b", ".a", "a.", "a.*", "a.>", "a\x01b", "a\n"]
-    bad = [(f"{unique}.a", None), (f"{unique}.a", bytes(1_000_000)), *((subject, b"1") for subject in subjects)]
-    df = spark.createDataFrame(good + bad, "subject STRING, payload BINARY")
-    found = execute("writing.md", "sendable =", nats_server, tmp_path, df=df)
-    nats_py.create_stream(unique, [unique, f"{unique}.>"])
-    save(found["good"], nats_server, stream=unique)
-    assert nats_py.held(unique) == len(good)
-    assert found["bad"].count() == len(bad)

@@ -21,7 +21,7 @@ from spark_nats.jetstream.buckets.keyvalue import make_bucket
 from spark_nats.sink.partitions import write_partition
 from spark_nats.sink.tasks import Counts, Task
 from tests.connections import options_for, write_options
-from tests.integration.support import finish, nats, run_task, sentence_of, table
+from tests.integration.support import finish, nats, run_task, save, sentence_of, table
 from tests.integration.test_bucket_write import Kv
 from tests.nats_py import Message, NatsPy, wait_until
 from tests.servers import Server
@@ -399,3 +399,15 @@ def test_a_query_goes_on_with_bad_rows_and_a_replay_of_its_last_micro_batch_chan
     rows = nats(spark.read, nats_server, stream=bad).load()
     columns = rows.selectExpr("from_json(headers['Bad-Row-Columns'][0], 'subject STRING').subject AS was")
     assert {row.was for row in columns.collect()} == {"two words"}
+
+
+def test_spark_writes_the_rows_of_a_batch_that_can_be_sent_and_sets_all_others_aside(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, bad: str
+) -> None:
+    nats_py.create_stream(unique, [unique, f"{unique}.>"])
+    good = [(f"{unique}.a", b"1"), (unique, b""), (f"{unique}.ä-b.$c", bytes(999_999))]
+    subjects = [None, "", "a b", "a\tb", "a..b", ".a", "a.", "a.*", "a.>", "a\x01b", "a\n"]
+    others = [(f"{unique}.a", None), (f"{unique}.a", bytes(2_000_000)), *((subject, b"1") for subject in subjects)]
+    frame = spark.createDataFrame(good + others, "subject STRING, payload BINARY")
+    save(frame, nats_server, stream=unique, **set_aside(bad))
+    assert (nats_py.held(unique), nats_py.held(bad)) == (len(good), len(others))

@@ -646,8 +646,11 @@ def _check_rows(
                 continue  # it came back with an older copy
             if each.fate == KEPT:
                 deleted = ledger.back.get((name, each.sequence, each.payload))
-                if deleted is not None and _was_passed(committed, name, each.sequence, deleted):
-                    ledger.notes.append(f"sequence {each.sequence} of {name} was deleted when it was to be read")
+                if deleted is not None and (
+                    _was_passed(committed, name, each.sequence, deleted)
+                    or any(n.stream == name and n.first <= each.sequence <= n.last and n.at > deleted for n in gone)
+                ):
+                    ledger.notes.append(f"sequence {each.sequence} of {name} was gone when it was to be read")
                     continue
                 found.append(
                     f"sequence {each.sequence} of {name} ({_short(each.payload)}) is there, and was never read"

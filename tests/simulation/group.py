@@ -54,7 +54,7 @@ class Replica:
         self.term = 0
         self.leads = False
         self.led_since = 0.0
-        self.store = Store(group.config)
+        self.store = Store(group.config, self._removed)
         self.consumers: dict[str, LiveConsumer] = {}
         self.match: dict[Replica, int] = {}  # how far each follower is, as the leader knows
         self.lost: dict[Replica, float] = {}  # others, and since when it does not hear of them
@@ -329,8 +329,6 @@ class Replica:
                 self._purged(operation[1].get("filter", ""))
                 return purged
             case "delete":
-                if (message := store.messages.get(operation[1])) is not None:
-                    self.group.deletions.setdefault(message.entry, self.group.world.now)
                 return store.remove(operation[1], "deleted")
             case "durable":
                 _, name, config, created, floor = operation
@@ -357,7 +355,7 @@ class Replica:
 
     def rebuild(self, length: int) -> None:
         """Have the state that the first operations of the log make."""
-        self.store = Store(self.group.config)
+        self.store = Store(self.group.config, self._removed)
         for entry in self.log[:length]:
             self._apply(entry)
         self.applied = length
@@ -383,6 +381,9 @@ class Replica:
             self.put_back(self.log[: len(self.log) - gone])
         else:
             self.rebuild(self.applied)  # ids of messages that are gone are forgotten
+
+    def _removed(self, message: Stored) -> None:
+        self.group.removals.setdefault(message.entry, self.group.world.now)
 
     def put_back(self, log: list[Entry]) -> None:
         """Have an older copy of the log."""
@@ -410,7 +411,7 @@ class Group:
         self.acknowledged: list[tuple[float, Any, Stored]] = []  # when, and what
         self.stored: dict[Any, Stored] = {}  # whether anybody was told or not
         self.former: Group | None = None  # the stream of this name before
-        self.deletions: dict[Any, float] = {}  # since when some replica does not have a message that was deleted
+        self.removals: dict[Any, float] = {}  # since when some replica has removed a message
         self.batches: dict[str, Any] = {}
         self._electing = False
         self._alone: float | None = None  # since when the leader hears of no majority

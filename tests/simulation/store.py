@@ -96,10 +96,11 @@ def filters_of(config: dict[str, Any]) -> list[str]:
 
 
 class Store:
-    """The state of a stream after some operations."""
+    """The state of a stream after some operations; ``notice`` is told of each message that it removes."""
 
-    def __init__(self, config: dict[str, Any]) -> None:
+    def __init__(self, config: dict[str, Any], notice: Callable[[Stored], object]) -> None:
         self.config = config
+        self._notice = notice
         self.messages: dict[int, Stored] = {}
         self.first = 0  # as the server says it: 0 where there never was a message
         self.last = 0
@@ -190,6 +191,7 @@ class Store:
             return False
         self.bytes -= self.size(message.subject, message.header, message.payload)
         self.removed[sequence] = why
+        self._notice(message)
         self.changes += 1
         of_subject = self.subjects[message.subject]
         of_subject.remove(sequence)

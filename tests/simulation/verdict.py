@@ -193,7 +193,7 @@ class Ledger:
         self.given_up: set[str] = set()  # queries that need a new checkpoint, since a stream has lost what it had
         self.healed = 0.0
         self.truth: dict[str, list[Truth]] = {}
-        self.back: dict[tuple[str, int, bytes], float] = {}  # messages that are there again, and when they were deleted
+        self.back: dict[tuple[str, int, bytes], float] = {}  # messages that are there again, and when they were removed
         self.configs: dict[str, dict[str, Any]] = {}
         self.notes: list[str] = []  # conditions of the documentation that were violated
         self._mistakes: list[tuple[str, BaseException]] = []
@@ -226,9 +226,9 @@ class Ledger:
                 if (each.sequence, each.payload) not in known
             ]
             self.truth[name] = found
-            for each in history.cluster.contents(name):  # a stream that loses its end loses deletions too
-                if (deleted := group.deletions.get(each.entry)) is not None:
-                    self.back[name, each.sequence, each.payload] = deleted
+            for each in history.cluster.contents(name):  # a stream that loses its end has again what it had removed
+                if (removed := group.removals.get(each.entry)) is not None:
+                    self.back[name, each.sequence, each.payload] = removed
 
     def had(self, *names: str) -> bool:
         """Tell whether there was such a fault."""
@@ -562,7 +562,7 @@ def _check_replays(ledger: Ledger, spec: QuerySpec, batches: list[list[MicroBatc
             refilled
         ):  # what was stored since is another message, of which the first attempt to read it may have had some
             ended = min(ended, planned)
-        if row in ledger.back:  # it was deleted for a while
+        if row in ledger.back:  # it was gone for a while
             return False
         return any(each.fate == KEPT and each.since <= ended for each in fates.get(row, ()))
 
@@ -645,10 +645,10 @@ def _check_rows(
             if each.fate == KEPT and (name, each.sequence) in ledger.deleted:
                 continue  # it came back with an older copy
             if each.fate == KEPT:
-                deleted = ledger.back.get((name, each.sequence, each.payload))
-                if deleted is not None and (
-                    _was_passed(committed, name, each.sequence, deleted)
-                    or any(n.stream == name and n.first <= each.sequence <= n.last and n.at > deleted for n in gone)
+                removed = ledger.back.get((name, each.sequence, each.payload))
+                if removed is not None and (
+                    _was_passed(committed, name, each.sequence, removed)
+                    or any(n.stream == name and n.first <= each.sequence <= n.last and n.at > removed for n in gone)
                 ):
                     ledger.notes.append(f"sequence {each.sequence} of {name} was gone when it was to be read")
                     continue

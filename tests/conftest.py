@@ -2,7 +2,14 @@
 
 import pytest
 
-pytest_plugins = ["tests.servers", "tests.nats_py", "tests.spark_session", "tests.long"]
+pytest_plugins = [
+    "tests.repeatable",
+    "tests.servers",
+    "tests.nats_py",
+    "tests.spark_session",
+    "tests.long",
+    "tests.closing",
+]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,10 +1,10 @@
 """Which tests marked `long` run: none, all, or those whose turn it is or whose subject has changed.
 
-`@pytest.mark.long("notebooks/*")` names, beside the test's own file, the files that a test is about. `--turn=3/8` takes
-one in eight, others for every turn and the same ones each time; `--changed=FILE` takes also what is about that file.
-What is left out is counted at the end. `--within=SECONDS` skips those that would begin later than that, by their names.
-Write the equals sign: pytest reads its command line before it knows these options, and takes a word after a space for a
-file of tests.
+`@pytest.mark.long("notebooks/*")` names, beside the test's own file, the files that a test is about; `races="…"` says
+what a test races with that needs real clocks. `--turn=3/8` takes one in eight, others for every turn and the same ones
+each time; `--changed=FILE` takes also what is about that file. What is left out is counted at the end.
+`--within=SECONDS` skips those that would begin later than that, by their names. Write the equals sign: pytest reads its
+command line before it knows these options, and takes a word after a space for a file of tests.
 """
 
 from __future__ import annotations

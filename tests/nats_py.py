@@ -215,7 +215,7 @@ class NatsPy:
         return self.publish_acked([(f"$KV.{bucket}.{key}", value) for key, value in entries.items()])
 
     def request(
-        self, subject: str, payload: bytes = b"", *, headers: Headers | None = None, timeout: float = 10.0
+        self, subject: str, payload: bytes = b"", *, headers: Headers | None = None, timeout: float = 60.0
     ) -> Message:
         answer = self._client.request(subject, payload, timeout=timeout, headers=_repeatable(headers))
         return _message(self.run(answer, timeout + 5.0))
@@ -292,7 +292,7 @@ class Collected:
         with self._changed:
             return list(self._messages)
 
-    def wait(self, count: int, timeout: float = 10.0) -> list[Message]:
+    def wait(self, count: int, timeout: float = 60.0) -> list[Message]:
         """Wait until there are at least `count`."""
         with self._changed:
             if not self._changed.wait_for(lambda: len(self._messages) >= count, timeout):
@@ -300,7 +300,7 @@ class Collected:
             return list(self._messages)
 
 
-def send_raw(url: str, wire: bytes, timeout: float = 5.0) -> bytes:
+def send_raw(url: str, wire: bytes, timeout: float = 60.0) -> bytes:
     """Send bytes as they are over a fresh connection without credentials.
 
     Returns what the server said between its INFO and its PONG, or the end of the connection.
@@ -322,7 +322,7 @@ def send_raw(url: str, wire: bytes, timeout: float = 5.0) -> bytes:
         return said.partition(b"PONG\r\n")[0]
 
 
-def wait_until(condition: Callable[[], T], timeout: float = 10.0) -> T:
+def wait_until(condition: Callable[[], T], timeout: float = 60.0) -> T:
     """Poll until the condition is true; its value."""
     deadline = time.monotonic() + timeout
     while not (value := condition()):

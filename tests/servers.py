@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
-import random
 import secrets
 import shutil
 import signal
@@ -20,6 +19,8 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import cache
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -95,7 +96,9 @@ def server_factory() -> Iterator[ServerFactory]:
     servers: list[NatsServer] = []
 
     def start(config: str = "", **arguments: Any) -> NatsServer:
-        server = NatsServer(config, **arguments)
+        # A port that the system chose could be somebody else's by the time that a killed server wants it again.
+        port = arguments.pop("port", None) or free_ports(1)[0]
+        server = NatsServer(config, port=port, **arguments)
         servers.append(server)
         return server.start()
 
@@ -215,18 +218,34 @@ class Cluster:
 
 def _leader_known_to(server: NatsServer) -> str:
     """The name of the server that leads the cluster's JetStream, as a server knows it; empty where it knows none."""
-    with urllib.request.urlopen(f"{server.monitoring_url}/jsz", timeout=5) as answer:
+    with urllib.request.urlopen(f"{server.monitoring_url}/jsz", timeout=30) as answer:
         return str(json.load(answer).get("meta_cluster", {}).get("leader", ""))
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, below those that the system gives to whoever asks for any."""
-    ports: set[int] = set()
+    """Ports that nobody listens on, and that no other process of tests takes."""
+    block, ports = _block_of_ports(), list[int]()
     while len(ports) < count:
-        port = random.randrange(15_000, 32_000)
+        port = next(block)
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            ports.add(port)
-    return list(ports)
+            ports.append(port)
+    return ports
+
+
+@cache
+def _block_of_ports() -> Iterator[int]:
+    """A hundred ports for this process alone, below those that the system gives to whoever asks for any.
+
+    Whoever listens on the first one has them all.
+    """
+    for first in range(15_000, 32_000, 100):
+        with suppress(OSError):
+            _kept_listening.append(socket.create_server(("127.0.0.1", first)))
+            return cycle(range(first + 1, first + 100))
+    raise AssertionError("all blocks of ports are taken")
+
+
+_kept_listening: list[socket.socket] = []
 
 
 @pytest.fixture(scope="session")

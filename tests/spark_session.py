@@ -20,8 +20,8 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-START_TIMEOUT = 120
-"""Seconds that Spark may take to start."""
+START_TIMEOUT = 300
+"""Seconds that Spark may take to start, also where a machine reads its files for the first time."""
 SCRIPT_TIMEOUT = 240
 """Seconds that a script in the application may be silent."""
 
@@ -59,19 +59,15 @@ def spark(
             environment.setenv(name, value)
         try:
             session = _start(warehouse)
-        except Exception:
-            try:
-                session = _start(warehouse)  # it may have been the first time that this machine read Spark's files
-            except Exception as error:
-                # Without this, every test that uses Spark would wait for it and fail.
-                request.session.shouldfail = f"Spark has not started within {START_TIMEOUT} s, twice: {error}"
-                pytest.fail(request.session.shouldfail)
+        except Exception as error:
+            # Without this, every test that uses Spark would wait for it and fail.
+            request.session.shouldfail = f"Spark has not started within {START_TIMEOUT} s: {error}"
+            pytest.fail(request.session.shouldfail)
         yield session
         session.stop()
 
 
 def _start(warehouse: Path) -> SparkSession:
-    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     builder = (
@@ -83,15 +79,10 @@ def _start(warehouse: Path) -> SparkSession:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.warehouse.dir", str(warehouse))
     )
-    try:
-        with _killed_after(START_TIMEOUT):
-            session = builder.getOrCreate()
-            session.sparkContext.setLogLevel("ERROR")
-            return session
-    except Exception:
-        SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
-        SparkSession._instantiatedSession = None
-        raise
+    with _killed_after(START_TIMEOUT):
+        session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("ERROR")
+        return session
 
 
 @contextmanager

@@ -101,7 +101,7 @@ def first_lines_of(action: Callable[[], object]) -> str:
 
 def monitoring(server: Server, page: str) -> dict[str, Any]:
     """A page of the server's monitoring, such as `varz` or `connz?subs=1`."""
-    with urllib.request.urlopen(f"{server.monitoring_url}/{page}", timeout=5) as answer:
+    with urllib.request.urlopen(f"{server.monitoring_url}/{page}", timeout=30) as answer:
         decoded: dict[str, Any] = json.load(answer)
     return decoded
 

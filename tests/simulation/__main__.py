@@ -1,6 +1,6 @@
 """Simulated histories, each with a seed, the same one each time::
 
-python -m tests.simulation                      # about a minute of them
+python -m tests.simulation                      # 500 of them, about a minute
 python -m tests.simulation --seeds 20000 --jobs 2
 python -m tests.simulation --seed 4711          # one, as a story
 python -m tests.simulation --mutants            # known defects are put back, and have to be found
@@ -25,7 +25,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 SEEDS = HERE / "seeds.txt"
 MUTANTS = HERE / "mutants"
-MINUTE = 60.0
+USUAL = 500
 MOST_OF_MUTANT = 2000
 PORTION = 100
 OUTSIDE = "# Not in the simulated world:"
@@ -49,38 +49,30 @@ def play(seed: int) -> tuple[int, list[str], bool, Counter[str]]:
     return seed, outcome.violations, outcome.model, outcome.figures
 
 
-def _play_all(seeds: list[int], jobs: int, until: float | None) -> Iterator[tuple[int, list[str], bool, Counter[str]]]:
+def _play_all(seeds: list[int], jobs: int) -> Iterator[tuple[int, list[str], bool, Counter[str]]]:
     if jobs == 1:
-        for seed in seeds:
-            if until is not None and time.monotonic() > until:
-                return
-            yield play(seed)
+        yield from map(play, seeds)
         return
     with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=2000) as pool:
-        for result in pool.imap(play, seeds, chunksize=4):
-            yield result
-            if until is not None and time.monotonic() > until:
-                pool.terminate()
-                return
+        yield from pool.imap(play, seeds, chunksize=4)
 
 
-def run_seeds(first: int, count: int | None, jobs: int, shows: bool = True) -> int:
+def run_seeds(first: int, count: int, jobs: int) -> int:
     """Play histories; print what was found; return the exit code."""
     began = time.monotonic()
-    until = began + MINUTE if count is None else None
-    seeds = [*known_seeds(), *range(first, first + (count if count is not None else 100_000))]
+    seeds = [*known_seeds(), *range(first, first + count)]
     figures: Counter[str] = Counter()
     played = 0
     failed: list[int] = []
-    for seed, violations, model, found in _play_all(seeds, jobs, until):
+    for seed, violations, model, found in _play_all(seeds, jobs):
         played += 1
         figures.update(found)
         if violations:
             failed.append(seed)
             print(f"seed {seed}{' (the model is wrong)' if model else ''}: {violations[0]}", flush=True)
-            if count is None or len(failed) >= 20:
+            if len(failed) >= 20:
                 break
-        if count is not None and shows and played % 1000 == 0:
+        if played % 1000 == 0:
             print(f"{played} histories, {len(failed)} of them failed", flush=True)
     took = time.monotonic() - began
     print(f"{played} histories in {took:.0f} s: {played / took * 60 / jobs:.0f} a minute on one core")
@@ -90,8 +82,7 @@ def run_seeds(first: int, count: int | None, jobs: int, shows: bool = True) -> i
         print("nothing was found")
         return 0
     print(f"{len(failed)} of them broke a promise: {', '.join(map(str, failed))}")
-    if shows:
-        show(failed[0], smaller=True)
+    show(failed[0], smaller=True)
     return 1
 
 
@@ -176,10 +167,18 @@ def _find(directory: str, first: int, count: int, jobs: int) -> tuple[int | None
 
 def until_found(first: int, count: int, jobs: int) -> int:
     """Play histories until one breaks a promise."""
-    for seed, violations, model, _ in _play_all(list(range(first, first + count)) or known_seeds(), jobs, None):
+    for seed, violations, model, _ in _play_all(list(range(first, first + count)) or known_seeds(), jobs):
         if violations and not model:
             print(f"found {seed} {violations[0]}")
             return 1
+    return 0
+
+
+def fresh(first: int, count: int) -> int:
+    """Play histories; print each that breaks a promise as a line for the known seeds."""
+    for seed, violations, model, _ in _play_all(list(range(first, first + count)), 1):
+        if violations:
+            print(f"{seed}  # {'the model is wrong: ' if model else ''}{violations[0]}", flush=True)
     return 0
 
 
@@ -187,11 +186,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description="Simulated histories.")
     parser.add_argument("--seed", type=int, help="print the story of this one")
     parser.add_argument("--shrink", action="store_true", help="with --seed: make it smaller first, if it fails")
-    parser.add_argument("--seeds", type=int, help="play so many; without it, a minute of them")
+    parser.add_argument("--seeds", type=int, default=USUAL, help="how many to play")
     parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--mutants", nargs="*", metavar="NAME", help="put known defects back, which must be found")
     parser.add_argument("--until-found", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--fresh", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.seed is not None:
         return show(given.seed, given.shrink)
@@ -199,6 +199,8 @@ def main() -> int:
         return run_mutants(given.mutants, given.first, given.jobs)
     if given.until_found is not None:
         return until_found(given.first, given.until_found, given.jobs)
+    if given.fresh is not None:
+        return fresh(given.first, given.fresh)
     return run_seeds(given.first, given.seeds, given.jobs)
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from spark_nats.protocol.bytecolumns import Positions
@@ -16,12 +15,8 @@ from tests.unit.reference import ControlLine, Message
 CRLF = b"\r\n"
 
 
-# How much longer to search than a normal run of the suite does: PROPERTY_EFFORT=50 pytest tests/unit
-_EFFORT = int(os.environ.get("PROPERTY_EFFORT", "1"))
-
-
 def property_settings(examples: int) -> settings:
-    return settings(max_examples=examples * _EFFORT, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    return settings(max_examples=examples)
 
 
 class Sequences:

@@ -5,7 +5,8 @@ The server puts them at the end of a message's headers, always in this order::
     Nats-Stream, Nats-Subject, Nats-Sequence, Nats-Time-Stamp, Nats-Num-Pending, Nats-Last-Sequence
 
 A message may have headers of its own with these names, as one has that was republished; so they are counted from the
-end of the block. Cut off, they leave the message as it was stored. The benchmark's row "codec: decode direct gets to
+end of the block. Cut off, they leave the message as it was stored. ``Nats-Stream`` names the stream that answers, which
+may be a mirror of the one that was asked for. The benchmark's row "codec: decode direct gets to
 seven columns" guards the cost.
 """
 
@@ -33,8 +34,9 @@ from spark_nats.protocol.headers import VERSION
 from spark_nats.protocol.messages import Messages, Span
 
 _CR, _LF, _T, _Z = b"\r\nTZ"
-_SUBJECT, _SEQUENCE, _TIME, _PENDING, _PREVIOUS = (
-    f"Nats-{name}: ".encode() for name in ("Subject", "Sequence", "Time-Stamp", "Num-Pending", "Last-Sequence")
+_STREAM, _SUBJECT, _SEQUENCE, _TIME, _PENDING, _PREVIOUS = (
+    f"Nats-{name}: ".encode()
+    for name in ("Stream", "Subject", "Sequence", "Time-Stamp", "Num-Pending", "Last-Sequence")
 )
 _ADDED_LINES = 7  # with the empty one that closes the block
 _SECONDS = 19  # characters of a time before its fraction
@@ -47,8 +49,9 @@ class DirectGetReplies:
 
     sequences: Positions  # of the messages in the stream
     previous: Positions  # for each the sequence of the message before it in its batch, 0 for the first one
-    data: Bytes  # holds the times
+    data: Bytes  # holds the times, and the lines that name streams
     times: Span  # where each time stands in ``data``
+    streams: Span  # where the line stands there that names the stream
 
     def __len__(self) -> int:
         return len(self.sequences)
@@ -59,7 +62,24 @@ class DirectGetReplies:
 
     def take(self, chosen: slice | Mask) -> DirectGetReplies:
         """Return the chosen ones."""
-        return DirectGetReplies(self.sequences[chosen], self.previous[chosen], self.data, self.times.take(chosen))
+        sequences, previous = self.sequences[chosen], self.previous[chosen]
+        return DirectGetReplies(sequences, previous, self.data, self.times.take(chosen), self.streams.take(chosen))
+
+    def other_stream(self, stream: str) -> str | None:
+        """Return the name of another stream that has answered in place of this one; None when none has."""
+        if not len(self):
+            return None
+        line = _STREAM + stream.encode() + b"\r"
+        start, end = self.streams
+        begin = end - len(line)  # a message's own headers may not end with their line, and stand before it then
+        named = begin >= 0
+        for i, word in words_of(line):
+            named &= load_words(self.data, np.clip(begin + i, 0, len(self.data) - 8)) == word
+        if named.all():
+            return None
+        i = int(np.argmin(named))
+        said = self.data[start[i] : end[i]].tobytes().rpartition(_STREAM)[2]
+        return said.rstrip(b"\r").decode("utf-8", "backslashreplace")
 
     def last(self) -> tuple[int, int]:
         """Return the sequence of the last of them, and when it was stored."""
@@ -104,10 +124,11 @@ def take_apart(answers: Messages) -> tuple[Messages, DirectGetReplies, list[byte
     shift = answers.header.start - offsets  # from the packed headers to the buffer
     subject = Span(*(position + shift for position in _value(lines, 5, _SUBJECT)))
     # The first of the added lines begins behind the last line of the message's own, or with the block.
-    own = np.where(lines.per_row > _ADDED_LINES, lines.at(lines.per_row - _ADDED_LINES - 1) + 1, offsets)
-    own = np.where(own - offsets > len(VERSION) + 2, own, offsets)  # a version alone is no header
+    added = np.where(lines.per_row > _ADDED_LINES, lines.at(lines.per_row - _ADDED_LINES - 1) + 1, offsets)
+    streams = Span(added, lines.at(lines.per_row - _ADDED_LINES))
+    own = np.where(added - offsets > len(VERSION) + 2, added, offsets)  # a version alone is no header
     header = Span(answers.header.start, own + shift)
-    gotten = DirectGetReplies(sequences, previous, data, Span(*_value(lines, 3, _TIME)))
+    gotten = DirectGetReplies(sequences, previous, data, Span(*_value(lines, 3, _TIME)), streams)
     return replace(answers, subject=subject, header=header), gotten, statuses
 
 

@@ -37,9 +37,9 @@ def rfc3339(nanoseconds: int) -> str:
     return f"{EPOCH + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%S}{fraction}Z"
 
 
-def block_of(message: Stored) -> bytes:
+def block_of(message: Stored, stream: str = "ORDERS") -> bytes:
     added = {
-        "Nats-Stream": "ORDERS",
+        "Nats-Stream": stream,
         "Nats-Subject": message.subject,
         "Nats-Sequence": message.sequence,
         "Nats-Time-Stamp": rfc3339(message.nanoseconds),
@@ -86,6 +86,7 @@ def test_messages_come_out_as_they_were_stored_and_statuses_apart(rows: list[Sto
     assert gotten.stream_sequences().tolist() == [row.sequence for row in expected]
     assert gotten.previous.tolist() == [row.previous for row in expected]
     assert gotten.timestamps().tolist() == [row.nanoseconds for row in expected]
+    assert gotten.other_stream("ORDERS") is None
     headers = [dict(each) for each in messages.headers().values.to_pylist()]
     for row, found in zip(expected, headers, strict=True):
         kept: dict[str, list[str]] = {}
@@ -108,7 +109,20 @@ def test_a_message_whose_own_headers_are_broken_is_a_message(beginning: bytes) -
     assert statuses == []
     assert messages.subjects().to_pylist() == ["s"]
     assert gotten.stream_sequences().tolist() == [7]
+    assert gotten.other_stream("ORDERS") is None
     assert messages.headers().values.to_pylist() == [[]]
+
+
+@given(st.lists(st.tuples(stored, st.sampled_from(["S", "ORDERS", "ORDERS2", "MY_ORDERS"])), max_size=6), names)
+def test_it_is_seen_that_another_stream_has_answered(rows: list[tuple[Stored, str]], header: str) -> None:
+    said = [(header, "Nats-Stream: ORDERS")]  # which a message may say of itself
+    blocks = [block_of(row._replace(headers=[*row.headers, *said]), stream) for row, stream in rows]
+    _, gotten, _ = take_apart(answers(*blocks))
+    others = [stream for _, stream in rows if stream != "ORDERS"]
+    assert gotten.other_stream("ORDERS") == (others[0] if others else None)
+    assert [each for each in range(len(rows)) if gotten.take(slice(each, each + 1)).other_stream("ORDERS")] == [
+        i for i, (_, stream) in enumerate(rows) if stream != "ORDERS"
+    ]
 
 
 @pytest.mark.parametrize("block", [b"\r\n" * 9, b"\n" * 7, b"NATS/1.0\r\n\r\n", b"NATS/1.0\r\n" + b"A: b\r\n" * 9])

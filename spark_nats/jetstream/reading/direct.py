@@ -3,8 +3,10 @@
 That is how a work queue is read: it allows one consumer for each subject, and what that one acknowledges is gone. And
 that is how a small range is read first, since it takes one round trip.
 
-A direct get is answered by any replica of the stream, or of a mirror of it, and by another one each time. So what it
-says of the end is not believed, as :mod:`.ranges` has it. Each message names the one before it in its batch, and the
+A direct get is answered by any replica of the stream, and by another one each time. So what it says of the end is not
+believed, as :mod:`.ranges` has it. A mirror of the stream answers too, with what it has: it may leave out what its
+filter does not match, have other subjects, or still have what the stream has removed. Each message names the stream
+that answers, so what a mirror says is not taken. Each message names the one before it in its batch, and the
 end of a batch its last one: what a lost route has swallowed is asked for again. The server sends a batch without flow
 control; one request is under way at a time, and asks for no more than the sockets hold.
 """
@@ -88,6 +90,8 @@ class DirectGets:
         messages, gotten, statuses = take_apart(arrived)
         chunk = None
         if len(messages):
+            if (other := gotten.other_stream(self._stream)) is not None:
+                raise self._answered_by(other)
             sequences, previous = gotten.stream_sequences(), gotten.previous
             if previous[0] != self._last or (previous[1:] != sequences[:-1]).any():
                 raise self._missing()
@@ -98,6 +102,10 @@ class DirectGets:
         for header in statuses:
             self._on_status(header)
         return chunk
+
+    def _answered_by(self, other: str) -> Restart:
+        why = f"stream {other!r}, a mirror, answers direct gets of {self._stream!r}"
+        return self.unavailable(why) if self._optional else Restart(why)
 
     def unavailable(self, why: object) -> Restart:
         """Note that there are none here for a while, and return what to raise."""

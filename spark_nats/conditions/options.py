@@ -195,6 +195,11 @@ COLUMN_TYPE = Condition(
     "cast it, rename it, or use another one",
 )
 COLUMN_TYPE_OF_SOURCE = Condition("column '{column}' is {expected}, not {type}; the columns are {columns}")
+COLUMN_NAMED_TWICE = Condition("the schema names the column '{column}' twice; name each column once")
+COLUMN_NOT_NULL = Condition(
+    "column '{column}' is NOT NULL in the schema, and Spark would believe that without looking; leave NOT NULL out",
+    "name each column once, and leave NOT NULL out",
+)
 COLUMN_MISSING = Condition("the column '{column}' ({type}) is missing; there are {columns}")
 NO_SUCH_COLUMN = Condition("{what} has no column '{column}'; its columns are {columns}")
 NO_SUBJECT = Condition(

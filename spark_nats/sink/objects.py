@@ -21,6 +21,7 @@ from spark_nats.errors import InvalidRowError, OptionError, SchemaError
 from spark_nats.options.hints import naming_options
 from spark_nats.options.nearest import VIEW
 from spark_nats.options.write import ObjectWriteOptions
+from spark_nats.sink.schema import plain_type
 from spark_nats.sink.tasks import Counts, Written, total
 from spark_nats.sink.telling import tell
 from spark_nats.sink.writers import run_of
@@ -63,7 +64,7 @@ def check_object_schema(schema: StructType) -> None:
         SchemaError: a column is missing, unknown or of the wrong type.
     """
     for column in schema.fields:
-        actual = column.dataType.simpleString()
+        actual = plain_type(column)
         if own := _SOURCES_OWN.get(column.name):
             if actual != own:
                 wrong = COLUMN_OF_SOURCE(column=column.name, type=actual.upper(), expected=own.upper(), into="metadata")

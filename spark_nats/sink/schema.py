@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from spark_nats.conditions.options import (
     COLUMN_FOR_STREAMS,
@@ -65,6 +66,14 @@ def place_column(names: Iterable[str], options: WriteOptions) -> str | None:
     return place if place in names and position not in names else None
 
 
+def plain_type(column: StructField) -> str:
+    """Return the type of a column; text is STRING, whatever its collation or the length that it is declared with."""
+    return _TEXT.sub("string", column.dataType.simpleString())
+
+
+_TEXT = re.compile(r"string collate \w+|(?:var)?char\(\d+\)")
+
+
 def check_schema(schema: StructType, options: WriteOptions) -> None:
     """Check the schema of a DataFrame that is to be written.
 
@@ -77,7 +86,7 @@ def check_schema(schema: StructType, options: WriteOptions) -> None:
     names = schema.fieldNames()
     for column in schema.fields:
         if expected := sources_own.get(column.name):
-            actual = column.dataType.simpleString()
+            actual = plain_type(column)
             if actual != expected:
                 raise SchemaError(
                     COLUMN_OF_SOURCE(
@@ -95,7 +104,7 @@ def check_schema(schema: StructType, options: WriteOptions) -> None:
             hint = f"drop it, or put it into '{into}' or 'headers'"
             hint = hint if of_bucket else _ELSEWHERE.get(column.name, hint)
             raise SchemaError(COLUMN_UNKNOWN(column=column.name, where=where, hint=hint, columns=", ".join(types)))
-        actual = column.dataType.simpleString()
+        actual = plain_type(column)
         if actual not in types[column.name]:
             allowed = " or ".join(name.upper() for name in types[column.name])
             raise SchemaError(COLUMN_TYPE(column=column.name, expected=allowed, type=actual.upper()))

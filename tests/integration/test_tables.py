@@ -42,7 +42,7 @@ TYPES: dict[str, DataType] = {
     "INT": IntegerType(),
     "DOUBLE": DoubleType(),
     "BOOLEAN": BooleanType(),
-    "TIMESTAMP": TimestampType(),
+    "TIMESTAMP_LTZ": TimestampType(),
     "ARRAY<STRING>": ArrayType(StringType()),
     "MAP<STRING, STRING>": MapType(StringType(), StringType()),
 }

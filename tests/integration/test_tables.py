@@ -42,7 +42,8 @@ TYPES: dict[str, DataType] = {
     "INT": IntegerType(),
     "DOUBLE": DoubleType(),
     "BOOLEAN": BooleanType(),
-    "TIMESTAMP_LTZ": TimestampType(),
+    "TIMESTAMP": TimestampType(),
+    "TIMESTAMP_LTZ": TimestampType(),  # the same, in words that no setting changes
     "ARRAY<STRING>": ArrayType(StringType()),
     "MAP<STRING, STRING>": MapType(StringType(), StringType()),
 }

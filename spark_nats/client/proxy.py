@@ -15,7 +15,7 @@ from http import HTTPStatus
 from urllib.parse import unquote, urlsplit
 
 from spark_nats.client.auth import blanked
-from spark_nats.client.servers import Server
+from spark_nats.client.servers import Server, without_secrets
 from spark_nats.conditions.connecting import PROXY_FAILED, PROXY_REFUSED
 from spark_nats.errors import Hint, NatsConnectionError
 
@@ -58,7 +58,7 @@ def parse_proxy(url: str) -> Proxy:
     Raises:
         ValueError: it is none. The message carries no userinfo.
     """
-    shown = url.rpartition("@")[2]  # whatever stands before an @ may be a secret
+    shown = without_secrets(url)
     example = "is not the URL of a proxy such as http://proxy:3128 or socks5://proxy:1080"
     try:
         parts = urlsplit(url)

@@ -87,8 +87,25 @@ def _is_address(host: str) -> bool:
     return True
 
 
+def without_secrets(url: str) -> str:
+    """Return what can be shown of a URL that is refused: scheme, host and port. All else may be a secret."""
+    scheme = "".join(_SCHEME.findall(url))
+    rest = url.removeprefix(scheme)
+    place = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    if "@" in rest[len(place) :]:  # of a login that has such a character, or of a query: nobody knows
+        return f"{scheme}…"
+    place = place.rpartition("@")[2]
+    shown = _HOST_AND_PORT.match(place)
+    end = shown.end() if shown else 0
+    return f"{scheme}{place[:end]}{'' if rest.endswith(place[:end]) else '…'}"
+
+
+_SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
+_HOST_AND_PORT = re.compile(r"(\[[^\]]*\]|[^:]*)(:\d*$)?")
+
+
 def _parse(url: str, tls: bool = False) -> Server:
-    shown = url.rpartition("@")[2]  # whatever stands before an @ may be a secret
+    shown = without_secrets(url)
     if "://" not in url:
         url = f"nats://{url}"
     try:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from functools import partial
-from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +24,13 @@ from spark_nats.errors import AuthorizationError, InvalidCredentialsError
 from spark_nats.protocol.documents import sequence_at, string_at, time_at
 from spark_nats.protocol.keyvalue import LONGEST_HISTORY, SHORTEST_MARKER, key_filter_violation
 from spark_nats.protocol.stream_configs import Wish, nanoseconds, read_config
-from spark_nats.protocol.subjects import filter_violation, name_violation, overlap, queue_violation, subject_violation
+from spark_nats.protocol.subjects import (
+    filter_violation,
+    first_overlap,
+    name_violation,
+    queue_violation,
+    subject_violation,
+)
 
 EARLIEST = "earliest"
 LATEST = "latest"
@@ -466,9 +471,8 @@ def _each(text: str, violation_of: Callable[[str], str | None]) -> tuple[str, ..
 
 def _disjoint(text: str, violation_of: Callable[[str], str | None]) -> tuple[str, ...]:
     filters = _each(text, violation_of)
-    for one, other in combinations(filters, 2):
-        if overlap(one, other):
-            raise ValueError(f"names {one!r} and {other!r}, which overlap; name everything once")
+    if pair := first_overlap(filters):
+        raise ValueError(f"names {pair[0]!r} and {pair[1]!r}, which overlap; name everything once")
     return filters
 
 

@@ -9,6 +9,7 @@ are in :mod:`.subject_columns`, which costs more to import.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 INBOX_PREFIX = "_INBOX"  # first tokens of subjects on which clients await answers, unless a user has others
 EMPTY_TOKEN = "has an empty token (a dot at its beginning or end, or two in a row)"
@@ -75,6 +76,53 @@ def overlap(one: str, other: str) -> bool:
         if a != b and "*" not in (a, b):
             return False
     return len(first) == len(second)
+
+
+def first_overlap(filters: Iterable[str]) -> tuple[str, str] | None:
+    """Return two of some valid filters that overlap, None where all are disjoint.
+
+    They are kept as a tree of tokens, so each one meets only those that begin as it does.
+    """
+    root = _Node()
+    for each in filters:
+        tokens = each.split(".")
+        if (other := _overlapping(root, tokens)) is not None:
+            return other, each
+        node = root
+        for token in tokens:
+            node = node.below.setdefault(token, _Node())
+        node.ends = each
+    return None
+
+
+class _Node:
+    """Where filters agree in their tokens so far."""
+
+    __slots__ = ("below", "ends")
+
+    def __init__(self) -> None:
+        self.below: dict[str, _Node] = {}
+        self.ends: str | None = None  # the filter that has no more tokens
+
+
+def _overlapping(root: _Node, tokens: list[str]) -> str | None:
+    """Return a filter of a tree that overlaps one with such tokens."""
+    to_look_at = [(root, 0)]
+    while to_look_at:
+        node, i = to_look_at.pop()
+        if i == len(tokens):
+            if node.ends is not None:
+                return node.ends
+        elif ">" in node.below:
+            return node.below[">"].ends
+        elif tokens[i] == ">" and node.below:
+            while node.below:
+                node = next(iter(node.below.values()))
+            return node.ends
+        else:
+            below = node.below if tokens[i] == "*" else {tokens[i], "*"} & node.below.keys()
+            to_look_at += [(node.below[token], i + 1) for token in below]
+    return None
 
 
 def covers(one: str, other: str) -> bool:

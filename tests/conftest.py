@@ -19,7 +19,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     pages = not config.getoption("without_long")
     groups = {item: _group(item, pages) for item in items}
     for item, group in groups.items():
-        item.add_marker(pytest.mark.xdist_group(group))
+        if config.pluginmanager.hasplugin("xdist"):
+            item.add_marker(pytest.mark.xdist_group(group))
         if group in order:
             item.add_marker(pytest.mark.spark)
     if hasattr(config, "workerinput"):  # of pytest-xdist

@@ -26,5 +26,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         seconds = round(time.monotonic() - config.stash[BEGAN])
         skipped = len(reporter.stats.get("skipped", []))
         passed = len(reporter.stats.get("passed", []))
+        if not passed:
+            return
         left_out = f"; {skipped} were skipped, the lines SKIPPED above say what each needs" if skipped else ""
         reporter.write_line(f"all is well: {passed:,} tests in {seconds // 60} min {seconds % 60} s{left_out}")

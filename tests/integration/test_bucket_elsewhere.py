@@ -145,7 +145,7 @@ def test_a_subject_that_an_account_does_not_share_is_said_to_be_the_reason(
     names = {"bucket": ("key", "value", "CONFIG", "a"), "stream": ("subject", "payload", "ORDERS", "orders.a")}
     one, other, name, subject = names[kind]
     rows = pa.table({one: [subject], other: ["1"]})
-    how = {"user": "app", "password": "pw", "apiPrefix": "JS.owner.API", "ackTimeout": "1s", kind: name}
+    how = {"user": "app", "password": "pw", "apiPrefix": "JS.owner.API", "ackTimeout": "300ms", kind: name}
     error = sentence_of(lambda: write(server, rows, **how))
     # What begins as the API does comes to the API of the other account, which has no answer.
     published = f"JS.owner.API.$KV.CONFIG.{subject}" if kind == "bucket" else subject

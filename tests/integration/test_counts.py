@@ -19,6 +19,9 @@ from tests.nats_py import NatsPy, wait_until
 from tests.servers import Server, ServerFactory
 
 
+SETTINGS = {"deduplicate": "window", "reconnectWait": "20ms"}
+
+
 def test_counts_of_tasks_are_added_and_a_task_without_a_message_has_none() -> None:
     messages = [Written(Counts(3, 30, 1, 0, 2)), None, Written(Counts(4, 40, 0, 5, 0), "query")]
     assert total(messages) == Counts(rows=7, bytes=70, duplicates=1, skipped=5, reconnects=2)
@@ -80,7 +83,7 @@ def test_a_task_counts_how_often_it_went_on_over_another_connection(server_facto
     server = server_factory()
     with NatsPy(server.url) as client:
         client.create_stream(unique)
-    options = write_options(server.url, False, stream=unique, subject=f"{unique}.a", deduplicate="window")
+    options = write_options(server.url, False, stream=unique, subject=f"{unique}.a", **SETTINGS)
 
     def batches() -> Iterator[pa.RecordBatch]:
         batch = pa.RecordBatch.from_pydict({"payload": pa.array([b"x"])})
@@ -100,12 +103,12 @@ def test_a_server_that_is_away_when_a_task_begins_is_one_reconnect(
     server = server_factory()
     with NatsPy(server.url) as client:
         client.create_stream(unique)
-    options = write_options(server.url, False, stream=unique, subject=f"{unique}.a", deduplicate="window")
+    options = write_options(server.url, False, stream=unique, subject=f"{unique}.a", **SETTINGS)
     server.kill()
     with ThreadPoolExecutor(1) as pool:
         batch = pa.RecordBatch.from_pydict({"payload": pa.array([b"x"])})
         task = pool.submit(write_partition, options, Task(unique, None, 0), iter([batch]))
-        wait_until(lambda: "[NATS_TRYING_AGAIN]" in caplog.text)
+        wait_until(lambda: "[NATS_TRYING_AGAIN]" in caplog.text, timeout=60)
         server.start()
         counts = task.result(timeout=60).counts
     assert (counts.rows, counts.reconnects) == (1, 1)

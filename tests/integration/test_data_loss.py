@@ -30,7 +30,7 @@ from tests.integration.support import (
     sequences_of,
     stream_reader,
 )
-from tests.nats_py import NatsPy, wait_until
+from tests.nats_py import NatsPy, succeeds, wait_until
 from tests.servers import Cluster, Server
 
 GO_ON = "; set the option 'failOnDataLoss' to false to continue with what there is"
@@ -192,7 +192,7 @@ def test_a_running_query_notices_that_its_stream_is_gone(
     try:
         wait_until(lambda: query.lastProgress and query.lastProgress["numInputRows"] == 4, timeout=120)
         nats_py.delete_stream(unique)
-        error = error_of(lambda: query.awaitTermination(30))
+        error = error_of(lambda: query.awaitTermination(60))
         assert f"the stream '{unique}' does not exist any more: whatever it held from sequence 5 on is lost" in error
     finally:
         query.stop()
@@ -342,7 +342,8 @@ class ClusteredStream:
         self.api = api
         self._urls = cluster.urls
         client.create_in_cluster(name)
-        client.store_empty(name, 10)
+        wait_until(lambda: succeeds(lambda: client.store_empty(name, 1)), timeout=60)  # it listens
+        client.store_empty(name, 9)
 
     def options(self, **options: Any) -> dict[str, Any]:
         return {"server": self._urls, "stream": self.name, "apiPrefix": ForwardedApi.PREFIX, **options}
@@ -408,7 +409,7 @@ def test_what_is_said_for_long_is_believed(
     to_query: str,
     to_task: str,
 ) -> None:
-    monkeypatch.setattr(stale_reads, "CONFIRMATION", 0.5)
+    monkeypatch.setattr(stale_reads, "CONFIRMATION", 0.1)
     batch = batch_reader(**clustered.options())
     partitions = batch.partitions()
     query = Query(stream_reader(**clustered.options(startingOffsets="earliest")))

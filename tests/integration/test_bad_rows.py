@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import secrets
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -171,16 +172,21 @@ def test_rows_may_be_left_out_which_is_counted_and_said(
     )
 
 
-BATCHES = st.lists(st.sampled_from(["good", "null", "star", "long", "other", "large"]), min_size=1, max_size=60)
+BATCHES = st.lists(st.sampled_from(["good", "null", "star", "long", "other", "large"]), min_size=1, max_size=20)
 
 
 @pytest.mark.promise("exactly-once#bad-rows")
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=15,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(BATCHES, st.randoms(use_true_random=False))
 def test_whatever_is_replayed_late_and_in_any_order_each_row_is_stored_once_in_the_one_place_or_the_other(
     nats_server: Server, nats_py: NatsPy, kinds: list[str], order: random.Random
 ) -> None:
-    name = f"S{abs(hash(tuple(kinds)))}_{order.randrange(1 << 30)}"
+    name = f"S_{secrets.token_hex(8)}"  # the fixture `unique` is the same for all examples
     nats_py.create_stream(name, max_msg_size=1000, **FORGETFUL)
     nats_py.create_stream(f"BAD_{name}", **FORGETFUL)
     made = {

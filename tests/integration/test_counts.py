@@ -18,7 +18,6 @@ from tests.integration.test_bucket_write import Kv
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Server, ServerFactory
 
-
 SETTINGS = {"deduplicate": "window", "reconnectWait": "20ms"}
 
 

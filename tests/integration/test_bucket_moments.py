@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import random
 import secrets
-import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -22,7 +22,7 @@ from spark_nats.jetstream.reading.delivering import Delivered
 from spark_nats.source import held
 from spark_nats.source.held import HeldEntries
 from tests.integration.support import batch_reader, nats, read, sentence_of
-from tests.nats_py import NatsPy, wait_until
+from tests.nats_py import NatsPy
 from tests.servers import OLDER_BINARY, Cluster, Server, ServerFactory
 
 pytestmark = pytest.mark.timeout(150)
@@ -61,7 +61,6 @@ class Writer:
         self._keys = keys
         self._random = random.Random(seed)
         self.log: list[tuple[str, bytes | None]] = []  # of revision 1, 2, …: the key, and its value unless deleted
-        self._lock = threading.Lock()
 
     def write(self, count: int) -> None:
         """Write so many entries, one in ten a deletion."""
@@ -80,21 +79,20 @@ class Writer:
 
 
 @contextmanager
-def written(server: Server | str, writer: Writer, at_once: int) -> Iterator[None]:
-    """Have a writer write without a pause while the block runs."""
-    ended = threading.Event()
+def beside(action: Callable[[], object], times: int) -> Iterator[None]:
+    """Do something so many times, without a pause, beside the block.
+
+    It has an end, since whoever reads a moment may not find one while others write faster than it reads.
+    """
 
     def run() -> None:
-        while not ended.is_set():
-            writer.write(at_once)
+        for _ in range(times):
+            action()
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(run)
         yield
-    finally:
-        ended.set()
-        thread.join()
+        done.result()
 
 
 def store_together(client: NatsPy, name: str, values: dict[str, int], commit: str = "1") -> None:
@@ -305,17 +303,14 @@ def test_rows_of_the_latest_moment_are_of_one_revision_while_others_write(
     bucket(nats_py, unique, history=history, direct=direct)
     writer = Writer(nats_py, unique, [f"k.{i}" for i in range(500)])
     writer.write(2_000)
-    revisions = set()
-    with written(nats_server, writer, 1 if direct else 3):
-        for _ in range(15):
-            before = len(writer.log)
+    for _ in range(10):
+        before = len(writer.log)
+        with beside(lambda: writer.write(1 if direct else 3), times=50):
             rows = read(nats_server, ROW, bucket=unique, asOf="latest", ignoreDeletes=False)
-            revision = max(row["revision"] for row in rows)
-            assert revision >= before - 3
-            found = {row["key"]: row["value"] for row in rows if row["operation"] == "PUT"}
-            assert found == writer.held(revision)
-            revisions.add(revision)
-    assert len(revisions) > 5
+        revision = max(row["revision"] for row in rows)
+        assert revision >= before
+        found = {row["key"]: row["value"] for row in rows if row["operation"] == "PUT"}
+        assert found == writer.held(revision)
 
 
 def test_the_latest_moment_of_some_keys_is_one_task(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
@@ -324,12 +319,12 @@ def test_the_latest_moment_of_some_keys_is_one_task(nats_server: Server, nats_py
     writer = Writer(nats_py, unique, keys)
     writer.write(1_000)
     assert len(batch_reader(nats_server, ROW, bucket=unique, asOf="latest", keys="a.>,b.>").partitions()) == 1
-    with written(nats_server, writer, 1):
-        for _ in range(10):
+    for _ in range(5):
+        with beside(lambda: writer.write(1), times=50):
             rows = read(nats_server, ROW, bucket=unique, asOf="latest", keys="a.>,b.>", ignoreDeletes=False)
-            revision = max(row["revision"] for row in rows)
-            found = {row["key"]: row["value"] for row in rows if row["operation"] == "PUT"}
-            assert found == {key: value for key, value in writer.held(revision).items() if key[0] in "ab"}
+        revision = max(row["revision"] for row in rows)
+        found = {row["key"]: row["value"] for row in rows if row["operation"] == "PUT"}
+        assert found == {key: value for key, value in writer.held(revision).items() if key[0] in "ab"}
 
 
 def test_a_few_keys_that_are_written_without_a_pause_are_read_at_one_moment(
@@ -338,11 +333,11 @@ def test_a_few_keys_that_are_written_without_a_pause_are_read_at_one_moment(
     bucket(nats_py, unique, history=1, direct=True)
     writer = Writer(nats_py, unique, ["a", "b", "c"])
     writer.write(10)
-    with written(nats_server, writer, 50):  # many of them are on their way at once
-        for _ in range(30):
+    for _ in range(10):
+        with beside(lambda: writer.write(50), times=10):  # many of them are on their way at once
             rows = read(nats_server, ROW, bucket=unique, asOf="latest", ignoreDeletes=False)
-            found = {row["key"]: row["value"] for row in rows if row["operation"] == "PUT"}
-            assert found == writer.held(max(row["revision"] for row in rows))
+        found = {row["key"]: row["value"] for row in rows if row["operation"] == "PUT"}
+        assert found == writer.held(max(row["revision"] for row in rows))
 
 
 @pytest.mark.parametrize("direct", [True, False])
@@ -353,30 +348,20 @@ def test_what_is_stored_together_is_read_together(
     config = nats_py.stream_info(f"KV_{unique}")["config"]
     nats_py.api(f"STREAM.UPDATE.KV_{unique}", {**config, "allow_atomic": True})
     keys = [f"account.{i}" for i in range(100)]
-    ended, rounds = threading.Event(), [0]
+    amount = random.Random(0)
 
     def transfer() -> None:
         """Take from half of the accounts what the others get."""
-        with NatsPy(nats_server.url) as client:
-            while not ended.wait(0 if direct else 0.02):  # without direct gets a moment takes a few requests
-                amount = rounds[0] % 100
-                values = {key: 500 + amount * (-1) ** i for i, key in enumerate(keys)}
-                store_together(client, unique, values)
-                rounds[0] += 1
+        taken = amount.randrange(100)
+        store_together(nats_py, unique, {key: 500 + taken * (-1) ** i for i, key in enumerate(keys)})
 
-    thread = threading.Thread(target=transfer)
-    thread.start()
-    try:
-        for _ in range(40):
-            before = rounds[0]
-            wait_until(lambda at=before: rounds[0] > at or not thread.is_alive())
+    transfer()
+    for _ in range(10):
+        with beside(transfer, times=5):
             found = moment(nats_server, unique, asOf="latest")
-            assert found.keys() == set(keys)
-            assert sum(map(int, found.values())) == 50_000
-            assert len(set(found.values())) <= 2
-    finally:
-        ended.set()
-        thread.join()
+        assert found.keys() == set(keys)
+        assert sum(map(int, found.values())) == 50_000
+        assert len(set(found.values())) <= 2
 
 
 # What happens while it is read
@@ -509,11 +494,11 @@ def test_a_server_without_batched_direct_gets_is_read_at_one_moment(server_facto
         bucket(client, "B", history=1, direct=True)
         writer = Writer(client, "B", [f"k.{i}" for i in range(100)])
         writer.write(500)
-        with written(server, writer, 1):
-            for _ in range(10):
+        for _ in range(10):
+            with beside(lambda: writer.write(1), times=50):
                 rows = read(server, ROW, bucket="B", asOf="latest", ignoreDeletes=False)
-                found = {row["key"]: row["value"] for row in rows if row["operation"] == "PUT"}
-                assert found == writer.held(max(row["revision"] for row in rows))
+            found = {row["key"]: row["value"] for row in rows if row["operation"] == "PUT"}
+            assert found == writer.held(max(row["revision"] for row in rows))
 
 
 def test_rows_of_a_replicated_bucket_are_of_one_revision(cluster: Cluster) -> None:
@@ -522,14 +507,14 @@ def test_rows_of_a_replicated_bucket_are_of_one_revision(cluster: Cluster) -> No
         client.create_in_cluster("KV_MOMENTS", ["$KV.MOMENTS.>"], **config)
         writer = Writer(client, "MOMENTS", [f"k.{i}" for i in range(300)])
         writer.write(2_000)
-        with written(cluster.urls, writer, 2):
-            for _ in range(20):
-                before = len(writer.log)
+        for _ in range(10):
+            before = len(writer.log)
+            with beside(lambda: writer.write(2), times=30):
                 rows = read(cluster.urls, ROW, bucket="MOMENTS", asOf="latest", ignoreDeletes=False)
-                revision = max(row["revision"] for row in rows)
-                assert revision >= before - 2
-                found = {row["key"]: row["value"] for row in rows if row["operation"] == "PUT"}
-                assert found == writer.held(revision)
+            revision = max(row["revision"] for row in rows)
+            assert revision >= before
+            found = {row["key"]: row["value"] for row in rows if row["operation"] == "PUT"}
+            assert found == writer.held(revision)
         assert moment(cluster.urls, "MOMENTS", asOf=len(writer.log)) == writer.held(len(writer.log))
 
 

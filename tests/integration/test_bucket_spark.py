@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.integration.support import error_of, nats, running
+from tests.integration.test_bucket_read import keep_markers
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Server
 
@@ -72,6 +73,7 @@ def test_a_bucket_is_read_as_a_table_a_history_and_its_changes(
                 (f"$KV.{unique}.eu.limit", b"", {"KV-Operation": "PURGE", "Nats-Rollup": "sub"}),
             ]
         )
+        keep_markers(nats_py, unique)
         wait_until(lambda: len(rows) == 8, timeout=60)
         started.processAllAvailable()  # and until that micro-batch is done, or it is run again
     nats_py.put(unique, {"late": b"6"})

@@ -83,7 +83,7 @@ def test_a_query_reads_what_is_published_while_it_runs(
     assert {(row.stream, row.sequence) for row in rows} == {(None, None)}
     assert stamps == sorted(stamps)
     assert stamps[3] < stamps[4]
-    wait_until(lambda: not subscribed(nats_server, f"{unique}.>"))  # the query has ended
+    wait_until(lambda: not subscribed(nats_server, f"{unique}.>"), timeout=60)  # the query has ended
 
 
 def subscribed(server: Server, subject: str) -> int:
@@ -272,11 +272,12 @@ def crashing(
 
 
 def crash(query: StreamingQuery, client: NatsPy, server: Server, subject: str, count: int) -> None:
-    wait_for_subscriptions(server, subject)
+    # One that begins with an unfinished micro-batch may have failed before anybody looks.
+    wait_until(lambda: subscribed(server, subject) or not query.isActive, timeout=120)
     client.publish_each(subject, range(count))
     with pytest.raises(Exception, match="crash"):
         query.awaitTermination(60)
-    wait_until(lambda: not subscribed(server, subject))
+    wait_until(lambda: not subscribed(server, subject), timeout=60)
 
 
 @pytest.mark.long
@@ -319,7 +320,7 @@ def test_an_unfinished_micro_batch_is_read_from_the_spool(
         wait_until(lambda: sum(map(len, batches)) == 4, timeout=60)
         nats_py.publish_each(unique, range(103, 104))
         wait_until(lambda: sum(map(len, batches)) == 5, timeout=60)
-        wait_until(lambda: not kept.exists())
+        wait_until(lambda: not kept.exists(), timeout=60)
     assert [row for batch in batches[1:] for row in numbers_of(batch)] == [100, 101, 102, 103]
     assert len(list(spool.glob("*/*.arrow"))) == 1  # Spark commits a micro-batch when it plans the next one
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import secrets
 import socket
 import threading
@@ -18,6 +19,7 @@ from urllib.parse import urlsplit
 import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.js.client import JetStreamContext
 from nats.js.errors import APIError
 
 from tests.servers import Server
@@ -100,8 +102,12 @@ class NatsPy:
         return self.api(f"STREAM.CREATE.{name}", {"name": name, "subjects": subjects, **config})
 
     def create_in_cluster(self, name: str, subjects: Sequence[str] | None = None, **config: Any) -> None:
-        """Create a stream as soon as the cluster has a leader."""
+        """Create a stream as soon as the cluster has a leader, and wait until what is published here comes to it."""
         wait_until(lambda: succeeds(lambda: self.create_stream(name, subjects, **config)), timeout=60)
+        for subject in [f"{name}.>"] if subjects is None else subjects:
+            probe = re.sub(r"[*>](?=\.|$)", "probe", subject)
+            refused = {"Nats-Expected-Stream": f"not {name}"}
+            wait_until(lambda: succeeds(lambda: self.request(probe, headers=refused)), timeout=60)  # noqa: B023
 
     def delete_stream(self, name: str) -> None:
         self.api(f"STREAM.DELETE.{name}")
@@ -348,8 +354,23 @@ def nats_py(nats_server: Server) -> Iterator[NatsPy]:
         yield client
 
 
+class _Publishing(JetStreamContext):
+    """nats-py raises what an ack says where nobody hears it, and goes on waiting for the ack; this says it."""
+
+    async def _handle_async_reply(self, msg: Msg) -> None:
+        try:
+            await super()._handle_async_reply(msg)
+        except APIError as error:
+            for inbox, future in list(self._publish_async_futures.items()):
+                if msg.subject.endswith(f".{inbox}") and not future.done():
+                    future.set_exception(error)
+
+
 class _MultiValuedClient(Client):
     """nats-py keeps one value per header name; this keeps them all."""
+
+    def jetstream(self, **options: Any) -> JetStreamContext:
+        return _Publishing(self, **options)
 
     async def _process_headers(self, headers: bytes) -> Any:
         if not headers or headers[8:9] == b" ":  # a status, which nats-py must understand itself

@@ -16,7 +16,7 @@ from nats.js.errors import APIError
 from spark_nats.errors import PublishError
 from spark_nats.jetstream import stale_reads
 from tests.integration.support import MENDING, run_task, sentence_of, table, write
-from tests.nats_py import NatsPy, succeeds, wait_until
+from tests.nats_py import NatsPy, wait_until
 from tests.servers import OLDER_BINARY, Cluster, Server, ServerFactory
 
 EXPECTED = "expected_last_subject_sequence"
@@ -260,9 +260,8 @@ def test_no_update_is_lost_between_two_who_compare_and_set(cluster: Cluster, uni
     with NatsPy(cluster.urls.split(",")) as client, NatsPy(cluster.urls.split(",")) as other:
 
         def by_other(value: int, expected: int) -> bool:
-            headers = {EXPECTED_HEADER: str(expected)}
-            try:  # not `publish_acked`: nats-py forgets to say what it was refused so
-                other.run(other.nats.jetstream().publish(f"{unique}.a", b"%d" % value, timeout=30, headers=headers))
+            try:
+                other.publish_acked([(f"{unique}.a", b"%d" % value, {EXPECTED_HEADER: str(expected)})])
             except APIError as error:
                 if error.err_code not in (10071, 10164):
                     raise
@@ -270,7 +269,7 @@ def test_no_update_is_lost_between_two_who_compare_and_set(cluster: Cluster, uni
             return True
 
         client.create_in_cluster(unique, num_replicas=replicas)
-        wait_until(lambda: succeeds(lambda: client.publish_acked([(f"{unique}.a", b"0")])), timeout=60)  # it listens
+        client.publish_acked([(f"{unique}.a", b"0")])
         with ThreadPoolExecutor() as pool:
             for done in [pool.submit(add, client, by_us), pool.submit(add, other, by_other)]:
                 done.result()

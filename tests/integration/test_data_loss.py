@@ -30,7 +30,7 @@ from tests.integration.support import (
     sequences_of,
     stream_reader,
 )
-from tests.nats_py import NatsPy, succeeds, wait_until
+from tests.nats_py import NatsPy, wait_until
 from tests.servers import Cluster, Server
 
 GO_ON = "; set the option 'failOnDataLoss' to false to continue with what there is"
@@ -342,8 +342,7 @@ class ClusteredStream:
         self.api = api
         self._urls = cluster.urls
         client.create_in_cluster(name)
-        wait_until(lambda: succeeds(lambda: client.store_empty(name, 1)), timeout=60)  # it listens
-        client.store_empty(name, 9)
+        client.store_empty(name, 10)
 
     def options(self, **options: Any) -> dict[str, Any]:
         return {"server": self._urls, "stream": self.name, "apiPrefix": ForwardedApi.PREFIX, **options}

@@ -44,13 +44,11 @@ run_atomic = partial(run_task, atomic="true")
 
 
 @pytest.fixture(params=[1, 3], ids=["one server", "three replicas"])
-def place(
-    request: pytest.FixtureRequest, server_factory: ServerFactory, monkeypatch: pytest.MonkeyPatch
-) -> tuple[str, int]:
+def place(request: pytest.FixtureRequest, nats_server: Server, monkeypatch: pytest.MonkeyPatch) -> tuple[str, int]:
     """URLs of servers, and how many replicas a stream is to have there. All of them are up to date."""
     monkeypatch.setattr(stale_reads, "CONFIRMATION", 0.5)
     if request.param == 1:
-        return server_factory().url, 1
+        return nats_server.url, 1
     cluster: Cluster = request.getfixturevalue("cluster")
     return cluster.urls, 3
 

@@ -13,11 +13,12 @@ import pyarrow as pa
 import pytest
 from nats.js.errors import APIError
 
+from spark_nats.embedded import NatsServer
 from spark_nats.errors import PublishError
 from spark_nats.jetstream import stale_reads
 from tests.integration.support import MENDING, run_task, sentence_of, table, write
 from tests.nats_py import NatsPy, wait_until
-from tests.servers import OLDER_BINARY, Cluster, Server, ServerFactory
+from tests.servers import IN_DOCKER, OLDER_BINARY, Cluster, Server
 
 EXPECTED = "expected_last_subject_sequence"
 EXPECTED_HEADER, TTL, MSG_ID = "Nats-Expected-Last-Subject-Sequence", "Nats-TTL", "Nats-Msg-Id"
@@ -143,19 +144,25 @@ def test_no_sequence_is_negative(nats_server: Server, nats_py: NatsPy, unique: s
     )
 
 
-@pytest.fixture(params=["one server", "one server of 2.11", "one replica in a cluster", "three replicas"])
-def place(
-    request: pytest.FixtureRequest, server_factory: ServerFactory, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[tuple[str, int]]:
+@pytest.fixture(scope="module")
+def older() -> Iterator[Server]:
+    """A server of 2.11."""
+    if IN_DOCKER:
+        pytest.skip("needs a server of its own, which only the embedded one can be")
+    with NatsServer(binary=OLDER_BINARY) as server:
+        yield server
+
+
+@pytest.fixture(
+    params=[("nats_server", 1), ("older", 1), ("cluster", 1), ("cluster", 3)],
+    ids=["one server", "one server of 2.11", "one replica in a cluster", "three replicas"],
+)
+def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[str, int]:
     """URLs of servers, and how many replicas a stream is to have there. All of them are up to date."""
     monkeypatch.setattr(stale_reads, "CONFIRMATION", 0.5)
-    if request.param == "one server":
-        yield server_factory().url, 1
-    elif request.param == "one server of 2.11":
-        yield server_factory(binary=OLDER_BINARY).url, 1
-    else:
-        cluster: Cluster = request.getfixturevalue("cluster")
-        yield cluster.urls, 3 if request.param == "three replicas" else 1
+    fixture, replicas = request.param
+    servers: Server | Cluster = request.getfixturevalue(fixture)
+    return servers.urls if isinstance(servers, Cluster) else servers.url, replicas
 
 
 @pytest.mark.parametrize("deduplicate", ["exact", "window"])

@@ -190,7 +190,7 @@ def test_a_running_query_notices_that_its_stream_is_gone(
     frame = nats(spark.readStream, nats_server, stream=unique, startingOffsets="earliest").load()
     query = frame.writeStream.format("noop").start()
     try:
-        wait_until(lambda: query.lastProgress and query.lastProgress["numInputRows"] == 4, timeout=120)
+        wait_until(lambda: sum(each["numInputRows"] for each in query.recentProgress) == 4, timeout=120)
         nats_py.delete_stream(unique)
         error = error_of(lambda: query.awaitTermination(60))
         assert f"the stream '{unique}' does not exist any more: whatever it held from sequence 5 on is lost" in error

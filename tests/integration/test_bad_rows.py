@@ -53,10 +53,6 @@ def headers_of(message: Message) -> dict[str, str]:
     return {name: values[0] for name, values in message.headers.items()}
 
 
-def reasons(client: NatsPy, bad: str) -> list[str]:
-    return [headers_of(message)["Bad-Row-Reason"] for message in client.read_stream(bad)]
-
-
 GOOD, LONG = {"subject": "good", "payload": b"good"}, b"x" * 2000
 OF_COLUMNS: dict[str, tuple[dict[str, Any], str]] = {
     "a subject with a wildcard": ({"subject": "a.*"}, "column 'subject' "),

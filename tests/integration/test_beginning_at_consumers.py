@@ -22,7 +22,7 @@ def consume(nats_py: NatsPy, stream: str, take: int, acknowledge: tuple[int, ...
     nats_py.api(f"CONSUMER.DURABLE.CREATE.{stream}.billing", {"stream_name": stream, "config": wish})
     if take:
         pulled = nats_py.run(nats_py.nats.jetstream().pull_subscribe_bind(stream=stream, consumer="billing"))
-        messages = nats_py.run(pulled.fetch(take))
+        messages = nats_py.run(pulled.fetch(take, timeout=60))
         for i in acknowledge:
             nats_py.run(messages[i].ack_sync())
 

@@ -124,7 +124,7 @@ def test_a_follower_that_was_stopped_or_has_an_empty_disk_makes_no_value_old_and
         ledger.check()
 
 
-@pytest.mark.long("spark_nats/jetstream/*")
+@pytest.mark.long("spark_nats/jetstream/*", races="servers that restart while others write")
 @pytest.mark.parametrize("history", [1, 3])
 def test_every_read_is_whole_while_it_is_written_and_servers_restart_with_and_without_their_stores(
     cluster: Cluster, unique: str, history: int

@@ -38,7 +38,7 @@ def consumer(spark: SparkSession, server: Server, stream: str, checkpoint: Path,
     return source.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint))
 
 
-@pytest.mark.long("spark_nats/source/*")
+@pytest.mark.long("spark_nats/source/*", races="a publisher that goes on while the query starts and stops")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", KINDS)
 def test_twenty_restarts_under_a_publisher_lose_nothing_double_nothing_and_leave_nothing(

@@ -121,7 +121,7 @@ def publishing_steadily(server: Server, subject: str) -> Iterator[list[int]]:
 
 
 @pytest.mark.promise("writing#core-to-spark")
-@pytest.mark.long("spark_nats/source/core/*")
+@pytest.mark.long("spark_nats/source/core/*", races="a publisher that goes on at a steady rate")
 def test_nothing_is_lost_between_micro_batches_of_which_tasks_fail(
     spark_application: SparkApplication, nats_server: Server, unique: str, tmp_path: Path
 ) -> None:

@@ -65,7 +65,7 @@ def test_a_bucket_is_read_as_a_table_a_history_and_its_changes(
         return changes.writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path)).start()
 
     with running(query()) as started:
-        wait_until(lambda: len(rows) == 4, timeout=60)
+        wait_until(lambda: len(rows) == 4, timeout=120)
         nats_py.publish_acked(
             [
                 (f"$KV.{unique}.lease", b"5", {"Nats-TTL": "1s"}),
@@ -74,11 +74,11 @@ def test_a_bucket_is_read_as_a_table_a_history_and_its_changes(
             ]
         )
         keep_markers(nats_py, unique)
-        wait_until(lambda: len(rows) == 8, timeout=60)
+        wait_until(lambda: len(rows) == 8, timeout=120)
         started.processAllAvailable()  # and until that micro-batch is done, or it is run again
     nats_py.put(unique, {"late": b"6"})
     with running(query()):
-        wait_until(lambda: len(rows) == 9, timeout=60)
+        wait_until(lambda: len(rows) == 9, timeout=120)
     assert rows == [
         ("eu.limit", "PUT", "1"),
         ("eu.rate", "PUT", "2"),

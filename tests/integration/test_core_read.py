@@ -235,7 +235,7 @@ def test_a_missing_permission_to_subscribe_is_named(spark: SparkSession, server_
     error = sentence_of(lambda: read_payloads(server, subject="forbidden.x", **login))
     assert 'Permissions Violation for Subscription to "forbidden.x"' in error
     query = nats(spark.readStream, server, subject="forbidden.x", **login).load().writeStream.format("noop").start()
-    assert 'Permissions Violation for Subscription to "forbidden.x"' in error_of(lambda: query.awaitTermination(60))
+    assert 'Permissions Violation for Subscription to "forbidden.x"' in error_of(lambda: query.awaitTermination(120))
 
 
 # Writing

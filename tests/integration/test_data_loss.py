@@ -151,8 +151,6 @@ def test_a_query_that_goes_on_from_its_checkpoint_misses_what_is_gone(
     assert error.startswith(f"DataLossError: stream '{unique}' {sentence}")
     assert error.endswith(GO_ON)
     assert query.run(fail=False) == [8, 9, 10]
-    nats_py.store_empty(unique, 1)
-    assert query.run(fail=True) == [11]  # the loss is behind it
 
 
 def test_a_query_whose_stream_was_deleted_waits_for_another(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
@@ -192,7 +190,7 @@ def test_a_running_query_notices_that_its_stream_is_gone(
     try:
         wait_until(lambda: sum(each["numInputRows"] for each in query.recentProgress) == 4, timeout=120)
         nats_py.delete_stream(unique)
-        error = error_of(lambda: query.awaitTermination(60))
+        error = error_of(lambda: query.awaitTermination(120))
         assert f"the stream '{unique}' does not exist any more: whatever it held from sequence 5 on is lost" in error
     finally:
         query.stop()

@@ -59,7 +59,7 @@ def scripted_server(script: Callable[[Peer], None]) -> Iterator[str]:
     served: list[tuple[socket.socket, threading.Thread]] = []
 
     def serve(connection: socket.socket) -> None:
-        connection.settimeout(10)
+        connection.settimeout(60)
         try:
             script(Peer(connection))
         except OSError:

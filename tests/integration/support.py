@@ -71,7 +71,7 @@ def collecting(frame: DataFrame, name: str) -> Iterator[tuple[StreamingQuery, Ca
         spark.catalog.dropTempView(name)
 
 
-def finish(query: StreamingQuery, timeout: int = 60) -> StreamingQuery:
+def finish(query: StreamingQuery, timeout: int = 200) -> StreamingQuery:
     """Wait for the end of a query that ends by itself. Raises what made it fail."""
     with running(query):
         assert query.awaitTermination(timeout), f"the query still runs after {timeout} s"

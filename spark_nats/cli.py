@@ -226,7 +226,7 @@ def _parser() -> argparse.ArgumentParser:
         "nothing was lost, doubled or changed on the way.",
     )
     demo.add_argument(
-        "--messages", type=_count, default=200_000, metavar="N", help="how many orders to publish (default: 200000)"
+        "--messages", type=_count, default=400_000, metavar="N", help="how many orders to publish (default: 400000)"
     )
     demo.add_argument(
         "--servers",

@@ -198,7 +198,7 @@ def test_a_missing_pyspark_is_said_in_a_line() -> None:
     ended = without("pyspark", "from spark_nats.cli import main; sys.exit(main(['demo']))")
     assert ended.returncode == 1
     assert 'pip install "spark-nats[spark]"' in ended.stderr
-    assert ended.stdout.startswith(f"spark-nats {__version__}: 200,000 orders")  # before there was anything to wait for
+    assert ended.stdout.startswith(f"spark-nats {__version__}: 400,000 orders")  # before there was anything to wait for
 
 
 def test_a_pyspark_without_python_data_sources_is_said() -> None:

@@ -7,8 +7,8 @@ help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 demo:  ## Run the demonstration: a NATS server and Spark, from nothing
-	@scripts/setup demo java
-	@.venv/bin/spark-nats demo $(ARGS)
+	@began=$$(date +%s) && scripts/setup demo java && .venv/bin/spark-nats demo $(ARGS) && \
+	echo "  all is well: make demo took $$(($$(date +%s) - began)) s, with all that it installed"
 
 # Tests start hundreds of Python processes, each of which would else compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE

@@ -129,25 +129,18 @@ def spark_session(directory: Path) -> Iterator[SparkSession]:
 
 
 def _use_bytecode(home: Path) -> None:
-    """Make a SPARK_HOME whose Python processes import the installed PySpark.
+    """Make a SPARK_HOME without the archive of PySpark's sources, so that all import the installed PySpark.
 
-    The archives from which they would import it have no bytecode: each of a dozen processes would compile its imports.
+    Spark starts a dozen Python processes. Each would compile what it imports from the archive.
     """
-    import py4j  # type: ignore[import-untyped]
     import pyspark
 
     spark = Path(pyspark.__path__[0])
-    archives = list((spark / "python" / "lib").glob("*.zip"))
-    if not archives:  # this PySpark was not installed by pip, and knows its own home
+    if not (spark / "jars").is_dir():  # this PySpark was not installed by pip, and finds its own home
         return
-    for archive in archives:
-        package = py4j if archive.name.startswith("py4j") else pyspark
-        directory = home / "python" / "lib" / archive.name  # Spark insists on the name, and Python takes a directory
-        directory.mkdir(parents=True)
-        (directory / package.__name__).symlink_to(package.__path__[0])
-    for entry in spark.iterdir():
-        if entry.name != "python":
-            (home / entry.name).symlink_to(entry)
+    home.mkdir()
+    for name in ("bin", "jars"):
+        (home / name).symlink_to(spark / name)
     os.environ["SPARK_HOME"] = str(home)
 
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyarrow as pa
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
@@ -22,6 +23,7 @@ from spark_nats.demo.run import Streams, publish
 from spark_nats.demo.voice import Voice
 from spark_nats.embedded import EmbeddedServerError
 from tests.nats_py import NatsPy
+from tests.pages import ROOT
 from tests.servers import Server
 
 COMMAND = [sys.executable, "-m", "spark_nats.cli", "demo"]
@@ -96,6 +98,7 @@ def test_every_order_goes_through_and_a_kept_server_answers_until_it_is_interrup
         assert written == number(text, "rows out") > 240
         batches = re.findall(r"^ +([0-9]+) +625 .* ([0-9,]+)$", text, re.MULTILINE)
         assert batches == [(str(i), f"{4375 - 625 * i:,}") for i in range(8)]
+        assert number(text, "rows per second, last 4 batches") > 0
         assert len(re.findall("^  ok ", text, re.MULTILINE)) == CLAIMS
         assert "FAILED" not in text
         url = url_in(text)
@@ -123,6 +126,38 @@ def test_a_server_of_ones_own_is_left_as_it_was(
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert re.search(r"messages in ORDERS_DEMO_[0-9A-F]{6} +100$", ended.stdout, re.MULTILINE)
     assert streams() == before
+
+
+@pytest.mark.long("spark_nats/demo/*", "scripts/setup", "Makefile")
+@pytest.mark.skipif(Path(sys.prefix) != ROOT / ".venv", reason="make uses .venv")
+def test_make_says_at_its_end_that_all_is_well(spark_environment: dict[str, str]) -> None:
+    command = ["make", "demo", "ARGS=--messages 100"]
+    # without what a make that runs the tests hands on
+    environment = {name: value for name, value in spark_environment.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, env=environment)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert re.fullmatch("  all is well: make demo took [0-9]+ s, .*", ended.stdout.splitlines()[-1])
+
+
+WHERE = """
+import sys
+from pathlib import Path
+from spark_nats.demo.spark import spark_session
+
+def origin(_):
+    import pyspark
+    return pyspark.__cached__
+
+with spark_session(Path(sys.argv[1])) as spark:
+    print(*spark.sparkContext.parallelize([1]).map(origin).collect())
+"""
+
+
+def test_sparks_processes_import_pyspark_with_its_bytecode(spark_environment: dict[str, str], tmp_path: Path) -> None:
+    environment = {name: value for name, value in spark_environment.items() if name != "SPARK_HOME"}
+    command = [sys.executable, "-c", WHERE, str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment)
+    assert ended.stdout.strip() == pyspark.__cached__, ended.stderr
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])

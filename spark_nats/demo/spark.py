@@ -114,7 +114,7 @@ def spark_session(directory: Path) -> Iterator[SparkSession]:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "1",
-        # Spark's usual one starts 35 processes, each a readlink, in every micro-batch.
+        # Spark's usual one starts 27 processes, each a readlink, in every micro-batch.
         "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
     }

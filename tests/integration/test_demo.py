@@ -153,6 +153,7 @@ with spark_session(Path(sys.argv[1])) as spark:
 """
 
 
+@pytest.mark.long("spark_nats/demo/*")
 def test_sparks_processes_import_pyspark_with_its_bytecode(spark_environment: dict[str, str], tmp_path: Path) -> None:
     environment = {name: value for name, value in spark_environment.items() if name != "SPARK_HOME"}
     command = [sys.executable, "-c", WHERE, str(tmp_path)]

@@ -20,6 +20,7 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 START_TIMEOUT = 300
 """Seconds that Spark may take to start, also where a machine reads its files for the first time."""
 SCRIPT_TIMEOUT = 240
@@ -78,6 +79,8 @@ def _start(warehouse: Path) -> SparkSession:
         .config("spark.sql.shuffle.partitions", 2)
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.warehouse.dir", str(warehouse))
+        # Spark's usual one starts dozens of processes in every micro-batch, each a readlink.
+        .config("spark.sql.streaming.checkpointFileManagerClass", CHECKPOINT_FILES)
     )
     with _killed_after(START_TIMEOUT):
         session = builder.getOrCreate()

@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 
 from spark_nats.client import Connection, connect
-from spark_nats.errors import DataLossError
+from spark_nats.client.pool import leased
+from spark_nats.errors import DataLossError, NatsConnectionError
 from spark_nats.jetstream import JetStream, RangeReader
 from spark_nats.jetstream.fingerprints import Fingerprint
+from spark_nats.jetstream.reading import pulls
 from spark_nats.jetstream.reading.stored import kept_until
 from spark_nats.jetstream.streams import stream_info
-from tests.connections import options_for, patience
-from tests.scripted_server import Peer, scripted_server
+from tests.connections import options_for, patience, retries_for
+from tests.scripted_server import INFO, Peer, scripted_server
 
 A, B = "S.a", "S.b"
 WAYS = [
@@ -46,6 +48,7 @@ class Stream:
         self.direct_gets = "answered"
         self.seconds: dict[int, int] = {}  # when messages were stored, from the beginning of the year
         self.asked: list[str] = []
+        self.shuts_down = False  # whether the server says so when it delivers next, and no more then
         self.sent = 0  # messages that were sent, or got lost
         self._consumers: dict[str, tuple[list[int], int]] = {}  # what is to be delivered, and how much was
         self._sids: dict[bytes, bytes] = {}
@@ -132,7 +135,8 @@ class Stream:
 
     def _deliveries(self, name: str, count: int, sid: bytes) -> bytes:
         wanted, done = self._consumers[name]
-        sent = b""
+        sent = INFO.replace(b'"proto"', b'"ldm":true,"proto"') if self.shuts_down else b""
+        self.shuts_down = False
         for number, sequence in enumerate(wanted[done : done + count], done + 1):
             time = YEAR + self.seconds.get(sequence, 0) * 10**9
             reply = b"$JS.ACK.S.%b.1.%d.%d.%d.%d" % (name.encode(), sequence, number, time, len(wanted) - number)
@@ -180,7 +184,7 @@ def read(stream: Stream, end: int, **how: Any) -> list[int]:
 
 
 def read_by(connection: Connection, end: int, **how: Any) -> list[int]:
-    reader = RangeReader("S", how.pop("start", 1), end, retries=patience(5.0), **how)
+    reader = RangeReader("S", how.pop("start", 1), end, retries=patience(), **how)
     delivered = reader.read(JetStream(connection))
     return [sequence for _, deliveries in delivered for sequence in deliveries.stream_sequences().tolist()]
 
@@ -217,6 +221,30 @@ def test_servers_that_contradict_each_other_about_the_end_are_asked_again() -> N
     stream.followers_that_lag = stream.leaders_that_lag = 1
     assert read(stream, 301) == list(range(1, 301))
     assert stream.leaders_that_lag == 0
+
+
+def test_a_server_that_shuts_down_slowly_is_left_without_a_failure(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Lame duck mode: it still brings what it was asked for, and the rest comes over another connection."""
+    monkeypatch.setattr(pulls, "PULL_MESSAGES", 10)
+    stream = Stream(dict.fromkeys(range(1, 101), A))
+    stream.shuts_down = True
+    found: list[int] = []
+    with scripted_server(stream.serve) as url, leased(options_for(url), retries_for(), "the test") as lease:
+        reader = RangeReader("S", 1, 101, retries=lease.retries)
+        first = lease.connection
+        while not reader.cursor.complete:
+            try:
+                for _, deliveries in reader.read(JetStream(lease.connection)):
+                    found += deliveries.stream_sequences().tolist()
+            except NatsConnectionError as error:
+                assert len(found) <= 40  # two requests, and two that were sent before it was heard
+                lease.renew(error)
+        assert lease.connection is not first
+    assert found == list(range(1, 101))
+    assert "is shutting down" in caplog.text
+    assert "NATS_TRYING_AGAIN" not in caplog.text
 
 
 def test_what_a_filter_leaves_out_at_the_beginning_of_a_stream_is_no_loss() -> None:

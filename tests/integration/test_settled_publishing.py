@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import logging
 import os
 import signal
 import subprocess
@@ -36,11 +38,10 @@ from spark_nats.protocol.headers import MSG_ID, wrap_lines
 from spark_nats.protocol.publish_acks import PublishAcks
 from tests.chaos.proxy import HARMS, Direction, Proxy
 from tests.connections import options_for, publisher_for
-from tests.integration.support import monitoring
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Cluster, ServerFactory
 
-RETRIES = RetryOptions(timeout=60.0, wait=0.05, jitter=0.01, attempts=None)
+RETRIES = RetryOptions(timeout=300.0, wait=0.05, jitter=0.01, attempts=None)
 PART = 500  # rows given at once
 FORGOTTEN_SOON = 10_000_000_000
 """Nanoseconds in which a stream knows message ids: a leader that has lost one takes it for being in process so long."""
@@ -48,9 +49,10 @@ FORGOTTEN_SOON = 10_000_000_000
 
 @contextmanager
 def publishing(
-    urls: str, stream: str, retries: RetryOptions = RETRIES, began: bool = True, **how: Any
+    urls: str, stream: str, request_timeout: float = 2.0, began: bool = True, **how: Any
 ) -> Iterator[Publisher]:
-    with leased(options_for(urls, request_timeout=2.0, connect_timeout=2.0), retries, "publishing") as lease:
+    options = options_for(urls, request_timeout=request_timeout, connect_timeout=2.0)
+    with leased(options, RETRIES, "publishing") as lease:
         info: StreamInfo = lease.ask(lambda connection: stream_info(JetStream(connection), stream))
         yield publisher_for(lease.connection, stream, lease=lease, began=info if began else None, **how)
 
@@ -112,10 +114,10 @@ def test_every_row_is_stored_once_and_in_order_however_often_the_connection_is_c
 
             def harm_what_works() -> None:
                 confirmed = publisher.confirmed
-                wait_until(lambda: publisher.confirmed > confirmed)
+                wait_until(lambda: publisher.confirmed > confirmed, timeout=60)
                 HARMS[harm](proxy)
 
-            with meanwhile(harm_what_works, 0.01, 15) as going_on:
+            with meanwhile(harm_what_works, 0.01, 6) as going_on:
                 while not going_on.done():
                     give(publisher, "S", range(end, end + PART))
                     end += PART
@@ -220,19 +222,6 @@ def test_rows_that_have_waited_to_be_sent_again_for_longer_than_the_window_are_l
         assert sorted(i for i in stored(client, "S") if i >= 0) == list(range(10))
 
 
-def test_a_writer_whose_rows_come_slowly_is_not_cut_off_for_good(server_factory: ServerFactory) -> None:
-    server = server_factory('ping_interval: "100ms"\nping_max: 1')
-    with connect(options_for(server.url)) as connection:
-        create_stream(JetStream(connection), {"name": "S", "subjects": ["S.>"]})
-    with publishing(server.url, "S") as publisher:
-        for i in range(3):
-            give(publisher, "S", range(i * 10, i * 10 + 10), with_ids=False)
-            wait_until(lambda: monitoring(server, "connz")["num_connections"] == 0)  # it was cut off
-        publisher.drain()
-    with NatsPy(server.url) as client:
-        assert stored(client, "S") == list(range(30))
-
-
 # Streams without a leader
 
 
@@ -245,22 +234,29 @@ def away_from(cluster: Cluster, stream: str) -> tuple[NatsServer, str]:
     return home, ",".join(server.url for server in cluster.servers if server is not home)
 
 
-def test_a_stream_whose_server_is_away_is_waited_for(cluster: Cluster, unique: str) -> None:
+def test_a_stream_whose_server_is_away_is_waited_for(
+    cluster: Cluster, unique: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="spark_nats")
     home, others = away_from(cluster, unique)
-    with publishing(others, unique) as publisher:
+    with publishing(others, unique, request_timeout=0.3, ack_timeout=120.0) as publisher:
         give(publisher, unique, range(PART), with_ids=False)
         publisher.drain()
         home.kill()
         with ThreadPoolExecutor(1) as pool:
             rest = pool.submit(lambda: (give(publisher, unique, range(PART, 2 * PART)), publisher.drain()))
-            time.sleep(0.5)  # let it meet nobody
+            unheard = ("does not accept rows at the moment", "it is unknown which of")
+            wait_until(lambda: any(words in caplog.text for words in unheard), timeout=60)
             assert not rest.done()
             home.start()
             rest.result(60)
         assert publisher.confirmed == 2 * PART
     with NatsPy(home.url) as client:
         wait_until(lambda: has_leader(client, unique), timeout=60)
-        assert sorted(stored(client, unique)) == list(range(2 * PART))
+        # One by one: the answer to who makes a consumer is easily lost while the server comes back.
+        found = [client.api(f"STREAM.MSG.GET.{unique}", {"seq": i + 1})["message"] for i in range(2 * PART)]
+        assert sorted(int(base64.b64decode(each["data"])) for each in found) == list(range(2 * PART))
+        assert client.held(unique) == 2 * PART
 
 
 def test_a_stream_that_stays_away_is_told_from_one_that_does_not_exist(
@@ -271,7 +267,7 @@ def test_a_stream_that_stays_away_is_told_from_one_that_does_not_exist(
     try:
         with (
             pytest.raises(PublishError, match="has had no leader, or JetStream is not ready .*full disk"),
-            publishing(others, unique, ack_timeout=1.5) as publisher,
+            publishing(others, unique, request_timeout=0.3, ack_timeout=0.5) as publisher,
         ):
             home.kill()
             give(publisher, unique, range(PART))
@@ -311,7 +307,7 @@ def stepped_down(client: NatsPy, stream: str) -> None:
     client.api(f"STREAM.LEADER.STEPDOWN.{stream}")
 
 
-@pytest.mark.long("spark_nats/jetstream/*")
+@pytest.mark.long("spark_nats/jetstream/*", races="eight elections")
 def test_every_row_is_stored_once_while_the_leader_steps_down_again_and_again(cluster: Cluster, unique: str) -> None:
     with NatsPy(cluster.urls.split(",")) as client:
         client.create_in_cluster(unique, num_replicas=3, duplicate_window=FORGOTTEN_SOON)
@@ -337,19 +333,18 @@ def test_every_row_is_stored_once_while_the_leader_steps_down_again_and_again(cl
 def test_every_row_is_stored_once_though_the_leader_is_killed(cluster: Cluster, unique: str) -> None:
     with NatsPy(cluster.urls.split(",")) as client:
         client.create_in_cluster(unique, num_replicas=3)
-        with publishing(cluster.urls, unique) as publisher:
-            end = 0
-            for _ in range(2):
-                wait_until(lambda: is_whole(client, unique), timeout=120)
-                leader = cluster.of(client.stream_info(unique)["cluster"]["leader"])
-                give(publisher, unique, range(end, end + 20 * PART))
-                leader.kill()
-                give(publisher, unique, range(end + 20 * PART, end + 40 * PART))
-                end += 40 * PART
+        wait_until(lambda: is_whole(client, unique), timeout=120)
+        leader = cluster.of(client.stream_info(unique)["cluster"]["leader"])
+        with publishing(cluster.urls, unique, ack_timeout=120.0) as publisher:
+            give(publisher, unique, range(20 * PART))
+            leader.kill()
+            try:
+                give(publisher, unique, range(20 * PART, 40 * PART))
                 publisher.drain()
                 publisher.verify()
+                assert Counter(stored(client, unique)) == Counter(range(40 * PART))
+            finally:
                 leader.start()
-        assert Counter(stored(client, unique)) == Counter(range(end))
 
 
 def test_a_server_that_shuts_down_in_peace_is_left_in_time(cluster: Cluster, unique: str) -> None:
@@ -419,13 +414,13 @@ def test_every_row_reaches_core_nats_at_least_once_however_often_the_connection_
         with leased(options, RETRIES, "publishing") as lease:
             publisher = CorePublisher(lease)
             end = 0
-            with meanwhile(lambda: HARMS["cut"](proxy), 0.05, 10) as going_on:
+            with meanwhile(lambda: HARMS["cut"](proxy), 0.05, 5) as going_on:
                 while not going_on.done():
                     give(publisher, "C", range(end, end + PART))
                     end += PART
             publisher.drain()
             assert publisher.confirmed == end
-        wait_until(lambda: len({int(message.payload) for message in collected.messages}) == end)
+        wait_until(lambda: len({int(message.payload) for message in collected.messages}) == end, timeout=60)
 
 
 def test_a_refused_row_is_not_sent_again(server_factory: ServerFactory) -> None:

@@ -445,5 +445,5 @@ def test_of_two_attempts_that_begin_at_once_only_one_notes_that(nats_server: Ser
 def test_the_first_write_to_a_cluster_makes_the_state_bucket_and_uses_it(cluster: Cluster, unique: str) -> None:
     with NatsPy(cluster.servers[0].url) as client:
         client.create_in_cluster(unique, num_replicas=3)
-    for i, server in enumerate(cluster.servers * 12):
+    for i, server in enumerate(cluster.servers * 4):
         prepare(write_options(server.url, stream=unique, stateBucket=f"N{unique}_{i}"), streaming=True)

@@ -73,9 +73,9 @@ def test_a_query_reads_messages_as_they_come(
     with collecting(frame, unique) as (_, read):
         wait_until(lambda: texts_of(read()) == number_texts(1, 3), timeout=120)
         nats_py.store(f"{unique}.x", ["4"])
-        wait_until(lambda: texts_of(read()) == number_texts(1, 4), timeout=20)
+        wait_until(lambda: texts_of(read()) == number_texts(1, 4), timeout=60)
         nats_py.store(f"{unique}.x", ["5", "6"])
-        wait_until(lambda: texts_of(read()) == number_texts(1, 6), timeout=20)
+        wait_until(lambda: texts_of(read()) == number_texts(1, 6), timeout=60)
 
 
 def test_a_query_begins_with_what_is_new_unless_told_otherwise(
@@ -95,7 +95,7 @@ def test_what_was_stored_before_is_among_all_that_is_available(
     nats_py.create_stream(unique)
     stream = nats(spark.readStream, nats_server, stream=unique, startingOffsets="earliest").load()
     with collecting(stream, unique) as (query, read):
-        for i in range(10):
+        for i in range(4):
             nats_py.store(f"{unique}.a", [str(i)])
             query.processAllAvailable()
             assert texts_of(read()) == number_texts(0, i)
@@ -146,7 +146,7 @@ def test_a_query_for_what_there_is_ends_though_more_comes(
 
     def process(frame: DataFrame, _: int) -> None:
         batches.append(sorted(row.sequence for row in frame.collect()))
-        nats_py.store(f"{unique}.x", ["later"] * 30)
+        nats_py.store(f"{unique}.x", ["later"] * 10)
 
     options = {"stream": unique, "startingOffsets": "earliest", "maxOffsetsPerTrigger": 10}
     writer = nats(spark.readStream, nats_server, **options).load().writeStream.foreachBatch(process)
@@ -155,7 +155,7 @@ def test_a_query_for_what_there_is_ends_though_more_comes(
     assert batches == [list(range(1, 11)), list(range(11, 21)), list(range(21, 26))]
     finish(writer.start())  # it was stopped by its trigger, not by its end
     assert batches[3] == list(range(26, 36))
-    assert batches[-1][-1] == 25 + 3 * 30
+    assert batches[-1][-1] == 25 + 3 * 10
 
 
 def test_progress_shows_how_far_behind_the_query_is(
@@ -167,7 +167,7 @@ def test_progress_shows_how_far_behind_the_query_is(
     frame = nats(spark.readStream, nats_server, **options).load()
     with collecting(frame, unique) as (query, read):
         wait_until(lambda: len(read()) == 35, timeout=120)
-        wait_until(lambda: len(query.recentProgress) >= 2, timeout=20)
+        wait_until(lambda: len(query.recentProgress) >= 2, timeout=60)
         first, second = (json.loads(progress.json)["sources"][0] for progress in query.recentProgress[:2])
 
     def at(sequence: int, since: int | None = None) -> dict[str, Any]:
@@ -342,7 +342,7 @@ def test_an_idle_query_waits_for_its_server_and_goes_on(
     copied = frame.selectExpr("'t.1' AS subject", "payload")
     query = nats(copied.writeStream, server, stream="T", checkpointLocation=str(tmp_path)).start()
     with running(query):
-        wait_until(lambda: query.lastProgress is not None and query.lastProgress.sources[0].numInputRows == 0, 60)
+        query.processAllAvailable()
         server.kill()
         # Its connection is noticed to be gone, and the driver tries again: that it goes on is seen below.
         wait_until(lambda: not server.running)
@@ -374,13 +374,13 @@ def test_a_reader_waits_for_a_server_that_restarts(
     with NatsPy(server.url) as client:
         client.create_stream("S", ["s.>"])
         client.store("s.1", number_texts(1, 3))
-    reader = stream_reader(server, stream="S", startingOffsets="earliest")
+    reader = stream_reader(server, stream="S", startingOffsets="earliest", reconnectWait="100ms")
     start = reader.initialOffset()
     server.kill()
     found: list[dict[str, Any]] = []
     asking = threading.Thread(target=lambda: found.append(reader.latestOffset(start, ReadAllAvailable())))
     asking.start()
-    wait_until(lambda: "NATS_TRYING_AGAIN" in caplog.text, 30)
+    wait_until(lambda: "NATS_TRYING_AGAIN" in caplog.text, 60)
     server.start()
     asking.join(60)
     assert found[0]["S"]["next"] == 4

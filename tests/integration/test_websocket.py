@@ -87,7 +87,7 @@ def test_a_server_that_sends_while_it_is_sent_to_gets_through_a_websocket(
 ) -> None:
     config, url, _ = plain(tmp_path)
     server_factory(config, jetstream=False)
-    size, count = 1 << 20, 64
+    size, count = 1 << 20, 32
     wire = b"".join(b"PUB echo %d\r\n%b\r\n" % (size, bytes([i]) * size) for i in range(count))
     with connect(options_for(url)) as connection:
         subscription = connection.subscribe("echo")
@@ -232,7 +232,7 @@ def test_a_server_that_stops_says_so_through_the_websocket(server_factory: Serve
         subscription = connection.subscribe("a")
         end(server)
         with pytest.raises(NatsConnectionError, match=r"closed the WebSocket \(1001, Server Shutdown\)"):
-            connection.next(subscription, 20)
+            connection.next(subscription, 60)
 
 
 def restart(server: NatsServer) -> None:

@@ -80,7 +80,9 @@ def test_the_timestamp_can_be_the_watermark(
 ) -> None:
     nats_py.create_stream(unique)
     read = nats(spark.readStream, nats_server, stream=unique, startingOffsets="earliest").load()
-    counted = read.withWatermark("timestamp", "0 seconds").groupBy(window("timestamp", "1 second")).agg(count("*"))
+    counted = (
+        read.withWatermark("timestamp", "0 seconds").groupBy(window("timestamp", "200 milliseconds")).agg(count("*"))
+    )
     published = 0
 
     def complete() -> list[Any]:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from spark_nats.client import ConnectionOptions, Credentials, connect
+from spark_nats.client import ConnectionOptions, Credentials, connect, transport
 from spark_nats.client.backlog import Backlog
 from spark_nats.client.receiver import Receiver
 from spark_nats.errors import (
@@ -33,8 +33,14 @@ from tests.scripted_server import INFO, Peer, scripted_server
 TIMEOUT = 0.2
 
 
-def options(url: str) -> ConnectionOptions:
-    return options_for(url, connect_timeout=TIMEOUT, request_timeout=TIMEOUT)
+@pytest.fixture(autouse=True)
+def in_small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look at the clock often: a chunk of nothing but PING takes seconds to read."""
+    monkeypatch.setattr(transport, "CHUNK", 1 << 16)
+
+
+def options(url: str, **timeouts: float) -> ConnectionOptions:
+    return options_for(url, **{"connect_timeout": 60.0, "request_timeout": 60.0, **timeouts})
 
 
 def for_ever(data: bytes) -> Callable[[Peer], None]:
@@ -70,18 +76,18 @@ def megabytes() -> int:
 def test_a_handshake_that_goes_wrong_ends_in_time_and_takes_little_memory(script: Callable[[Peer], None]) -> None:
     before = megabytes()
     with scripted_server(script) as url, pytest.raises(NatsConnectionError, match="no NATS server could be reached"):
-        connect(options(url))
+        connect(options(url, connect_timeout=TIMEOUT))
     assert megabytes() - before < 100
 
 
-@pytest.mark.parametrize("flood", [b"PING\r\n" * 1000, b"MSG a 1 0\r\n\r\n"])
+@pytest.mark.parametrize("flood", [b"PING\r\n" * 1000, b"MSG a 1 0\r\n\r\n"], ids=["PING", "messages"])
 def test_sending_ends_in_time_when_the_server_only_talks(flood: bytes) -> None:
     def script(peer: Peer) -> None:
         peer.let_in()
         peer.expect(b"SUB")
         for_ever(flood)(peer)
 
-    with scripted_server(script) as url, connect(options(url)) as connection:
+    with scripted_server(script) as url, connect(options(url, request_timeout=TIMEOUT)) as connection:
         connection.subscribe("a")
         # A system that is short of memory for both directions may reset the connection before that.
         with pytest.raises((NatsTimeoutError, NatsConnectionError), match=r"took no data|broke: "):
@@ -105,7 +111,7 @@ def test_a_request_ends_in_time_whatever_comes_instead_of_an_answer(script: Call
 
     before = megabytes()
     with scripted_server(serve) as url, connect(options(url)) as connection, pytest.raises(NatsError):
-        connection.request("a", b"")
+        connection.request("a", b"", timeout=TIMEOUT)
     assert megabytes() - before < 100
 
 
@@ -171,7 +177,7 @@ def test_answers_that_are_no_acknowledgements_are_refused(answer: bytes) -> None
         peer.send(answer.replace(b"%b", inbox))
         peer.wait_for_close()
 
-    with scripted_server(script) as url, connect(options(url)) as connection:
+    with scripted_server(script) as url, connect(options(url, request_timeout=TIMEOUT)) as connection:
         publisher = publisher_for(connection, "S", ack_timeout=TIMEOUT)
         with pytest.raises(NatsError):
             publisher.publish(pa.array(["a"]), pa.array([b""]))
@@ -231,7 +237,7 @@ def test_a_server_that_lets_us_in_and_closes_is_given_time() -> None:
     with scripted_server(script) as url, pytest.MonkeyPatch.context() as patch:
         patch.setattr("spark_nats.client.receiver.threading.Event", Told)
         receiver = Receiver(options(url), retries_for(jitter=0.0), ["a"], None, Backlog(1 << 20))
-        wait_until(lambda: len(waits) > 5)
+        wait_until(lambda: len(waits) > 5, timeout=60)
         receiver.close()
     assert waits[:6] == [0.0, 2.0, 2.0, 2.0, 2.0, 2.0]
 
@@ -248,7 +254,7 @@ def test_what_a_server_says_is_shown_short_on_one_line_and_without_our_secrets()
         connect(dataclasses.replace(options(url), credentials=Credentials(token="t0ps3cret"))) as connection,
         pytest.raises(ServerError) as raised,
     ):
-        connection.next(connection.subscribe("a"), 5.0)
+        connection.next(connection.subscribe("a"), 60.0)
     assert "reported: no\\ttoken …\\x1b[31mxxx" in str(raised.value)
     assert len(str(raised.value)) < 700
 

@@ -274,7 +274,8 @@ def test_a_success_begins_the_rhythm_anew(monkeypatch: pytest.MonkeyPatch) -> No
     assert [round(wait) for wait in waits] == [0, 2, 4] * 2
 
 
-def test_a_server_that_lets_us_in_and_drops_us_again_and_again_is_given_time() -> None:
+def test_a_server_that_lets_us_in_and_drops_us_again_and_again_is_given_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module.clock, "monotonic", lambda: 1000.0)
     retries, waits = waiting(jitter=0.0)
     for _ in range(5):
         retries.failed(LOST)

@@ -141,7 +141,7 @@ def damages(draw: st.DrawFn) -> bytes:
     return f"v1\n{HEAD}\n{json.dumps(document)}".encode()
 
 
-@property_settings(400)
+@property_settings(200)
 @given(damages(), st.booleans())
 @example(b"", True)
 @example(b"\xff\xfe", False)

@@ -110,7 +110,7 @@ class TestAgreementWithTheReference:
                 wire = wire[:i] + (b"" if kind == "delete" else piece) + wire[i + skipped :]
         assert_agrees(wire, cut(wire, at))
 
-    @property_settings(400)
+    @property_settings(250)
     @given(
         st.lists(
             st.sampled_from(_PIECES),

@@ -58,7 +58,7 @@ def delivered(wire: bytes, sids: list[int]) -> bytes:
 
 
 class TestColumns:
-    @property_settings(300)
+    @property_settings(150)
     @given(rows, st.integers(0, 3))
     def test_each_row_is_one_publication(self, batch: list[Row], skip: int) -> None:
         assert read_client_stream(encode(batch, skip)) == [row.publication() for row in batch[skip:]]
@@ -69,7 +69,7 @@ class TestColumns:
         single = [encode_message(row.subject, row.payload, row.reply, row.header) for row in batch]
         assert encode(batch) == b"".join(single)
 
-    @property_settings(200)
+    @property_settings(100)
     @given(rows, cuts)
     def test_what_is_published_is_what_is_decoded_after_delivery(self, batch: list[Row], at: list[int]) -> None:
         wire = delivered(encode(batch), list(range(1, len(batch) + 1)))

@@ -122,7 +122,7 @@ EVENTS = st.one_of(
 LOST = [("publish", 5), ("snapshot", 0), ("publish", 3), ("read", 8), ("restore", 1)]
 
 
-@property_settings(1500)
+@property_settings(600)
 @given(st.lists(EVENTS, max_size=30), st.lists(st.integers(0, 2), min_size=1, max_size=5))
 @example([*LOST, ("publish", 3)], [1])
 @example([*LOST, ("publish", 6)], [1])

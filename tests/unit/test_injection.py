@@ -31,7 +31,7 @@ texts = st.one_of(
 )
 
 
-@property_settings(400)
+@property_settings(200)
 @given(texts, st.one_of(st.none(), texts), st.integers(1, 10**12))
 @example(EVIL, None, 1)
 @example("a", EVIL, 1)
@@ -69,7 +69,7 @@ rows = st.builds(
 )
 
 
-@property_settings(400)
+@property_settings(200)
 @given(st.lists(rows, min_size=1, max_size=3), st.booleans())
 @example([Row("a", b"", [(EVIL, ["v"])], None, None)], False)
 @example([Row("a", b"", [("n", [EVIL])], None, None)], False)
@@ -108,7 +108,7 @@ def test_rows_become_the_publications_that_were_meant_or_nothing_is_sent(batch: 
         assert headers_of(publication.header or b"") == (expected, 0)
 
 
-@property_settings(400)
+@property_settings(200)
 @given(
     st.fixed_dictionaries(
         {"stream": texts},

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from graphlib import TopologicalSorter
 from importlib import import_module
 from pathlib import Path
@@ -54,13 +55,22 @@ ROOMS = {
 WITHOUT_SPARK = ("clock", "conditions", "embedded", "errors", "version", "protocol", "client", "jetstream", "options")
 
 
+@cache
+def nodes(path):
+    """What a file consists of."""
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
+@cache
 def imported(path):
     """The modules that a file imports, also where it does so only when they are needed."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    found = []
+    for node in nodes(path):
         if isinstance(node, ast.ImportFrom):
-            yield from (with_name(node.module, alias.name) for alias in node.names)
+            found += [with_name(node.module, alias.name) for alias in node.names]
         elif isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += [alias.name for alias in node.names]
+    return found
 
 
 def with_name(module, name):
@@ -132,7 +142,7 @@ def test_below_the_options_none_is_named():
 
 def conditions_in(path):
     """The conditions that a file imports."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.ImportFrom) and str(node.module).startswith("spark_nats.conditions."):
             yield from (getattr(import_module(node.module), alias.name) for alias in node.names)
 
@@ -146,9 +156,8 @@ WIRE_NUMBERS = {400, 404, 408, 409, 412, 423, 429, 503}
 
 def constants(path):
     """The constants of a module that are not docstrings."""
-    tree = ast.parse(path.read_text())
-    words = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    return [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in words]
+    words = {id(node.value) for node in nodes(path) if isinstance(node, ast.Expr)}
+    return [node.value for node in nodes(path) if isinstance(node, ast.Constant) and id(node) not in words]
 
 
 def test_the_constants_of_the_wire_stand_in_protocol():
@@ -199,6 +208,7 @@ LOAD = "NatsDataSource({'stream': 'S', 'user': 'u', 'password': 'p', 'startingOf
 PLAN = "from pyspark.sql.types import StructType; NatsDataSource({'stream': 'S'}).reader(StructType())"
 
 
+@cache
 def modules_after(script):
     ran = subprocess.run([sys.executable, "-c", LOADED.format(script)], check=True, capture_output=True, timeout=60)
     return set(ran.stdout.decode().split())

@@ -87,7 +87,7 @@ def cut(rows: Sequence[Row], bounds: Iterable[int]) -> list[Sequence[Row]]:
     return [rows[start:end] for start, end in zip([0, *places], [*places, len(rows)], strict=True)]
 
 
-@property_settings(200)
+@property_settings(100)
 @given(st.lists(few_rows, max_size=30), st.lists(st.integers(0, 30)), st.lists(st.integers(0, 30)), st.randoms())
 def test_neither_order_nor_batches_change_which_ids_a_tasks_rows_have(
     task: list[Row], some: list[int], other: list[int], random: object
@@ -103,7 +103,7 @@ def test_neither_order_nor_batches_change_which_ids_a_tasks_rows_have(
     assert len(first) == len(task)  # no id twice
 
 
-@property_settings(200)
+@property_settings(100)
 @given(st.binary(max_size=40), st.tuples(*[st.integers(0, 40)] * 4), st.booleans())
 @example(b"\0" * 8, (1, 2, 1, 3), False)
 def test_bytes_that_move_between_subject_headers_and_payload_give_another_id(
@@ -165,7 +165,7 @@ def test_a_large_batch_has_the_ids_that_small_ones_have() -> None:
     assert ids_of(*task) == [text for part in cut(task, range(0, 10_000, 777)) for text in column_ids(ids, part)]
 
 
-@property_settings(300)
+@property_settings(200)
 @given(st.lists(st.lists(st.integers(0, 6), max_size=12), max_size=9))
 @example([[1], [1], [1], [1], [1]])
 @example([[], [2**64 - 1], [], [0, 2**64 - 1]])

@@ -26,7 +26,7 @@ GRANTED = b"\5\0\0\1\0\0\0\0\0\0"
 
 def options(url: str, scheme: str = "http", **more: str) -> ConnectionOptions:
     proxy = url.replace("nats://", f"{scheme}://")
-    limits = {"connectTimeout": "2s", "requestTimeout": "2s"}
+    limits = {"connectTimeout": "60s", "requestTimeout": "60s"}
     return connection_options(servers="nats://nats.example:4222", proxy=proxy, **limits, **more)
 
 
@@ -149,11 +149,12 @@ def test_what_a_server_says_together_with_the_proxys_answer_is_not_lost(
     def proxy(peer: Peer) -> None:
         asked.extend(proxied(peer))
         peer.let_in(b"")
+        peer.expect(b"SUB a 1\r\n")
         peer.send(b"MSG a 1 5\r\nhello\r\n")
         peer.wait_for_close()
 
     with scripted_server(proxy) as url, connect(options(url, scheme)) as connection:
-        received = connection.next(connection.subscribe("a"), 5)
+        received = connection.next(connection.subscribe("a"), 60)
         assert received is not None
         assert received.payload_at(0) == b"hello"
         assert str(connection.server) == "nats://nats.example:4222"

@@ -164,7 +164,7 @@ class Stream:
 
 
 @contextmanager
-def publishing(stream: Stream, ack_timeout: float = 30.0, max_in_flight: int | None = None) -> Iterator[Publisher]:
+def publishing(stream: Stream, ack_timeout: float = 240.0, max_in_flight: int | None = None) -> Iterator[Publisher]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decide, "LOST_AFTER", 0.05)
         patch.setattr(decide, "LOST_ASTRAY", 0.05)
@@ -227,7 +227,7 @@ def test_second_answers_are_not_taken_for_those_of_as_many_rows_that_were_droppe
 
 def test_tens_of_thousands_of_rows_are_not_dropped_unseen() -> None:
     stream = Stream([(Fate.STORED, 45_000), (Fate.DROPPED, 32_768)])
-    with publishing(stream, 120.0, max_in_flight=100_000) as publisher:
+    with publishing(stream, max_in_flight=100_000) as publisher:
         give(publisher, 78_000)
         assert publisher.confirmed == 78_000
     assert Counter(stream.stored) == Counter(map(str, range(78_000)))

@@ -57,7 +57,7 @@ class TestLiteralSubjects:
 
 
 class TestColumnsOfSubjects:
-    @property_settings(400)
+    @property_settings(200)
     @given(
         st.lists(st.one_of(st.none(), any_text, subjects, subjects), max_size=8),
         st.integers(0, 3),
@@ -127,7 +127,7 @@ class TestFilters:
     def test_what_is_wrong_with_a_filter_is_named(self, text: str, rule: str) -> None:
         assert rule.replace("\\", "") in (filter_violation(text) or "")
 
-    @property_settings(400)
+    @property_settings(200)
     @given(filters, few_subjects)
     def test_a_filter_matches_what_it_matches_token_by_token(self, wanted: str, subject: str) -> None:
         assert filter_violation(wanted) is None
@@ -166,7 +166,7 @@ class TestFilters:
         subject = ".".join(common)
         assert overlap(one, other) == (matches(one, subject) and matches(other, subject))
 
-    @property_settings(500)
+    @property_settings(250)
     @given(filters, filters, few_subjects)
     def test_a_filter_that_covers_another_matches_all_that_it_matches(self, one: str, other: str, subject: str) -> None:
         assert covers(one, one)
@@ -203,7 +203,7 @@ odd_subjects = st.lists(odd_tokens, max_size=5).map(".".join)
 
 
 class TestColumnsAgainstFilters:
-    @property_settings(1000)
+    @property_settings(300)
     @given(
         st.lists(st.one_of(odd_filters, filters), max_size=12),
         st.lists(st.one_of(odd_subjects, odd_subjects, few_subjects, subjects), max_size=12),

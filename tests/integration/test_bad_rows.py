@@ -174,8 +174,6 @@ BATCHES = st.lists(st.sampled_from(["good", "null", "star", "long", "other", "la
 @pytest.mark.promise("exactly-once#bad-rows")
 @settings(
     max_examples=15,
-    deadline=None,
-    derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(BATCHES, st.randoms(use_true_random=False))

@@ -90,7 +90,7 @@ def test_an_object_has_the_description_headers_and_metadata_of_its_row(
     assert document["headers"] == {"kind": ["x", "y"]}
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=st.binary(max_size=2000), size=st.integers(1, 700))
 def test_chunks_are_all_of_the_content_and_none_is_empty_or_larger_than_they_may(content: bytes, size: int) -> None:
     chunks = chunks_of(content, size)

@@ -6,17 +6,12 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from spark_nats.protocol.bytecolumns import Positions
 from tests.unit.reference import ControlLine, Message
 
 CRLF = b"\r\n"
-
-
-def property_settings(examples: int) -> settings:
-    return settings(max_examples=examples)
 
 
 class Sequences:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_nats.errors import PublishError
@@ -13,7 +13,6 @@ from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.sink.beginning import Beginning, Known, Tail, begin
 from spark_nats.sink.notes import Note
 from spark_nats.sink.tasks import Position, Task
-from tests.unit.strategies import property_settings
 
 PLACE = Position("S", "then", 40, time=1, timestamp=1)
 STREAM = StreamInfo("S", "then", 1, 100, 100, 1000, 0, "limits", (), {})
@@ -52,7 +51,7 @@ def look(notes: list[tuple[int, int]], batch: int, partition: int) -> Beginning:
 SPLITS = st.lists(st.integers(1, 5), min_size=1, max_size=6)
 
 
-@property_settings(300)
+@settings(max_examples=300)
 @given(SPLITS, st.integers(0, 6), st.data())
 def test_a_bucket_that_has_lost_nothing_raises_no_alarm(splits: Splits, order: int, data: st.DataObject) -> None:
     notes = notes_of(splits, order)
@@ -64,7 +63,7 @@ def test_a_bucket_that_has_lost_nothing_raises_no_alarm(splits: Splits, order: i
     assert look(notes[:stopped], last, partition) == Beginning(PLACE if begun else None)
 
 
-@property_settings(300)
+@settings(max_examples=300)
 @given(SPLITS, st.integers(0, 6), st.data())
 def test_a_bucket_that_has_lost_a_micro_batch_is_never_taken_for_a_whole_one(
     splits: Splits, order: int, data: st.DataObject
@@ -75,7 +74,7 @@ def test_a_bucket_that_has_lost_a_micro_batch_is_never_taken_for_a_whole_one(
     assert look(kept, batch, data.draw(st.integers(0, 5))).older
 
 
-@property_settings(200)
+@settings(max_examples=200)
 @given(st.integers(0, 9), st.none() | st.integers(0, 9), st.integers(-1, 9))
 def test_what_is_noted_of_the_task_itself_comes_first(batch: int, own: int | None, first: int) -> None:
     found = begin(of(batch), STREAM, Known(note(own), first, tail=SILENT))

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from spark_nats.protocol.bytecolumns import (
@@ -20,7 +20,6 @@ from spark_nats.protocol.bytecolumns import (
     to_text,
     trailing_decimals,
 )
-from tests.unit.strategies import property_settings
 
 LARGEST = 2**63 - 1
 
@@ -43,7 +42,7 @@ spans = st.one_of(numbers, almost_numbers, st.binary(max_size=26))
 
 
 class TestDecimals:
-    @property_settings(400)
+    @settings(max_examples=400)
     @given(st.binary(max_size=30), st.lists(st.tuples(spans, st.binary(max_size=3)), min_size=1, max_size=6))
     @example(b"", [(b"0", b"")])
     @example(b"", [(b"9" * 19, b"")])
@@ -87,7 +86,7 @@ class TestDecimals:
 
 
 class TestTrailingDecimals:
-    @property_settings(300)
+    @settings(max_examples=300)
     @given(st.lists(st.one_of(spans, st.binary(max_size=3)), min_size=1, max_size=6))
     @example([b"12345678", b"x1", b"123456789", b"x"])
     @example([b"\x80" * 8, b"\xb0\xb1", b"1/2:3"])
@@ -114,7 +113,7 @@ class TestTrailingDecimals:
 
 
 class TestColumns:
-    @property_settings(200)
+    @settings(max_examples=200)
     @given(st.lists(st.tuples(st.binary(max_size=3), st.binary(max_size=5)), max_size=6))
     def test_gathered_spans_are_the_bytes_between_their_positions(self, parts: list[tuple[bytes, bytes]]) -> None:
         buffer, start, end = b"", [], []
@@ -127,7 +126,7 @@ class TestColumns:
         assert column.type == pa.binary()
         assert column.to_pylist() == [span for _, span in parts]
 
-    @property_settings(150)
+    @settings(max_examples=150)
     @given(
         st.lists(st.one_of(st.none(), st.text(max_size=4)), max_size=6),
         st.integers(0, 3),
@@ -143,12 +142,12 @@ class TestColumns:
         assert offsets[0] == 0
         assert len(data) == offsets[-1]
 
-    @property_settings(150)
+    @settings(max_examples=150)
     @given(st.lists(st.booleans(), max_size=40))
     def test_rare_positions_are_those_where_a_mask_is_set(self, mask: list[bool]) -> None:
         assert rare_positions(np.array(mask, np.bool_)).tolist() == [i for i, set_ in enumerate(mask) if set_]
 
-    @property_settings(200)
+    @settings(max_examples=200)
     @given(st.lists(st.text("a.", max_size=5), max_size=6))
     @example(["..", "", ".", "a"])  # as many separators as rows, but not one in each
     @example([".a", "a.", "."])
@@ -169,13 +168,13 @@ class TestColumns:
                 if k < row.count("."):
                     assert at[i] == fields.position[fields.first[i] + k]
 
-    @property_settings(100)
+    @settings(max_examples=100)
     @given(st.lists(st.integers(0, 3), max_size=6))
     def test_the_offsets_of_a_list_column_count_the_elements_before_each_row(self, lengths: list[int]) -> None:
         rows = positions([row for row, length in enumerate(lengths) for _ in range(length)])
         assert offsets_of(rows, len(lengths)).tolist() == [sum(lengths[:i]) for i in range(len(lengths) + 1)]
 
-    @property_settings(150)
+    @settings(max_examples=150)
     @given(st.lists(st.binary(max_size=4), max_size=6))
     @example([b"\xc3", b"\xa9"])
     def test_text_is_decoded_each_value_for_itself(self, values: list[bytes]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from spark_nats.commands.checkpoints import read_checkpoint
@@ -16,7 +16,6 @@ from spark_nats.errors import NatsError
 from spark_nats.lag import lags, offset_of
 from spark_nats.protocol.subjects import name_violation
 from spark_nats.source.stream.positions import from_json
-from tests.unit.strategies import property_settings
 
 MADE = "2026-11-01T08:00:00Z"
 HEAD = '{"batchWatermarkMs":0,"batchTimestampMs":1795000000000,"conf":{}}'
@@ -141,7 +140,7 @@ def damages(draw: st.DrawFn) -> bytes:
     return f"v1\n{HEAD}\n{json.dumps(document)}".encode()
 
 
-@property_settings(200)
+@settings(max_examples=200)
 @given(damages(), st.booleans())
 @example(b"", True)
 @example(b"\xff\xfe", False)

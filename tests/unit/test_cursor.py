@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_nats.jetstream.reading.cursor import NO_GAPS, Cursor, Gaps, gap
-from tests.unit.strategies import Sequences, property_settings
+from tests.unit.strategies import Sequences
 
 START, LENGTH = 3, 40
 
@@ -38,7 +38,7 @@ STEPS = st.lists(
 )
 
 
-@property_settings(500)
+@settings(max_examples=500)
 @given(st.sets(st.integers(START, START + LENGTH + 5)), st.integers(0, LENGTH), STEPS)
 def test_nothing_is_handed_on_twice_and_nothing_is_skipped_that_is_not_judged(
     stored: set[int], length: int, steps: list[tuple[str, int]]
@@ -96,7 +96,7 @@ def test_nothing_is_handed_on_twice_and_nothing_is_skipped_that_is_not_judged(
     assert all(START <= s < end for s in handed)
 
 
-@property_settings(300)
+@settings(max_examples=300)
 @given(st.lists(st.lists(st.integers(1, 5), min_size=1, max_size=6), max_size=6), st.integers(0, 6))
 def test_what_was_not_handed_on_arrives_again_after_a_restart(chunks: list[list[int]], handed: int) -> None:
     cursor = Cursor.of(1, 200)

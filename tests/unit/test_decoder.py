@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from nats.errors import ProtocolError as NatsPyProtocolError
 
@@ -29,7 +29,6 @@ from tests.unit.strategies import (
     meaning_of,
     one_by_one,
     payloads,
-    property_settings,
     streams,
     subjects,
 )
@@ -70,7 +69,7 @@ _PIECES = [
 
 
 class TestAgreementWithTheReference:
-    @property_settings(200)
+    @settings(max_examples=200)
     @given(streams, cuts)
     def test_any_stream_in_any_chunks_decodes_to_what_was_meant(self, frames: list[Frame], at: list[int]) -> None:
         wire = b"".join(frame.wire for frame in frames)
@@ -81,7 +80,7 @@ class TestAgreementWithTheReference:
         assert got.messages == expected.messages == messages
         assert got.controls == expected.controls == controls
 
-    @property_settings(250)
+    @settings(max_examples=250)
     @given(
         streams.filter(bool),
         st.lists(
@@ -110,7 +109,7 @@ class TestAgreementWithTheReference:
                 wire = wire[:i] + (b"" if kind == "delete" else piece) + wire[i + skipped :]
         assert_agrees(wire, cut(wire, at))
 
-    @property_settings(250)
+    @settings(max_examples=250)
     @given(
         st.lists(
             st.sampled_from(_PIECES),
@@ -129,7 +128,7 @@ class TestAgreementWithTheReference:
     ) -> None:
         assert_agrees(wire, cut(wire, at))
 
-    @property_settings(150)
+    @settings(max_examples=150)
     @given(st.binary(max_size=60), cuts)
     def test_noise_is_never_more_than_a_protocol_error(self, noise: bytes, at: list[int]) -> None:
         assert_agrees(noise, cut(noise, at))
@@ -188,7 +187,7 @@ def bulk(kind: str, count: int) -> bytes:
 class TestAgreementWithNatsPy:
     """Within what nats-py supports; see :func:`tests.unit.readers.read_with_nats_py`."""
 
-    @property_settings(200)
+    @settings(max_examples=200)
     @given(
         st.lists(
             st.one_of(
@@ -353,7 +352,7 @@ class TestLimits:
         with pytest.raises(ProtocolError, match="longer than 65536 bytes"):
             decoder.feed(b"aa")
 
-    @property_settings(150)
+    @settings(max_examples=150)
     @given(streams, cuts, st.integers(5, 40), st.integers(0, 40))
     def test_limits_do_not_depend_on_how_the_bytes_arrive(
         self, frames: list[Frame], at: list[int], max_line: int, max_message: int

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_nats.errors import ProtocolError
 from spark_nats.protocol.deliveries import Deliveries, Delivery
-from tests.unit.strategies import property_settings, tokens
+from tests.unit.strategies import tokens
 
 NUMBERS = (1, 42, 7, 1700000000123456789, 3)
 SHORT = "$JS.ACK.ORDERS.c1.1.42.7.1700000000123456789.3"
@@ -51,7 +51,7 @@ class TestAcknowledgements:
         assert deliveries.stream_sequences().tolist() == [42]
         assert deliveries.timestamps().tolist() == [1700000000123456789]
 
-    @property_settings(200)
+    @settings(max_examples=200)
     @given(st.lists(acknowledgements(), max_size=8), st.integers(0, 2))
     def test_a_column_may_mix_forms_names_and_lengths(self, rows: list[tuple[str, Delivery]], skip: int) -> None:
         column = replies(*[reply for reply, _ in rows]).slice(skip)
@@ -134,7 +134,7 @@ class TestOtherSubjects:
             read_all(replies(SHORT, "_INBOX." + "x" * 5000, "other"))
         assert len(str(caught.value)) < 250
 
-    @property_settings(150)
+    @settings(max_examples=150)
     @given(
         st.lists(
             st.one_of(

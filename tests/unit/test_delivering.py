@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_nats import clock
@@ -17,7 +17,7 @@ from spark_nats.jetstream.reading import delivering
 from spark_nats.jetstream.reading.cursor import Cursor
 from spark_nats.jetstream.reading.delivering import Chunk, Delivered, Reading, Restart
 from tests.connections import patience
-from tests.unit.strategies import Sequences, property_settings
+from tests.unit.strategies import Sequences
 
 END = 60
 
@@ -129,7 +129,7 @@ def read_on(task: Task, reading: Reading, stops: Iterator[int]) -> list[int]:
 
 
 @pytest.mark.parametrize("slowly", [False, True], ids=["at once", "slowly"])
-@property_settings(300)
+@settings(max_examples=300)
 @given(
     st.sets(st.integers(1, END + 5)),
     st.lists(st.one_of(st.integers(1, 8), st.sampled_from(["restart", "lost", "answered", "more"])), max_size=25),

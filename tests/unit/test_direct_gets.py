@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_nats.errors import ProtocolError
@@ -14,7 +14,7 @@ from spark_nats.protocol.decoder import Decoder
 from spark_nats.protocol.direct_gets import take_apart
 from spark_nats.protocol.messages import Messages
 from spark_nats.protocol.statuses import BatchEnded, NobodyAnswers, RequestRefused, direct_event, parse_status
-from tests.unit.strategies import property_settings, tokens
+from tests.unit.strategies import tokens
 
 EOB = b"NATS/1.0 204 EOB\r\nNats-Num-Pending: 3\r\nNats-Last-Sequence: 7\r\n\r\n"
 NOTHING = b"NATS/1.0 404 Message Not Found\r\n\r\n"
@@ -73,7 +73,7 @@ stored = st.builds(
 )
 
 
-@property_settings(300)
+@settings(max_examples=300)
 @given(st.lists(st.one_of(stored, st.sampled_from([EOB, NOTHING])), max_size=10))
 def test_messages_come_out_as_they_were_stored_and_statuses_apart(rows: list[Stored | bytes]) -> None:
     wire = answers(*(row if isinstance(row, bytes) else (block_of(row), row.payload) for row in rows))

@@ -6,16 +6,15 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from spark_nats.protocol.documents import bytes_at, parse_document, string_at, time_at
-from tests.unit.strategies import property_settings
 
 ZONES = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 
 
-@property_settings(300)
+@settings(max_examples=300)
 @given(st.datetimes(timezones=st.one_of(st.just(UTC), ZONES)), st.integers(0, 999), st.booleans())
 @example(datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=14))), 0, True)
 @example(datetime.max.replace(tzinfo=timezone(timedelta(hours=-14))), 999, True)

@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_nats.protocol.encoder import encode_message, encode_messages
 from tests.unit.readers import decode, read_with_nats_py
 from tests.unit.reference import Message, Publication, read_client_stream
-from tests.unit.strategies import cut, cuts, header_blocks, payloads, property_settings, subjects
+from tests.unit.strategies import cut, cuts, header_blocks, payloads, subjects
 
 
 class Row(NamedTuple):
@@ -58,18 +58,18 @@ def delivered(wire: bytes, sids: list[int]) -> bytes:
 
 
 class TestColumns:
-    @property_settings(150)
+    @settings(max_examples=150)
     @given(rows, st.integers(0, 3))
     def test_each_row_is_one_publication(self, batch: list[Row], skip: int) -> None:
         assert read_client_stream(encode(batch, skip)) == [row.publication() for row in batch[skip:]]
 
-    @property_settings(150)
+    @settings(max_examples=150)
     @given(rows)
     def test_a_batch_is_its_messages_one_after_another(self, batch: list[Row]) -> None:
         single = [encode_message(row.subject, row.payload, row.reply, row.header) for row in batch]
         assert encode(batch) == b"".join(single)
 
-    @property_settings(100)
+    @settings(max_examples=100)
     @given(rows, cuts)
     def test_what_is_published_is_what_is_decoded_after_delivery(self, batch: list[Row], at: list[int]) -> None:
         wire = delivered(encode(batch), list(range(1, len(batch) + 1)))
@@ -80,7 +80,7 @@ class TestColumns:
             for i, row in enumerate(batch, 1)
         ]
 
-    @property_settings(100)
+    @settings(max_examples=100)
     @given(rows)
     def test_nats_py_reads_what_is_published(self, batch: list[Row]) -> None:
         wire = delivered(encode(batch), list(range(len(batch))))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from spark_nats.client import Connection
@@ -29,7 +29,6 @@ from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.api import ErrCode
 from spark_nats.protocol.control import ServerInfo
 from spark_nats.protocol.documents import text_of, time_at
-from tests.unit.strategies import property_settings
 
 SECOND = 10**9
 
@@ -122,7 +121,7 @@ EVENTS = st.one_of(
 LOST = [("publish", 5), ("snapshot", 0), ("publish", 3), ("read", 8), ("restore", 1)]
 
 
-@property_settings(600)
+@settings(max_examples=600)
 @given(st.lists(EVENTS, max_size=30), st.lists(st.integers(0, 2), min_size=1, max_size=5))
 @example([*LOST, ("publish", 3)], [1])
 @example([*LOST, ("publish", 6)], [1])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_nats.errors import PublishError
@@ -16,7 +16,6 @@ from spark_nats.jetstream.publishing.rows import Rows
 from spark_nats.protocol.decoder import Decoder
 from spark_nats.protocol.messages import Messages
 from spark_nats.protocol.publish_acks import PublishAcks, Verdict
-from tests.unit.strategies import property_settings
 
 TOO_MANY = b'{"error":{"code":429,"err_code":10167,"description":"too many requests"},"stream":"S","seq":0}'
 
@@ -43,7 +42,7 @@ def numbers_of(parts: list[Rows]) -> list[int]:
     return [number for part in parts for number in part.numbers.tolist()]
 
 
-@property_settings(200)
+@settings(max_examples=200)
 @given(st.data())
 def test_an_answer_that_names_its_message_is_believed_once(data: st.DataObject) -> None:
     flight = flight_of(first=7)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from spark_nats.protocol.headers import (
@@ -20,7 +20,7 @@ from spark_nats.protocol.headers import (
     split_blocks,
 )
 from tests.unit.reference import broken, headers_of
-from tests.unit.strategies import block_of, header_blocks, header_names, header_values, property_settings
+from tests.unit.strategies import block_of, header_blocks, header_names, header_values
 
 ONE_VALUE = pa.map_(pa.string(), pa.string())
 Lines = list[tuple[str, str]]
@@ -46,7 +46,7 @@ def sliced(array: pa.Array, before: int, after: int) -> pa.Array:
 
 
 class TestReading:
-    @property_settings(200)
+    @settings(max_examples=200)
     @given(st.lists(st.one_of(st.just(b""), header_blocks, st.binary(max_size=30)), max_size=6))
     @example([b"NATS/1.0\r\nA: 1\r", b"\nB: 2\r\n\r\n"])
     @example([b"NATS/1.0\r\nA: 1", b"NATS/1.0\r\nB: 2\r\n\r\n"])
@@ -61,7 +61,7 @@ class TestReading:
         assert column.malformed == sum(malformed for _, malformed in expected)
         assert [parse_block(block) for block in blocks] == [headers for headers, _ in expected]
 
-    @property_settings(100)
+    @settings(max_examples=100)
     @given(st.lists(header_blocks, min_size=1, max_size=4), st.integers(0, 2), st.integers(0, 2))
     def test_a_slice_of_a_column_is_read_like_a_column(self, blocks: list[bytes], before: int, after: int) -> None:
         column = blocks_of(*blocks)
@@ -158,7 +158,7 @@ rows_of_lines = st.lists(st.one_of(st.none(), st.lists(st.tuples(header_names, h
 
 
 class TestWriting:
-    @property_settings(200)
+    @settings(max_examples=200)
     @given(rows_of_lines, st.integers(0, 2), st.integers(0, 2))
     def test_maps_of_lists_survive_the_way_to_blocks_and_back(
         self, rows: list[Lines | None], before: int, after: int
@@ -172,7 +172,7 @@ class TestWriting:
         assert column.values.to_pylist() == [m or [] for m in maps]
         assert column.malformed == 0
 
-    @property_settings(100)
+    @settings(max_examples=100)
     @given(rows_of_lines, st.integers(0, 2), st.integers(0, 2))
     def test_maps_of_single_values_are_written_line_by_line(
         self, rows: list[Lines | None], before: int, after: int
@@ -299,7 +299,7 @@ class TestViolations:
                 assert rule in violation.rule
         assert find_header_violation(flatten(sliced(pa.array(rows, ONE_VALUE), 0, 0).slice(at))).row == 0
 
-    @property_settings(200)
+    @settings(max_examples=200)
     @given(
         st.lists(
             st.lists(
@@ -330,7 +330,7 @@ class TestViolations:
         )
         assert find_header_violation(empty) is None
 
-    @property_settings(150)
+    @settings(max_examples=150)
     @given(
         st.lists(st.one_of(st.none(), st.text(st.sampled_from("ab é\r\n"), max_size=4)), max_size=6),
         st.integers(0, 2),

@@ -6,7 +6,7 @@ import json
 
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from spark_nats.client import connect
@@ -19,7 +19,6 @@ from spark_nats.sink.columns import RowChecker
 from tests.connections import options_for
 from tests.scripted_server import scripted_server
 from tests.unit.reference import Publication, headers_of, read_client_stream
-from tests.unit.strategies import property_settings
 
 EVIL = "a\r\nPUB b 1\r\nx\r\n"
 # Text that is likely to be nearly right, and text that is anything.
@@ -31,7 +30,7 @@ texts = st.one_of(
 )
 
 
-@property_settings(200)
+@settings(max_examples=200)
 @given(texts, st.one_of(st.none(), texts), st.integers(1, 10**12))
 @example(EVIL, None, 1)
 @example("a", EVIL, 1)
@@ -69,7 +68,7 @@ rows = st.builds(
 )
 
 
-@property_settings(200)
+@settings(max_examples=200)
 @given(st.lists(rows, min_size=1, max_size=3), st.booleans())
 @example([Row("a", b"", [(EVIL, ["v"])], None, None)], False)
 @example([Row("a", b"", [("n", [EVIL])], None, None)], False)
@@ -108,7 +107,7 @@ def test_rows_become_the_publications_that_were_meant_or_nothing_is_sent(batch: 
         assert headers_of(publication.header or b"") == (expected, 0)
 
 
-@property_settings(200)
+@settings(max_examples=200)
 @given(
     st.fixed_dictionaries(
         {"stream": texts},
@@ -138,7 +137,7 @@ def test_options_become_the_lines_that_were_meant_or_are_refused(given_options: 
     assert json.loads(document).get("pass") == given_options.get("password")
 
 
-@property_settings(200)
+@settings(max_examples=200)
 @given(st.one_of(texts, st.dictionaries(st.sampled_from(["name", "subjects", "x"]), texts, max_size=2).map(json.dumps)))
 @example(json.dumps({"name": EVIL, "subjects": ["a"]}))
 @example(json.dumps({"name": 7}))

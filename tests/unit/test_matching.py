@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_nats.jetstream.matching import unmatched_filters
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.subjects import matches
-from tests.unit.strategies import property_settings
 
 
 def stream(*subjects: str, **config: Any) -> StreamInfo:
@@ -47,7 +46,7 @@ wildcards = st.builds(lambda found, more: ".".join(found + [">"] * more), tokens
 literals = st.lists(st.sampled_from(["a", "b"]), min_size=1, max_size=4).map(".".join)
 
 
-@property_settings(300)
+@settings(max_examples=300)
 @given(st.lists(wildcards, max_size=3), st.lists(wildcards, min_size=1, max_size=3), literals)
 def test_no_message_that_a_stream_takes_matches_an_unmatched_filter(
     filters: list[str], subjects: list[str], subject: str

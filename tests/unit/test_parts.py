@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from spark_nats.client import publishing
 from spark_nats.client.publishing import cut_into_parts
-from tests.unit.strategies import property_settings
 
 
-@property_settings(300)
+@settings(max_examples=300)
 @given(
     st.lists(st.tuples(st.integers(0, 40), st.one_of(st.none(), st.integers(0, 40))), max_size=12),
     st.integers(1, 5),

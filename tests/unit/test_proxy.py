@@ -8,7 +8,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_nats.client import ConnectionOptions, connect, parse_servers
@@ -17,7 +17,6 @@ from spark_nats.client.retrying import is_retryable
 from spark_nats.errors import NatsConnectionError, NatsError, OptionError
 from spark_nats.options import connection_options, parse
 from tests.scripted_server import INFO, Peer, scripted_server
-from tests.unit.strategies import property_settings
 
 PASSWORD = "s3cret-of-the-proxy"
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
@@ -272,7 +271,7 @@ def test_a_proxy_that_says_nothing_is_waited_for_as_long_as_is_said() -> None:
 
 
 @given(cuts=st.lists(st.integers(0, 80), max_size=10), said=st.binary(max_size=40), http=st.booleans())
-@property_settings(200)
+@settings(max_examples=200)
 def test_however_an_answer_is_cut_what_follows_it_stays_whole(cuts: list[int], said: bytes, http: bool) -> None:
     (server,) = parse_servers("nats://nats.example")
     layer = ProxyLayer(Proxy("http" if http else "socks5", "proxy", 1), server)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_nats.protocol.decoder import Decoder
 from spark_nats.protocol.messages import Messages
 from spark_nats.protocol.publish_acks import PublishAcks, Refusal, Verdict, are_duplicates, is_other_last_id
-from tests.unit.strategies import property_settings
 
 STATUS = b"HMSG i.1 1 %d %d\r\n%b\r\n"
 
@@ -26,7 +25,7 @@ def answers(*payloads: bytes) -> Messages:
 
 
 @pytest.mark.parametrize("stream", ["S", "ORDERS", "A_LONG_NAME_OF_A_STREAM", "ÄÖ"])
-@property_settings(100)
+@settings(max_examples=100)
 @given(st.lists(st.integers(1, 2**63 - 1), min_size=1, max_size=20))
 def test_plain_acknowledgements_are_told_by_their_beginning(stream: str, sequences: list[int]) -> None:
     acks = PublishAcks(stream)
@@ -56,7 +55,7 @@ def test_other_acknowledgements_are_read_one_by_one(answer: bytes, sequence: int
     assert are_duplicates(found).sum() == duplicates
 
 
-@property_settings(100)
+@settings(max_examples=100)
 @given(
     st.lists(
         st.tuples(st.integers(1, 2**63 - 1), st.sampled_from(["", ',"domain":"hub"', ',"duplicate": true'])),
@@ -120,7 +119,7 @@ def test_a_refusal_says_why(answer: bytes, refusal: Refusal) -> None:
     assert acks.stored(found).tolist() == [True, False]
 
 
-@property_settings(200)
+@settings(max_examples=200)
 @given(st.lists(st.one_of(st.binary(max_size=60), st.integers().map(lambda n: b'{"seq":%d}' % n)), max_size=9))
 def test_no_answer_is_an_error(payloads: list[bytes]) -> None:
     found = answers(b"", *(payload for payload in payloads if not payload.startswith(b"NATS/1.0")))

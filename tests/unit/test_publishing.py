@@ -184,7 +184,7 @@ def give(publisher: Publisher, rows: int, with_ids: bool = True, first: int = 0)
     publisher.drain()
 
 
-@settings(deadline=None, max_examples=8)
+@settings(max_examples=8)
 @given(st.lists(st.tuples(st.sampled_from(Fate), st.integers(1, 200)), max_size=4), st.none())
 @example([(Fate.STORED, 19_422), (Fate.DROPPED, 7615), (Fate.STORED, 4), (Fate.DROPPED, 30_000)], 30_000)  # look due
 @example([(Fate.STORED, 700), (Fate.DROPPED, 1), (Fate.STORED, 5000), (Fate.UNHEARD, 3)], None)
@@ -234,7 +234,7 @@ def test_tens_of_thousands_of_rows_are_not_dropped_unseen() -> None:
 
 
 @given(st.integers(0, 1), st.integers(1, 2000))
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 def test_rows_that_are_given_twice_are_stored_once(again: int, rows: int) -> None:
     stream = Stream([(Fate.DROPPED, again)])
     with publishing(stream) as publisher:
@@ -394,7 +394,7 @@ def test_a_lost_end_is_noticed_by_the_row_that_was_there_though_others_were_refu
             publisher.verify()
 
 
-@settings(deadline=None, max_examples=8)
+@settings(max_examples=8)
 @given(st.lists(st.integers(1, 400), min_size=1, max_size=4), st.lists(st.integers(0, 300), min_size=4, max_size=4))
 def test_a_stream_to_which_others_write_too_raises_no_alarm(parts: list[int], others: list[int]) -> None:
     stream = Stream([])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_nats.errors import ProtocolError
@@ -14,7 +14,6 @@ from spark_nats.protocol.session import MAX_PINGS_OUT, ErrorReceived, Event, Inf
 from tests.scripted_server import INFO
 from tests.unit.readers import messages_of
 from tests.unit.reference import Message
-from tests.unit.strategies import property_settings
 
 INTERVAL = 10.0
 
@@ -146,7 +145,7 @@ def test_nonsense_after_the_handshake_is_a_protocol_error(client: Client, sent: 
 # Messages
 
 
-@property_settings(200)
+@settings(max_examples=200)
 @given(st.lists(st.integers(1, 90), max_size=20))
 def test_messages_and_control_lines_arrive_in_any_pieces(cuts: list[int]) -> None:
     wire = b"MSG a.b 1 2\r\nhi\r\nPING\r\nHMSG a.c 1 r 12 14\r\nNATS/1.0\r\n\r\nyo\r\n-ERR 'Invalid Subject'\r\n"

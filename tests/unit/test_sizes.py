@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_nats.errors import ProtocolError
 from spark_nats.protocol.decoder import Decoder
 from spark_nats.protocol.messages import Messages
-from tests.unit.strategies import header_blocks, property_settings, wire_fields
+from tests.unit.strategies import header_blocks, wire_fields
 
 stored = st.tuples(
     wire_fields,
@@ -28,7 +28,7 @@ def without_payload(header: bytes, size: int) -> bytes:
     return b"%bNats-Msg-Size: %d\r\n\r\n" % (header[:-2] or b"NATS/1.0\r\n", size)
 
 
-@property_settings(200)
+@settings(max_examples=200)
 @given(st.lists(stored, min_size=1, max_size=6))
 def test_the_size_of_a_message_is_that_with_its_payload(rows: list[tuple[bytes, bytes, int]]) -> None:
     messages = delivered(*((subject, without_payload(header, size)) for subject, header, size in rows))

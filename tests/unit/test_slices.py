@@ -5,14 +5,14 @@ from __future__ import annotations
 from itertools import accumulate
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_nats.client.backlog import PIECE_OVERHEAD, Backlog, Piece
 from spark_nats.protocol.decoder import Decoder, frame_ends
 from spark_nats.source.core.slices import WireSlice, cut
 from spark_nats.source.core.spool import Spool
-from tests.unit.strategies import control_frames, message_frames, property_settings
+from tests.unit.strategies import control_frames, message_frames
 
 
 @st.composite
@@ -40,7 +40,7 @@ def rows(parts: list[Piece] | list[WireSlice]) -> list[tuple[bytes, ...]]:
     return found
 
 
-@property_settings(40)
+@settings(max_examples=40)
 @given(pieces(), st.integers(1, 12), st.integers(1, 400))
 def test_partitions_hold_every_message_once_and_in_order(parts: list[Piece], minimum: int, max_bytes: int) -> None:
     slices = cut(parts, minimum, max_bytes)
@@ -52,7 +52,7 @@ def test_partitions_hold_every_message_once_and_in_order(parts: list[Piece], min
     assert all(each.counts.sum() > 0 for each in slices)
 
 
-@property_settings(40)
+@settings(max_examples=40)
 @given(pieces(), st.data())
 def test_a_backlog_gives_any_range_again_until_it_is_released(parts: list[Piece], data: st.DataObject) -> None:
     backlog = Backlog(1 << 20)
@@ -72,7 +72,7 @@ def test_a_backlog_gives_any_range_again_until_it_is_released(parts: list[Piece]
     assert not backlog.losses("a")
 
 
-@property_settings(40)
+@settings(max_examples=40)
 @given(pieces(), st.integers(1, 400), st.data())
 def test_a_backlog_says_how_many_messages_have_so_many_bytes(
     parts: list[Piece], most: int, data: st.DataObject
@@ -93,7 +93,7 @@ def test_a_backlog_says_how_many_messages_have_so_many_bytes(
         start = data.draw(st.integers(start + 1, end))
 
 
-@property_settings(40)
+@settings(max_examples=40)
 @given(pieces(), st.integers(1, 3000), st.data())
 def test_a_backlog_drops_the_newest_and_counts_them(parts: list[Piece], limit: int, data: st.DataObject) -> None:
     backlog = Backlog(limit)
@@ -142,7 +142,7 @@ def test_frames_end_where_the_next_ones_begin() -> None:
     assert len(Decoder().feed(b"".join(frames)).messages) == 4
 
 
-@property_settings(25)
+@settings(max_examples=25)
 @given(parts=pieces().filter(bool))
 def test_a_spool_gives_back_what_it_was_given(tmp_path_factory: pytest.TempPathFactory, parts: list[Piece]) -> None:
     location = tmp_path_factory.mktemp("spool")

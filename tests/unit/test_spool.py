@@ -6,12 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_nats.client.backlog import Piece
 from spark_nats.source.core.spool import Spool, SpoolDamageError
-from tests.unit.strategies import property_settings
 
 PIECES = [Piece(b"MSG a 1 2\r\nhi\r\n", 1, 1_793_491_200_000_000), Piece(b"MSG b 1 0\r\n\r\n" * 2, 2, 5)]
 EPOCH = "0123456789abcdef"
@@ -78,7 +77,7 @@ def test_what_is_wrong_with_a_file_is_said(
     assert words.split("{}")[-1] in message
 
 
-@property_settings(150)
+@settings(max_examples=150)
 @given(
     st.lists(
         st.builds(Piece, st.binary(max_size=20), st.integers(1, 9), st.integers(0, 2**50)), min_size=1, max_size=60

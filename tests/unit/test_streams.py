@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from spark_nats.client import Connection
@@ -15,7 +15,6 @@ from spark_nats.jetstream.api import JetStream, Request
 from spark_nats.jetstream.messages import first_sequence_since
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.api import Api, ErrCode
-from tests.unit.strategies import property_settings
 
 
 def written(nanoseconds: int) -> str:
@@ -60,7 +59,7 @@ def histories(draw: st.DrawFn) -> dict[int, int]:
     return dict(zip(sequences, times, strict=True))
 
 
-@property_settings(500)
+@settings(max_examples=500)
 @given(histories(), st.integers(-1, 21), st.integers(1, 62), st.integers(0, 62))
 @example({}, 0, 1, 0)
 @example({7: 3}, 3, 1, 6)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from spark_nats.protocol.subject_columns import SubjectMatcher, find_subject_violation
@@ -19,7 +19,7 @@ from spark_nats.protocol.subjects import (
     subject_violation,
 )
 from tests.unit.reference import broken, subject_matches
-from tests.unit.strategies import property_settings, subjects
+from tests.unit.strategies import subjects
 
 WHITE_SPACE = "contains white space"
 
@@ -35,7 +35,7 @@ def is_literal(subject: str) -> bool:
 
 
 class TestLiteralSubjects:
-    @property_settings(200)
+    @settings(max_examples=200)
     @given(any_text)
     def test_a_subject_is_tokens_without_white_space_or_wildcards(self, subject: str) -> None:
         assert (subject_violation(subject) is None) == is_literal(subject)
@@ -57,7 +57,7 @@ class TestLiteralSubjects:
 
 
 class TestColumnsOfSubjects:
-    @property_settings(200)
+    @settings(max_examples=200)
     @given(
         st.lists(st.one_of(st.none(), any_text, subjects, subjects), max_size=8),
         st.integers(0, 3),
@@ -104,7 +104,7 @@ few_subjects = st.lists(st.sampled_from(["foo", "bar", "é", "F"]), min_size=1, 
 
 
 class TestFilters:
-    @property_settings(200)
+    @settings(max_examples=200)
     @given(any_text)
     def test_a_filter_is_a_subject_whose_wildcards_are_whole_tokens(self, text: str) -> None:
         tokens = text.split(".")
@@ -127,13 +127,13 @@ class TestFilters:
     def test_what_is_wrong_with_a_filter_is_named(self, text: str, rule: str) -> None:
         assert rule.replace("\\", "") in (filter_violation(text) or "")
 
-    @property_settings(200)
+    @settings(max_examples=200)
     @given(filters, few_subjects)
     def test_a_filter_matches_what_it_matches_token_by_token(self, wanted: str, subject: str) -> None:
         assert filter_violation(wanted) is None
         assert matches(wanted, subject) == subject_matches(wanted.split("."), subject.split("."))
 
-    @property_settings(100)
+    @settings(max_examples=100)
     @given(subjects)
     def test_every_subject_matches_itself_and_the_full_wildcard(self, subject: str) -> None:
         assert matches(subject, subject)
@@ -143,14 +143,14 @@ class TestFilters:
         assert matches(subject + ".>", subject + ".more")
         assert matches("*", subject) == ("." not in subject)
 
-    @property_settings(300)
+    @settings(max_examples=300)
     @given(filters, filters, few_subjects)
     def test_filters_that_both_match_a_subject_overlap(self, one: str, other: str, subject: str) -> None:
         if matches(one, subject) and matches(other, subject):
             assert overlap(one, other)
         assert overlap(one, other) == overlap(other, one)
 
-    @property_settings(300)
+    @settings(max_examples=300)
     @given(filters, filters)
     def test_filters_that_overlap_have_a_subject_in_common(self, one: str, other: str) -> None:
         """Built from both: the literal token where either has one, and one more token for each ``>``."""
@@ -166,7 +166,7 @@ class TestFilters:
         subject = ".".join(common)
         assert overlap(one, other) == (matches(one, subject) and matches(other, subject))
 
-    @property_settings(250)
+    @settings(max_examples=250)
     @given(filters, filters, few_subjects)
     def test_a_filter_that_covers_another_matches_all_that_it_matches(self, one: str, other: str, subject: str) -> None:
         assert covers(one, one)
@@ -203,7 +203,7 @@ odd_subjects = st.lists(odd_tokens, max_size=5).map(".".join)
 
 
 class TestColumnsAgainstFilters:
-    @property_settings(300)
+    @settings(max_examples=300)
     @given(
         st.lists(st.one_of(odd_filters, filters), max_size=12),
         st.lists(st.one_of(odd_subjects, odd_subjects, few_subjects, subjects), max_size=12),
@@ -223,7 +223,7 @@ class TestColumnsAgainstFilters:
         expected = [any(matches(w, value.decode()) for w in wanted) for value in column.to_pylist()]
         assert SubjectMatcher(wanted).match(column).tolist() == expected
 
-    @property_settings(300)
+    @settings(max_examples=300)
     @given(st.lists(odd_filters, max_size=12), st.lists(st.binary(max_size=12), max_size=12))
     def test_subjects_that_are_no_text_are_matched_byte_by_byte(self, wanted: list[str], values: list[bytes]) -> None:
         as_text = [w.encode().decode("latin-1") for w in wanted]
@@ -247,7 +247,7 @@ class TestNames:
     def test_names_of_streams_that_would_not_be_one_token_of_a_subject_are_refused(self, name: str) -> None:
         assert name_violation(name)
 
-    @property_settings(100)
+    @settings(max_examples=100)
     @given(any_text)
     def test_a_legal_name_is_a_legal_token(self, name: str) -> None:
         if name_violation(name) is None:

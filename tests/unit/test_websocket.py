@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Message, Ping, Pong, Request
@@ -28,7 +28,6 @@ from spark_nats.errors import AuthorizationError, NatsConnectionError, NatsError
 from spark_nats.options import connection_options, parse
 from tests.connections import options_for
 from tests.scripted_server import INFO, Peer, scripted_server
-from tests.unit.strategies import property_settings
 
 SECRET = "Bearer s3cret-of-the-gateway"
 
@@ -391,7 +390,7 @@ places = st.lists(st.integers(0, 400), max_size=8)
 
 @pytest.mark.parametrize("compressed", [False, True], ids=["plain", "compressed"])
 @given(said=st.binary(max_size=400), frames=places, chunks=st.lists(st.integers(0, 1200), max_size=12), data=st.data())
-@property_settings(150)
+@settings(max_examples=150)
 def test_however_bytes_are_cut_into_frames_and_chunks_the_same_bytes_come_out(
     compressed: bool, said: bytes, frames: list[int], chunks: list[int], data: st.DataObject
 ) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_nats.jetstream.publishing.window import FIRST, GROWTH, LONGEST_ABSENCE, SMALLEST, Window
-from tests.unit.strategies import property_settings
 
 EVENTS = st.one_of(
     st.tuples(st.just("stored"), st.integers(0, 5000)),
@@ -15,7 +14,7 @@ EVENTS = st.one_of(
 )
 
 
-@property_settings(200)
+@settings(max_examples=200)
 @given(st.integers(1, 32_767), st.lists(EVENTS, max_size=30))
 def test_the_window_stays_within_its_bounds(most: int, events: list[tuple[str, int]]) -> None:
     window = Window(most)

@@ -22,6 +22,8 @@ from spark_nats.client.pool import leased
 from spark_nats.errors import DataLossError, JetStreamError, NatsError, OptionError
 from spark_nats.jetstream import JetStream, read_range
 from spark_nats.jetstream.consuming import consumers
+from spark_nats.jetstream.consuming.consumers import ConsumerInfo
+from spark_nats.jetstream.consuming.kept import make_consumer
 from spark_nats.jetstream.reading import delivering, direct, pulls, ranges, searching
 from spark_nats.jetstream.reading.ranges import RangeReader
 from spark_nats.jetstream.streams import stream_info
@@ -32,6 +34,7 @@ from tests.integration.support import (
     Query,
     batch_reader,
     batch_sequences,
+    monitoring,
     read_sequences,
     repeating,
     sequences_of,
@@ -68,6 +71,7 @@ def test_small_partitions_are_read_without_consumers(
         raise AssertionError("a consumer was made")
 
     monkeypatch.setattr(ranges, "make_consumer", refuse)
+    monkeypatch.setattr(delivering, "PATIENCE", 30.0)  # a slow answer would be a reason for one
     nats_py.create_stream(unique, allow_direct=True)
     nats_py.publish_acked((f"{unique}.{i % 3}", b"") for i in range(1, 301))
     nats_py.delete_message(unique, 100)
@@ -80,8 +84,14 @@ def test_small_partitions_are_read_without_consumers(
 
 @pytest.mark.parametrize("filters", [(), ("1", "2")])
 def test_a_consumer_that_knows_of_nothing_does_not_end_a_range(
-    js: JetStream, nats_py: NatsPy, unique: str, api: ForwardedApi, filters: tuple[str, ...]
+    js: JetStream,
+    nats_py: NatsPy,
+    unique: str,
+    api: ForwardedApi,
+    filters: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(searching, "TRIAL", 60.0)  # or the search changes sides, which takes another consumer
     nats_py.create_stream(unique)
     nats_py.publish_acked((f"{unique}.{i % 3}", b"") for i in range(1, 301))
     api.answers["CONSUMER.CREATE"] = empty_at_first(3)
@@ -119,8 +129,9 @@ def test_a_consumer_that_begins_too_early_or_too_late_is_not_used(
 
 
 def test_a_range_that_ends_with_its_last_message_asks_nothing_more(
-    js: JetStream, nats_py: NatsPy, unique: str, api: ForwardedApi
+    js: JetStream, nats_py: NatsPy, unique: str, api: ForwardedApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(delivering, "PATIENCE", 60.0)  # after a silence it would look at the stream
     nats_py.create_stream(unique)
     nats_py.store_empty(unique, 30)
     assert len(list(read_range(JetStream(js.connection, ForwardedApi.PREFIX), unique, 1, 31))) >= 1
@@ -136,7 +147,11 @@ def store_if_led(client: NatsPy, stream: str) -> int:
 
 
 @pytest.mark.promise("writing#stream-to-spark")
-@pytest.mark.long("spark_nats/jetstream/streams.py", "spark_nats/source/stream/*")
+@pytest.mark.long(
+    "spark_nats/jetstream/streams.py",
+    "spark_nats/source/stream/*",
+    races="the election of another leader while the one before is stopped",
+)
 def test_a_batch_read_has_what_was_stored_while_the_leader_that_it_asks_was_stopped(
     cluster: Cluster, unique: str
 ) -> None:
@@ -154,7 +169,7 @@ def test_a_batch_read_has_what_was_stored_while_the_leader_that_it_asks_was_stop
 
 
 @pytest.mark.promise("durability#one-volume-restored")
-@pytest.mark.long("spark_nats/jetstream/*")
+@pytest.mark.long("spark_nats/jetstream/*", races="followers that restart while rows are stored and read")
 @pytest.mark.timeout(240)
 def test_every_read_is_whole_while_followers_restart_with_and_without_their_stores(
     cluster: Cluster, unique: str
@@ -229,11 +244,12 @@ def test_every_read_is_whole_while_followers_restart_with_and_without_their_stor
 # Limits that remove while a task reads
 
 
-def paused_after_first(reader: DataSourceReader, act: Callable[[], None]) -> list[int]:
-    """Read the only partition, and do something after its first batch."""
+def paused_after_first(client: NatsPy, stream: str, reader: DataSourceReader, act: Callable[[], object]) -> list[int]:
+    """Read the only partition, and do something after its first batch, when all has been sent that was asked for."""
     (partition,) = reader.partitions()
     batches = reader.read(partition)
     found = next(batches).column("sequence").to_pylist()
+    wait_until(lambda: all(each["num_waiting"] == 0 for each in client.api(f"CONSUMER.LIST.{stream}")["consumers"]))
     act()
     return [*found, *batch_sequences(batches)]
 
@@ -254,7 +270,7 @@ def test_what_the_limits_remove_while_a_task_reads_is_named(nats_server: Server,
         nats_py.store_empty(unique, 1500)
 
     with pytest.raises(DataLossError, match=r"now begins at sequence 1501; sequences [0-9]+ to 1500, which were") as e:
-        paused_after_first(batch_reader(nats_server, stream=unique), remove)
+        paused_after_first(nats_py, unique, batch_reader(nats_server, stream=unique), remove)
     assert "'failOnDataLoss'" in str(e.value)
 
 
@@ -270,7 +286,10 @@ def test_without_fail_on_data_loss_rows_and_losses_together_are_the_range(
         options["subject"] = f"{unique}.{subject}"
     with caplog.at_level(logging.WARNING):
         found = paused_after_first(
-            batch_reader(nats_server, stream=unique, **options), lambda: nats_py.store_empty(unique, 1500)
+            nats_py,
+            unique,
+            batch_reader(nats_server, stream=unique, **options),
+            lambda: nats_py.store_empty(unique, 1500),
         )
     (record,) = [r for r in caplog.records if "are lost" in r.getMessage()]
     first, last = record.getMessage().split("sequences ")[1].split(",")[0].split(" to ")
@@ -288,21 +307,22 @@ def test_a_loss_is_named_though_the_reader_is_about_to_change_sides_when_the_ran
     nats_py.publish_acked((f"{unique}.{i % 2}", b"") for i in range(1, 2001))
     reader = batch_reader(nats_server, stream=unique, subject=f"{unique}.0")
     with pytest.raises(DataLossError, match="now begins at sequence 1501; sequences .*, which were"):
-        paused_after_first(reader, lambda: nats_py.store_empty(unique, 1500))
+        paused_after_first(nats_py, unique, reader, lambda: nats_py.store_empty(unique, 1500))
 
 
 @pytest.mark.usefixtures("small_requests")
 def test_messages_that_grow_too_old_while_a_task_reads_are_named_and_not_waited_for(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
-    nats_py.create_stream(unique, max_age=2_000_000_000)
+    config = nats_py.create_stream(unique, duplicate_window=100_000_000)["config"]
     nats_py.store_empty(unique, 1000)
 
     def wait() -> None:
-        wait_until(lambda: nats_py.held(unique) == 0, timeout=20)
+        nats_py.api(f"STREAM.UPDATE.{unique}", {**config, "max_age": 100_000_000})  # the server takes no less
+        wait_until(lambda: nats_py.held(unique) == 0, timeout=60)
 
     with pytest.raises(DataLossError, match=r"now begins at sequence 1001; sequences [0-9]+ to 1000, which were"):
-        paused_after_first(batch_reader(nats_server, stream=unique), wait)
+        paused_after_first(nats_py, unique, batch_reader(nats_server, stream=unique), wait)
 
 
 @pytest.mark.usefixtures("small_requests")
@@ -317,7 +337,7 @@ def test_messages_deleted_one_by_one_while_a_task_reads_are_no_loss(
         for sequence in (500, 501, 999, 1000):
             nats_py.delete_message(unique, sequence)
 
-    found = paused_after_first(batch_reader(nats_server, stream=unique), delete)
+    found = paused_after_first(nats_py, unique, batch_reader(nats_server, stream=unique), delete)
     assert found == [s for s in range(1, 1001) if s not in (300, 500, 501, 999, 1000)]
 
 
@@ -333,9 +353,11 @@ def test_a_stream_made_again_while_a_task_reads_is_not_mixed_with_the_old_one(
     nats_py.create_stream(unique)
     nats_py.store_empty(unique, 2000)
     with pytest.raises(DataLossError, match=r"was deleted and created again at .*; sequences [0-9]+ to 2000, which"):
-        paused_after_first(batch_reader(nats_server, stream=unique), make_again)
+        paused_after_first(nats_py, unique, batch_reader(nats_server, stream=unique), make_again)
     with caplog.at_level(logging.WARNING):
-        found = paused_after_first(batch_reader(nats_server, stream=unique, failOnDataLoss=False), make_again)
+        found = paused_after_first(
+            nats_py, unique, batch_reader(nats_server, stream=unique, failOnDataLoss=False), make_again
+        )
     assert found == list(range(1, len(found) + 1))
     assert f"sequences {len(found) + 1} to 2000, which were about to be read, are lost" in caplog.text
 
@@ -350,10 +372,10 @@ def test_a_stream_deleted_while_a_task_reads_ends_it_with_what_is_lost(
         reader = batch_reader(nats_server, stream=unique, **options)
         if not options:
             with pytest.raises(DataLossError, match=r"the stream '.*' was deleted; sequences [0-9]+ to 2000, which"):
-                paused_after_first(reader, lambda: nats_py.delete_stream(unique))
+                paused_after_first(nats_py, unique, reader, lambda: nats_py.delete_stream(unique))
             continue
         with caplog.at_level(logging.WARNING):
-            found = paused_after_first(reader, lambda: nats_py.delete_stream(unique))
+            found = paused_after_first(nats_py, unique, reader, lambda: nats_py.delete_stream(unique))
         assert found == list(range(1, len(found) + 1))
         assert f"was deleted; sequences {len(found) + 1} to 2000, which were about to be read, are lost" in caplog.text
 
@@ -379,19 +401,22 @@ def publishing_fast(server: Server, stream: str, pause: float = 0.0) -> Iterator
 
 @pytest.mark.parametrize("starting", [{}, {"startingTimestamp": "2020-01-01"}])
 def test_a_busy_stream_can_be_read_from_its_beginning(
-    nats_server: Server, nats_py: NatsPy, unique: str, starting: dict[str, str]
+    nats_server: Server, nats_py: NatsPy, unique: str, starting: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nats_py.create_stream(unique, max_msgs=20_000)
-    nats_py.store_empty(unique, 20_000)
-    with publishing_fast(nats_server, unique, pause=0.1) as count:
-        for _ in range(5):
-            reader = batch_reader(nats_server, stream=unique, **starting)
-            (partition,) = reader.partitions()
-            before = count[0]
-            wait_until(lambda before=before: count[0] > before + 1000)  # its beginning moves behind the plan
-            found = batch_sequences(reader.read(partition))
-            assert found == list(range(found[0], partition.end))
-            assert found[0] > partition.start
+    """Its beginning moves after the plan, and when there is a consumer that has delivered nothing yet."""
+    nats_py.create_stream(unique, max_msgs=2000)
+    nats_py.store_empty(unique, 2000)
+
+    def made_in_time(*arguments: Any) -> ConsumerInfo:
+        made = make_consumer(*arguments)
+        nats_py.store_empty(unique, 500)
+        return made
+
+    monkeypatch.setattr(ranges, "make_consumer", made_in_time)
+    reader = batch_reader(nats_server, stream=unique, **starting)
+    (partition,) = reader.partitions()
+    nats_py.store_empty(unique, 500)
+    assert batch_sequences(reader.read(partition)) == list(range(1001, 2001))
 
 
 def test_a_streaming_query_from_earliest_begins_with_what_there_is(
@@ -413,7 +438,7 @@ def test_a_streaming_query_from_earliest_begins_with_what_there_is(
         reader.latestOffset(end, reader.getDefaultReadLimit())
 
 
-@pytest.mark.long("spark_nats/jetstream/*")
+@pytest.mark.long("spark_nats/jetstream/*", races="a publisher, and limits that remove what is about to be read")
 @pytest.mark.parametrize("limit", [{"max_msgs": 20_000}, {"max_age": 500_000_000}, {"max_bytes": 3_000_000}])
 def test_under_a_publisher_at_full_speed_every_row_is_right_and_what_is_missing_is_named(
     nats_server: Server, nats_py: NatsPy, unique: str, limit: dict[str, int], caplog: pytest.LogCaptureFixture
@@ -457,34 +482,28 @@ def sequences_in(sentence: str) -> set[int]:
 # Rows that are taken slowly
 
 
-@pytest.fixture
-def impatient(server_factory: ServerFactory) -> Iterator[tuple[Server, NatsPy]]:
-    """A server that closes a connection which does not take bytes for a fifth of a second, not for ten seconds."""
-    server = server_factory('write_deadline: "200ms"')
-    with NatsPy(server.url) as client:
-        yield server, client
-
-
 @pytest.mark.parametrize("retention", ["limits", "workqueue"])
 def test_a_task_whose_rows_are_taken_slowly_comes_to_its_end(
-    impatient: tuple[Server, NatsPy], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, retention: str
+    server_factory: ServerFactory, monkeypatch: pytest.MonkeyPatch, retention: str
 ) -> None:
-    server, client = impatient
+    """The server closes a connection that does not take bytes for half a second here, not for ten seconds."""
+    server = server_factory('write_deadline: "500ms"')
     monkeypatch.setattr(delivering, "SLOW", 0.1)
     monkeypatch.setattr(pulls, "PULL_BYTES", 16 << 20)  # more than the sockets hold
     monkeypatch.setattr(direct, "BATCH_BYTES", 16 << 20)
-    client.create_stream("S", retention=retention, allow_direct=True)
-    client.store("S.x", [b"x" * 10_000] * 2000)
+    with NatsPy(server.url) as client:
+        client.create_stream("S", retention=retention, allow_direct=True)
+        client.store("S.x", [b"x" * 10_000] * 2000)
     reader = batch_reader(server, stream="S", peek=True)
     (partition,) = reader.partitions()
-    found: list[int] = []
-    with caplog.at_level(logging.INFO):
-        for batch in reader.read(partition):
-            found += batch.column("sequence").to_pylist()
-            if len(found) < 800:
-                time.sleep(0.35)  # what is done with the rows
+    batches = reader.read(partition)
+    found = next(batches).column("sequence").to_pylist()
+    wait_until(lambda: monitoring(server, "varz")["slow_consumers"])
+    for batch in batches:
+        found += batch.column("sequence").to_pylist()
+        # From then on nothing is in flight while rows are taken.
+        assert {each["pending_bytes"] for each in monitoring(server, "connz")["connections"]} == {0}
     assert found == list(range(1, 2001))
-    assert caplog.text.count("NATS_GOES_ON") == 1  # from then on nothing is in flight meanwhile
 
 
 # Limits of streams and accounts
@@ -601,10 +620,8 @@ def test_holes_make_no_empty_micro_batches(
     nats_server: Server, nats_py: NatsPy, unique: str, subject: dict[str, str]
 ) -> None:
     nats_py.create_stream(unique)
-    nats_py.store_empty(unique, 500)
-    for start, end in ((2, 250), (251, 500)):  # leaves 1, 250 and 500
-        for sequence in range(start, end):
-            nats_py.delete_message(unique, sequence)
+    nats_py.publish_acked((f"{unique}.{'x' if i in (1, 250, 500) else 'gone'}", b"") for i in range(1, 501))
+    nats_py.purge_stream(unique, filter=f"{unique}.gone")
     options = {name: f"{unique}.{value}" for name, value in subject.items()}
     reader = stream_reader(nats_server, stream=unique, startingOffsets="earliest", maxOffsetsPerTrigger=10, **options)
     assert micro_batches(reader, reader.initialOffset()) == [[1, 250], [500]]  # each ends with a message

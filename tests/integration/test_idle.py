@@ -86,7 +86,7 @@ def test_what_is_stored_is_read_without_a_look_between(nats_server: Server, nats
             nats_py.store_empty(unique, 1)
             assert sequences(query, 1) == [sequence]
             listen(query)
-        assert len(watches(nats_py, unique)) == 1  # the same one all the time
+        wait_until(lambda: len(watches(nats_py, unique)) == 1)
 
 
 def test_a_query_with_filters_sleeps_on_when_other_subjects_come(
@@ -107,8 +107,8 @@ def test_the_streams_are_looked_at_now_and_then_all_the_same(
     monkeypatch.setattr(idling, "LONGEST_QUIET", 5 * PAUSE)
     nats_py.create_stream(unique)
     nats_py.store_empty(unique, 2)
-    with idle_query(nats_server, unique) as query:
-        query.look(nats_py, f"STREAM.INFO.{unique}")
+    with idle_query(nats_server, unique) as query, nats_py.collect(f"$JS.API.STREAM.INFO.{unique}") as asked:
+        wait_until(lambda: query.micro_batch() == [] and asked.messages)
 
 
 def test_a_query_ends_without_leaving_a_consumer(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
@@ -259,7 +259,7 @@ def test_streams_that_match_are_heard_of_and_so_are_new_ones(
         monkeypatch.setattr(matching, "LIST_INTERVAL", 0.2)
         assert sequences(query, 1) == [1]
         listen(query)
-        assert [len(watches(nats_py, name)) for name in names] == [1, 1, 1]
+        wait_until(lambda: [len(watches(nats_py, name)) for name in names] == [1, 1, 1])
 
 
 def test_rows_that_wait_for_more_become_a_micro_batch_in_time(
@@ -267,9 +267,22 @@ def test_rows_that_wait_for_more_become_a_micro_batch_in_time(
 ) -> None:
     nats_py.create_stream(unique)
     nats_py.store_empty(unique, 1)
-    with idle_query(nats_server, unique, minOffsetsPerTrigger=3, maxTriggerDelay="1s") as query:
+    with idle_query(nats_server, unique, minOffsetsPerTrigger=3, maxTriggerDelay="200ms") as query:
         nats_py.store_empty(unique, 2)
         assert sequences(query, 2) == [2, 3]  # though there is nothing else to hear of
+
+
+def test_a_query_that_waits_for_more_leaves_the_server_in_peace(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    subjects = ",".join(f"{unique}.{token}" for token in "abc")
+    with idle_query(nats_server, unique, subject=subjects, minOffsetsPerTrigger=10) as query:
+        nats_py.store_empty(unique, 1, "a")
+        assert sequences(query, 1) == [1]  # the first one waits for nothing
+        nats_py.store_empty(unique, 1, "a")
+        listen(query)
+        assert [each for each in asks(query, nats_py) if unique in each] == []
 
 
 @pytest.mark.parametrize("retention", ["workqueue", "interest"])
@@ -290,6 +303,12 @@ def store(client: NatsPy, stream: str) -> None:
     wait_until(lambda: succeeds(lambda: client.publish_acked([message], timeout=2.0)), timeout=30)
 
 
+def heard_by(client: NatsPy, cluster: Cluster, stream: str) -> NatsServer:
+    """The server that has the consumer of a stream's only watch."""
+    (watch,) = watches(client, stream)
+    return cluster.of(client.api(f"CONSUMER.INFO.{stream}.{watch}")["cluster"]["leader"])
+
+
 class TestCluster:
     """Three servers."""
 
@@ -307,22 +326,20 @@ class TestCluster:
                 assert sequences(query, 1) == [sequence]
                 listen(query)
 
-    def test_the_restart_of_each_server_is_survived(self, cluster: Cluster, stream: str) -> None:
-        """One of them has the watch's consumer, in memory."""
+    def test_the_restart_of_the_server_that_is_heard_is_survived(self, cluster: Cluster, stream: str) -> None:
+        """It has the watch's consumer, in memory."""
         with NatsPy([s.url for s in cluster.servers]) as client, idle_query(cluster.urls, stream) as query:
-            for sequence, server in enumerate(cluster.servers, 1):
-                cluster.restart(server)
-                store(client, stream)
-                assert sequences(query, 1) == [sequence]
-                listen(query)
+            cluster.restart(heard_by(client, cluster, stream))
+            store(client, stream)
+            assert sequences(query, 1) == [1]
+            listen(query)
 
     def test_a_server_that_hangs_does_not_keep_a_query_asleep(
         self, cluster: Cluster, stream: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(watching, "HEARTBEAT", 0.5)
         with NatsPy([s.url for s in cluster.servers]) as client, idle_query(cluster.urls, stream) as query:
-            info = client.api(f"CONSUMER.INFO.{stream}.{watches(client, stream)[0]}")
-            server: NatsServer = cluster.of(info["cluster"]["leader"])
+            server = heard_by(client, cluster, stream)
             others = [each.url for each in cluster.servers if each is not server]
             with cluster.paused(server), NatsPy(others) as rest:
                 store(rest, stream)
@@ -336,7 +353,8 @@ def test_spark_reads_what_is_stored_while_a_query_is_idle(
     frame = nats(spark.readStream, nats_server, stream=unique, startingOffsets="earliest").load()
     with collecting(frame.selectExpr("sequence"), f"idle_{unique}") as (query, rows):
         wait_until(lambda: len(watches(nats_py, unique)) == 1, timeout=120)
-        for count in range(1, 6):
+        for count in range(1, 4):
             nats_py.store_empty(unique, 1)
             query.processAllAvailable()
-            assert len(rows()) == count
+            # Spark may have asked a moment before a busy machine has brought the word.
+            wait_until(lambda count=count: len(rows()) == count, timeout=120)  # type: ignore[misc]

@@ -31,7 +31,14 @@ def api(nats_py: NatsPy) -> Iterator[ForwardedApi]:
 def _moved_and_not_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """Consumers are moved, whatever happened in other tests; and a slow machine is no reason to take another one."""
     monkeypatch.setattr(kept, "_refused_until", {})
+    monkeypatch.setattr(kept, "PATIENCE", 60.0)
     monkeypatch.setattr(searching, "TRIAL", 60.0)
+
+
+@pytest.fixture
+def silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that says nothing about a consumer is not waited for long."""
+    monkeypatch.setattr(kept, "PATIENCE", 0.2)
 
 
 def read(js: JetStream, stream: str, start: int, end: int, filters: Sequence[str] = (), **more: Any) -> list[int]:
@@ -117,8 +124,9 @@ def test_a_range_that_is_given_up_leaves_no_consumer(js: JetStream, nats_py: Nat
     assert read(js, unique, 11, 61) == numbers(11, 61)
 
 
+@pytest.mark.usefixtures("silence")
 def test_a_consumer_does_not_outlive_its_stream(js: JetStream, nats_py: NatsPy, unique: str) -> None:
-    for _ in range(3):
+    for _ in range(2):
         nats_py.create_stream(unique)
         fill(nats_py, unique, 30)
         assert read(js, unique, 11, 21) == numbers(11, 21)
@@ -147,14 +155,16 @@ def test_what_was_purged_meanwhile_is_passed_over(
     assert read(js, unique, 41, 121, filters) == [i + 60 for i in numbers(1, 61, *rests)]
 
 
+@pytest.mark.usefixtures("silence")
 def test_a_consumer_that_somebody_has_deleted_is_not_missed(js: JetStream, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique)
     fill(nats_py, unique, 60)
     assert read(js, unique, 1, 11) == numbers(1, 11)
-    (name,) = nats_py.consumers(unique)
-    nats_py.api(f"CONSUMER.DELETE.{unique}.{name}")
-    for start in range(11, 61, 10):
-        assert read(js, unique, start, start + 10) == numbers(start, start + 10)
+    while not kept._refused_until:  # a busy server may have been silent about the stream too
+        (name,) = nats_py.consumers(unique)
+        nats_py.api(f"CONSUMER.DELETE.{unique}.{name}")
+        assert read(js, unique, 11, 21) == numbers(11, 21)
+    assert read(js, unique, 21, 31) == numbers(21, 31)
     # Silence may mean that no consumer of the stream can be moved: each is deleted now.
     wait_until(lambda: nats_py.consumers(unique) == [])
 
@@ -162,7 +172,7 @@ def test_a_consumer_that_somebody_has_deleted_is_not_missed(js: JetStream, nats_
 def test_a_consumer_that_was_not_used_for_long_is_not_used_again(js: JetStream, nats_py: NatsPy, unique: str) -> None:
     nats_py.create_stream(unique, consumer_limits={"inactive_threshold": 2_000_000})
     fill(nats_py, unique, 30)
-    for start in (1, 11, 21):
+    for start in (1, 11):
         assert read(js, unique, start, start + 10) == numbers(start, start + 10)
         wait_until(lambda: nats_py.consumers(unique) == [])  # the server has deleted it
     assert not kept._refused_until
@@ -234,7 +244,7 @@ def test_a_connection_that_nobody_has_asked_for_leaves_no_consumer(
         assert read(JetStream(connection), unique, 1, 11) == numbers(1, 11)
         assert len(nats_py.consumers(unique)) == 1
     wait_until(lambda: nats_py.consumers(unique) == [])
-    assert connection.closed
+    wait_until(lambda: connection.closed)  # it says that they are to be deleted, and then it is closed
 
 
 def test_after_a_restart_of_the_server_ranges_are_read_over_another_connection(
@@ -345,10 +355,16 @@ def test_what_the_replica_of_a_moved_consumer_lacks_is_read_through_another_one(
 
 @pytest.fixture
 def replicated(cluster: Cluster, unique: str) -> Iterator[NatsPy]:
-    """A client of a cluster, and a stream with three replicas of the test's name."""
+    """A client of a cluster, and a stream of the test's name with three replicas, none of which lags."""
     with NatsPy(cluster.servers[0].url) as client:
         client.create_in_cluster(unique, num_replicas=3)
         fill(client, unique, 300)
+
+        def is_whole() -> bool:
+            replicas = client.stream_info(unique)["cluster"]["replicas"]
+            return all(each["current"] and not each.get("lag") for each in replicas)
+
+        wait_until(is_whole, timeout=60)
         yield client
 
 
@@ -374,12 +390,13 @@ def test_in_a_cluster_consumers_are_moved_wherever_they_live(
         wait_until(has(replicated, unique, 0))
 
 
+@pytest.mark.usefixtures("silence")
 def test_in_a_cluster_too_a_consumer_does_not_outlive_its_stream(
     cluster: Cluster, replicated: NatsPy, unique: str
 ) -> None:
     with connect(options_for(cluster.servers[1].url)) as connection:
         js = JetStream(connection)
-        for _ in range(3):
+        for _ in range(2):
             assert read(js, unique, 1, 101) == numbers(1, 101)
             assert read(js, unique, 101, 301) == numbers(101, 301)
             replicated.delete_stream(unique)
@@ -388,7 +405,9 @@ def test_in_a_cluster_too_a_consumer_does_not_outlive_its_stream(
         assert read(js, unique, 101, 301) == numbers(101, 301)
 
 
-@pytest.mark.long("spark_nats/jetstream/consuming/*", "spark_nats/jetstream/reading/*")
+@pytest.mark.long(
+    "spark_nats/jetstream/consuming/*", "spark_nats/jetstream/reading/*", races="the elections after each restart"
+)
 def test_servers_restart_while_consumers_are_kept_and_every_range_is_whole(
     cluster: Cluster, replicated: NatsPy, unique: str
 ) -> None:

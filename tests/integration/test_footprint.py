@@ -35,20 +35,17 @@ def other_side(server):
 
 def follow(spark, server, tmp_path, **options):
     """Start a query from the stream S to the stream R."""
-    options = {"idleTimeout": "2s", **options}
+    options = {"idleTimeout": "1s", **options}
     source = nats(spark.readStream, server, stream="S", startingOffsets="earliest", **options).load()
     rows = source.selectExpr("concat('r.', subject) AS subject", "payload")
-    sink = nats(rows.writeStream, server, stream="R", createStream='{"subjects": ["r.>"]}', idleTimeout="2s")
+    sink = nats(rows.writeStream, server, stream="R", createStream='{"subjects": ["r.>"]}', idleTimeout="1s")
     return sink.option("checkpointLocation", str(tmp_path / "checkpoint"))
 
 
+@pytest.mark.long(races="whatever the end of what came before still asks, within the three seconds that are counted")
 @pytest.mark.parametrize(
     "options",
-    [
-        {},
-        pytest.param({"subject": "s.a"}, marks=pytest.mark.long),
-        pytest.param({"subject": "s.a", "consume": True}, marks=pytest.mark.long),
-    ],
+    [{}, {"subject": "s.a"}, {"subject": "s.a", "consume": True}],
     ids=["all subjects", "one subject", "consuming"],
 )
 def test_an_idle_query_leaves_the_server_in_peace(spark, server, other_side, tmp_path, options):
@@ -69,12 +66,12 @@ def test_an_idle_query_leaves_the_server_in_peace(spark, server, other_side, tmp
 
 def test_a_stopped_query_leaves_no_consumer_and_no_connection(spark, server, other_side, tmp_path):
     other_side.create_stream("S", ["s.>"])
-    other_side.publish_acked((f"s.{i % 3}", b"%d" % i) for i in range(20))
-    query = finish(follow(spark, server, tmp_path, maxOffsetsPerTrigger=1).trigger(availableNow=True).start(), 120)
-    assert len([each for each in query.recentProgress if each["numInputRows"]]) == 20
-    assert [m.payload for m in other_side.read_stream("R")] == [b"%d" % i for i in range(20)]
-    wait_until(lambda: not our_connections(server), 30)
-    wait_until(lambda: not other_side.consumers("S"))
+    other_side.publish_acked((f"s.{i % 3}", b"%d" % i) for i in range(6))
+    query = finish(follow(spark, server, tmp_path, maxOffsetsPerTrigger=2).trigger(availableNow=True).start(), 120)
+    assert [each["numInputRows"] for each in query.recentProgress if each["numInputRows"]] == [2, 2, 2]
+    assert other_side.stored_numbers("R") == list(range(6))
+    wait_until(lambda: not our_connections(server), 60)
+    wait_until(lambda: not other_side.consumers("S"), 60)
 
 
 @pytest.mark.long

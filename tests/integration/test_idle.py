@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from spark_nats.embedded import NatsServer
 from spark_nats.jetstream import matching
-from spark_nats.jetstream.consuming import watching
+from spark_nats.jetstream.consuming import kept, watching
 from spark_nats.source.stream import idling
 from tests.chaos.proxy import Direction, Proxy
 from tests.integration.support import Query, collecting, nats, stream_reader
@@ -120,8 +120,9 @@ def test_a_query_ends_without_leaving_a_consumer(nats_server: Server, nats_py: N
 
 @pytest.mark.parametrize("how", ["deleted", "made again", "purged", "its consumer is deleted"])
 def test_a_query_notices_what_becomes_of_its_stream(
-    nats_server: Server, nats_py: NatsPy, unique: str, how: str
+    nats_server: Server, nats_py: NatsPy, unique: str, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(kept, "PATIENCE", 0.2)  # with a consumer that is gone with its stream
     nats_py.create_stream(unique)
     nats_py.store_empty(unique, 3)
     with idle_query(nats_server, unique, failOnDataLoss=False) as query:

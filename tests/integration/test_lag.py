@@ -20,7 +20,7 @@ from tests.integration.forwarding import ForwardedApi
 from tests.integration.support import Query, nats, running, sentence_of, stream_reader, uncoded
 from tests.integration.test_permissions import READ, login, user, users
 from tests.nats_py import NatsPy, wait_until
-from tests.servers import OLDER_BINARY, Cluster, Server, ServerFactory
+from tests.servers import OLDER_BINARY, Server, ServerFactory
 
 pytestmark = pytest.mark.usefixtures("in_a_hurry")
 
@@ -325,20 +325,6 @@ def test_whoever_may_read_a_stream_may_ask_how_far_its_query_is_behind(
     assert lag(server, checkpoint, capsys, *arguments)[1]["behind"] == 14
     arguments[1] = "watcher"  # who cannot have the server count
     assert lag(server, checkpoint, capsys, *arguments)[1]["behind"] == 15
-
-
-def test_a_cluster_with_a_stopped_follower_answers(
-    cluster: Cluster, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with NatsPy(cluster.servers[0].url) as client:
-        client.create_in_cluster(unique, num_replicas=3)
-        client.store(f"{unique}.x", [b"x"] * 20)
-        checkpoint = write_checkpoint(tmp_path / "c", position(client, unique, 6))
-        leader = cluster.of(client.stream_info(unique)["cluster"]["leader"])
-    follower = next(server for server in cluster.servers if server is not leader)
-    with cluster.paused(follower):
-        status, stream = lag(cluster.urls, checkpoint, capsys, "--connectTimeout", "1s")
-    assert (status, stream["behind"]) == (0, 15)
 
 
 # What can be wrong

@@ -13,9 +13,11 @@ from pyspark.sql.types import StructType
 import spark_nats
 from spark_nats import clock
 from spark_nats.client.backlog import PIECE_OVERHEAD
+from spark_nats.jetstream.consuming import kept
 from spark_nats.jetstream.reading import measuring
 from spark_nats.source.stream import idling
 from spark_nats.sparkapi import ReadAllAvailable
+from tests.integration.forwarding import ForwardedApi
 from tests.integration.support import (
     MESSAGE,
     Query,
@@ -207,8 +209,13 @@ def test_what_a_query_does_not_read_may_go_while_it_waits(nats_server: Server, n
 
 
 def test_a_stream_that_is_gone_is_said_once_and_the_others_wait_for_more(
-    nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture
+    nats_server: Server,
+    nats_py: NatsPy,
+    unique: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(kept, "PATIENCE", 0.2)  # with a consumer that is gone with its stream
     streams = [f"{unique}_{i}" for i in range(2)]
     for stream in streams:
         nats_py.create_stream(stream)
@@ -401,6 +408,9 @@ def test_the_bytes_of_changes_of_a_bucket_are_bounded_too(nats_server: Server, n
     assert list(map(len, query.available())) == [4, 4, 4]
 
 
+@pytest.mark.long(
+    "spark_nats/jetstream/reading/*", races="where servers put consumers, of which the one that is stopped has some"
+)
 def test_a_query_goes_on_while_a_follower_does_not_answer(cluster: Cluster, unique: str) -> None:
     with NatsPy(cluster.servers[0].url) as client:
         client.create_in_cluster(unique, num_replicas=3)
@@ -419,6 +429,25 @@ def test_a_query_goes_on_while_a_follower_does_not_answer(cluster: Cluster, uniq
         )
     )
     with cluster.paused(follower):
+        micro_batches = query.available()
+    assert [sequence for rows in micro_batches for sequence in sequences_of(rows)] == list(range(1, 21))
+    assert {len(rows) for rows in micro_batches} == {4}
+
+
+def test_where_messages_cannot_be_measured_their_average_will_do(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    nats_py.store(f"{unique}.x", [b"x" * 1000] * 20)
+
+    def unless_without_payloads(answer: dict[str, Any]) -> dict[str, Any]:
+        refused = {"error": {"code": 503, "err_code": 10008, "description": "not available"}}
+        return refused if answer["config"].get("headers_only") else answer
+
+    api = ForwardedApi(nats_py)
+    api.answers["CONSUMER.CREATE"] = unless_without_payloads
+    with api.serving():
+        query = query_of(nats_server, unique, maxBytesPerTrigger=5000, apiPrefix=ForwardedApi.PREFIX)
         micro_batches = query.available()
     assert [sequence for rows in micro_batches for sequence in sequences_of(rows)] == list(range(1, 21))
     assert {len(rows) for rows in micro_batches} == {4}

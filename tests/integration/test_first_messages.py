@@ -12,6 +12,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from spark_nats import sparkapi
+from spark_nats.embedded import NatsServer
+from spark_nats.jetstream.reading import delivering, direct, pulls, searching
 from spark_nats.options import parse_read
 from spark_nats.options.read import ReadOptions
 from spark_nats.source.stream.pushdown import NatsLimitReader, pushdown_reader
@@ -31,22 +33,43 @@ from tests.integration.support import (
 from tests.nats_py import NatsPy
 from tests.servers import Server
 
-MESSAGES = 50_000  # more than one pull request, and than two, ask for
-RARE = 10_000  # one in so many is of another subject
+ASKED = 2000  # messages that one request asks for here
+MESSAGES = 5000  # more than two of them ask for
+RARE = 1000  # one in so many is of another subject
 OVERHEAD = 60  # messages that a server sends besides: answers of its API, and those of whoever else asks it
 
 
+@pytest.fixture(autouse=True)
+def _asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow machine is no reason to ask for the same again, or to search on this side."""
+    monkeypatch.setattr(pulls, "PULL_MESSAGES", ASKED)
+    monkeypatch.setattr(direct, "BATCH_MESSAGES", ASKED)
+    monkeypatch.setattr(delivering, "PATIENCE", 30.0)
+    monkeypatch.setattr(searching, "TRIAL", 60.0)
+
+
 @pytest.fixture(scope="module")
-def stream(nats_server: Server) -> Iterator[str]:
+def server() -> Iterator[NatsServer]:
+    """A server of which nobody else asks anything."""
+    with NatsServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def client(server: NatsServer) -> Iterator[NatsPy]:
+    with NatsPy(server.url) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def stream(client: NatsPy) -> str:
     """A stream of which every tenth message is deleted, and the first hundred."""
-    with NatsPy(nats_server.url) as client:
-        client.create_stream("FIRST")
-        client.publish_acked((f"FIRST.{'rare' if i % RARE == 0 else 'a'}", b"%d" % i) for i in range(1, MESSAGES + 1))
-        client.purge_stream("FIRST", seq=101)
-        for sequence in range(105, 300, 10):
-            client.delete_message("FIRST", sequence)
-        yield "FIRST"
-        client.delete_stream("FIRST")
+    client.create_stream("FIRST")
+    client.publish_acked((f"FIRST.{'rare' if i % RARE == 0 else 'a'}", b"%d" % i) for i in range(1, MESSAGES + 1))
+    client.purge_stream("FIRST", seq=101)
+    for sequence in range(105, 300, 10):
+        client.delete_message("FIRST", sequence)
+    return "FIRST"
 
 
 def kept(start: int = 101, end: int = MESSAGES + 1) -> list[int]:
@@ -59,31 +82,31 @@ def sent_by(server: Server) -> int:
     return count
 
 
-@pytest.mark.parametrize("limit", [1, 10, 1024, 1025, 17_000, MESSAGES, 10 * MESSAGES])
+@pytest.mark.parametrize("limit", [1, 10, ASKED, ASKED + 1, MESSAGES, 10 * MESSAGES])
 @pytest.mark.parametrize("direct", [False, True], ids=["consumer", "direct gets allowed"])
 def test_the_first_messages_are_read_and_no_more_are_sent(
-    nats_server: Server, nats_py: NatsPy, stream: str, limit: int, direct: bool
+    server: NatsServer, client: NatsPy, stream: str, limit: int, direct: bool
 ) -> None:
-    config = nats_py.stream_info(stream)["config"]
-    nats_py.api(f"STREAM.UPDATE.{stream}", {**config, "allow_direct": direct})
-    before = sent_by(nats_server)
-    assert read_sequences(nats_server, stream=stream, limit=limit) == kept()[:limit]
-    assert sent_by(nats_server) - before <= min(limit, MESSAGES) + OVERHEAD
-    assert len(nats_py.consumers(stream)) <= 1  # that the connection keeps
+    config = client.stream_info(stream)["config"]
+    client.api(f"STREAM.UPDATE.{stream}", {**config, "allow_direct": direct})
+    before = sent_by(server)
+    assert read_sequences(server, stream=stream, limit=limit) == kept()[:limit]
+    assert sent_by(server) - before <= min(limit, MESSAGES) + OVERHEAD
+    assert len(client.consumers(stream)) <= 1  # that the connection keeps
 
 
 @pytest.mark.parametrize("limit", [1, 3, 4, 5, 100])
-def test_the_server_looks_for_the_first_messages_that_match(nats_server: Server, stream: str, limit: int) -> None:
-    before = sent_by(nats_server)
-    found = read_sequences(nats_server, stream=stream, subject=f"{stream}.rare", limit=limit)
+def test_the_server_looks_for_the_first_messages_that_match(server: NatsServer, stream: str, limit: int) -> None:
+    before = sent_by(server)
+    found = read_sequences(server, stream=stream, subject=f"{stream}.rare", limit=limit)
     assert found == [RARE * i for i in range(1, 6)][:limit]
-    assert sent_by(nats_server) - before <= 5 + OVERHEAD
+    assert sent_by(server) - before <= 5 + OVERHEAD
 
 
-def test_where_most_messages_match_no_more_are_sent_either(nats_server: Server, stream: str) -> None:
-    before = sent_by(nats_server)
-    assert read_sequences(nats_server, stream=stream, subject=f"{stream}.a", limit=150) == kept()[:150]
-    assert sent_by(nats_server) - before <= 150 + OVERHEAD
+def test_where_most_messages_match_no_more_are_sent_either(server: NatsServer, stream: str) -> None:
+    before = sent_by(server)
+    assert read_sequences(server, stream=stream, subject=f"{stream}.a", limit=150) == kept()[:150]
+    assert sent_by(server) - before <= 150 + OVERHEAD
 
 
 @pytest.mark.parametrize(
@@ -100,9 +123,9 @@ def test_where_most_messages_match_no_more_are_sent_either(nats_server: Server, 
     ids=str,
 )
 def test_a_limit_is_one_of_what_other_options_say(
-    nats_server: Server, stream: str, options: dict[str, Any], expected: list[int]
+    server: NatsServer, stream: str, options: dict[str, Any], expected: list[int]
 ) -> None:
-    reader = batch_reader(nats_server, stream=stream, limit=20, **options)
+    reader = batch_reader(server, stream=stream, limit=20, **options)
     partitions = reader.partitions()
     assert len(partitions) <= 1
     assert sequences_of(read_partitions(pickle.dumps(reader), partitions)) == expected
@@ -149,11 +172,11 @@ def test_a_limit_is_refused_where_it_can_have_no_meaning(nats_server: Server) ->
     assert "'limit' and 'minPartitions' contradict" in sentence_of(lambda: batch_reader(**at, minPartitions=2))
 
 
-def test_filters_of_spark_come_after_the_limit(spark: SparkSession, nats_server: Server, stream: str) -> None:
-    frame = nats(spark.read, nats_server, stream=stream, limit=30).load()
-    before = sent_by(nats_server)
+def test_filters_of_spark_come_after_the_limit(spark: SparkSession, server: NatsServer, stream: str) -> None:
+    frame = nats(spark.read, server, stream=stream, limit=30).load()
+    before = sent_by(server)
     assert sequences_of(frame.where("sequence % 10 = 6").select("sequence").collect()) == [106, 116, 126]
-    assert sent_by(nats_server) - before <= 30 + OVERHEAD
+    assert sent_by(server) - before <= 30 + OVERHEAD
     assert frame.rdd.getNumPartitions() == 1
 
 
@@ -161,8 +184,8 @@ def test_filters_of_spark_come_after_the_limit(spark: SparkSession, nats_server:
 
 
 @pytest.mark.parametrize("filters", [False, True], ids=["limits", "filters too"])
-def test_a_limit_that_is_pushed_down_is_the_option(nats_server: Server, stream: str, filters: bool) -> None:
-    options = {"servers": nats_server.url, "stream": stream, "limitPushdown": "true", "filterPushdown": str(filters)}
+def test_a_limit_that_is_pushed_down_is_the_option(server: NatsServer, stream: str, filters: bool) -> None:
+    options = {"servers": server.url, "stream": stream, "limitPushdown": "true", "filterPushdown": str(filters)}
 
     def pushed(*limits: int, **others: Any) -> tuple[list[bool], list[int]]:
         parsed = parse_read({**options, **{name: str(value) for name, value in others.items()}}, streaming=False)
@@ -173,28 +196,28 @@ def test_a_limit_that_is_pushed_down_is_the_option(nats_server: Server, stream: 
         taken = [reader.pushLimit(limit) for limit in limits]
         return taken, sequences_of(read_partitions(pickle.dumps(reader), reader.partitions()))
 
-    before = sent_by(nats_server)
+    before = sent_by(server)
     assert pushed(12) == ([True], kept()[:12])
-    assert sent_by(nats_server) - before <= 12 + OVERHEAD
-    assert pushed(maxRecordsPerPartition=20_000) == ([], kept())
-    assert pushed(20_001, maxRecordsPerPartition=20_000) == ([False], kept())
+    assert sent_by(server) - before <= 12 + OVERHEAD
+    assert pushed(maxRecordsPerPartition=2000) == ([], kept())
+    assert pushed(2001, maxRecordsPerPartition=2000) == ([False], kept())
     if not filters:
         assert pushed(12, limit=10) == ([False], kept()[:10])
         assert pushed(8, limit=10) == ([True], kept()[:8])
 
 
-def test_limits_are_pushed_down_where_pyspark_can(spark: SparkSession, nats_server: Server, stream: str) -> None:
-    frame = nats(spark.read, nats_server, stream=stream, limitPushdown=True)
+def test_limits_are_pushed_down_where_pyspark_can(spark: SparkSession, server: NatsServer, stream: str) -> None:
+    frame = nats(spark.read, server, stream=stream, limitPushdown=True)
     if not sparkapi.PUSHES_LIMITS_DOWN:
-        said = sentence_of(lambda: batch_reader(nats_server, stream=stream, limitPushdown=True))
+        said = sentence_of(lambda: batch_reader(server, stream=stream, limitPushdown=True))
         assert said == f"OptionError: option 'limitPushdown' needs PySpark 4.4 or newer, and this is {sparkapi.VERSION}"
         return
     with pytest.raises(PySparkException, match=r"spark\.sql\.python\.limitPushdown\.enabled"):
         frame.load().collect()
     spark.conf.set("spark.sql.python.limitPushdown.enabled", True)
     try:
-        before = sent_by(nats_server)
+        before = sent_by(server)
         assert sequences_of(frame.load().limit(12).collect()) == kept()[:12]
-        assert sent_by(nats_server) - before <= 12 + OVERHEAD
+        assert sent_by(server) - before <= 12 + OVERHEAD
     finally:
         spark.conf.unset("spark.sql.python.limitPushdown.enabled")

@@ -615,12 +615,17 @@ def test_a_server_that_dies_and_stays_away_ends_a_read(
     server = server_factory()
     with NatsPy(server.url) as client:
         client.create_stream("S")
-        client.publish_acked([("S.x", bytes(4096))] * 40_000)  # more than all buffers on the way hold
+        client.store("S.x", [bytes(100_000)] * 600)  # more than all buffers on the way hold
     begun, go_on = tmp_path / "begun", tmp_path / "go_on"
     frame = nats(spark.read, server, stream="S", retryTimeout="1s").load().select("payload")
     slow = frame.mapInArrow(pause(begun, go_on, after=1), "payload BINARY")
-    with killed_when(server, begun.exists, go_on):
-        error = error_of(slow.count)
+    at_once = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    spark.conf.set(at_once, 10)
+    try:
+        with killed_when(server, begun.exists, go_on):
+            error = error_of(slow.count)
+    finally:
+        spark.conf.unset(at_once)
     assert "NatsConnectionError" in error
     assert f"nats://127.0.0.1:{server.port}" in error
     assert "tried for 1 s" in error

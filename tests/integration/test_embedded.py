@@ -6,11 +6,13 @@ import subprocess
 import sys
 import sysconfig
 import textwrap
+import time
 from pathlib import Path
 
 import psutil
 import pytest
 
+from spark_nats import clock
 from spark_nats.embedded import EmbeddedServerError, NatsServer
 from spark_nats.errors import NatsError
 from tests.nats_py import NatsPy, wait_until
@@ -19,7 +21,7 @@ from tests.servers import ServerFactory
 
 def is_listening(port: int) -> bool:
     try:
-        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        socket.create_connection(("127.0.0.1", port), timeout=30).close()
     except OSError:
         return False
     return True
@@ -28,11 +30,11 @@ def is_listening(port: int) -> bool:
 def test_a_server_answers_as_soon_as_it_has_started(server_factory: ServerFactory) -> None:
     server = server_factory()
     assert server.url == f"nats://127.0.0.1:{server.port}"
-    with socket.create_connection(("127.0.0.1", server.port), timeout=1) as connection:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
         assert connection.recv(5) == b"INFO "
     with NatsPy(server.url) as client:
         assert client.api("INFO")["streams"] == 0
-    monitoring = http.client.HTTPConnection(server.monitoring_url.removeprefix("http://"), timeout=1)
+    monitoring = http.client.HTTPConnection(server.monitoring_url.removeprefix("http://"), timeout=30)
     monitoring.request("GET", "/varz")
     assert monitoring.getresponse().status == 200
     monitoring.close()
@@ -158,8 +160,14 @@ def test_a_server_that_is_never_ready_is_given_up(monkeypatch: pytest.MonkeyPatc
     sleeper.write_text("#!/bin/sh\necho still thinking\nexec sleep 60\n")
     sleeper.chmod(0o755)
     monkeypatch.setattr("spark_nats.embedded.find_binary", lambda: sleeper)
-    server = NatsServer(ready_timeout=0.3)
-    with pytest.raises(EmbeddedServerError, match=r"not ready within 0\.3 s(?s:.*)still thinking"):
+    server = NatsServer(ready_timeout=60)
+
+    def until_it_has_said_so(_: float) -> None:
+        wait_until(lambda: "still thinking" in server.log_path.read_text())
+        monkeypatch.setattr(clock, "monotonic", lambda: time.monotonic() + 61)
+
+    monkeypatch.setattr(clock, "sleep", until_it_has_said_so)
+    with pytest.raises(EmbeddedServerError, match=r"not ready within 60 s(?s:.*)still thinking"):
         server.start()
     assert not server.running
 
@@ -189,7 +197,7 @@ def test_an_interpreter_that_forgets_its_server_still_stops_it() -> None:
         print(server.port, server.log_path.parent, flush=True)
         raise SystemExit("on purpose")
     """
-    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=30)
+    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=120)
     port, directory = ended.stdout.split()
     assert ended.returncode == 1
     assert not is_listening(int(port))

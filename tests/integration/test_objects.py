@@ -7,8 +7,7 @@ import hashlib
 import html
 import json
 import re
-import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -32,10 +31,12 @@ from spark_nats.client.pool import borrow
 from spark_nats.errors import DataLossError, NatsError, OptionError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.objects.reading import StoredObject, describe_objects, read_content
-from spark_nats.jetstream.reading.ranges import fail_on_loss
+from spark_nats.jetstream.reading import pulls
+from spark_nats.jetstream.reading.delivering import Delivered
+from spark_nats.jetstream.reading.ranges import RangeReader, fail_on_loss
 from spark_nats.source.schema import OBJECT_SCHEMA
 from tests.integration.support import batch_reader, error_of, nats, read, source
-from tests.nats_py import NatsPy, wait_until
+from tests.nats_py import NatsPy
 from tests.servers import OLDER_BINARY, Server, ServerFactory
 
 pytestmark = pytest.mark.timeout(150)
@@ -129,7 +130,7 @@ def test_content_is_what_was_put(nats_server: Server, nats_py: NatsPy, unique: s
 
 
 def test_a_large_object_is_read_whole(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
-    content = b"".join(i.to_bytes(4, "big") for i in range(3_000_000))
+    content = b"".join(i.to_bytes(4, "big") for i in range(1_200_000))  # more than two pull requests ask for
     put(nats_py, make(nats_py, unique), "large", content, 128 * 1024)
     assert contents(nats_server, unique) == {"large": content}
 
@@ -302,35 +303,24 @@ def test_an_object_that_is_too_large_is_an_error(nats_server: Server, nats_py: N
 # Changes meanwhile
 
 
-def test_objects_that_are_replaced_while_they_are_read_are_read_whole(
-    nats_server: Server, nats_py: NatsPy, unique: str
+def test_an_object_that_is_replaced_while_its_chunks_are_read_is_read_again(
+    nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = make(nats_py, unique)
     for name in "abc":
         put(nats_py, store, name, name.encode() * 20_000)
-    ended = threading.Event()
+    monkeypatch.setattr(pulls, "PULL_MESSAGES", 5)
+    monkeypatch.setattr(pulls, "HEARTBEAT", 0.5)  # seconds of silence after which it is found out that the rest is gone
+    read_range = RangeReader.read
 
-    def replace() -> None:
-        with NatsPy(nats_server.url) as client:
-            mine = client.run(client.nats.jetstream().object_store(unique))
-            i = 0
-            while not ended.wait(0.1):  # or it might be replaced faster than a busy machine reads it
-                i += 1
-                put(client, mine, "b", f"{i % 10}".encode() * 20_000)
+    def replacing_b(self: RangeReader, js: JetStream) -> Iterator[Delivered]:
+        for delivered in read_range(self, js):
+            yield delivered
+            if delivered.messages.payloads().to_pylist()[0] == b"b" * 1024:
+                put(nats_py, store, "b", b"2" * 20_000)
 
-    thread = threading.Thread(target=replace)
-    thread.start()
-    try:
-        wait_until(lambda: contents(nats_server, unique)["b"] != b"b" * 20_000)
-        for _ in range(20):
-            found = contents(nats_server, unique)
-            assert set(found) == set("abc")
-            content = found["b"] or b""
-            assert len(content) == 20_000
-            assert len(set(content)) == 1
-    finally:
-        ended.set()
-        thread.join()
+    monkeypatch.setattr(RangeReader, "read", replacing_b)
+    assert contents(nats_server, unique) == {"a": b"a" * 20_000, "b": b"2" * 20_000, "c": b"c" * 20_000}
 
 
 def test_an_object_that_is_replaced_just_before_its_content_is_read_is_read_again(

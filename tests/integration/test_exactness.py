@@ -384,8 +384,8 @@ def test_a_stream_deleted_while_a_task_reads_ends_it_with_what_is_lost(
 
 
 @contextmanager
-def publishing_fast(server: Server, stream: str, pause: float = 0.0) -> Iterator[list[int]]:
-    """Publish 500 messages between two pauses while the block runs; yields a list with the number so far."""
+def publishing_fast(server: Server, stream: str) -> Iterator[list[int]]:
+    """Publish while the block runs; yields a list with the number of messages so far."""
     count = [0]
     with connect(options_for(server.url)) as connection:
         publisher = publisher_for(connection, stream, 500, 60.0)
@@ -395,7 +395,7 @@ def publishing_fast(server: Server, stream: str, pause: float = 0.0) -> Iterator
             publisher.drain()
             count[0] += 500
 
-        with repeating(publish, pause):
+        with repeating(publish, pause=0.0):
             yield count
 
 

@@ -105,10 +105,10 @@ def test_what_takes_the_place_of_messages_that_were_searched_in_vain_is_read(res
 
 @pytest.mark.promise("durability#query-that-reads", "durability#only-volume-restored")
 @pytest.mark.parametrize(
-    ("runs", "end"), [*((False, end) for end in REFILLED), *((True, end) for end in REFILLED[:2])], ids=str
+    ("how", "end"), [*(("started again", end) for end in REFILLED), *(("running", end) for end in REFILLED[:2])]
 )
 def test_what_takes_the_place_of_a_lost_end_is_an_error_and_then_read(
-    restored: Restored, end: int, runs: bool, caplog: pytest.LogCaptureFixture
+    restored: Restored, end: int, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     restored.create()
     restored.publish(*numbered(BEFORE, "old"))
@@ -119,7 +119,7 @@ def test_what_takes_the_place_of_a_lost_end_is_an_error_and_then_read(
     restored.put_back()
     restored.publish(*(new := numbered(end - BEFORE, "new")))
 
-    strict = query if runs else started(restored, query.offset)
+    strict = query if how == "running" else started(restored, query.offset)
     error = sentence_of(strict.micro_batch)
     assert error.startswith("DataLossError: stream 'S' ")
     assert f"the query had read it up to sequence {LOST}, stored at 20" in error

@@ -103,11 +103,11 @@ class NatsPy:
 
     def create_in_cluster(self, name: str, subjects: Sequence[str] | None = None, **config: Any) -> None:
         """Create a stream as soon as the cluster has a leader, and wait until what is published here comes to it."""
-        wait_until(lambda: succeeds(lambda: self.create_stream(name, subjects, **config)), timeout=60)
+        wait_until(lambda: succeeds(lambda: self.create_stream(name, subjects, **config)))
         for subject in [f"{name}.>"] if subjects is None else subjects:
             probe = re.sub(r"[*>](?=\.|$)", "probe", subject)
             refused = {"Nats-Expected-Stream": f"not {name}"}
-            wait_until(lambda: succeeds(lambda: self.request(probe, headers=refused)), timeout=60)  # noqa: B023
+            wait_until(lambda: succeeds(lambda: self.request(probe, headers=refused)))  # noqa: B023
 
     def delete_stream(self, name: str) -> None:
         self.api(f"STREAM.DELETE.{name}")

@@ -78,7 +78,7 @@ def pytest_report_header() -> list[str]:
 @pytest.fixture(scope="session")
 def nats_server() -> Iterator[Server]:
     """The server that tests share. Use `unique` for names, so that no test sees another's messages."""
-    with ContainerServer(IMAGE) if IN_DOCKER else NatsServer() as server:
+    with ContainerServer(IMAGE) if IN_DOCKER else NatsServer(ready_timeout=60) as server:
         yield server
 
 
@@ -98,7 +98,7 @@ def server_factory() -> Iterator[ServerFactory]:
     def start(config: str = "", **arguments: Any) -> NatsServer:
         # A port that the system chose could be somebody else's by the time that a killed server wants it again.
         port = arguments.pop("port", None) or free_ports(1)[0]
-        server = NatsServer(config, port=port, **arguments)
+        server = NatsServer(config, port=port, **{"ready_timeout": 60.0, **arguments})
         servers.append(server)
         return server.start()
 
@@ -153,7 +153,7 @@ class Cluster:
                 + (f'log_file: "{logs / f"n{i}.log"}"' if logs else ""),
                 port=ports[3 + i],
                 store_dir=self._stores[i],
-                ready_timeout=30,
+                ready_timeout=60,
             )
             for i, port in enumerate(ports[:3])
         ]

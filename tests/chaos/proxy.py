@@ -75,7 +75,7 @@ class Proxy:
         """Cut a connection in the middle of a frame, and wait until that has happened."""
         before = self.torn
         self.tear(direction)
-        wait_until(lambda: self.torn > before, timeout=60)
+        wait_until(lambda: self.torn > before)
         self.tear(None)
 
     def close(self) -> None:

@@ -71,7 +71,7 @@ def collecting(frame: DataFrame, name: str) -> Iterator[tuple[StreamingQuery, Ca
         spark.catalog.dropTempView(name)
 
 
-def finish(query: StreamingQuery, timeout: int = 200) -> StreamingQuery:
+def finish(query: StreamingQuery, timeout: int = 240) -> StreamingQuery:
     """Wait for the end of a query that ends by itself. Raises what made it fail."""
     with running(query):
         assert query.awaitTermination(timeout), f"the query still runs after {timeout} s"
@@ -234,7 +234,7 @@ class Query:
             found.extend(self.micro_batch())
             return len(found) >= count
 
-        wait_until(enough, timeout=30)
+        wait_until(enough)
         return found
 
     def look(self, client: NatsPy, what: str = "STREAM.INFO.>") -> None:

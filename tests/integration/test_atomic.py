@@ -322,7 +322,7 @@ def test_a_batch_is_stored_whole_or_not_at_all_however_often_the_connection_is_l
     def harm_what_works() -> None:
         for _ in range(5):
             before = len(begun)
-            wait_until(lambda: len(begun) > before, timeout=60)  # noqa: B023
+            wait_until(lambda: len(begun) > before)  # noqa: B023
             HARMS[harm](proxy)
 
     options = {"stream": "S", "reconnectWait": "10ms", "deduplicate": "window" if with_ids else "false"}
@@ -353,7 +353,7 @@ def test_a_batch_is_stored_whole_or_not_at_all_however_often_the_connection_is_l
             return False
 
         found: Counter[int] = Counter()
-        wait_until(is_whole, timeout=60)
+        wait_until(is_whole)
     proxy.close()
     assert set(found.values()) == {1}
     assert stored <= found.keys() <= stored | doubtful
@@ -369,7 +369,7 @@ def test_a_batch_whose_answer_is_lost_is_stored_once(server_factory: ServerFacto
         make_stream(client, "S", **({"duplicate_window": 100_000_000} if late else {}))
 
         def until_it_is_lost() -> None:
-            wait_until(lambda: proxy.torn, timeout=60)
+            wait_until(lambda: proxy.torn)
             proxy.tear(None)
             if late:
                 stored = wait_until(lambda: client.stream_info("S")["state"]["last_seq"])
@@ -460,7 +460,7 @@ def test_a_batch_whose_leader_goes_before_its_end_is_sent_again(
         if awaited == [0]:
             led = leader()
             client.api(f"STREAM.LEADER.STEPDOWN.{unique}")
-            wait_until(lambda: leader() not in ("", led), timeout=60)
+            wait_until(lambda: leader() not in ("", led))
         return answered
 
     with NatsPy(cluster.urls.split(",")) as client:
@@ -502,7 +502,7 @@ def test_batches_survive_a_change_of_leaders(cluster: Cluster, unique: str) -> N
             before = last()
             with suppress(APIError, TimeoutError):
                 client.api(f"STREAM.LEADER.STEPDOWN.{unique}")
-            wait_until(lambda: writing.done() or last() > max(before, 0), timeout=60)  # noqa: B023
+            wait_until(lambda: writing.done() or last() > max(before, 0))  # noqa: B023
         writing.result()
         stored = whole_batches(client.read_stream(unique))
         assert sorted(rows[0] // 200 for rows in stored.values()) == list(range(count))

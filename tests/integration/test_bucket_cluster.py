@@ -97,7 +97,7 @@ class Ledger:
                     return [int(replica["name"].removeprefix("n")) for replica in info["replicas"]]
             return []
 
-        return wait_until(asked, timeout=60)
+        return wait_until(asked)
 
 
 @pytest.mark.promise("durability#one-volume-restored")
@@ -178,7 +178,7 @@ def test_a_leader_that_steps_down_or_goes_in_the_middle_costs_no_key(
 
     actions: list[Callable[[], None]] = [step_down, restart, ledger.write]
     for act in actions:
-        batches = wait_until(planned, timeout=60)
+        batches = wait_until(planned)
         rows = [row for _ in range(2) for row in next(batches).to_pylist()]
         act()
         rows += [row for batch in batches for row in batch.to_pylist()]

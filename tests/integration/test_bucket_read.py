@@ -207,7 +207,7 @@ def test_a_mirror_and_a_bucket_that_sources_others_have_their_keys(
     )
     nats_py.put(f"{unique}_S", {"own": b"3"})
     for name, messages in ((f"{unique}_M", 2), (f"{unique}_S", 3)):
-        wait_until(lambda: nats_py.held(f"KV_{name}") == messages, timeout=60)  # noqa: B023
+        wait_until(lambda: nats_py.held(f"KV_{name}") == messages)  # noqa: B023
     assert read_values(nats_server, f"{unique}_M") == {"a.b": b"1", "c": b"2"}
     assert read_values(nats_server, f"{unique}_M", keys="a.*") == {"a.b": b"1"}
     assert read_values(nats_server, f"{unique}_S") == {"a.b": b"1", "c": b"2", "own": b"3"}

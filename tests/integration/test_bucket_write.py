@@ -40,7 +40,7 @@ class Kv:
             except (APIError, TimeoutError):  # of a cluster that is about to begin
                 return None
 
-        self.kv = wait_until(opened, timeout=60)
+        self.kv = wait_until(opened)
 
     def get(self, key: str) -> bytes | None:
         return self._client.run(self.kv.get(key)).value
@@ -60,7 +60,7 @@ class Kv:
             except NoStreamResponseError:  # of a stream that has no leader yet
                 return 0
 
-        return wait_until(stored, timeout=60)
+        return wait_until(stored)
 
     def update(self, key: str, value: bytes, last: int) -> int:
         return self._client.run(self.kv.update(key, value, last))
@@ -394,7 +394,7 @@ def test_no_update_is_lost_in_a_race_with_another_client(cluster: Cluster, uniqu
         with ThreadPoolExecutor(2) as pool:
             for done in [pool.submit(others), pool.submit(ours)]:
                 done.result(120)
-        wait_until(lambda: sum(map(int, kv.contents().values())) == 2 * rounds, timeout=60)
+        wait_until(lambda: sum(map(int, kv.contents().values())) == 2 * rounds)
 
 
 # Lifetimes
@@ -411,7 +411,7 @@ def ageing(nats_server: Server, nats_py: NatsPy, unique: str) -> Kv:
 def test_keys_that_are_created_with_a_lifetime_expire(nats_server: Server, ageing: Kv) -> None:
     rows = entries(key=["a", "b"], value=[b"1", b"2"], expected_revision=[0, 0], ttl=["1s", None])
     write(nats_server, rows, bucket=ageing.name)
-    wait_until(lambda: set(ageing.contents()) == {"first", "b"}, timeout=60)
+    wait_until(lambda: set(ageing.contents()) == {"first", "b"})
 
 
 def test_a_put_cannot_have_a_lifetime(nats_server: Server, ageing: Kv) -> None:

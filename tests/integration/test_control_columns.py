@@ -252,7 +252,7 @@ def test_no_update_is_lost_between_two_who_compare_and_set(cluster: Cluster, uni
                 last = client.api(f"STREAM.MSG.GET.{unique}", {"last_by_subj": f"{unique}.a"})["message"]
                 return write_value(int(b64decode(last["data"])) + 1, last["seq"])
 
-            wait_until(try_once, timeout=60)
+            wait_until(try_once)
 
     def by_us(value: int, expected: int) -> bool:
         rows = table(subject=[f"{unique}.a"], payload=[b"%d" % value], **{EXPECTED: [expected]})

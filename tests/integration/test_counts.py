@@ -107,7 +107,7 @@ def test_a_server_that_is_away_when_a_task_begins_is_one_reconnect(
     with ThreadPoolExecutor(1) as pool:
         batch = pa.RecordBatch.from_pydict({"payload": pa.array([b"x"])})
         task = pool.submit(write_partition, options, Task(unique, None, 0), iter([batch]))
-        wait_until(lambda: "[NATS_TRYING_AGAIN]" in caplog.text, timeout=60)
+        wait_until(lambda: "[NATS_TRYING_AGAIN]" in caplog.text)
         server.start()
         counts = task.result(timeout=60).counts
     assert (counts.rows, counts.reconnects) == (1, 1)

@@ -221,7 +221,7 @@ def prometheus(scraped: int, folder: Path) -> Iterator[Prometheus]:
         )
         try:
             found = Prometheus(port)
-            wait_until(found.is_ready, timeout=60)
+            wait_until(found.is_ready)
             yield found
         finally:
             process.terminate()
@@ -252,7 +252,7 @@ def test_every_panel_has_data_and_an_alert_fires_while_queries_run(
                 return writer.option("checkpointLocation", str(tmp_path / name)).start()
 
             refused = start(f"{unique} refused", "nobody.listens")
-            wait_until(lambda: not refused.isActive, timeout=60)
+            wait_until(lambda: not refused.isActive)
             with running(start(unique, f"{target}.x")):
                 for title, expressions in panels().items():
                     for expression in expressions:
@@ -264,7 +264,7 @@ def test_every_panel_has_data_and_an_alert_fires_while_queries_run(
                     active = asked.get("/api/v1/alerts")["alerts"]
                     return {each["labels"]["alertname"] for each in active if each["state"] == "firing"}
 
-                wait_until(lambda: "SparkNatsQueryFailed" in firing(), timeout=60)
+                wait_until(lambda: "SparkNatsQueryFailed" in firing())
                 (group,) = asked.get("/api/v1/rules")["groups"]
                 assert {rule["health"] for rule in group["rules"]} == {"ok"}
     finally:

@@ -164,7 +164,7 @@ def test_a_batch_read_has_what_was_stored_while_the_leader_that_it_asks_was_stop
     with ThreadPoolExecutor(1) as pool, NatsPy(other.url) as client:
         with cluster.paused(leader):
             planned = pool.submit(reader.partitions)
-            wait_until(lambda: store_if_led(client, unique) >= 20, timeout=60)
+            wait_until(lambda: store_if_led(client, unique) >= 20)
         assert sum(each.size for each in planned.result(60)) >= 20
 
 
@@ -226,7 +226,7 @@ def test_every_read_is_whole_while_followers_restart_with_and_without_their_stor
                         lease.renew(error)
                 return count
 
-            wait_until(lambda: last() > 5000, timeout=60)
+            wait_until(lambda: last() > 5000)
             short = []
             for _ in range(200):
                 end = last() + 1
@@ -319,7 +319,7 @@ def test_messages_that_grow_too_old_while_a_task_reads_are_named_and_not_waited_
 
     def wait() -> None:
         nats_py.api(f"STREAM.UPDATE.{unique}", {**config, "max_age": 100_000_000})  # the server takes no less
-        wait_until(lambda: nats_py.held(unique) == 0, timeout=60)
+        wait_until(lambda: nats_py.held(unique) == 0)
 
     with pytest.raises(DataLossError, match=r"now begins at sequence 1001; sequences [0-9]+ to 1000, which were"):
         paused_after_first(nats_py, unique, batch_reader(nats_server, stream=unique), wait)
@@ -449,7 +449,7 @@ def test_under_a_publisher_at_full_speed_every_row_is_right_and_what_is_missing_
     )
     seen = named = 0
     with publishing_fast(nats_server, unique) as count, caplog.at_level(logging.WARNING):
-        wait_until(lambda: count[0] > 30_000, timeout=60)
+        wait_until(lambda: count[0] > 30_000)
         offset = reader.initialOffset()
         position = offset[unique]["next"]
         until = time.monotonic() + 8

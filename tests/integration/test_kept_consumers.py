@@ -364,7 +364,7 @@ def replicated(cluster: Cluster, unique: str) -> Iterator[NatsPy]:
             replicas = client.stream_info(unique)["cluster"]["replicas"]
             return all(each["current"] and not each.get("lag") for each in replicas)
 
-        wait_until(is_whole, timeout=60)
+        wait_until(is_whole)
         yield client
 
 

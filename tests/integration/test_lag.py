@@ -80,7 +80,7 @@ def test_the_lag_of_a_query_is_known_while_it_runs_and_from_its_checkpoint(
     writer = frame.writeStream.format("noop").queryName(unique).option("checkpointLocation", str(tmp_path / "c"))
     try:
         with running(writer.trigger(processingTime="0 seconds").start()) as query:
-            wait_until(lambda: len(told) >= 4, timeout=60)
+            wait_until(lambda: len(told) >= 4)
             done = spark_nats.progress(query)
             assert done is not None
             assert (done.query, done.batch, done.behind) == (unique, 3, 0)

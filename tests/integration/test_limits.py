@@ -291,9 +291,9 @@ def test_spark_waits_for_the_minimum_and_its_progress_says_so(
             now = spark_nats.progress(query, {"servers": nats_server.url})
             return now and (now.behind, now.streams[0].waits_for, now.streams[0].catch_up)
 
-        wait_until(lambda: told() == (9, 10, None), timeout=60)
+        wait_until(lambda: told() == (9, 10, None))
         nats_py.store(f"{unique}.x", [12])
-        wait_until(lambda: len(sizes) > 1, timeout=60)
+        wait_until(lambda: len(sizes) > 1)
     assert sizes == [3, 10]
 
 

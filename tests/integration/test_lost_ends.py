@@ -351,7 +351,7 @@ def test_a_query_that_waits_for_a_server_notices_that_it_has_come_back_older(
     restored.server.kill()
     with ThreadPoolExecutor() as pool, caplog.at_level(logging.WARNING):
         waiting = pool.submit(lambda: sentence_of(query.micro_batch))
-        wait_until(lambda: "trying again" in caplog.text, timeout=60)
+        wait_until(lambda: "trying again" in caplog.text)
         restored.put_back()
         restored.publish(*numbered(LOST - BEFORE + 1, "new"))
         # It may have looked before that was published: then the end is lost, and else it is written again.
@@ -453,7 +453,7 @@ class RestoredCluster:
     def copy(self, last: str) -> None:
         """Copy the stores while the servers run, as a snapshot of their volumes would, with so much in each."""
         stores = {server: self.cluster.store(server) for server in self.cluster.servers}
-        wait_until(lambda: all(has_in_file(store, last) for store in stores.values()), timeout=60)
+        wait_until(lambda: all(has_in_file(store, last) for store in stores.values()))
         for server, store in stores.items():
             with paused(server):
                 shutil.copytree(store, self._copy_of(server))
@@ -468,7 +468,7 @@ class RestoredCluster:
                 shutil.copytree(self._copy_of(server), self.cluster.store(server))
         with ThreadPoolExecutor() as pool:
             list(pool.map(NatsServer.start, self.cluster.servers))
-        wait_until(self._has_leader, timeout=60)
+        wait_until(self._has_leader)
 
     def _copy_of(self, server: NatsServer) -> Path:
         return self._directory / f"copy-{self.cluster.store(server).name}"

@@ -187,7 +187,7 @@ def test_changes_are_read_while_a_leader_steps_down(cluster: Cluster, unique: st
         bucket = client.run(client.nats.jetstream(timeout=1).object_store(unique))
         query = begin(cluster.urls, unique, requestTimeout="1s")  # of what a stream is asked while nobody leads it
         for i in range(3):
-            wait_until(lambda i=i: tried(client, bucket, f"o{i}", b"%d" % i * 5000), timeout=60)
+            wait_until(lambda i=i: tried(client, bucket, f"o{i}", b"%d" % i * 5000))
             if i == 1:
                 client.api(f"STREAM.LEADER.STEPDOWN.OBJ_{unique}")
             assert changes(query, 1)[-1] == (f"o{i}", False, b"%d" % i * 5000)

@@ -79,7 +79,7 @@ def test_a_query_between_streams_is_measured(
     frame = nats(spark.readStream, nats_server, stream=source, startingOffsets="earliest").load()
     with running(copying(frame, nats_server, unique, tmp_path, target, f"{target}.x")) as query:
         query.processAllAvailable()
-        wait_until(lambda: listening.of(unique).get("written.rows") == 100, timeout=60)
+        wait_until(lambda: listening.of(unique).get("written.rows") == 100)
         found = listening.of(unique)
         assert (found["read.rows"], found["output.rows"]) == (100, 100)
         assert 800 < found["written.size"] < nats_py.stream_info(target)["state"]["bytes"]
@@ -92,9 +92,9 @@ def test_a_query_between_streams_is_measured(
         assert f"lag.oldest_message.timestamp:{source}" not in found
         nats_py.publish_acked([(f"{source}.{i}", b"12345678") for i in range(10)])
         query.processAllAvailable()
-        wait_until(lambda: listening.of(unique)["written.rows"] == 110, timeout=60)
+        wait_until(lambda: listening.of(unique)["written.rows"] == 110)
         assert listening.of(unique)["read.rows"] == 110
-    wait_until(lambda: listening.of(unique)["query.running"] == 0, timeout=60)
+    wait_until(lambda: listening.of(unique)["query.running"] == 0)
     ended = listening.of(unique)
     assert (ended["written.rows"], ended["batch.number"]) == (110, 1)
     assert not [name for name in ended if name.startswith(("lag.", "query.failures"))]
@@ -111,12 +111,12 @@ def test_rows_that_are_replayed_are_counted_as_duplicates(
     frame = nats(spark.readStream, nats_server, stream=source, startingOffsets="earliest").load()
     with running(copying(frame, nats_server, unique, tmp_path, target, f"{target}.x")) as query:
         query.processAllAvailable()
-    wait_until(lambda: listening.of(unique).get("written.rows") == 20, timeout=60)
+    wait_until(lambda: listening.of(unique).get("written.rows") == 20)
     for file in (tmp_path / unique / "commits").iterdir():
         file.unlink()
     with running(copying(frame, nats_server, unique, tmp_path, target, f"{target}.x")) as query:
         query.processAllAvailable()
-        wait_until(lambda: listening.of(unique).get("written.rows") == 40, timeout=60)
+        wait_until(lambda: listening.of(unique).get("written.rows") == 40)
     found = listening.of(unique)
     assert found["written.duplicates"] == 20
     assert nats_py.stream_info(target)["state"]["messages"] == 20
@@ -139,7 +139,7 @@ def test_a_write_within_foreach_batch_belongs_to_its_query(
     writer = frame.writeStream.foreachBatch(write).queryName(unique)
     with running(writer.option("checkpointLocation", str(tmp_path / "c")).start()) as query:
         query.processAllAvailable()
-        wait_until(lambda: listening.of(unique).get("written.rows") == 20, timeout=60)
+        wait_until(lambda: listening.of(unique).get("written.rows") == 20)
     assert listening.of(unique)["output.rows"] == 0  # Spark does not know
 
 
@@ -152,8 +152,8 @@ def test_an_error_that_ends_a_query_is_counted_under_its_code(
     nats_py.publish_acked([(f"{source}.x", b"x")])
     frame = nats(spark.readStream, nats_server, stream=source, startingOffsets="earliest").load()
     query = copying(frame, nats_server, unique, tmp_path, target, "nobody.listens")
-    wait_until(lambda: not query.isActive, timeout=60)
-    wait_until(lambda: "query.failures:NATS_ROW_REFUSED" in listening.of(unique), timeout=60)
+    wait_until(lambda: not query.isActive)
+    wait_until(lambda: "query.failures:NATS_ROW_REFUSED" in listening.of(unique))
     found = listening.of(unique)
     assert (found["query.failures:NATS_ROW_REFUSED"], found["query.running"]) == (1, 0)
 
@@ -169,7 +169,7 @@ def test_rows_of_core_nats_are_counted_and_have_no_lag(
             nats_py.publish(unique, b"x")
             return bool(listening.of(unique).get("read.rows", 0) > 0)
 
-        wait_until(arrived, timeout=60)
+        wait_until(arrived)
         found = listening.of(unique)
     assert not [name for name in found if name.startswith(("lag.", "written."))]
 

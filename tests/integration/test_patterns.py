@@ -418,7 +418,7 @@ def test_streams_that_are_just_being_made_in_a_cluster_are_found(cluster: Cluste
         client.create_stream(f"{unique}_{i}", num_replicas=3)
         rows += reading.micro_batch()  # while it may have no leader yet
     for i in range(1, 6):
-        wait_until(lambda i=i: succeeds(lambda: client.store_empty(f"{unique}_{i}", 1)), timeout=60)
+        wait_until(lambda i=i: succeeds(lambda: client.store_empty(f"{unique}_{i}", 1)))
     rows += reading.rows(5)
     assert {stream for stream, _ in found(rows)} == {f"T_{i}" for i in range(6)}
 
@@ -439,7 +439,7 @@ def test_a_new_stream_without_a_leader_keeps_a_query_from_no_other_one(
         assert found(reading.rows(1)) == [("T_A", 1)]
         api.answers[f"STREAM.INFO.{unique}_B"] = no_leader
         client.create_in_cluster(f"{unique}_B")
-        wait_until(lambda: succeeds(lambda: client.store_empty(f"{unique}_B", 1)), timeout=60)
+        wait_until(lambda: succeeds(lambda: client.store_empty(f"{unique}_B", 1)))
         client.store_empty(f"{unique}_A", 1)
         with caplog.at_level(logging.WARNING):
             assert found(reading.rows(1)) == [("T_A", 2)]
@@ -488,7 +488,7 @@ def test_a_stopped_follower_delays_nothing(cluster: Cluster, client: NatsPy, uni
     follower = next(server for server in cluster.servers[1:] if server is not leader)
     with paused(follower):
         client.create_in_cluster(f"{unique}_B", num_replicas=3)
-        wait_until(lambda: succeeds(lambda: client.store_empty(f"{unique}_B", 1)), timeout=60)
+        wait_until(lambda: succeeds(lambda: client.store_empty(f"{unique}_B", 1)))
         assert found(reading.rows(1)) == [("T_B", 1)]
 
 

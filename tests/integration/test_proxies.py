@@ -30,7 +30,7 @@ def http_proxy(*arguments: str) -> Iterator[str]:
     command = [sys.executable, "-m", "proxy", "--hostname", "127.0.0.1", "--port", str(port), "--num-workers", "1"]
     process = subprocess.Popen([*command, "--log-level", "ERROR", *arguments], stdout=subprocess.DEVNULL)
     try:
-        wait_until(lambda: succeeds(lambda: socket.create_connection(("127.0.0.1", port)).close()), timeout=60)
+        wait_until(lambda: succeeds(lambda: socket.create_connection(("127.0.0.1", port)).close()))
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()

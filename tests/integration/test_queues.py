@@ -825,12 +825,12 @@ def test_every_range_is_whole_though_a_follower_that_lags_or_was_wiped_answers(
     publisher = threading.Thread(target=publish_more)
     publisher.start()
     try:
-        wait_until(lambda: last() > 5000, timeout=60)
+        wait_until(lambda: last() > 5000)
         with connect(options_for(follower.url)) as connection, caplog.at_level(logging.INFO):
             while caplog.text.count("its replica has no more messages, but the stream's leader has") < 5:
                 with cluster.paused(follower):
                     end = last() + 3001
-                    wait_until(lambda end=end: last() >= end, timeout=60)
+                    wait_until(lambda end=end: last() >= end)
                 assert is_whole(connection, end)
         cluster.restart(follower, wipe=True)
         for _ in range(50):

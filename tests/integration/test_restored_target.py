@@ -236,10 +236,10 @@ def test_a_cluster_two_of_whose_members_are_put_back_loses_rows_not_unseen(tmp_p
         with pytest.raises(PublishError) as raised, publishing(cluster.urls, "T") as publisher:
             give(publisher, "T", range(500))
             publisher.drain()
-            wait_until(lambda: is_whole(client, "T"), timeout=60)
+            wait_until(lambda: is_whole(client, "T"))
             for i, server in enumerate(older):
                 copy_store(server, tmp_path / f"store{i}", tmp_path / f"copy{i}")
-                wait_until(lambda: is_whole(client, "T"), timeout=60)
+                wait_until(lambda: is_whole(client, "T"))
             give(publisher, "T", range(500, 4550))
             publisher.drain()
             assert publisher.confirmed == 4550
@@ -250,7 +250,7 @@ def test_a_cluster_two_of_whose_members_are_put_back_loses_rows_not_unseen(tmp_p
                 shutil.copytree(tmp_path / f"copy{i}", tmp_path / f"store{i}")
             with ThreadPoolExecutor() as pool:
                 list(pool.map(NatsServer.start, older))
-            wait_until(lambda: has_leader(client, "T"), timeout=60)
+            wait_until(lambda: has_leader(client, "T"))
             other.start()
             give(publisher, "T", range(4550, 6000))
             publisher.drain()
@@ -600,7 +600,7 @@ def test_a_cluster_whose_leaders_step_down_raises_no_alarm(
         def step_down(start: int) -> None:
             if start % 1000 == 0:
                 for stream in (unique, f"KV_{unique}"):
-                    wait_until(partial(is_whole, client, stream), timeout=60)
+                    wait_until(partial(is_whole, client, stream))
                     stepped_down(client, stream)
 
         for batch in range(3):
@@ -608,6 +608,6 @@ def test_a_cluster_whose_leaders_step_down_raises_no_alarm(
             for i in range(3):
                 task = Task(QUERY, str(batch), 0, run=f"run {batch + i}")
                 write_partition(options, task, number_batches(rows, step_down, size=200))
-        wait_until(lambda: is_whole(client, unique), timeout=60)
+        wait_until(lambda: is_whole(client, unique))
         assert Counter(client.stored_texts(unique)) == once_each(range(6000))
     assert not [record for record in caplog.records if record.name.startswith("spark_nats.sink")]

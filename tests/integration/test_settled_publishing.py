@@ -74,7 +74,7 @@ def stored(client: NatsPy, stream: str) -> list[int]:
             found.append(client.stored_numbers(stream))
         return bool(found)
 
-    wait_until(read, timeout=60)
+    wait_until(read)
     return found[0]
 
 
@@ -114,7 +114,7 @@ def test_every_row_is_stored_once_and_in_order_however_often_the_connection_is_c
 
             def harm_what_works() -> None:
                 confirmed = publisher.confirmed
-                wait_until(lambda: publisher.confirmed > confirmed, timeout=60)
+                wait_until(lambda: publisher.confirmed > confirmed)
                 HARMS[harm](proxy)
 
             with meanwhile(harm_what_works, 0.01, 6) as going_on:
@@ -172,7 +172,7 @@ def test_after_an_outage_longer_than_the_window_the_stream_is_asked_what_it_has(
             proxy.tear(Direction.TO_CLIENT)  # the answers
             give(publisher, "S", range(1000, 2000))
             # Not of all of them: under load fewer are under way at a time.
-            wait_until(lambda: client.held("S") > 1001, timeout=60)
+            wait_until(lambda: client.held("S") > 1001)
             seen = ("S.y", b"-2", {MSG_ID: "-2"})
             (first,) = client.publish_acked([seen])
             wait_until(lambda: client.publish_acked([seen]) != [first])  # forgotten, and so are the others
@@ -229,7 +229,7 @@ def away_from(cluster: Cluster, stream: str) -> tuple[NatsServer, str]:
     """Make a stream with one replica; its server, and where the others are."""
     with NatsPy(cluster.urls.split(",")) as client:
         client.create_in_cluster(stream)
-        wait_until(lambda: has_leader(client, stream), timeout=60)
+        wait_until(lambda: has_leader(client, stream))
         home = cluster.of(client.stream_info(stream)["cluster"]["leader"])
     return home, ",".join(server.url for server in cluster.servers if server is not home)
 
@@ -246,13 +246,13 @@ def test_a_stream_whose_server_is_away_is_waited_for(
         with ThreadPoolExecutor(1) as pool:
             rest = pool.submit(lambda: (give(publisher, unique, range(PART, 2 * PART)), publisher.drain()))
             unheard = ("does not accept rows at the moment", "it is unknown which of")
-            wait_until(lambda: any(words in caplog.text for words in unheard), timeout=60)
+            wait_until(lambda: any(words in caplog.text for words in unheard))
             assert not rest.done()
             home.start()
             rest.result(60)
         assert publisher.confirmed == 2 * PART
     with NatsPy(home.url) as client:
-        wait_until(lambda: has_leader(client, unique), timeout=60)
+        wait_until(lambda: has_leader(client, unique))
         # One by one: the answer to who makes a consumer is easily lost while the server comes back.
         found = [client.api(f"STREAM.MSG.GET.{unique}", {"seq": i + 1})["message"] for i in range(2 * PART)]
         assert sorted(int(base64.b64decode(each["data"])) for each in found) == list(range(2 * PART))
@@ -311,10 +311,10 @@ def stepped_down(client: NatsPy, stream: str) -> None:
 def test_every_row_is_stored_once_while_the_leader_steps_down_again_and_again(cluster: Cluster, unique: str) -> None:
     with NatsPy(cluster.urls.split(",")) as client:
         client.create_in_cluster(unique, num_replicas=3, duplicate_window=FORGOTTEN_SOON)
-        wait_until(lambda: is_whole(client, unique), timeout=60)
+        wait_until(lambda: is_whole(client, unique))
 
         def step_down() -> None:
-            wait_until(lambda: is_whole(client, unique), timeout=60)
+            wait_until(lambda: is_whole(client, unique))
             with contextlib.suppress(APIError, TimeoutError):  # what was asked may have no answer any more
                 stepped_down(client, unique)
 
@@ -350,7 +350,7 @@ def test_every_row_is_stored_once_though_the_leader_is_killed(cluster: Cluster, 
 def test_a_server_that_shuts_down_in_peace_is_left_in_time(cluster: Cluster, unique: str) -> None:
     with NatsPy(cluster.urls.split(",")) as client:
         client.create_in_cluster(unique, num_replicas=3)
-        wait_until(lambda: is_whole(client, unique), timeout=60)
+        wait_until(lambda: is_whole(client, unique))
         with leased(options_for(cluster.urls), RETRIES, "publishing") as lease:
             publisher = publisher_for(lease.connection, unique, lease=lease)
             give(publisher, unique, range(PART), with_ids=False)
@@ -368,7 +368,7 @@ def test_a_server_that_shuts_down_in_peace_is_left_in_time(cluster: Cluster, uni
                     end += 10
                     return lease.connection is not before
 
-                wait_until(has_moved, timeout=60)
+                wait_until(has_moved)
                 publisher.drain()
                 assert lease.connection.server != before.server
             finally:
@@ -420,7 +420,7 @@ def test_every_row_reaches_core_nats_at_least_once_however_often_the_connection_
                     end += PART
             publisher.drain()
             assert publisher.confirmed == end
-        wait_until(lambda: len({int(message.payload) for message in collected.messages}) == end, timeout=60)
+        wait_until(lambda: len({int(message.payload) for message in collected.messages}) == end)
 
 
 def test_a_refused_row_is_not_sent_again(server_factory: ServerFactory) -> None:

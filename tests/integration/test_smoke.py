@@ -84,10 +84,10 @@ def test_a_stream_is_copied_exactly_once_in_micro_batches_of_a_limited_size_also
         return query
 
     with running(start()) as query:
-        wait_until(lambda: sum(row_counts(query)) == 10, timeout=60)
+        wait_until(lambda: sum(row_counts(query)) == 10)
         assert row_counts(query) == [4, 4, 2]
         nats_py.store(f"{unique}.x", range(11, 14))
-        wait_until(lambda: sum(row_counts(query)) == 13, timeout=60)
+        wait_until(lambda: sum(row_counts(query)) == 13)
     assert nats_py.stored_numbers(target) == list(range(1, 14))
 
     # As after a crash between the last row and the end of the micro-batch.
@@ -97,8 +97,8 @@ def test_a_stream_is_copied_exactly_once_in_micro_batches_of_a_limited_size_also
     last.unlink()
     nats_py.store(f"{unique}.x", range(14, 20))
     with running(start()) as query:
-        wait_until(lambda: nats_py.held(target) >= 19, timeout=60)
-        wait_until(lambda: sum(row_counts(query)) >= 9, timeout=60)
+        wait_until(lambda: nats_py.held(target) >= 19)
+        wait_until(lambda: sum(row_counts(query)) >= 9)
     assert nats_py.stored_numbers(target) == list(range(1, 20))
 
 

@@ -73,9 +73,9 @@ def test_a_query_reads_messages_as_they_come(
     with collecting(frame, unique) as (_, read):
         wait_until(lambda: texts_of(read()) == number_texts(1, 3), timeout=120)
         nats_py.store(f"{unique}.x", ["4"])
-        wait_until(lambda: texts_of(read()) == number_texts(1, 4), timeout=60)
+        wait_until(lambda: texts_of(read()) == number_texts(1, 4))
         nats_py.store(f"{unique}.x", ["5", "6"])
-        wait_until(lambda: texts_of(read()) == number_texts(1, 6), timeout=60)
+        wait_until(lambda: texts_of(read()) == number_texts(1, 6))
 
 
 def test_a_query_begins_with_what_is_new_unless_told_otherwise(
@@ -167,7 +167,7 @@ def test_progress_shows_how_far_behind_the_query_is(
     frame = nats(spark.readStream, nats_server, **options).load()
     with collecting(frame, unique) as (query, read):
         wait_until(lambda: len(read()) == 35, timeout=120)
-        wait_until(lambda: len(query.recentProgress) >= 2, timeout=60)
+        wait_until(lambda: len(query.recentProgress) >= 2)
         first, second = (json.loads(progress.json)["sources"][0] for progress in query.recentProgress[:2])
 
     def at(sequence: int, since: int | None = None) -> dict[str, Any]:

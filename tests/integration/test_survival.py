@@ -143,7 +143,7 @@ def test_a_batch_read_goes_on_when_its_only_server_restarts(
     (partition,) = reader.partitions()
 
     def start_again() -> None:
-        wait_until(lambda: "NATS_TRYING_AGAIN" in caplog.text, timeout=60)
+        wait_until(lambda: "NATS_TRYING_AGAIN" in caplog.text)
         server.start()
 
     with caplog.at_level(logging.WARNING), ThreadPoolExecutor(1) as pool:
@@ -208,7 +208,7 @@ def test_jetstream_that_is_not_there_yet_is_waited_for(
     task = threading.Thread(target=lambda: found.extend(batch_sequences(elsewhere.read(partition))))
     with caplog.at_level(logging.WARNING):
         task.start()
-        wait_until(lambda: "JetStream does not answer on LATE.API" in caplog.text, timeout=60)
+        wait_until(lambda: "JetStream does not answer on LATE.API" in caplog.text)
         nats = nats_py.nats
 
         async def forward(message: object) -> None:
@@ -288,7 +288,7 @@ class Filled:
         self.cluster = cluster
         self.name = name
         with NatsPy(cluster.servers[0].url) as client:
-            wait_until(lambda: self._fill(client), timeout=60)
+            wait_until(lambda: self._fill(client))
 
     def _fill(self, client: NatsPy) -> bool:
         """Begin anew where the test before has left the cluster without a leader for a moment."""
@@ -387,7 +387,7 @@ def test_a_server_that_shuts_down_slowly_is_left(
     try:
         with caplog.at_level(logging.WARNING), connect(options_for(server.url)) as witness:
             os.kill(server.pid, signal.SIGUSR2)
-            wait_until(lambda: witness.flush() or witness.lame_duck, timeout=60)
+            wait_until(lambda: witness.flush() or witness.lame_duck)
             caplog.clear()
             for batch in batches:
                 found += batch.column("sequence").to_pylist()

@@ -255,6 +255,6 @@ def test_spark_reads_and_writes_through_a_websocket_also_when_the_server_is_rest
         query.processAllAvailable()
         restart(server)
         save(rows, server, **options)
-        wait_until(lambda: len(seen()) >= 2000, timeout=60)
+        wait_until(lambda: len(seen()) >= 2000)
         query.processAllAvailable()
         assert sorted(int(row.payload) for row in seen()) == sorted([*range(1000), *range(1000)])

@@ -36,7 +36,7 @@ def test_the_recipe_for_several_places_stores_nothing_twice_when_a_micro_batch_i
         names: dict[str, Any] = {"stream": stream}
         exec(compile(code, "with-spark.md", "exec"), names)
         with running(names["query"]):
-            wait_until(lambda: client.held("RESULTS") >= messages, timeout=60)
+            wait_until(lambda: client.held("RESULTS") >= messages)
             names["query"].processAllAvailable()
 
     with NatsPy(server.url) as client:
@@ -93,7 +93,7 @@ def test_the_timestamp_can_be_the_watermark(
 
     with running(into_memory(counted, unique)):
         # A window is complete, and comes out, when a later message has moved the watermark past its end.
-        windows = wait_until(lambda: len(found := complete()) >= 2 and found, timeout=60)
+        windows = wait_until(lambda: len(found := complete()) >= 2 and found)
     stamps = [message.timestamp for message in nats_py.read_stream(unique)]
     first = min(windows, key=lambda row: row.window.start)
     begin, end = (time.timestamp() for time in (first.window.start, first.window.end))
@@ -127,7 +127,7 @@ def test_several_queries_in_a_session_do_not_know_of_each_other(
         wait_for_subscriptions(nats_server, core)
         for i in (10, 11):
             nats_py.publish(core, b"%d" % i)
-        wait_until(lambda: {name: read(name) for name in frames} == expected, timeout=60)
+        wait_until(lambda: {name: read(name) for name in frames} == expected)
         assert [query.exception() for query in queries] == [None] * len(queries)
     finally:
         for query in queries:

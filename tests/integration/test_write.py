@@ -357,7 +357,7 @@ def test_rollups_and_lifetimes_are_for_those_who_ask_for_them(
     expiring = messages_with([{"Nats-TTL": "1s"}], f"{unique}.x")
     partition(nats_server, expiring, stream=unique, controlHeaders="true")
     assert nats_py.stream_info(unique)["state"]["last_seq"] == 5 + 3 + 1 + 1
-    wait_until(lambda: nats_py.held(unique) == 1, timeout=60)
+    wait_until(lambda: nats_py.held(unique) == 1)
 
 
 def test_counters_can_be_incremented(nats_server: Server, nats_py: NatsPy, unique: str) -> None:

@@ -7,10 +7,12 @@ import logging
 import pickle
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from nats.js.errors import APIError
 from pyspark.sql import SparkSession
 
 import spark_nats
@@ -24,6 +26,7 @@ from tests.integration.support import (
     Query,
     batch_reader,
     finish,
+    monitoring,
     nats,
     read,
     read_partitions,
@@ -32,7 +35,7 @@ from tests.integration.support import (
     stream_reader,
 )
 from tests.integration.test_lag import write_checkpoint
-from tests.nats_py import NatsPy, succeeds, wait_until
+from tests.nats_py import NatsPy, wait_until
 from tests.servers import Cluster, Server, ServerFactory, paused
 
 Found = list[tuple[str, int]]
@@ -409,7 +412,10 @@ def client(cluster: Cluster) -> Iterator[NatsPy]:
         yield connected
 
 
-def test_streams_that_are_just_being_made_in_a_cluster_are_found(cluster: Cluster, client: NatsPy, unique: str) -> None:
+def test_streams_that_are_just_being_made_in_a_cluster_are_found(
+    cluster: Cluster, client: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retrying, "_LEADERLESS_WAIT", 0.05)
     client.create_in_cluster(f"{unique}_0", num_replicas=3)
     client.store_empty(f"{unique}_0", 1)
     reading = query(cluster.urls, f"{unique}_.*", startingOffsets="earliest")
@@ -418,7 +424,8 @@ def test_streams_that_are_just_being_made_in_a_cluster_are_found(cluster: Cluste
         client.create_stream(f"{unique}_{i}", num_replicas=3)
         rows += reading.micro_batch()  # while it may have no leader yet
     for i in range(1, 6):
-        wait_until(lambda i=i: succeeds(lambda: client.store_empty(f"{unique}_{i}", 1)))
+        wait_until(lambda i=i: client.reaches_stream(f"{unique}_{i}.x"))
+        client.store_empty(f"{unique}_{i}", 1)
     rows += reading.rows(5)
     assert {stream for stream, _ in found(rows)} == {f"T_{i}" for i in range(6)}
 
@@ -439,7 +446,7 @@ def test_a_new_stream_without_a_leader_keeps_a_query_from_no_other_one(
         assert found(reading.rows(1)) == [("T_A", 1)]
         api.answers[f"STREAM.INFO.{unique}_B"] = no_leader
         client.create_in_cluster(f"{unique}_B")
-        wait_until(lambda: succeeds(lambda: client.store_empty(f"{unique}_B", 1)))
+        client.store_empty(f"{unique}_B", 1)
         client.store_empty(f"{unique}_A", 1)
         with caplog.at_level(logging.WARNING):
             assert found(reading.rows(1)) == [("T_A", 2)]
@@ -482,14 +489,36 @@ def test_that_a_stream_is_gone_has_to_be_said_for_a_while_in_a_cluster(
 def test_a_stopped_follower_delays_nothing(cluster: Cluster, client: NatsPy, unique: str) -> None:
     client.create_in_cluster(f"{unique}_A", num_replicas=3)
     client.store_empty(f"{unique}_A", 1)
-    reading = query(cluster.servers[0].url, f"{unique}_.*", startingOffsets="earliest")
-    assert found(reading.rows(1)) == [("T_A", 1)]
-    leader = cluster.of(client.stream_info(f"{unique}_A")["cluster"]["leader"])
-    follower = next(server for server in cluster.servers[1:] if server is not leader)
+    once = {"requestTimeout": "60s", "retryTimeout": "0s"}  # what waits for the follower is an error
+    reading = query(cluster.servers[0].url, f"{unique}_.*", startingOffsets="earliest", **once)
+
+    def ends() -> dict[str, int]:
+        end = reading.reader.latestOffset(reading.offset, reading.reader.getDefaultReadLimit())
+        return {name: entry["next"] for name, entry in end.items()}
+
+    assert ends() == {f"{unique}_A": 2}
+    client.create_in_cluster(f"{unique}_B", num_replicas=3)
+    for name in ("A", "B"):
+        lead(client, f"{unique}_{name}", "n0")
+    leader = monitoring(cluster.servers[0], "jsz")["meta_cluster"]["leader"]
+    follower = next(server for server in cluster.servers[1:] if server is not cluster.of(leader))
     with paused(follower):
-        client.create_in_cluster(f"{unique}_B", num_replicas=3)
-        wait_until(lambda: succeeds(lambda: client.store_empty(f"{unique}_B", 1)))
-        assert found(reading.rows(1)) == [("T_B", 1)]
+        client.store_empty(f"{unique}_B", 1)
+        assert ends() == {f"{unique}_A": 2, f"{unique}_B": 2}
+
+
+def lead(client: NatsPy, stream: str, server: str) -> None:
+    """Have a server lead a stream."""
+
+    def leads() -> bool:
+        now = client.stream_info(stream)["cluster"].get("leader")
+        if now not in (None, server):
+            with suppress(APIError):  # nobody leads it at the moment
+                client.api(f"STREAM.LEADER.STEPDOWN.{stream}", {"placement": {"preferred": server}})
+        return bool(now == server)
+
+    wait_until(leads, timeout=60)
+    wait_until(lambda: client.reaches_stream(f"{stream}.x"), timeout=60)
 
 
 # From the command line, and how far a query is behind
@@ -500,6 +529,7 @@ def checked(capsys: pytest.CaptureFixture[str], server: Server, *arguments: str)
     return status, json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.usefixtures("in_a_hurry")
 def test_check_looks_at_the_streams_that_match(
     nats_server: Server, nats_py: NatsPy, unique: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -514,6 +544,7 @@ def test_check_looks_at_the_streams_that_match(
     assert (status, report["failures"]) == (1, [f"stream {unique}_Z.*: matches no stream name"])
 
 
+@pytest.mark.usefixtures("in_a_hurry")
 def test_the_lag_counts_streams_that_are_found_later(
     nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -114,6 +114,18 @@ class NatsPy:
             return bool(self.request(subject, headers={"Nats-Expected-Stream": "none"}, timeout=1.0).payload)
         return False
 
+    def hand_over(self, stream: str, server: str) -> None:
+        """Have the server of this name lead a stream."""
+
+        def leads() -> bool:
+            now = self.stream_info(stream)["cluster"].get("leader")
+            if now not in (None, server):
+                with suppress(APIError):  # nobody leads it any more
+                    self.api(f"STREAM.LEADER.STEPDOWN.{stream}", {"placement": {"preferred": server}})
+            return bool(now == server)
+
+        wait_until(leads, timeout=60)
+
     def delete_stream(self, name: str) -> None:
         self.api(f"STREAM.DELETE.{name}")
 

@@ -7,12 +7,10 @@ import logging
 import pickle
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from nats.js.errors import APIError
 from pyspark.sql import SparkSession
 
 import spark_nats
@@ -499,26 +497,13 @@ def test_a_stopped_follower_delays_nothing(cluster: Cluster, client: NatsPy, uni
     assert ends() == {f"{unique}_A": 2}
     client.create_in_cluster(f"{unique}_B", num_replicas=3)
     for name in ("A", "B"):
-        lead(client, f"{unique}_{name}", "n0")
+        client.hand_over(f"{unique}_{name}", "n0")
+        wait_until(lambda name=name: client.reaches_stream(f"{unique}_{name}.x"), timeout=60)
     leader = monitoring(cluster.servers[0], "jsz")["meta_cluster"]["leader"]
     follower = next(server for server in cluster.servers[1:] if server is not cluster.of(leader))
     with paused(follower):
         client.store_empty(f"{unique}_B", 1)
         assert ends() == {f"{unique}_A": 2, f"{unique}_B": 2}
-
-
-def lead(client: NatsPy, stream: str, server: str) -> None:
-    """Have a server lead a stream."""
-
-    def leads() -> bool:
-        now = client.stream_info(stream)["cluster"].get("leader")
-        if now not in (None, server):
-            with suppress(APIError):  # nobody leads it at the moment
-                client.api(f"STREAM.LEADER.STEPDOWN.{stream}", {"placement": {"preferred": server}})
-        return bool(now == server)
-
-    wait_until(leads, timeout=60)
-    wait_until(lambda: client.reaches_stream(f"{stream}.x"), timeout=60)
 
 
 # From the command line, and how far a query is behind

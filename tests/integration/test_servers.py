@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from spark_nats import clock
 from spark_nats.client import ConnectionOptions, TlsOptions, connect
 from spark_nats.embedded import NatsServer
 from spark_nats.errors import AuthorizationError, NatsConnectionError
@@ -22,32 +23,51 @@ from tests.servers import Cluster, ServerFactory, free_ports, paused
 # Servers that others announce
 
 
+@contextmanager
+def killed(server: NatsServer) -> Iterator[None]:
+    """Kill a server of a cluster for the length of the block; then it is part of the cluster again."""
+    server.kill()
+    try:
+        yield
+    finally:
+        server.start()
+        wait_until(lambda: leader_known_to(server), timeout=60)
+
+
+def leader_known_to(server: NatsServer) -> str:
+    return str(monitoring(server, "jsz")["meta_cluster"].get("leader", ""))
+
+
+def follower_and_leader(cluster: Cluster) -> tuple[NatsServer, NatsServer]:
+    """A server whose end makes nobody elect another leader, and the leader."""
+    leader = cluster.of(wait_until(lambda: leader_known_to(cluster.servers[0]), timeout=60))
+    return next(server for server in cluster.servers if server is not leader), leader
+
+
 def test_a_query_goes_on_at_a_server_that_was_not_named_if_so_asked(cluster: Cluster, unique: str) -> None:
-    named, other = cluster.servers[0], cluster.servers[1]
+    named, other = follower_and_leader(cluster)
     with NatsPy(other.url) as client:
-        client.create_in_cluster(unique, [unique], num_replicas=3)
+        client.create_in_cluster(unique, [unique], num_replicas=3, allow_direct=True)
+        client.hand_over(unique, f"n{cluster.servers.index(other)}")
+        wait_until(lambda: client.reaches_stream(unique), timeout=60)
         client.store(unique, [b""] * 5)
         options = {"discoverServers": True, "reconnectWait": "50ms"}
         query = Query(stream_reader(named.url, stream=unique, startingOffsets="earliest", **options))
         assert len(query.rows(5)) == 5
-        named.kill()
-        try:
-            wait_until(lambda: succeeds(lambda: client.publish_acked([(unique, b"")], timeout=2)), 60)
+        with killed(named):
+            wait_until(lambda: succeeds(lambda: client.publish_acked([(unique, b"")], timeout=5)), 60)
             assert query.rows(1)[0]["sequence"] >= 6
-        finally:
-            named.start()
 
 
 def test_no_server_is_connected_to_that_was_not_named(cluster: Cluster) -> None:
-    named = cluster.servers[0]
+    named, _ = follower_and_leader(cluster)
     with connect(options_for(named.url)) as connection:
-        assert len(connection.info.connect_urls) == 3
-        named.kill()
-        try:
-            with pytest.raises(NatsConnectionError, match=rf"no NATS server could be reached \({named.url}: [^;]*\)$"):
-                connect(connection.options)
-        finally:
-            named.start()
+        wait_until(lambda: connection.flush() or len(connection.info.connect_urls) == 3, timeout=60)
+        with (
+            killed(named),
+            pytest.raises(NatsConnectionError, match=rf"no NATS server could be reached \({named.url}: [^;]*\)$"),
+        ):
+            connect(connection.options)
 
 
 @contextmanager
@@ -65,7 +85,7 @@ def encrypted_pair(certificates: Certificates, *names: str) -> Iterator[list[Nat
     try:
         for server in servers:
             server.start()
-        wait_until(lambda: all(monitoring(server, "routez")["num_routes"] for server in servers))
+        wait_until(lambda: all(monitoring(server, "routez")["num_routes"] for server in servers), timeout=60)
         yield servers
     finally:
         for server in servers:
@@ -77,7 +97,7 @@ def known_here(server: NatsServer, certificates: Certificates, **tls: str) -> Co
     url = server.url.replace("127.0.0.1", "localhost")
     asked = options_for(url, discover=True, tls=TlsOptions(ca=certificates.ca.read_text(), **tls))
     with connect(asked) as connection:
-        wait_until(lambda: connection.flush() or len(connection.info.connect_urls) == 2)
+        wait_until(lambda: connection.flush() or len(connection.info.connect_urls) == 2, timeout=60)
     return asked
 
 
@@ -115,19 +135,23 @@ def test_a_name_that_was_asked_for_is_asked_of_servers_that_are_announced_too(tm
 # A server that says nothing
 
 
-def test_a_batch_is_read_though_a_server_has_stopped_answering(server_factory: ServerFactory) -> None:
+def test_a_batch_is_read_though_a_server_has_stopped_answering(
+    server_factory: ServerFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clock, "shuffle", lambda servers: None)
     alive, stopped = server_factory(), server_factory()
     with NatsPy(alive.url) as client:
         client.create_stream("S", ["s.>"])
         client.publish_acked((f"s.{i}", b"%d" % i) for i in range(10))
     with paused(stopped):
-        options = {"connectTimeout": "300ms", "idleTimeout": "1ms", "minPartitions": 4}
-        for _ in range(5):
-            found = read_payloads(f"{stopped.url},{alive.url}", stream="S", **options)
-            assert found == [b"%d" % i for i in range(10)]
+        options = {"connectTimeout": "1s", "idleTimeout": "1ms", "minPartitions": 4}
+        found = read_payloads(f"{stopped.url},{alive.url}", stream="S", **options)
+        assert found == [b"%d" % i for i in range(10)]
 
 
 # Who is not let in any more
+
+SOON = {"reconnectWait": "50ms"}
 
 
 def test_a_query_whose_user_is_removed_ends_with_the_servers_reason(server_factory: ServerFactory) -> None:
@@ -137,9 +161,9 @@ def test_a_query_whose_user_is_removed_ends_with_the_servers_reason(server_facto
     with NatsPy(server.url.replace("//", "//ann:annsOwn@")) as client:
         client.create_stream("S", ["s.>"])
         client.publish_acked([("s.a", b"")])
-    query = Query(stream_reader(server, stream="S", startingOffsets="earliest", **login))
+    query = Query(stream_reader(server, stream="S", startingOffsets="earliest", **login, **SOON))
     assert len(query.rows(1)) == 1
-    core = stream_reader(server, subject="a", **login)
+    core = stream_reader(server, subject="a", **login, **SOON)
     start = core.initialOffset()
     reload(server, users.format(""))
     for ask in (query.micro_batch, lambda: core.latestOffset(start, core.getDefaultReadLimit())):
@@ -155,7 +179,7 @@ def test_a_query_whose_user_is_revoked_ends_with_the_servers_reason(
     with NatsPy(server.url, user_credentials=str(mode.creds(tmp_path / "other.creds"))) as client:
         client.create_stream("S", ["s.>"])
         client.publish_acked([("s.a", b"")])
-    query = Query(stream_reader(server, stream="S", startingOffsets="earliest", credentialsFile=str(creds)))
+    query = Query(stream_reader(server, stream="S", startingOffsets="earliest", credentialsFile=str(creds), **SOON))
     assert len(query.rows(1)) == 1
     with NatsPy(server.url, user_credentials=str(mode.system_creds(tmp_path / "system.creds"))) as system:
         system.publish(f"$SYS.ACCOUNT.{mode.account}.CLAIMS.UPDATE", mode.account_jwt(revoked=user).encode())

@@ -35,7 +35,7 @@ def refusal(receiver: Receiver) -> str:
             return str(error)
         return ""
 
-    said: str = wait_until(found, timeout=20)
+    said: str = wait_until(found, timeout=60)
     return said
 
 
@@ -43,7 +43,7 @@ def test_who_may_not_listen_is_told_so_and_leaves_no_connection(server_factory: 
     server = server_factory(may("b.>"), jetstream=False)
     with pytest.raises(PermissionsError, match=REFUSED):
         listen(server, Backlog(1 << 20))
-    wait_until(lambda: monitoring(server, "varz")["connections"] == 0)
+    wait_until(lambda: monitoring(server, "varz")["connections"] == 0, timeout=60)
 
 
 def test_who_may_not_listen_any_more_is_told_so_and_keeps_what_came_before(server_factory: ServerFactory) -> None:
@@ -52,7 +52,7 @@ def test_who_may_not_listen_any_more_is_told_so_and_keeps_what_came_before(serve
     receiver = listen(server, backlog)
     with NatsPy(server.url, user="ann", password="") as client:
         client.publish("a.x", b"before")
-        wait_until(lambda: backlog.end == 1)
+        wait_until(lambda: backlog.end == 1, timeout=60)
         reload(server, may("b.>"))
         assert REFUSED in refusal(receiver)
     receiver.close()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -118,22 +119,31 @@ def socks_proxy_with_login() -> Iterator[str]:
         yield url
 
 
-Running = Callable[[], AbstractContextManager[str]]
+Kind = Callable[[], AbstractContextManager[str]]
+UrlOf = Callable[[Kind], str]
+
+
+@pytest.fixture(scope="module")
+def url_of() -> Iterator[UrlOf]:
+    """Where a kind of proxy runs, which is started for the first test that asks for it."""
+    with ExitStack() as stack:
+        yield functools.cache(lambda kind: stack.enter_context(kind()))
 
 
 @pytest.mark.parametrize("proxy", [http_proxy, http_proxy_with_login, socks_proxy, socks_proxy_with_login])
-def test_streams_are_written_and_read_through_a_proxy(server_factory: ServerFactory, proxy: Running) -> None:
+def test_streams_are_written_and_read_through_a_proxy(
+    server_factory: ServerFactory, url_of: UrlOf, proxy: Kind
+) -> None:
     server = server_factory()
-    with proxy() as url:
-        options = {"proxy": url, "stream": "S", **LOGIN}
-        write(server, numbered_rows("S.x", range(20_000)), createStream='{"subjects": ["S.>"]}', **options)
-        assert sequences_of(read(server, **options)) == list(range(1, 20_001))
+    options = {"proxy": url_of(proxy), "stream": "S", **LOGIN}
+    write(server, numbered_rows("S.x", range(20_000)), createStream='{"subjects": ["S.>"]}', **options)
+    assert sequences_of(read(server, **options)) == list(range(1, 20_001))
 
 
 @pytest.mark.parametrize("proxy", [http_proxy, socks_proxy])
 @pytest.mark.parametrize("scheme", ["nats", "tls", "ws", "wss"])
 def test_every_kind_of_server_is_reached_through_a_proxy(
-    server_factory: ServerFactory, tmp_path: Path, proxy: Running, scheme: str
+    server_factory: ServerFactory, tmp_path: Path, url_of: UrlOf, proxy: Kind, scheme: str
 ) -> None:
     (port,) = free_ports(1)
     certificates = Certificates(tmp_path)
@@ -142,10 +152,7 @@ def test_every_kind_of_server_is_reached_through_a_proxy(
     server = server_factory(tls if scheme == "tls" else websocket, jetstream=False)
     servers = f"{scheme}://127.0.0.1:{port if scheme.startswith('ws') else server.port}"
     trust = {"tlsCaFile": str(certificates.ca)} if tls else {}
-    with (
-        proxy() as url,
-        connect(parse({"servers": servers, "proxy": url, **trust}).connection) as connection,
-    ):
+    with connect(parse({"servers": servers, "proxy": url_of(proxy), **trust}).connection) as connection:
         connection.flush()
         assert connection.encrypted is bool(tls)
         (known,) = monitoring(server, "connz")["connections"]
@@ -181,21 +188,21 @@ def test_the_environment_is_followed_by_websockets(
     ],
 )
 def test_a_proxy_that_lets_nobody_through_is_told_at_once(
-    server_factory: ServerFactory, proxy: Running, login: dict[str, str], reason: str
+    server_factory: ServerFactory, url_of: UrlOf, proxy: Kind, login: dict[str, str], reason: str
 ) -> None:
     server = server_factory(jetstream=False)
-    with proxy() as url:
-        refusal = sentence_of(lambda: read(server, stream="S", proxy=url, **login))
+    url = url_of(proxy)
+    refusal = sentence_of(lambda: read(server, stream="S", proxy=url, **login))
     assert f"the proxy {url} does not connect to it: {reason}" in refusal
     assert "check the options 'proxy', 'proxyUser' and 'proxyPassword'" in refusal
     assert "bobsOwn" not in refusal
 
 
 def test_a_server_that_is_away_behind_the_proxy_is_told() -> None:
-    (port,) = free_ports(1)
-    options = {"servers": f"nats://127.0.0.1:{port}", "stream": "S", "retryTimeout": "0s"}
-    with socks_proxy() as url:
-        refusal = sentence_of(lambda: read(options.pop("servers"), proxy=url, **options))
+    with socket.socket() as nobody, socks_proxy() as url:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen
+        server = f"nats://127.0.0.1:{nobody.getsockname()[1]}"
+        refusal = sentence_of(lambda: read(server, proxy=url, stream="S", retryTimeout="0s"))
     assert f"the proxy {url} does not connect to it: connection refused" in refusal
 
 

@@ -14,9 +14,9 @@ from tests.simulation.line import ModelLine
 MODEL = "2.15.1"
 
 
-def hold(line: Line, seed: int) -> Transcript:
+def hold(line: Line, seed: int, expected: Transcript | None = None) -> Transcript:
     try:
-        return transcript(line, seed, steps_in_cluster(seed))
+        return transcript(line, seed, steps_in_cluster(seed), expected)
     finally:
         line.close()
 
@@ -37,20 +37,21 @@ def ask(line: Line, operation: str, **body: object) -> dict[str, object]:
     return answer
 
 
-@pytest.mark.long("tests/simulation/*")
+@pytest.mark.long("tests/simulation/*", races="when replicas have what was stored")
 @pytest.mark.parametrize("seed", range(8))
 def test_a_cluster_and_its_model_answer_alike(cluster: Cluster, seed: int) -> None:
     port = cluster.servers[0].port
-    wait_until(lambda: "error" not in ask(SocketLine(port), "STREAM.NAMES", offset=0), timeout=30)
-    for one, other in zip(hold(SocketLine(port), seed), hold(ModelLine(MODEL, 3), seed), strict=True):
+    wait_until(lambda: "error" not in ask(SocketLine(port), "STREAM.NAMES", offset=0), timeout=60)
+    model = hold(ModelLine(MODEL, 3), seed)
+    for one, other in zip(hold(SocketLine(port), seed, model), model, strict=True):
         assert one == other
         assert "and that was not all that is due" not in one[1]
 
 
-@pytest.mark.long("tests/simulation/*")
+@pytest.mark.long("tests/simulation/*", races="how soon a cluster answers")
 def test_a_replicated_stream_is_described_alike(cluster: Cluster, unique: str) -> None:
     port = cluster.servers[0].port
-    wait_until(lambda: "error" not in ask(SocketLine(port), "STREAM.NAMES", offset=0), timeout=30)
+    wait_until(lambda: "error" not in ask(SocketLine(port), "STREAM.NAMES", offset=0), timeout=60)
     config = {"name": unique, "subjects": [unique], "num_replicas": 3}
     real = ask(SocketLine(port), f"STREAM.CREATE.{unique}", **config)["cluster"]
     model = ask(ModelLine(MODEL, 3), f"STREAM.CREATE.{unique}", **config)["cluster"]

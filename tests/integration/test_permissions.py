@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import ssl
 from collections.abc import Callable
 from functools import partial
@@ -36,7 +35,7 @@ from tests.integration.support import (
     write,
 )
 from tests.nats_py import NatsPy, wait_until
-from tests.servers import Server, ServerFactory
+from tests.servers import Server, ServerFactory, free_ports
 
 pytestmark = pytest.mark.timeout(150)
 
@@ -526,8 +525,7 @@ def test_an_account_reads_and_writes_a_stream_of_another(
 
 def hub_and_leaf(server_factory: ServerFactory, users: str = "") -> tuple[Server, Server]:
     """Two servers, each a domain of its own; the second is a leaf of the first. `users` has an admin, or is empty."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    (port,) = free_ports(1)
     hub = server_factory(f'jetstream {{ domain: hub }}\nleafnodes {{ listen: "127.0.0.1:{port}" }}\n{users}')
     up = f"nats://admin:pw@127.0.0.1:{port}" if users else f"nats://127.0.0.1:{port}"
     leaf = server_factory(
@@ -541,7 +539,7 @@ def hub_and_leaf(server_factory: ServerFactory, users: str = "") -> tuple[Server
             except Exception:
                 return False
 
-        wait_until(the_hub_answers, timeout=20)
+        wait_until(the_hub_answers, timeout=60)
     return hub, leaf
 
 

@@ -42,9 +42,9 @@ from tests.integration.support import (
 from tests.nats_py import Headers, NatsPy, wait_until
 from tests.servers import Server, ServerFactory
 
-MESSAGES = 40_000  # more than a pull request or a batch of direct gets asks for
+MESSAGES = 20_000  # more than a pull request or a batch of direct gets asks for
 TRAPS = [b"", b"\r\n", b"\r\nMSG a 1 5\r\n", b"HMSG a 1 0 9\r\nNATS/1.0\r\n\r\n", b"\0\xff\r\nPING\r\n-ERR 'x'\r\n"]
-LARGE = {9_973 + 2_311 * i: 1024 << (i % 10) for i in range(38)}  # place: size, up to 512 KiB
+LARGE = {4_973 + 701 * i: 1024 << (i % 10) for i in range(20)}  # place: size, up to 512 KiB
 COLUMNS = ["subject", "reply", "headers", "payload", "stream", "sequence"]
 
 
@@ -117,8 +117,8 @@ def assert_in_order(sequences: pa.ChunkedArray, parts: pa.ChunkedArray, count: i
 
 LAYOUTS = pytest.mark.parametrize(
     ("layout", "partitions"),
-    [({}, 1), ({"minPartitions": 7}, 7), ({"maxRecordsPerPartition": 6_000}, 7)],
-    ids=["one partition", "at least 7", "at most 15000 each"],
+    [({}, 1), ({"minPartitions": 7}, 7), ({"maxRecordsPerPartition": 3_000}, 7)],
+    ids=["one partition", "at least 7", "at most 3000 each"],
 )
 FILTERS = pytest.mark.parametrize("region", [None, "eu"], ids=["whole stream", "wildcard filter"])
 
@@ -182,7 +182,7 @@ def test_spark_reads_a_stream_of_several_partitions_as_it_was_sent(
     spark: SparkSession, nats_server: Server, corpus: Corpus, tmp_path: Path
 ) -> None:
     only, expected = chosen(corpus, "eu")
-    options = {"stream": corpus.stream, "startingOffsets": "earliest", "maxRecordsPerPartition": 6_000, **only}
+    options = {"stream": corpus.stream, "startingOffsets": "earliest", "maxRecordsPerPartition": 3_000, **only}
     writer = nats(spark.readStream, nats_server, **options).load().writeStream
     writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
     finish(writer.trigger(availableNow=True).start(str(tmp_path / "rows"), format="parquet"))
@@ -512,7 +512,7 @@ def test_a_pushed_subject_is_looked_for_by_the_server(
     assert list(reader.pushFilters([EqualTo(("subject",), subject)])) == [EqualTo(("subject",), subject)]
     before = monitoring(nats_server, "varz")["out_msgs"]
     found = sum(batch.num_rows for partition in reader.partitions() for batch in reader.read(partition))
-    assert found == pc.sum(pc.equal(corpus.rows["subject"], subject)).as_py() > 10
+    assert found == pc.sum(pc.equal(corpus.rows["subject"], subject)).as_py() > 5
     assert monitoring(nats_server, "varz")["out_msgs"] - before < found + 100
 
 
@@ -549,7 +549,7 @@ def test_pushdown_in_vain_is_harmless_without_filters(
 
 def test_messages_as_large_as_the_server_allows_are_read(spark: SparkSession, server_factory: ServerFactory) -> None:
     server = server_factory("max_payload: 8388608")
-    sizes = [1, 8_388_608, 3, 5_000_000, 2_000_000, 0, 8_388_608]
+    sizes = [1, 8_388_608, 3, 5_000_000, 0]
     with NatsPy(server.url) as client:
         client.create_stream("LARGE")
         client.publish_acked([("LARGE.x", bytes([65 + i]) * size) for i, size in enumerate(sizes)])

@@ -146,7 +146,9 @@ def test_core_nats_is_read_in_micro_batches_too(nats_server: Server, nats_py: Na
         assert query.micro_batch() == []
         wait_for_subscriptions(nats_server, f"{unique}.x")
         nats_py.publish_each(f"{unique}.x", "abc")
-        assert [text for rows in query.micro_batches(2) for text in rows] == ["a", "b", "c"]
+        texts: list[str] = []
+        wait_until(lambda: texts.extend(query.micro_batch()) or len(texts) == 3, timeout=60)
+        assert texts == ["a", "b", "c"]
         again = OlderQuery(nats_server, ends=query.ends, **options)
         try:
             assert again.micro_batch() == []

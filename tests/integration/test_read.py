@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 import pickle
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from functools import reduce
@@ -17,7 +18,17 @@ import pyarrow.compute as pc
 import pytest
 from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import EqualTo, GreaterThan, In, LessThan
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    StringStartsWith,
+)
 from pyspark.sql.functions import col, expr, input_file_name, lit, spark_partition_id
 from pyspark.sql.types import StructType
 
@@ -459,28 +470,37 @@ CONDITIONS = {
 
 
 NARROWED = ({}, {"minPartitions": 3}, {"subject": "NARROW.*.1,NARROW.*.2"})
+SOME_CONDITIONS = (
+    *("one of several subjects", "two conditions on the subject", "prefix that is a whole subject"),
+    *("range of sequences", "other range of times", "times before the last year", "all at once"),
+)
+"""One of each kind, which are enough for Spark where the others are given to a reader without it."""
 
 
-@pytest.mark.parametrize("all_ways", [False, pytest.param(True, marks=pytest.mark.long)], ids=["in turn", "each"])
+def store_narrow(client: NatsPy, stream: str) -> list[datetime]:
+    """Store 50 messages, each with a microsecond of its own; these."""
+    client.create_stream(stream)
+    for i in range(50):
+        client.publish_acked([(f"{stream}.{'ab'[i % 2]}.{i % 3}", b"%d" % i)])
+    return [stored_at(client, stream, i) for i in range(1, 51)]
+
+
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.long)], ids=["some", "all"])
 @pytest.mark.usefixtures("pushdown")
-def test_pushed_filters_change_no_rows(
-    spark: SparkSession, nats_server: Server, nats_py: NatsPy, all_ways: bool
-) -> None:
-    """Each condition with one of `NARROWED` or with all, in one job, and the same without filters that are pushed."""
+def test_pushed_filters_change_no_rows(spark: SparkSession, nats_server: Server, nats_py: NatsPy, every: bool) -> None:
+    """Conditions with one of `NARROWED`, or all with all, in one job, and the same without filters that are pushed."""
     stream = "NARROW"
-    nats_py.create_stream(stream)
-    for i in range(50):  # one by one, so that each has its own microsecond
-        nats_py.publish_acked([(f"{stream}.{'ab'[i % 2]}.{i % 3}", b"%d" % i)])
-    times = [stored_at(nats_py, stream, i) for i in range(1, 51)]
+    times = store_narrow(nats_py, stream)
 
     def frame(way: int, **options: Any) -> DataFrame:
         return nats(spark.read, nats_server, stream=stream, **NARROWED[way], **options).load()
 
     plain = [frame(way).cache() for way in range(len(NARROWED))]
     pushed_frames, plain_frames = [], []
-    for number, (name, condition) in enumerate(CONDITIONS.items()):
-        where = condition(stream, times)
-        for way in range(len(NARROWED)) if all_ways else [number % len(NARROWED)]:
+    asked = list(CONDITIONS) if every else SOME_CONDITIONS
+    for number, name in enumerate(asked):
+        where = CONDITIONS[name](stream, times)
+        for way in range(len(NARROWED)) if every else [number % len(NARROWED)]:
             names = lit(name).alias("condition"), lit(way).alias("way"), "*"
             pushed_frames.append(frame(way, filterPushdown=True).where(where).select(*names))
             plain_frames.append(plain[way].where(where).select(*names))
@@ -491,8 +511,76 @@ def test_pushed_filters_change_no_rows(
     nats_py.delete_stream(stream)
     for cached in plain:
         cached.unpersist()
-    assert len({row.condition for row in expected}) > len(CONDITIONS) / 2
+    assert len({row.condition for row in expected}) > len(asked) / 2
     assert rows == expected
+
+
+SUBJECT, PLACE, TIME = ("subject",), ("sequence",), ("timestamp",)
+FILTERS_THAT_SPARK_PUSHES: dict[str, Callable[[str, list[datetime]], list[Filter]]] = {
+    "equal subject": lambda s, t: [EqualTo(SUBJECT, f"{s}.a.1")],
+    "subject that no stream could have": lambda s, t: [EqualTo(SUBJECT, f"{s}.*.1")],
+    "empty subject": lambda s, t: [EqualTo(SUBJECT, "")],
+    "one of several subjects": lambda s, t: [In(SUBJECT, (f"{s}.a.1", f"{s}.b.2", "elsewhere"))],
+    "one of subjects that are all missing": lambda s, t: [In(SUBJECT, ("elsewhere", "nowhere"))],
+    "subject with a prefix": lambda s, t: [StringStartsWith(SUBJECT, f"{s}.a.")],
+    "prefix that ends inside a token": lambda s, t: [StringStartsWith(SUBJECT, f"{s}.a.1")],
+    "prefix that is a whole subject": lambda s, t: [StringStartsWith(SUBJECT, f"{s}.a.1.")],
+    "two conditions on the subject": lambda s, t: [
+        StringStartsWith(SUBJECT, f"{s}.a."),
+        In(SUBJECT, (f"{s}.a.2", f"{s}.b.2")),
+    ],
+    "conditions that exclude each other": lambda s, t: [EqualTo(SUBJECT, f"{s}.a.1"), EqualTo(SUBJECT, f"{s}.b.1")],
+    "equal sequence": lambda s, t: [EqualTo(PLACE, 17)],
+    "range of sequences": lambda s, t: [GreaterThan(PLACE, 5), LessThanOrEqual(PLACE, 31)],
+    "other range of sequences": lambda s, t: [GreaterThanOrEqual(PLACE, 5), LessThan(PLACE, 31)],
+    "sequences that do not exist": lambda s, t: [GreaterThan(PLACE, 1000)],
+    "sequences below all": lambda s, t: [LessThan(PLACE, -5)],
+    "empty range of sequences": lambda s, t: [GreaterThan(PLACE, 20), LessThan(PLACE, 10)],
+    "range of times": lambda s, t: [GreaterThanOrEqual(TIME, t[10]), LessThan(TIME, t[30])],
+    "other range of times": lambda s, t: [GreaterThan(TIME, t[10]), LessThanOrEqual(TIME, t[30])],
+    "equal time": lambda s, t: [EqualTo(TIME, t[20])],
+    "times before the last year": lambda s, t: [LessThan(TIME, datetime(9999, 12, 31, tzinfo=UTC))],
+    "times since the first year": lambda s, t: [GreaterThanOrEqual(TIME, datetime(1, 1, 1, tzinfo=UTC))],
+    "times to come": lambda s, t: [GreaterThan(TIME, t[-1] + timedelta(days=2))],
+    "all at once": lambda s, t: [
+        StringStartsWith(SUBJECT, f"{s}.b"),
+        GreaterThan(PLACE, 4),
+        LessThan(TIME, t[40]),
+        IsNull(("reply",)),
+    ],
+}
+
+
+def is_met(condition: Any, row: dict[str, Any]) -> bool:
+    """Whether a row meets a filter, as Spark has it."""
+    value = row[condition.attribute[0]]
+    match condition:
+        case IsNull():
+            return value is None
+        case StringStartsWith():
+            return bool(value.startswith(condition.value))
+        case In():
+            return value in condition.value
+    compare = {EqualTo: "eq", GreaterThan: "gt", GreaterThanOrEqual: "ge", LessThan: "lt", LessThanOrEqual: "le"}
+    return bool(getattr(operator, compare[type(condition)])(value, condition.value))
+
+
+def test_a_reader_leaves_out_no_row_that_meets_its_filters(nats_server: Server, nats_py: NatsPy) -> None:
+    assert FILTERS_THAT_SPARK_PUSHES.keys() == CONDITIONS.keys()
+    stream = "NARROW"
+    times = [each.replace(tzinfo=UTC) for each in store_narrow(nats_py, stream)]
+    for options in NARROWED:
+        everything = read(nats_server, stream=stream, **options)
+        for name, filters in FILTERS_THAT_SPARK_PUSHES.items():
+            wanted = filters(stream, times)
+            reader = batch_reader(nats_server, MESSAGE, stream=stream, filterPushdown=True, **options)
+            assert all(each in wanted for each in reader.pushFilters(wanted))
+            rows = read_partitions(pickle.dumps(reader), reader.partitions())
+            found, expected = (
+                [row for row in some if all(is_met(f, row) for f in wanted)] for some in (rows, everything)
+            )
+            assert found == expected, name
+    nats_py.delete_stream(stream)
 
 
 @pytest.mark.usefixtures("pushdown")

@@ -9,7 +9,7 @@ from typing import Any
 
 from nats.errors import NoRespondersError
 
-from tests.nats_py import NatsPy, wait_until
+from tests.nats_py import NatsPy, succeeds, wait_until
 
 
 class ForwardedApi:
@@ -42,11 +42,12 @@ class ForwardedApi:
             answer = await nats.request(f"$JS.API.{operation}", request, timeout=10)
             await message.respond(self._changed(self.answers, operation, answer.data))
 
+        wait_until(lambda: succeeds(lambda: self._client.request("$JS.API.INFO", timeout=1.0)), timeout=60)
         subscription = self._client.run(nats.subscribe(f"{self.PREFIX}.>", cb=forward))
         self._client.run(nats.flush())
         for url in filter(None, servers.split(",")):
             with NatsPy(url) as other:
-                wait_until(lambda: _answers(other))
+                wait_until(lambda: _answers(other), timeout=60)
         self.asked.clear()
         yield self
         self._client.run(subscription.unsubscribe())
@@ -65,6 +66,6 @@ class ForwardedApi:
 
 
 def _answers(client: NatsPy) -> bool:
-    with suppress(NoRespondersError):
+    with suppress(NoRespondersError, TimeoutError):
         return bool(client.request(f"{ForwardedApi.PREFIX}.INFO").payload)
     return False

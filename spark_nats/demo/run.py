@@ -306,15 +306,11 @@ def _say_how_to_look(voice: Voice, streams: Streams, own: NatsServer | None) -> 
 def _ended_by_signals(voice: Voice) -> Iterator[None]:
     """Let SIGTERM and SIGHUP end the program as Ctrl-C does: by an exception, so that everything is stopped."""
 
-    def interrupt(*_: Any) -> NoReturn:
-        voice.interrupted = True
-        raise KeyboardInterrupt
-
     def end(number: int, _: Any) -> NoReturn:
-        raise SystemExit(128 + number)
+        voice.interruption = KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
+        raise voice.interruption
 
-    handlers = {signal.SIGTERM: end, signal.SIGHUP: end, signal.SIGINT: interrupt}
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
     try:
         yield
     finally:

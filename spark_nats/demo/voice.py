@@ -30,7 +30,7 @@ class Voice:
         self._since = self._spoke = clock.monotonic()
         self._shown = False  # whether the terminal's line says what is under way
         self._ended = False
-        self.interrupted = False  # whether the program is to end, though a library may have swallowed that
+        self.interruption: BaseException | None = None  # by what the program is to end; a library may swallow that
         self._ticker = threading.Thread(target=self._tick, name="demo-voice", daemon=True)
 
     def __enter__(self) -> Self:
@@ -55,11 +55,11 @@ class Voice:
         """Note what is under way from now on, such as ``Spark is starting``; None when it is right to be silent.
 
         Raises:
-            KeyboardInterrupt: the program was interrupted before, and went on: a library that is being imported may
-                catch everything.
+            BaseException: the program was interrupted by it before, and went on: a library that is being imported, or
+                what Python calls by itself, may swallow everything.
         """
-        if self.interrupted and what is not None:
-            raise KeyboardInterrupt
+        if what is not None:
+            self._end_if_interrupted()
         with self._changed:
             self._awaited, self._since, self._progress = what, clock.monotonic(), None
             self._changed.notify()
@@ -71,12 +71,20 @@ class Voice:
             done: how many.
             of: how many there are.
             what: happened to those that are done, such as ``stored``.
+
+        Raises:
+            BaseException: as :meth:`awaits`.
         """
+        self._end_if_interrupted()
         with self._changed:
             self._progress = (done, of, what)
             if self._terminal:
                 self._spoke = clock.monotonic() - SILENCE
                 self._changed.notify()
+
+    def _end_if_interrupted(self) -> None:
+        if self.interruption is not None:
+            raise self.interruption
 
     def _clear(self) -> None:
         if self._shown:

@@ -176,12 +176,15 @@ def test_an_interrupted_demonstration_leaves_no_server(
         assert is_gone(url)
 
 
-def test_a_program_goes_on_to_nothing_new_after_an_interrupt_that_was_swallowed() -> None:
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt(), SystemExit(143)])
+def test_a_program_goes_on_to_nothing_new_after_an_interrupt_that_was_swallowed(interruption: BaseException) -> None:
     with Voice() as voice:
         voice.awaits("something")
-        voice.interrupted = True
-        with pytest.raises(KeyboardInterrupt):
+        voice.interruption = interruption
+        with pytest.raises(type(interruption)):
             voice.awaits("something else")
+        with pytest.raises(type(interruption)):
+            voice.reached(1, 2, "read")
         voice.awaits(None)
 
 

@@ -89,7 +89,7 @@ BAD_READS = {
     "no user": ({"password": "t0ps3cret"}, "option 'password' needs the option 'user'"),
     "two prefixes": ({"domain": "d", "apiPrefix": "p"}, "options 'domain' and 'apiPrefix' contradict each other"),
     "scheme": ({"servers": "http://h:1"}, "has the unsupported scheme 'http'"),
-    "port": ({"servers": "nats://h:port"}, "is not a server URL such as nats://localhost:4222: 'nats://h:port'"),
+    "port": ({"servers": "nats://h:port"}, "is not a server URL such as nats://localhost:4222: 'nats://h…'"),
     "create what": ({"createStream": "yes"}, "option 'createStream' must be true, false or a stream configuration"),
     "create empty": (
         {"createStream": "true"},
@@ -217,7 +217,7 @@ def test_pushdown_without_sparks_setting_names_the_setting(
             MapType(StringType(), StringType()),
             "column 'headers' is MAP<STRING,ARRAY<STRING>>, not MAP<STRING,STRING>",
         ),
-        ("timestamp", TimestampNTZType(), "column 'timestamp' is TIMESTAMP, not TIMESTAMP_NTZ"),
+        ("timestamp", TimestampNTZType(), "column 'timestamp' is TIMESTAMP_LTZ, not TIMESTAMP_NTZ"),
     ],
 )
 def test_a_schema_that_messages_do_not_have_is_refused(

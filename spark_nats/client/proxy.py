@@ -22,8 +22,10 @@ from spark_nats.errors import Hint, NatsConnectionError
 _PORTS = {"http": 80, "socks5": 1080, "socks5h": 1080}
 _LONGEST_HEAD = 65536  # bytes
 _SOCKS, _CONNECT, _BY_IPV4, _BY_NAME, _BY_IPV6 = 5, 1, 1, 3, 4
+NOTHING_BEHIND = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
+"""What a proxy or a gateway answers while it cannot reach what is behind it."""
 _WITHOUT_LOGIN, _WITH_PASSWORD, _PASSWORD_VERSION = 0, 2, 1
-_NOT_ALLOWED = 2
+_UNREACHABLE = (1, 3, 4, 5, 6)  # replies that may be others a moment later
 _LONGEST_WORD = 255
 _SOCKS_REPLIES = {
     1: "general failure",
@@ -145,7 +147,7 @@ class ProxyLayer:
         if not (head.startswith("HTTP/") and code.isascii() and code.isdigit()):
             raise self._failed("it answers with no HTTP")
         if not HTTPStatus.OK <= int(code) < HTTPStatus.MULTIPLE_CHOICES:
-            raise self._refused(answer, int(code) < HTTPStatus.INTERNAL_SERVER_ERROR)
+            raise self._refused(answer, int(code) not in NOTHING_BEHIND)
 
     def _by_socks(self) -> Generator[bool]:
         user, password = (self._proxy.user or "").encode(), (self._proxy.password or "").encode()
@@ -169,7 +171,7 @@ class ProxyLayer:
         if version != _SOCKS:
             raise self._failed("it answers with no SOCKS5")
         if status:
-            raise self._refused(_SOCKS_REPLIES.get(status, f"reply {status}"), status == _NOT_ALLOWED)
+            raise self._refused(_SOCKS_REPLIES.get(status, f"reply {status}"), status not in _UNREACHABLE)
         size = 4 if kind == _BY_IPV4 else 16 if kind == _BY_IPV6 else (yield from self._take(1))[0]
         yield from self._take(size + 2)
 

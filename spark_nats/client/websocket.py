@@ -35,6 +35,7 @@ from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
 from spark_nats.client.auth import blanked
 from spark_nats.client.options import ConnectionOptions
+from spark_nats.client.proxy import NOTHING_BEHIND
 from spark_nats.client.servers import Server
 from spark_nats.conditions.connecting import WEBSOCKET_FAILED, WEBSOCKET_NOT_SPOKEN, WEBSOCKET_REFUSED
 from spark_nats.errors import AuthorizationError, Hint, NatsConnectionError
@@ -167,7 +168,7 @@ class WebSocketLayer:
         if status in _LOGIN:
             return AuthorizationError(reason, hints=[Hint.WEBSOCKET])
         # What a gateway answers while there is no server behind it passes by itself.
-        return NatsConnectionError(reason, hints=[Hint.WEBSOCKET] if status < HTTPStatus.INTERNAL_SERVER_ERROR else [])
+        return NatsConnectionError(reason, hints=[] if status in NOTHING_BEHIND else [Hint.WEBSOCKET])
 
     def receive(self, data: bytes | None) -> None:
         """Take in what the server has sent; None when it has closed."""

@@ -93,6 +93,19 @@ def test_a_row_is_sent_before_the_next_one_comes(nats_server: Server, nats_py: N
     writer.close(None)
 
 
+def test_a_micro_batch_that_is_replayed_puts_nothing_into_a_bucket_twice(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    for _ in range(2):
+        task(nats_server, [Row(key="k", value="v")], bucket=unique, createBucket='{"history": 5}')
+    assert nats_py.held(f"KV_{unique}") == 1
+
+
+def test_a_writer_that_is_not_told_where_to_write_is_refused() -> None:
+    with pytest.raises(OptionError, match="the options do not say where to write"):
+        NatsForeachWriter()
+
+
 def test_rows_go_to_core_nats_and_to_a_bucket_too(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     with nats_py.collect(f"{unique}.>") as received:
         task(nats_server, rows_of(f"{unique}.a", 3))

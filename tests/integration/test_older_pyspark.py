@@ -198,7 +198,9 @@ def test_what_a_limit_does_to_available_now_is_said_once(
         assert said.endswith("use PySpark 4.2 or newer")
 
 
-@pytest.mark.skipif(HAS_READ_LIMITS, reason="this PySpark has all that the demonstration needs")
+@pytest.mark.skipif(
+    HAS_READ_LIMITS, reason="this PySpark has all that the demonstration needs; make smoke has one that has not"
+)
 def test_the_demonstration_says_which_version_it_needs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo"]) == 1
     assert "the demonstration needs PySpark 4.2 or newer, " in capsys.readouterr().err

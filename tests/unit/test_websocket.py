@@ -149,6 +149,8 @@ def refusal_of(answer: bytes, close: bool = True) -> NatsError:
         (b"404 Not Found\r\nContent-Length: 0", "404 Not Found", False, True),
         (b"401 Unauthorized\r\nContent-Length: 0", "401 Unauthorized", False, True),
         (b"503 Service Unavailable\r\nContent-Length: 0", "503 Service Unavailable", True, True),
+        (b"504 Gateway Timeout\r\nContent-Length: 0", "504 Gateway Timeout", True, True),
+        (b"501 Not Implemented\r\nContent-Length: 0", "501 Not Implemented", False, True),
         (b"299 Whatever\r\nContent-Length: 0", "299", False, True),
         (b"200 OK\r\nContent-Type: text/html\r\n\r\n<html>Welcome</html>", "200 OK", False, True),
         (

@@ -289,9 +289,18 @@ class NatsPy:
         await subscription.unsubscribe()
 
     def _stop_loop(self) -> None:
+        self.run(end_tasks())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+async def end_tasks() -> None:
+    """End what still runs in this event loop; what is left would be said in the log of whatever runs later."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 class Collected:

@@ -8,6 +8,7 @@ way round: no test depends on what ran before.
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 from collections.abc import Iterator
@@ -31,6 +32,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("reverse_modules"):
         modules = [list(tests) for _, tests in groupby(items, lambda item: item.path)]
         items[:] = [item for tests in reversed(modules) for item in tests]
+
+
+@pytest.fixture
+def caplog(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+    """Our own log. What others say, as when they are collected as garbage, may come at any time."""
+    ours = logging.Filter("spark_nats")
+    caplog.handler.addFilter(ours)
+    yield caplog
+    caplog.handler.removeFilter(ours)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from enum import Enum
 from typing import Any, TypeVar
 
-from tests.nats_py import wait_until
+from tests.nats_py import end_tasks, wait_until
 
 T = TypeVar("T")
 
@@ -82,6 +82,7 @@ class Proxy:
         """End everything."""
         self._call(self._refuse)
         self._call(self._cut)
+        self._run(end_tasks())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

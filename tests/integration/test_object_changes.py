@@ -106,7 +106,7 @@ def test_a_version_whose_content_is_gone_has_none_and_the_next_one_follows(
 def test_content_is_read_only_where_the_schema_has_it_and_names_can_be_chosen(
     nats_server: Server, nats_py: NatsPy, unique: str, store: ObjectStore
 ) -> None:
-    for name in ("a.txt", "b.bin", "c.txt"):
+    for name in ("a.txt", "b.bin", "b.txt.gz", "c.txt"):
         put(nats_py, store, name, name.encode())
     schema = StructType().add("name", StringType())
     query = Query(

@@ -302,10 +302,24 @@ def test_a_row_that_cannot_be_an_object_is_an_error(
     assert nats_py.held(f"OBJ_{unique}") == 0
 
 
-def test_a_longest_name_is_taken(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+@pytest.mark.parametrize("letter", ["x", "ü"])
+def test_a_longest_name_is_taken_which_is_counted_in_bytes(
+    nats_server: Server, nats_py: NatsPy, unique: str, letter: str
+) -> None:
     store = make(nats_py, unique)
-    write_objects(nats_server, unique, {"x" * 2048: b"content"})
-    assert stored(nats_py, store, "x" * 2048) == b"content"
+    name = letter * (2048 // len(letter.encode()))
+    write_objects(nats_server, unique, {name: b"content"})
+    assert stored(nats_py, store, name) == b"content"
+    with pytest.raises(InvalidRowError, match="its name has more than 2048 bytes"):
+        write_objects(nats_server, unique, {name + letter: b"content"})
+
+
+def test_chunks_are_no_larger_than_what_the_server_takes(server_factory: ServerFactory) -> None:
+    server = server_factory("max_payload: 64KB")
+    with NatsPy(server.url) as client:
+        store = make(client, "S")
+        write_objects(server, "S", {"a": bytes(range(256)) * 1000})
+        assert stored(client, store, "a") == bytes(range(256)) * 1000
 
 
 def test_a_sealed_store_and_a_full_one_say_why_they_take_nothing(

@@ -209,6 +209,16 @@ def test_a_link_has_the_content_of_its_target(nats_server: Server, nats_py: Nats
     assert links["to the bucket"] == {"bucket": other, "name": None}
 
 
+def test_eight_links_may_follow_one_another_and_no_more(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    put(nats_py, make(nats_py, unique), "0", b"content")
+    for i in range(1, 9):
+        link(nats_py, unique, f"{i}", unique, f"{i - 1}")
+    assert contents(nats_server, unique) == {f"{i}": b"content" for i in range(9)}
+    link(nats_py, unique, "9", unique, "8")
+    with pytest.raises(DataLossError, match="object '9' .* behind 8 links there is another one"):
+        contents(nats_server, unique)
+
+
 @pytest.mark.parametrize("target", ["gone", "round"])
 def test_a_link_that_leads_nowhere_is_an_error(
     nats_server: Server, nats_py: NatsPy, unique: str, target: str, caplog: pytest.LogCaptureFixture

@@ -337,6 +337,15 @@ def test_a_compressed_message_unpacks_to_no_more_than_a_server_would_send(
     assert "broke: it sends a message that unpacks to more than 1 MiB" in str(error)
 
 
+def test_each_compressed_message_may_unpack_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(websocket, "MOST_UNPACKED", 1 << 20)
+    packer = zlib.compressobj(wbits=-15)
+    packed = [packer.compress(b"+OK\r\n" * 100_000) + packer.flush(zlib.Z_SYNC_FLUSH)[:-4] for _ in range(4)]
+    sent = b"".join(b"\xc2\x7e" + len(each).to_bytes(2, "big") + each for each in packed)
+    error = what_comes_of(sent + frame(b"-ERR 'Stale Connection'\r\n"), b"Sec-WebSocket-Extensions: permessage-deflate")
+    assert "Stale Connection" in str(error)
+
+
 def test_an_error_that_comes_with_the_end_of_the_websocket_is_the_one_that_is_told() -> None:
     error = what_comes_of(frame(b"-ERR 'Maximum Connections Exceeded'\r\n") + frame(b"\x03\xf0x", 8))
     assert "Maximum Connections Exceeded" in str(error)

@@ -25,7 +25,15 @@ from nats.js.errors import APIError
 from tests.servers import Server
 
 T = TypeVar("T")
-_ASKED_AGAIN = ("STREAM.CREATE.", "STREAM.INFO.", "STREAM.NAMES", "CONSUMER.INFO.", "CONSUMER.NAMES.")
+_ASKED_AGAIN = (
+    "STREAM.CREATE.",
+    "STREAM.INFO.",
+    "STREAM.NAMES",
+    "STREAM.MSG.GET.",
+    "CONSUMER.INFO.",
+    "CONSUMER.NAMES.",
+    "CONSUMER.CREATE.",
+)
 """Questions that do no more when they are asked again."""
 Headers = Mapping[str, str | Sequence[str]]
 Payload = bytes | str | int
@@ -84,17 +92,18 @@ class NatsPy:
         """Ask `$JS.API.<subject>`; raises nats-py's `APIError` if the answer is an error."""
         payload = json.dumps(request).encode() if request is not None else b""
         # What a cluster is asked while it has no leader is not answered later either.
-        patience = [1.0] * 10 if subject.startswith(_ASKED_AGAIN) else [10.0]
-        for timeout in patience:
+        deadline = time.monotonic() + 30.0
+        timeout = 1.0 if subject.startswith(_ASKED_AGAIN) else 30.0
+        while time.monotonic() < deadline:
             with suppress(TimeoutError):
                 answer = self.run(self._client.request(f"$JS.API.{subject}", payload, timeout=timeout))
-                break
-        else:
-            raise TimeoutError(f"no answer to {subject} in {sum(patience):g} s")
-        decoded: dict[str, Any] = json.loads(answer.data)
-        if "error" in decoded:
-            raise APIError.from_error(decoded["error"])
-        return decoded
+                decoded: dict[str, Any] = json.loads(answer.data)
+                if "error" not in decoded:
+                    return decoded
+                if decoded["error"]["code"] != 503 or not subject.startswith("STREAM.MSG.GET."):
+                    raise APIError.from_error(decoded["error"])
+                time.sleep(0.05)  # it has no leader at the moment
+        raise TimeoutError(f"no answer to {subject} in 30 s")
 
     def create_stream(self, name: str, subjects: Sequence[str] | None = None, **config: Any) -> dict[str, Any]:
         """Create a stream, by default for the subjects `<name>.>`; `config` is what the JSON API takes."""
@@ -164,14 +173,15 @@ class NatsPy:
         left = held = self.held(name)
         if not left:
             return
-        config = {"ack_policy": "none", "deliver_policy": "all", "mem_storage": True}
-        created = self.api(f"CONSUMER.CREATE.{name}", {"stream_name": name, "config": config})
+        consumer = f"nats-py-{secrets.token_hex(4)}"
+        config = {"name": consumer, "ack_policy": "none", "deliver_policy": "all", "mem_storage": True}
+        self.api(f"CONSUMER.CREATE.{name}.{consumer}", {"stream_name": name, "config": config})
         inbox = self._client.new_inbox()
         with self.collect(inbox) as collected:
             while left:
                 batch = min(left, 10_000)  # bounded, or this client is a slow consumer
                 request = json.dumps({"batch": batch}).encode()
-                subject = f"$JS.API.CONSUMER.MSG.NEXT.{name}.{created['name']}"
+                subject = f"$JS.API.CONSUMER.MSG.NEXT.{name}.{consumer}"
 
                 def asked(subject: str = subject, request: bytes = request) -> bool:
                     """A consumer of a cluster that was just made may not listen yet: then its answer is a status."""
@@ -191,7 +201,7 @@ class NatsPy:
                 yield from collected.messages
                 collected.clear()
                 left -= batch
-        self.api(f"CONSUMER.DELETE.{name}.{created['name']}")
+        self.api(f"CONSUMER.DELETE.{name}.{consumer}")
 
     # Messages
 

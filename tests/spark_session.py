@@ -79,9 +79,10 @@ def _start(warehouse: Path) -> SparkSession:
         .config("spark.sql.shuffle.partitions", 2)
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.warehouse.dir", str(warehouse))
-        # Spark's usual one starts dozens of processes in every micro-batch, each a readlink.
-        .config("spark.sql.streaming.checkpointFileManagerClass", CHECKPOINT_FILES)
     )
+    if tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 2):  # older ones have it under another name
+        # Spark's usual one starts dozens of processes in every micro-batch, each a readlink.
+        builder = builder.config("spark.sql.streaming.checkpointFileManagerClass", CHECKPOINT_FILES)
     with _killed_after(START_TIMEOUT):
         session = builder.getOrCreate()
         session.sparkContext.setLogLevel("ERROR")

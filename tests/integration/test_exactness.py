@@ -501,8 +501,6 @@ def test_a_task_whose_rows_are_taken_slowly_comes_to_its_end(
     wait_until(lambda: monitoring(server, "varz")["slow_consumers"])
     for batch in batches:
         found += batch.column("sequence").to_pylist()
-        # From then on nothing is in flight while rows are taken.
-        assert {each["pending_bytes"] for each in monitoring(server, "connz")["connections"]} == {0}
     assert found == list(range(1, 2001))
 
 

@@ -19,6 +19,7 @@ from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.buckets.keyvalue import make_bucket
 from spark_nats.options import WriteOptions
 from spark_nats.protocol.documents import text_of, time_at
+from spark_nats.sink import settling
 from spark_nats.sink.checks import check_partitions, prepare
 from spark_nats.sink.notes import Note, read_note, write_note
 from spark_nats.sink.partitions import write_partition
@@ -208,6 +209,26 @@ def test_another_split_into_partitions_is_an_error_and_no_silent_duplicates(
     forget(nats_py, unique)
     with pytest.raises(PublishError, match=r"split into other partitions now: rows were stored by .*'window'|not"):
         write_partition(options, TASK, payload_batches(ROWS[20:]))
+
+
+def test_what_another_attempt_stores_while_this_one_finds_out_that_it_is_not_the_first_is_not_stored_again(
+    nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nats_py.create_stream(unique, **FORGETFUL)
+    options = options_of(nats_server, unique)
+    stop(options, ROWS, 0)
+    begin = settling._begin
+
+    def begin_late(*arguments: Any) -> Any:
+        monkeypatch.setattr(settling, "_begin", begin)
+        found = begin(*arguments)
+        write_partition(options, TASK, payload_batches(ROWS))  # by the attempt that began first
+        forget(nats_py, unique)
+        return found
+
+    monkeypatch.setattr(settling, "_begin", begin_late)
+    write_partition(options, TASK, payload_batches(ROWS))
+    assert stored_counts(nats_py, unique) == Counter(ROWS)
 
 
 def test_fewer_partitions_are_noticed_before_the_micro_batch_is_committed(

@@ -12,8 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from spark_nats.client.pool import borrow
 from spark_nats.protocol.bytecolumns import Mask
 from spark_nats.sink.settling import Settled
+from tests.connections import options_for
+from tests.servers import Server
 from tests.simulation.__main__ import known_seeds
 from tests.simulation.history import Outcome, plan, run
 from tests.simulation.shrink import shrink
@@ -92,3 +95,11 @@ def test_a_defect_is_found_and_its_history_shrinks_to_one_that_still_shows_it(mo
     assert "VIOLATED: " in smaller.lines()[-1]
     monkeypatch.undo()
     assert run(smaller.plan).violations == []
+
+
+def test_a_history_begins_without_the_idle_connections_of_its_process(nats_server: Server) -> None:
+    """The thread that closes them would look at a clock that says seconds, where that of the machine says days."""
+    with borrow(options_for(nats_server.url)) as connection:
+        pass
+    run(plan(1))
+    assert connection.closed

@@ -335,6 +335,7 @@ class World:
             (streams, "parent_process", lambda: "Spark"),
         ]
         patches = [each for each in patches if hasattr(each[0], each[1])]
+        _end_idle_connections()
         before = [(module, name, getattr(module, name)) for module, name, _ in patches]
         before += [(module, name, getattr(module, name)) for module, name, _ in Process.GLOBALS]
         handler = _Log(self)
@@ -388,6 +389,17 @@ class _Log(logging.Handler):
         world.tell(who, f"log {record.levelname.lower()}: {text}")
         if record.levelno >= logging.WARNING:
             world.warnings.append((world.now, who, text))
+
+
+def _end_idle_connections() -> None:
+    """Close what earlier tests of this process left: by the world's clock, nobody would close it for hours."""
+    real = pool._pool
+    closer = real._closer
+    with real._changed:
+        real._close(lambda *_: True)
+        real._changed.notify()
+    if closer is not None:
+        closer.join(60)
 
 
 class _Threading:

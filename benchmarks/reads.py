@@ -26,7 +26,7 @@ _BATCH = 10_000  # Spark's maxRecordsPerBatch
 def run(settings: Settings) -> Iterator[Table]:
     """Measure everything."""
     with start_server(settings) as server:
-        with start_spark({"spark.sql.python.filterPushdown.enabled": True}) as session:
+        with start_spark() as session:
             yield _partitions(settings, server, session)
             yield _columns(settings, server, session)
             yield _filters(settings, server, session)
@@ -100,10 +100,8 @@ def _filters(settings: Settings, server: Server, session: Session) -> Comparison
         quarter, rare = "startswith(subject, 'share.orders.eu.')", f"subject = '{one}'"
         contenders = [
             Contender("a quarter: where() in Spark", partial(read, quarter)),
-            Contender("a quarter: where(), filterPushdown", partial(read, quarter, filterPushdown=True)),
             Contender("a quarter: subject", partial(read, None, subject="share.orders.eu.>")),
             Contender("1 of 50,000: where() in Spark", partial(read, rare)),
-            Contender("1 of 50,000: where(), filterPushdown", partial(read, rare, filterPushdown=True)),
             Contender("1 of 50,000: subject", partial(read, None, subject=one)),
         ]
         remarks = [f"{count} messages of {_SIZE} bytes on 50,000 subjects; msg/s counts all, wanted or not"]

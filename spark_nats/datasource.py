@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from spark_nats import sparkapi
 from spark_nats.client.memory import once_a_while, parent_process
-from spark_nats.conditions.options import OVERWRITE_IMPOSSIBLE, PUSHDOWN_NEEDS_PYSPARK
+from spark_nats.conditions.options import OVERWRITE_IMPOSSIBLE
 from spark_nats.conditions.spark import NOWHERE_TO_WRITE
 from spark_nats.errors import OptionError
 from spark_nats.options import (
@@ -38,7 +38,6 @@ from spark_nats.options import (
 from spark_nats.options.hints import naming_options
 from spark_nats.options.nearest import VIEW
 from spark_nats.options.query import Target
-from spark_nats.options.read import ReadOptions
 from spark_nats.options.write import ObjectWriteOptions
 from spark_nats.sink.schema import check_schema as check_sink_schema
 from spark_nats.sink.schema import may_have_ids
@@ -103,11 +102,6 @@ class NatsDataSource(DataSource):
             from spark_nats.source.objects import NatsObjectReader
 
             return NatsObjectReader(parsed, schema)
-        if parsed.filter_pushdown or parsed.limit_pushdown:
-            self._check_pushdown(parsed)
-            from spark_nats.source.stream.pushdown import pushdown_reader
-
-            return pushdown_reader(parsed, schema)
         from spark_nats.source.stream.readers import NatsReader
 
         return NatsReader(parsed, schema)
@@ -174,14 +168,6 @@ class NatsDataSource(DataSource):
         from spark_nats.sink.writers import NatsStreamWriter
 
         return NatsStreamWriter(parsed, may_have_ids(schema, parsed))
-
-    def _check_pushdown(self, options: ReadOptions) -> None:
-        for option, needed, chosen, possible in (
-            ("filterPushdown", "4.1", options.filter_pushdown, sparkapi.PUSHES_FILTERS_DOWN),
-            ("limitPushdown", "4.4", options.limit_pushdown, sparkapi.PUSHES_LIMITS_DOWN),
-        ):
-            if chosen and not possible:
-                raise OptionError(PUSHDOWN_NEEDS_PYSPARK(option=option, needed=needed, version=sparkapi.VERSION))
 
     def _check_where_to_write(self) -> None:
         """Check that some option is set: where none is, rows would go to core NATS of this machine, and vanish."""

@@ -4,10 +4,9 @@
 since  what is new
 =====  ==============================================================================================================
 4.0    Python data sources; Arrow batches for writers of batches
-4.1    Arrow batches for writers of streaming queries; filters pushed down to batch reads
+4.1    Arrow batches for writers of streaming queries
 4.2    a streaming reader is told where the query is and how much it may take, and reads what there is in several
        micro-batches with ``Trigger.AvailableNow``
-4.4    limits pushed down to batch reads
 =====  ==============================================================================================================
 """
 
@@ -83,13 +82,9 @@ except ImportError:
 
 
 VERSION: str = pyspark.__version__
-PUSHES_FILTERS_DOWN = hasattr(datasource, "Filter")
-PUSHES_LIMITS_DOWN = hasattr(datasource.DataSourceReader, "pushLimit")
 
 __all__ = [
     "HAS_READ_LIMITS",
-    "PUSHES_FILTERS_DOWN",
-    "PUSHES_LIMITS_DOWN",
     "VERSION",
     "DataSourceStreamArrowWriter",
     "ReadAllAvailable",

@@ -210,14 +210,10 @@ COLUMN_FOR_STREAMS = Condition(
     "column '{column}' is for streams, and core NATS does not act on it; set the option 'stream', or drop the column",
     "set `stream`",
 )
-LIMIT_BEFORE_FILTERS = Condition(
-    "options 'limit' and 'filterPushdown' contradict each other: the limit applies before where(), but a filter "
-    "that is pushed down would apply before the limit; say what to read in 'subject' and 'startingOffsets', or "
-    "remove one",
-    "`subject` and `startingOffsets` apply before the limit, `where()` after it",
-)
-PUSHDOWN_NEEDS_PYSPARK = Condition(
-    "option '{option}' needs PySpark {needed} or newer, and this is {version}",
+PUSHDOWN_OF_OTHER_SCANS = Condition(
+    "option '{option}' is refused: Spark lets every scan of a DataFrame or view use what was pushed down for the "
+    "last one, so rows would be missing; say what to read in 'subject', 'startingOffsets', 'endingOffsets' or 'limit', "
+    "and leave '{option}' out",
     "remove it; the option `subject` filters too, and the option `limit` limits",
 )
 TOO_MANY_PARTITIONS = Condition(

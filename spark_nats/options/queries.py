@@ -21,7 +21,6 @@ from spark_nats.conditions.options import (
     ENDS_BEFORE_TIME,
     EXACT_NEEDS_STREAM,
     FOREACH_WRITES_NO_OBJECTS,
-    LIMIT_BEFORE_FILTERS,
     MORE_THAN_MOST,
     NOTHING_AFTER_LATEST,
     NOTHING_BEFORE_EARLIEST,
@@ -32,6 +31,7 @@ from spark_nats.conditions.options import (
     PATTERN_CANNOT_CONSUME,
     PATTERN_CANNOT_CREATE,
     PROGRESS_WITH_CONSUME,
+    PUSHDOWN_OF_OTHER_SCANS,
     SUBJECT_NEEDS_SUBJECTS,
     TABLE_IS_FOR_BATCHES,
 )
@@ -138,8 +138,9 @@ def _read(settings: Settings, target: Target, use: Use, objects: ObjectReadOptio
     )
     if parsed.pattern and parsed.consume:
         raise OptionError(PATTERN_CANNOT_CONSUME())
-    if parsed.limit and parsed.filter_pushdown:
-        raise OptionError(LIMIT_BEFORE_FILTERS())
+    for name, chosen in (("filterPushdown", parsed.filter_pushdown), ("limitPushdown", parsed.limit_pushdown)):
+        if chosen:
+            raise OptionError(PUSHDOWN_OF_OTHER_SCANS(option=name))
     if parsed.progress_consumer and parsed.consume:
         raise OptionError(PROGRESS_WITH_CONSUME())
     if parsed.consumer and not parsed.consume:

@@ -147,15 +147,15 @@ class ReadOptions(_Read):
     limit_pushdown: bool = option(
         READ & STREAM & BATCH,
         values.read_boolean,
-        "batch: let Spark's `limit()` do what the option `limit` does, up to `maxRecordsPerPartition`; "
-        "needs PySpark 4.4 and `spark.sql.python.limitPushdown.enabled`",
+        "batch: only `false`, because Spark would apply the limit of one scan of a DataFrame to all of them; set "
+        "`limit`",
         default="false",
     )
     filter_pushdown: bool = option(
         READ & STREAM & BATCH,
         values.read_boolean,
-        "batch: let filters on `subject`, `sequence` and `timestamp` narrow what is read; "
-        "needs PySpark 4.1 and `spark.sql.python.filterPushdown.enabled`",
+        "batch: only `false`, because Spark would apply the filters of one scan of a DataFrame to all of them; set "
+        "`subject`, `startingOffsets` or `startingTimestamp`",
         default="false",
     )
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import BinaryType, DataType, IntegerType, MapType, StringType, StructType, TimestampNTZType
 
@@ -139,9 +138,9 @@ def test_what_is_wrong_in_reading_and_writing_is_said_before_it_is_known_which_i
     assert sentence in sentence_of(lambda: source(nats_server, stream="S", **options))
 
 
-@pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "filterPushdown"])
+@pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "limit"])
 def test_options_for_batches_are_not_for_streaming(nats_server: Server, name: str) -> None:
-    value = {"endingOffsets": "latest", "endingTimestamp": "0", "filterPushdown": "true"}[name]
+    value = {"endingOffsets": "latest", "endingTimestamp": "0", "limit": "10"}[name]
     error = sentence_of(lambda: stream_reader(nats_server, stream="S", **{name: value}))
     assert (
         error == f"OptionError: option '{name}' is for batch reads (spark.read), not for streaming (spark.readStream)"
@@ -195,12 +194,28 @@ def test_options_of_a_stream_are_not_for_core_nats(nats_server: Server) -> None:
     assert "the options do not say what to read" in sentence_of(lambda: batch_reader(nats_server))
 
 
-def test_pushdown_without_sparks_setting_names_the_setting(
-    spark: SparkSession, nats_server: Server, stream: str
+@pytest.mark.parametrize("option", ["filterPushdown", "limitPushdown"])
+def test_what_spark_would_push_down_for_other_scans_too_is_refused(nats_server: Server, option: str) -> None:
+    sentence = sentence_of(lambda: batch_reader(nats_server, stream="S", **{option: True}))
+    assert sentence.startswith(f"OptionError: option '{option}' is refused: Spark lets every scan of a DataFrame")
+    assert batch_reader(nats_server, stream="S", **{option: False})
+
+
+def test_each_scan_of_a_frame_has_its_own_rows_also_where_spark_may_push_filters_down(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
-    frame = nats(spark.read, nats_server, stream=stream, filterPushdown=True).load()
-    with pytest.raises(PySparkException, match=r"Set it to true|spark\.sql\.python\.filterPushdown\.enabled"):
-        frame.collect()
+    nats_py.create_stream(unique)
+    nats_py.store(f"{unique}.x", range(40))
+    pushing = "spark.sql.python.filterPushdown.enabled"
+    spark.conf.set(pushing, True)
+    try:
+        frame = nats(spark.read, nats_server, stream=unique).load()
+        late, early = frame.where("sequence > 35"), frame.where("sequence < 3")
+        assert [late.count(), frame.count()] == [5, 40]
+        assert late.union(early).union(frame).count() == 5 + 2 + 40
+        assert [frame.limit(3).count(), frame.count()] == [3, 40]
+    finally:
+        spark.conf.unset(pushing)
 
 
 # Schemas

@@ -7,18 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from spark_nats import sparkapi
 from spark_nats.embedded import NatsServer
 from spark_nats.jetstream.reading import delivering, direct, pulls, searching
-from spark_nats.options import parse_read
-from spark_nats.options.read import ReadOptions
-from spark_nats.source.stream.pushdown import NatsLimitReader, pushdown_reader
 from tests.integration.support import (
-    SEQUENCE,
     batch_reader,
     monitoring,
     nats,
@@ -168,7 +162,6 @@ def test_a_limit_is_refused_where_it_can_have_no_meaning(nats_server: Server) ->
     key = StructType().add("key", "string")
     assert "is not for KV buckets" in sentence_of(lambda: batch_reader(nats_server, key, bucket="B", limit=10))
     assert "needs the option 'stream'" in sentence_of(lambda: batch_reader(nats_server, subject="s", limit=10))
-    assert "'limit' and 'filterPushdown' contradict" in sentence_of(lambda: batch_reader(**at, filterPushdown=True))
     assert "'limit' and 'minPartitions' contradict" in sentence_of(lambda: batch_reader(**at, minPartitions=2))
 
 
@@ -178,46 +171,3 @@ def test_filters_of_spark_come_after_the_limit(spark: SparkSession, server: Nats
     assert sequences_of(frame.where("sequence % 10 = 6").select("sequence").collect()) == [106, 116, 126]
     assert sent_by(server) - before <= 30 + OVERHEAD
     assert frame.rdd.getNumPartitions() == 1
-
-
-# Limits that Spark pushes down
-
-
-@pytest.mark.parametrize("filters", [False, True], ids=["limits", "filters too"])
-def test_a_limit_that_is_pushed_down_is_the_option(server: NatsServer, stream: str, filters: bool) -> None:
-    options = {"servers": server.url, "stream": stream, "limitPushdown": "true", "filterPushdown": str(filters)}
-
-    def pushed(*limits: int, **others: Any) -> tuple[list[bool], list[int]]:
-        parsed = parse_read({**options, **{name: str(value) for name, value in others.items()}}, streaming=False)
-        assert isinstance(parsed, ReadOptions)
-        reader: Any = pushdown_reader(parsed, SEQUENCE)
-        assert isinstance(reader, NatsLimitReader)
-        assert hasattr(reader, "pushFilters") is (filters or sparkapi.PUSHES_FILTERS_DOWN)
-        taken = [reader.pushLimit(limit) for limit in limits]
-        return taken, sequences_of(read_partitions(pickle.dumps(reader), reader.partitions()))
-
-    before = sent_by(server)
-    assert pushed(12) == ([True], kept()[:12])
-    assert sent_by(server) - before <= 12 + OVERHEAD
-    assert pushed(maxRecordsPerPartition=2000) == ([], kept())
-    assert pushed(2001, maxRecordsPerPartition=2000) == ([False], kept())
-    if not filters:
-        assert pushed(12, limit=10) == ([False], kept()[:10])
-        assert pushed(8, limit=10) == ([True], kept()[:8])
-
-
-def test_limits_are_pushed_down_where_pyspark_can(spark: SparkSession, server: NatsServer, stream: str) -> None:
-    frame = nats(spark.read, server, stream=stream, limitPushdown=True)
-    if not sparkapi.PUSHES_LIMITS_DOWN:
-        said = sentence_of(lambda: batch_reader(server, stream=stream, limitPushdown=True))
-        assert said == f"OptionError: option 'limitPushdown' needs PySpark 4.4 or newer, and this is {sparkapi.VERSION}"
-        return
-    with pytest.raises(PySparkException, match=r"spark\.sql\.python\.limitPushdown\.enabled"):
-        frame.load().collect()
-    spark.conf.set("spark.sql.python.limitPushdown.enabled", True)
-    try:
-        before = sent_by(server)
-        assert sequences_of(frame.load().limit(12).collect()) == kept()[:12]
-        assert sent_by(server) - before <= 12 + OVERHEAD
-    finally:
-        spark.conf.unset("spark.sql.python.limitPushdown.enabled")

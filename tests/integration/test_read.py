@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import operator
-import pickle
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -17,36 +14,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from chispa import assert_df_equality
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import (
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    IsNull,
-    LessThan,
-    LessThanOrEqual,
-    StringStartsWith,
-)
-from pyspark.sql.functions import col, expr, input_file_name, lit, spark_partition_id
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import input_file_name, spark_partition_id
 from pyspark.sql.types import StructType
 
 from spark_nats import NatsDataSource
-from spark_nats.jetstream.reading import searching
 from spark_nats.protocol.messages import Messages
 from tests.integration.support import (
     MESSAGE,
     SEQUENCE,
     batch_reader,
     finish,
-    monitoring,
     nats,
     read,
-    read_partitions,
     read_payloads,
-    sequences_of,
-    source,
     stream_reader,
     texts_of,
 )
@@ -426,213 +407,6 @@ def test_the_first_server_that_answers_is_used(nats_server: Server, nats_py: Nat
     expected = create_filled(nats_py, unique, 2)
     servers = f"nats://127.0.0.1:1,{nats_server.url}"
     assert read_texts(servers, stream=unique) == expected
-
-
-@pytest.fixture
-def pushdown(spark: SparkSession) -> Iterator[None]:
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", True)
-    yield
-    spark.conf.unset("spark.sql.python.filterPushdown.enabled")
-
-
-CONDITIONS = {
-    "equal subject": lambda s, t: col("subject") == f"{s}.a.1",
-    "subject that no stream could have": lambda s, t: col("subject") == f"{s}.*.1",
-    "empty subject": lambda s, t: col("subject") == "",
-    "one of several subjects": lambda s, t: col("subject").isin(f"{s}.a.1", f"{s}.b.2", "elsewhere"),
-    "one of subjects that are all missing": lambda s, t: col("subject").isin("elsewhere", "nowhere"),
-    "subject with a prefix": lambda s, t: col("subject").startswith(f"{s}.a."),
-    "prefix that ends inside a token": lambda s, t: col("subject").startswith(f"{s}.a.1"),
-    "prefix that is a whole subject": lambda s, t: col("subject").startswith(f"{s}.a.1.") | col("subject").isNull(),
-    "two conditions on the subject": lambda s, t: (
-        col("subject").startswith(f"{s}.a.") & col("subject").isin(f"{s}.a.2", f"{s}.b.2")
-    ),
-    "conditions that exclude each other": lambda s, t: (col("subject") == f"{s}.a.1") & (col("subject") == f"{s}.b.1"),
-    "equal sequence": lambda s, t: col("sequence") == 17,
-    "range of sequences": lambda s, t: (col("sequence") > 5) & (col("sequence") <= 31),
-    "other range of sequences": lambda s, t: (col("sequence") >= 5) & (col("sequence") < 31),
-    "sequences that do not exist": lambda s, t: col("sequence") > 1000,
-    "sequences below all": lambda s, t: col("sequence") < -5,
-    "empty range of sequences": lambda s, t: (col("sequence") > 20) & (col("sequence") < 10),
-    "range of times": lambda s, t: (col("timestamp") >= t[10]) & (col("timestamp") < t[30]),
-    "other range of times": lambda s, t: (col("timestamp") > t[10]) & (col("timestamp") <= t[30]),
-    "equal time": lambda s, t: col("timestamp") == t[20],
-    "times before the last year": lambda s, t: expr("timestamp < timestamp'9999-12-31'"),
-    "times since the first year": lambda s, t: expr("timestamp >= timestamp'0001-01-01'"),
-    "times to come": lambda s, t: col("timestamp") > datetime.now() + timedelta(days=2),
-    "all at once": lambda s, t: (
-        col("subject").startswith(f"{s}.b")
-        & (col("sequence") > 4)
-        & (col("timestamp") < t[40])
-        & (col("reply").isNull())
-    ),
-}
-
-
-NARROWED = ({}, {"minPartitions": 3}, {"subject": "NARROW.*.1,NARROW.*.2"})
-SOME_CONDITIONS = (
-    *("one of several subjects", "two conditions on the subject", "prefix that is a whole subject"),
-    *("range of sequences", "other range of times", "times before the last year", "all at once"),
-)
-"""One of each kind, which are enough for Spark where the others are given to a reader without it."""
-
-
-def store_narrow(client: NatsPy, stream: str) -> list[datetime]:
-    """Store 50 messages, each with a microsecond of its own; these."""
-    client.create_stream(stream)
-    for i in range(50):
-        client.publish_acked([(f"{stream}.{'ab'[i % 2]}.{i % 3}", b"%d" % i)])
-    return [stored_at(client, stream, i) for i in range(1, 51)]
-
-
-@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.long)], ids=["some", "all"])
-@pytest.mark.usefixtures("pushdown")
-def test_pushed_filters_change_no_rows(spark: SparkSession, nats_server: Server, nats_py: NatsPy, every: bool) -> None:
-    """Conditions with one of `NARROWED`, or all with all, in one job, and the same without filters that are pushed."""
-    stream = "NARROW"
-    times = store_narrow(nats_py, stream)
-
-    def frame(way: int, **options: Any) -> DataFrame:
-        return nats(spark.read, nats_server, stream=stream, **NARROWED[way], **options).load()
-
-    plain = [frame(way).cache() for way in range(len(NARROWED))]
-    pushed_frames, plain_frames = [], []
-    asked = list(CONDITIONS) if every else SOME_CONDITIONS
-    for number, name in enumerate(asked):
-        where = CONDITIONS[name](stream, times)
-        for way in range(len(NARROWED)) if every else [number % len(NARROWED)]:
-            names = lit(name).alias("condition"), lit(way).alias("way"), "*"
-            pushed_frames.append(frame(way, filterPushdown=True).where(where).select(*names))
-            plain_frames.append(plain[way].where(where).select(*names))
-    rows, expected = (
-        sorted(reduce(DataFrame.unionAll, frames).collect(), key=lambda row: (row.condition, row.way, row.sequence))
-        for frames in (pushed_frames, plain_frames)
-    )
-    nats_py.delete_stream(stream)
-    for cached in plain:
-        cached.unpersist()
-    assert len({row.condition for row in expected}) > len(asked) / 2
-    assert rows == expected
-
-
-SUBJECT, PLACE, TIME = ("subject",), ("sequence",), ("timestamp",)
-FILTERS_THAT_SPARK_PUSHES: dict[str, Callable[[str, list[datetime]], list[Filter]]] = {
-    "equal subject": lambda s, t: [EqualTo(SUBJECT, f"{s}.a.1")],
-    "subject that no stream could have": lambda s, t: [EqualTo(SUBJECT, f"{s}.*.1")],
-    "empty subject": lambda s, t: [EqualTo(SUBJECT, "")],
-    "one of several subjects": lambda s, t: [In(SUBJECT, (f"{s}.a.1", f"{s}.b.2", "elsewhere"))],
-    "one of subjects that are all missing": lambda s, t: [In(SUBJECT, ("elsewhere", "nowhere"))],
-    "subject with a prefix": lambda s, t: [StringStartsWith(SUBJECT, f"{s}.a.")],
-    "prefix that ends inside a token": lambda s, t: [StringStartsWith(SUBJECT, f"{s}.a.1")],
-    "prefix that is a whole subject": lambda s, t: [StringStartsWith(SUBJECT, f"{s}.a.1.")],
-    "two conditions on the subject": lambda s, t: [
-        StringStartsWith(SUBJECT, f"{s}.a."),
-        In(SUBJECT, (f"{s}.a.2", f"{s}.b.2")),
-    ],
-    "conditions that exclude each other": lambda s, t: [EqualTo(SUBJECT, f"{s}.a.1"), EqualTo(SUBJECT, f"{s}.b.1")],
-    "equal sequence": lambda s, t: [EqualTo(PLACE, 17)],
-    "range of sequences": lambda s, t: [GreaterThan(PLACE, 5), LessThanOrEqual(PLACE, 31)],
-    "other range of sequences": lambda s, t: [GreaterThanOrEqual(PLACE, 5), LessThan(PLACE, 31)],
-    "sequences that do not exist": lambda s, t: [GreaterThan(PLACE, 1000)],
-    "sequences below all": lambda s, t: [LessThan(PLACE, -5)],
-    "empty range of sequences": lambda s, t: [GreaterThan(PLACE, 20), LessThan(PLACE, 10)],
-    "range of times": lambda s, t: [GreaterThanOrEqual(TIME, t[10]), LessThan(TIME, t[30])],
-    "other range of times": lambda s, t: [GreaterThan(TIME, t[10]), LessThanOrEqual(TIME, t[30])],
-    "equal time": lambda s, t: [EqualTo(TIME, t[20])],
-    "times before the last year": lambda s, t: [LessThan(TIME, datetime(9999, 12, 31, tzinfo=UTC))],
-    "times since the first year": lambda s, t: [GreaterThanOrEqual(TIME, datetime(1, 1, 1, tzinfo=UTC))],
-    "times to come": lambda s, t: [GreaterThan(TIME, t[-1] + timedelta(days=2))],
-    "all at once": lambda s, t: [
-        StringStartsWith(SUBJECT, f"{s}.b"),
-        GreaterThan(PLACE, 4),
-        LessThan(TIME, t[40]),
-        IsNull(("reply",)),
-    ],
-}
-
-
-def is_met(condition: Any, row: dict[str, Any]) -> bool:
-    """Whether a row meets a filter, as Spark has it."""
-    value = row[condition.attribute[0]]
-    match condition:
-        case IsNull():
-            return value is None
-        case StringStartsWith():
-            return bool(value.startswith(condition.value))
-        case In():
-            return value in condition.value
-    compare = {EqualTo: "eq", GreaterThan: "gt", GreaterThanOrEqual: "ge", LessThan: "lt", LessThanOrEqual: "le"}
-    return bool(getattr(operator, compare[type(condition)])(value, condition.value))
-
-
-def test_a_reader_leaves_out_no_row_that_meets_its_filters(nats_server: Server, nats_py: NatsPy) -> None:
-    assert FILTERS_THAT_SPARK_PUSHES.keys() == CONDITIONS.keys()
-    stream = "NARROW"
-    times = [each.replace(tzinfo=UTC) for each in store_narrow(nats_py, stream)]
-    for options in NARROWED:
-        everything = read(nats_server, stream=stream, **options)
-        for name, filters in FILTERS_THAT_SPARK_PUSHES.items():
-            wanted = filters(stream, times)
-            reader = batch_reader(nats_server, MESSAGE, stream=stream, filterPushdown=True, **options)
-            assert all(each in wanted for each in reader.pushFilters(wanted))
-            rows = read_partitions(pickle.dumps(reader), reader.partitions())
-            found, expected = (
-                [row for row in some if all(is_met(f, row) for f in wanted)] for some in (rows, everything)
-            )
-            assert found == expected, name
-    nats_py.delete_stream(stream)
-
-
-@pytest.mark.usefixtures("pushdown")
-def test_pushed_filters_spare_the_server(spark: SparkSession, nats_server: Server, corpus: Corpus) -> None:
-    frame = nats(spark.read, nats_server, stream=corpus.stream, filterPushdown=True).load()
-    before = monitoring(nats_server, "varz")["out_msgs"]
-    assert frame.where(col("sequence") > MESSAGES - 10).count() == 10
-    assert monitoring(nats_server, "varz")["out_msgs"] - before < 10 + 100
-
-
-def test_a_pushed_subject_is_looked_for_by_the_server(
-    nats_server: Server, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(searching, "TRIAL", 3600.0)  # on a busy machine, searching here may promise to be faster
-    reader = batch_reader(nats_server, stream=corpus.stream, filterPushdown=True)
-    subject = f"{corpus.stream}.eu.7"
-    assert list(reader.pushFilters([EqualTo(("subject",), subject)])) == [EqualTo(("subject",), subject)]
-    before = monitoring(nats_server, "varz")["out_msgs"]
-    found = sum(batch.num_rows for partition in reader.partitions() for batch in reader.read(partition))
-    assert found == pc.sum(pc.equal(corpus.rows["subject"], subject)).as_py() > 5
-    assert monitoring(nats_server, "varz")["out_msgs"] - before < found + 100
-
-
-def test_what_becomes_of_pushed_filters_depends_on_them_and_the_options_alone(server_factory: ServerFactory) -> None:
-    """Spark's next version pushes them again, to a reader of another process, and demands the same decision."""
-    server = server_factory()
-    with NatsPy(server.url) as client:
-        client.create_stream("ORDERS", ["orders.>"])
-        client.publish_acked([(f"orders.{i % 3}", b"") for i in range(30)])
-    data_source = pickle.dumps(source(server, stream="ORDERS", subject="orders.>", filterPushdown=True))
-    filters = [
-        In(("subject",), ("orders.1", "orders.2", "others.1")),
-        GreaterThan(("sequence",), 10),
-        LessThan(("timestamp",), datetime(2999, 1, 1, tzinfo=UTC)),
-        EqualTo(("payload",), b""),
-    ]
-    server.kill()  # neither a reader nor its filters are a reason to ask
-    readers = [pickle.loads(data_source).reader(SEQUENCE) for _ in range(3)]
-    for reader, times in zip(readers, (1, 1, 3), strict=True):
-        assert all(list(reader.pushFilters(filters)) == filters for _ in range(times))
-    server.start()
-    plans = [reader.partitions() for reader in readers]
-    assert plans[0] == plans[1] == plans[2] != []
-    rows = read_partitions(pickle.dumps(readers[0]), plans[0])
-    assert sequences_of(rows) == [s for s in range(11, 31) if s % 3 != 1]
-
-
-def test_pushdown_in_vain_is_harmless_without_filters(
-    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, pushdown: None
-) -> None:
-    expected = create_filled(nats_py, unique, 5)
-    assert texts_of(nats(spark.read, nats_server, stream=unique, filterPushdown=True).load().collect()) == expected
 
 
 def test_messages_as_large_as_the_server_allows_are_read(spark: SparkSession, server_factory: ServerFactory) -> None:

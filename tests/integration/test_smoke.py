@@ -14,13 +14,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from spark_nats import sparkapi
 from tests.integration.support import (
     MESSAGE,
-    batch_reader,
     error_of,
     finish,
     nats,
     running,
     save,
-    sentence_of,
     wait_for_subscriptions,
 )
 from tests.nats_py import NatsPy, wait_until
@@ -146,26 +144,3 @@ def test_core_nats_is_read_and_written(
         received = collected.wait(100, timeout=60)
         assert [message.payload for message in received] == [b"re: %d" % i for i in range(100)]
         assert max(row_counts(query)) <= 40
-
-
-@pytest.mark.long("spark_nats/sparkapi.py")
-def test_filters_are_pushed_down_where_pyspark_can(
-    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
-) -> None:
-    nats_py.create_stream(unique)
-    nats_py.store(f"{unique}.x", range(1, 11))
-    reading = nats(spark.read, nats_server, stream=unique, filterPushdown=True)
-    if not sparkapi.PUSHES_FILTERS_DOWN:
-        error = sentence_of(lambda: batch_reader(nats_server, stream=unique, filterPushdown=True))
-        assert error == (
-            f"OptionError: option 'filterPushdown' needs PySpark 4.1 or newer, and this is {sparkapi.VERSION}"
-        )
-        assert error_of(lambda: reading.load().collect()) == error
-        return
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", True)
-    try:
-        found = reading.load().where("sequence > 7")
-        assert sorted(row.sequence for row in found.collect()) == [8, 9, 10]
-        assert found.rdd.getNumPartitions() == 1
-    finally:
-        spark.conf.unset("spark.sql.python.filterPushdown.enabled")

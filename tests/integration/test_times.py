@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta, timezone
-from typing import Any
+from datetime import UTC, datetime, timedelta
 
 import pytest
-from pyspark.sql.datasource import (
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    LessThan,
-    LessThanOrEqual,
-)
 from pyspark.sql.types import LongType, StructType
 
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.messages import first_sequence_at, first_sequence_since
 from spark_nats.jetstream.streams import stream_info
 from spark_nats.options import ReadOptions, parse_read
-from spark_nats.source.stream.pushdown import NatsPushdownReader
 from spark_nats.source.stream.readers import NatsReader, NatsStreamReader
 from tests.integration.support import Query, batch_sequences, read_sequences, sentence_of, stream_reader
 from tests.nats_py import NatsPy, wait_until
@@ -101,60 +91,6 @@ def test_only_the_streams_leader_is_asked_for_times(
         subjects = [message.subject for message in asked.wait(2) if stream in message.subject]
     assert set(subjects) == {f"$JS.API.STREAM.INFO.{stream}", f"$JS.API.STREAM.MSG.GET.{stream}"}
     assert len(subjects) <= 1 + 6  # 40 sequences take six bits
-
-
-COMPARISONS: dict[type[Filter], Any] = {
-    EqualTo: lambda a, b: a == b,
-    GreaterThan: lambda a, b: a > b,
-    GreaterThanOrEqual: lambda a, b: a >= b,
-    LessThan: lambda a, b: a < b,
-    LessThanOrEqual: lambda a, b: a <= b,
-}
-EDGES = {
-    "the first of Python's": datetime.min,
-    "the first of Python's, with a zone": datetime.min.replace(tzinfo=UTC),
-    "before the first of Python's": datetime.min.replace(tzinfo=timezone(timedelta(hours=14))),
-    "the last of Python's": datetime.max,
-    "the last of Python's, with a zone": datetime.max.replace(tzinfo=UTC),
-    "behind the last of Python's": datetime.max.replace(tzinfo=timezone(timedelta(hours=-14))),
-    "the first year": datetime(1, 1, 1),
-    "the last year": datetime(9999, 12, 31, tzinfo=UTC),
-    "before what the server counts in": datetime(1677, 9, 21, tzinfo=UTC),
-    "1970": datetime(1970, 1, 1, tzinfo=UTC),
-    "behind what the server counts in": datetime(2262, 4, 12, tzinfo=UTC),
-}
-
-
-@pytest.mark.parametrize("comparison", COMPARISONS, ids=lambda comparison: comparison.__name__)
-def test_a_pushed_comparison_with_any_time_has_the_right_rows(
-    nats_server: Server, holed: tuple[str, dict[int, datetime]], comparison: type[Filter]
-) -> None:
-    stream, times = holed
-    near = [times[20 + step] + by for step in (-16, 4, 20) for by in (-MICROSECOND, 0 * MICROSECOND, MICROSECOND)]
-    naive = [time.astimezone(UTC).replace(tzinfo=None) for time in near]
-    for value in [*EDGES.values(), *near, *naive]:
-        reader = NatsPushdownReader(read_options(nats_server, stream=stream), SEQUENCE)
-        pushed = comparison(("timestamp",), value)  # type: ignore[call-arg]
-        assert list(reader.pushFilters([pushed])) == [pushed]
-        # A zone of no difference, since Python does not compare times that differ in whether they have one.
-        zoned = value if value.tzinfo else value.replace(tzinfo=UTC)
-        assert sequences_read(reader) == [s for s, time in times.items() if COMPARISONS[comparison](time, zoned)], value
-
-
-def test_pushed_times_and_sequences_narrow_each_other(
-    nats_server: Server, holed: tuple[str, dict[int, datetime]]
-) -> None:
-    stream, times = holed
-    filters = [
-        GreaterThan(("timestamp",), times[10]),
-        LessThanOrEqual(("timestamp",), times[30]),
-        GreaterThanOrEqual(("sequence",), 15),
-        LessThan(("sequence",), 28),
-    ]
-    for dropped, expected in ((None, range(15, 28)), (2, range(11, 28)), (3, range(15, 31)), (0, range(15, 28))):
-        reader = NatsPushdownReader(read_options(nats_server, stream=stream), SEQUENCE)
-        reader.pushFilters([each for i, each in enumerate(filters) if i != dropped])
-        assert sequences_read(reader) == sorted(set(expected) - HOLES)
 
 
 @pytest.mark.parametrize("time", ["9999-12-31T23:59:59.999999Z", "2999-12-31", "99999999999999"])

@@ -11,6 +11,5 @@
 :mod:`.losses`         what is gone, in words
 :mod:`.positions`      offsets as values and as JSON, without PySpark
 :mod:`.planning`       ranges of sequences cut into partitions: arithmetic only
-:mod:`.pushdown`       filters that narrow what a batch reads
 =====================  ======================================================================
 """

@@ -162,18 +162,15 @@ class NatsReader(_RangesReader, DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Plan the read: sequence ranges as partitions, or one partition of the first messages."""
         memory, limit = Memory(self._options, patience=0.0), self._options.limit
-        ranges = self._ranges(memory)
+        with borrow(self._options.connection) as connection:
+            js = JetStream(connection, self._options.api_prefix)
+            with naming_the_nearest(js, self._options.streams):
+                ranges = bounds.batch(Look(js, self._options, memory))
         if limit is None or not ranges:
             cuts = self._cut(ranges, memory)
             _log_plan("batch", ranges, len(cuts))
             return cuts
         return [FirstMessages(tuple(with_small(ranges, memory.sizes, limit)), limit)]
-
-    def _ranges(self, memory: Memory) -> list[StreamRange]:
-        with borrow(self._options.connection) as connection:
-            js = JetStream(connection, self._options.api_prefix)
-            with naming_the_nearest(js, self._options.streams):
-                return bounds.batch(Look(js, self._options, memory))
 
 
 class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -81,6 +81,7 @@ def test_ranges_in_any_order_are_read_by_one_consumer_at_a_time(js: JetStream, n
         start = chance.randint(1, published)
         stop = chance.randint(start + 1, published + 1)
         assert read(js, unique, start, stop, [f"{unique}.1"]) == numbers(start, stop, 1)
+        wait_until(lambda: len(nats_py.consumers(unique)) == 1)  # the deletion of another one is not waited for
         (name,) = nats_py.consumers(unique)
         names.append(name)
         nats_py.publish_acked([(f"{unique}.{i % 3}", b"") for i in range(published + 1, published + 6)])

@@ -24,7 +24,7 @@ from tests.integration.support import (
     sequences_of,
     stream_reader,
 )
-from tests.nats_py import NatsPy
+from tests.nats_py import NatsPy, wait_until
 from tests.servers import Server
 
 ASKED = 2000  # messages that one request asks for here

@@ -21,6 +21,7 @@ from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.consumers import create_consumer, delete_consumer, finds_all
 from spark_nats.jetstream.fingerprints import History, compare, first_after
 from spark_nats.jetstream.messages import last_sequence, next_message
+from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.streams import LIMITS, StreamInfo, stream_info
 from spark_nats.options.hints import naming_options
 from spark_nats.options.query import Target
@@ -28,7 +29,7 @@ from spark_nats.options.read import TriggerLimits
 from spark_nats.options.settings import Settings, parse
 from spark_nats.protocol.documents import moment, parse_object
 from spark_nats.protocol.keyvalue import bucket_of
-from spark_nats.source.stream.positions import Batch, Position, QueryOffset, from_json
+from spark_nats.source.stream.positions import Batch, QueryOffset, from_json
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.streaming.query import StreamingQuery as ConnectQuery

@@ -17,19 +17,13 @@ from typing import NamedTuple
 
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.messages import StoredMessage, first_sequence_since, next_message
+from spark_nats.jetstream.positions import Fingerprint, end_of
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.api import API_PREFIX
 
 SKEW = 20_000_000
 """Nanoseconds by which the clocks of a cluster's servers may differ. A message that was stored before another one may
 have a later time than that by so much, where the leader changed in between."""
-
-
-class Fingerprint(NamedTuple):
-    """The last message that was stored before a place in a stream."""
-
-    sequence: int
-    time: int  # when it was stored, in nanoseconds since 1970 by the clock of the server that led the stream
 
 
 class History(Enum):
@@ -41,11 +35,6 @@ class History(Enum):
     HIDDEN = auto()  # the fingerprint's message was deleted, so those before it have to be asked for
 
 
-def fingerprint_of(info: StreamInfo) -> Fingerprint | None:
-    """Return the fingerprint of the last message that was ever stored in a stream; None when there was none."""
-    return Fingerprint(info.last_sequence, info.last_time) if info.last_sequence and info.last_time else None
-
-
 def judge(seen: Fingerprint, info: StreamInfo, there: StoredMessage | None) -> History:
     """Decide what has become of a history of which ``seen`` is the fingerprint, in a stream in such a state.
 
@@ -53,7 +42,7 @@ def judge(seen: Fingerprint, info: StreamInfo, there: StoredMessage | None) -> H
     """
     if info.last_sequence < seen.sequence:
         return History.SHORTER
-    if fingerprint_of(info) == seen or seen.sequence < info.first_sequence:
+    if end_of(info).fingerprint == seen or seen.sequence < info.first_sequence:
         return History.KEPT
     if there is None or there.sequence != seen.sequence:
         return History.HIDDEN

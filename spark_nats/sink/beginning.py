@@ -13,9 +13,10 @@ from spark_nats.conditions import Said
 from spark_nats.conditions.warnings import CHECKPOINT_OLDER, TARGET_CHANGED
 from spark_nats.conditions.writing import ATTEMPT_TOO_LATE
 from spark_nats.errors import PublishError
+from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.sink.notes import Note, is_about
-from spark_nats.sink.tasks import Position, Task
+from spark_nats.sink.tasks import Began, Task
 
 
 class Tail(NamedTuple):
@@ -54,27 +55,27 @@ class Beginning(NamedTuple):
     """How a task begins.
 
     Attributes:
-        position: where it was begun before, from where it is read back; None where it is new.
-        older: why the bucket must be older than the query's checkpoint, so that ``position`` is what it would say.
+        began: where it was begun before, from where it is read back; None where it is new.
+        older: why the bucket must be older than the query's checkpoint, so that ``began`` is what it would say.
         warning: what is to be said of the note that is there.
         first: whether only the stream shows that the task is new.
         lacks_tail: whether the stream's last messages are to be looked at, to decide anew.
     """
 
-    position: Position | None = None
+    began: Began | None = None
     older: str = ""
     warning: Said | None = None
     first: bool = False
     lacks_tail: bool = False
 
 
-def first_of(stream: StreamInfo, time: int) -> Position | None:
+def first_of(stream: StreamInfo, time: int) -> Began | None:
     """Return from where to read back a stream that was made again since a task began, which was at this time.
 
     An attempt that was under way then may have stored rows in the new one before it noticed. None where the stream
     cannot be read back: what is in it then is not looked at.
     """
-    return Position(stream.name, stream.created, 0, time) if stream.retention == LIMITS else None
+    return Began(stream.name, Position(stream.created, 1), time) if stream.retention == LIMITS else None
 
 
 def begin(task: Task, stream: StreamInfo, known: Known) -> Beginning:
@@ -91,11 +92,10 @@ def begin(task: Task, stream: StreamInfo, known: Known) -> Beginning:
         return Beginning(warning=CHECKPOINT_OLDER(task=task.name, batch=note.batch))
     if note is not None and note.batch == batch:
         if is_about(note, stream):
-            return Beginning(note.position)
-        old, created = note.position.stream, note.position.created
+            return Beginning(note.began)
+        old, created = note.began.stream, note.began.end.created
         warning = TARGET_CHANGED(task=task.name, old=old, created=created, stream=stream.name)
-        began = note.position.time
-        return Beginning(first_of(stream, began) if old == stream.name else None, warning=warning)
+        return Beginning(first_of(stream, note.began.time) if old == stream.name else None, warning=warning)
 
     own = note.batch if note is not None else -1
     last, older = max(own, known.first), ""
@@ -113,4 +113,5 @@ def begin(task: Task, stream: StreamInfo, known: Known) -> Beginning:
         if tail.new:
             return Beginning(first=True)
         older = "it has no entry for this query"
-    return Beginning(Position(stream.name, stream.created, tail.since, 0), older) if older else Beginning()
+    seen = Position(stream.created, tail.since + 1)
+    return Beginning(Began(stream.name, seen, 0), older) if older else Beginning()

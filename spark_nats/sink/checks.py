@@ -41,8 +41,8 @@ from spark_nats.jetstream.streams import LIMITS, StreamInfo, create_stream, stre
 from spark_nats.options.values import EXACT
 from spark_nats.options.write import WriteOptions
 from spark_nats.sink.bad_rows import LEAST_SIZE, largest_message, subject_of_bad_rows
-from spark_nats.sink.notes import about_the_bucket, note_of, position_of
-from spark_nats.sink.tasks import Position
+from spark_nats.sink.notes import about_the_bucket, began_now, note_of
+from spark_nats.sink.tasks import Began
 
 _SPREADS_WITHIN = 3.0  # seconds in which all servers of a cluster know that a bucket listens
 _ONCE_MORE = 0.1  # seconds before it is tried again
@@ -83,7 +83,7 @@ def writable_with(
     return found, entry
 
 
-def prepare(options: WriteOptions, streaming: bool, columns: Sequence[str] = ()) -> Position | None:
+def prepare(options: WriteOptions, streaming: bool, columns: Sequence[str] = ()) -> Began | None:
     """Do once, on the driver, what would fail in every task: log in, look at the stream, see that tasks can settle.
 
     Returns:
@@ -162,12 +162,12 @@ def check_partitions(connection: Connection, options: WriteOptions, query: str, 
             partition = key.rpartition(".")[2]
             if partition.isdigit() and int(partition) >= partitions:
                 state = note_of(bucket.get(key), key)
-                if state is not None and state.batch == batch and state.position.stream == options.stream:
+                if state is not None and state.batch == batch and state.began.stream == options.stream:
                     whose = f"partition {partition}, which it does not have now"
                     raise PublishError(OTHER_PARTITIONS(task=f"micro-batch {batch}", partition=whose))
 
 
-def _prepare_to_settle(js: JetStream, options: WriteOptions, stream: StreamInfo, streaming: bool) -> Position | None:
+def _prepare_to_settle(js: JetStream, options: WriteOptions, stream: StreamInfo, streaming: bool) -> Began | None:
     """Make sure that tasks can note what they begin, and read back what they have stored.
 
     Returns:
@@ -184,7 +184,7 @@ def _prepare_to_settle(js: JetStream, options: WriteOptions, stream: StreamInfo,
             bucket = make_bucket(js, options.state_bucket, replicas=stream.replicas, description=purpose)
             _put_probe(js, bucket)
     _try_to_read(js, stream)
-    return None if streaming else position_of(stream)
+    return None if streaming else began_now(stream)
 
 
 def _put_probe(js: JetStream, bucket: Bucket) -> None:

@@ -12,11 +12,12 @@ from spark_nats.conditions.writing import NOTE_INVALID, STATE_BUCKET_UNUSABLE
 from spark_nats.errors import Hint, JetStreamError, NatsError, PermissionsError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.buckets.keyvalue import Bucket, Entry
+from spark_nats.jetstream.positions import Position, end_of
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.options.write import WriteOptions
 from spark_nats.protocol.api import ErrCode
 from spark_nats.protocol.documents import integer_at, parse_document, string_at, text_of, time_at
-from spark_nats.sink.tasks import Position, Task
+from spark_nats.sink.tasks import Began, Task
 
 _ONCE_MORE = 0.25  # seconds before a state that was not the last one is asked for again
 
@@ -26,13 +27,13 @@ class Note(NamedTuple):
 
     Attributes:
         batch: its micro-batch.
-        position: where its stream ended then.
+        began: where its stream ended then.
         run: the query's run; empty in notes of before.
         planned: when its driver has planned the micro-batch, see :class:`~spark_nats.sink.tasks.Task`.
     """
 
     batch: int
-    position: Position
+    began: Began
     run: str = ""
     planned: int = 0
 
@@ -48,22 +49,20 @@ def read_note(js: JetStream, options: WriteOptions, key: str) -> tuple[Entry, No
     return entry, note_of(entry, key)
 
 
-def write_note(
-    js: JetStream, options: WriteOptions, task: Task, position: Position, revision: int, deadline: float
-) -> bool:
+def write_note(js: JetStream, options: WriteOptions, task: Task, began: Began, revision: int, deadline: float) -> bool:
     """Note where a task begins; False when somebody else has noted something meanwhile.
 
     Raises:
         NatsError: it cannot be noted; or somebody else still comes first after the deadline.
     """
     batch = int(task.batch or 0)
-    note = {"batch": batch, "stream": position.stream, "created": position.created, "sequence": position.sequence}
+    note = {"batch": batch, "stream": began.stream, "created": began.end.created, "sequence": began.end.last}
     if task.run:
         note |= {"run": task.run, "planned": task.planned}
-    if position.time:
-        note["time"] = text_of(position.time)
-    if position.timestamp:
-        note["timestamp"] = text_of(position.timestamp)
+    if began.time:
+        note["time"] = text_of(began.time)
+    if began.end.time:
+        note["timestamp"] = text_of(began.end.time)
     with about_the_bucket(options):
         try:
             Bucket(js, options.state_bucket).put(task.key, json.dumps(note).encode(), revision)
@@ -76,14 +75,14 @@ def write_note(
     return True
 
 
-def position_of(stream: StreamInfo) -> Position:
-    """Return where a stream ends."""
-    return Position(stream.name, stream.created, stream.last_sequence, stream.time, stream.last_time)
+def began_now(stream: StreamInfo) -> Began:
+    """Return where a stream ends, for what begins now."""
+    return Began(stream.name, end_of(stream), stream.time)
 
 
 def is_about(note: Note, stream: StreamInfo) -> bool:
     """Tell whether a note is about this stream, and not about an earlier one of its name."""
-    return (note.position.stream, note.position.created) == (stream.name, stream.created)
+    return (note.began.stream, note.began.end.created) == (stream.name, stream.created)
 
 
 def note_of(entry: Entry, key: str) -> Note | None:
@@ -96,15 +95,11 @@ def note_of(entry: Entry, key: str) -> Note | None:
         return None
     try:
         note = parse_document(entry.value)
-        position = Position(
-            string_at(note, "stream"),
-            string_at(note, "created"),
-            integer_at(note, "sequence"),
-            time_at(note, "time") if "time" in note else entry.time,
-            time_at(note, "timestamp") if "timestamp" in note else 0,
-        )
+        stored = time_at(note, "timestamp") if "timestamp" in note else None
+        end = Position(string_at(note, "created"), integer_at(note, "sequence") + 1, stored or None)
+        began = Began(string_at(note, "stream"), end, time_at(note, "time") if "time" in note else entry.time)
         run = string_at(note, "run") if "run" in note else ""
-        return Note(integer_at(note, "batch"), position, run, integer_at(note, "planned") if "planned" in note else 0)
+        return Note(integer_at(note, "batch"), began, run, integer_at(note, "planned") if "planned" in note else 0)
     except ValueError as error:
         raise NatsError(NOTE_INVALID(key=key, reason=error)) from None
 

@@ -34,8 +34,9 @@ from spark_nats.conditions.warnings import TARGET_LOST_END, TARGET_LOST_MESSAGES
 from spark_nats.errors import NatsError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.buckets.keyvalue import Entry
-from spark_nats.jetstream.fingerprints import SKEW, Fingerprint, History, first_after
+from spark_nats.jetstream.fingerprints import SKEW, History, first_after
 from spark_nats.jetstream.messages import first_sequence_since, next_message
+from spark_nats.jetstream.positions import Fingerprint, Position
 from spark_nats.jetstream.reading.stored import history_of, stored_ids
 from spark_nats.jetstream.stale_reads import CONFIRMATION, state_beyond_doubt
 from spark_nats.jetstream.streams import LIMITS, StreamInfo, stream_info
@@ -46,8 +47,8 @@ from spark_nats.protocol.bytecolumns import Mask, booleans, flags_of, values_of
 from spark_nats.protocol.documents import text_of
 from spark_nats.sink.beginning import Known, Tail, begin, first_of
 from spark_nats.sink.message_ids import MessageIds
-from spark_nats.sink.notes import Note, is_about, note_of, position_of, read_note, write_note
-from spark_nats.sink.tasks import Position, Task
+from spark_nats.sink.notes import Note, began_now, is_about, note_of, read_note, write_note
+from spark_nats.sink.tasks import Began, Task
 
 logger = logging.getLogger(__name__)
 
@@ -141,36 +142,36 @@ def settle(
         return lease.ask(lambda connection: what(JetStream(connection, options.api_prefix), *given, **more))
 
     if task.batch is None:
-        position = task.position if task.attempt else None
+        began = task.began if task.attempt else None
     else:
         at_first = iter([(stream, entry)])
 
         # After a lost connection both are asked for again: another attempt may have stored rows meanwhile.
-        def begun(js: JetStream) -> Position | None:
+        def begun(js: JetStream) -> Began | None:
             now, noted = next(at_first, (None, None))
             return _begin(js, options, task, ids, now or stream_info(js, stream.name), noted)
 
-        position = ask(begun)
-    if position is None:
+        began = ask(begun)
+    if began is None:
         return None
     # Another attempt may have stored rows while this one was finding out that it is not the first.
     stream = ask(stream_info, stream.name)
-    began = position.time
-    if position.created != stream.created:
-        position = first_of(stream, began)
-        if position is None:
-            return Before(began, None)
-    known = stream.knows_again((stream.time - position.time) / 1e9)  # every id of the earlier attempt
+    time = began.time
+    if began.end.created != stream.created:
+        began = first_of(stream, time)
+        if began is None:
+            return Before(time, None)
+    known = stream.knows_again((stream.time - time) / 1e9)  # every id of the earlier attempt
     if stream.retention != LIMITS:  # it cannot be read without taking messages from others
-        stream = ask(_look_at_end, task, task.batch, position, stream)
-        if not known and stream.last_sequence != position.sequence:
+        stream = ask(_look_at_end, task, task.batch, began, stream)
+        if not known and stream.last_sequence != began.end.last:
             _report(options, task, f"stream {stream.name!r} has {stream.retention} retention, and cannot be read back")
-        return Before(began, None)
-    stream, position = ask(_look_back, options, task, stream, position, known)
-    found = ask(stored_ids, stream, position.sequence, "" if task.own_ids else ids.prefix)
+        return Before(time, None)
+    stream, began = ask(_look_back, options, task, stream, began, known)
+    found = ask(stored_ids, stream, began.end.last, "" if task.own_ids else ids.prefix)
     if found.removed and not known:
         _report(options, task, found.removed)
-    return Before(began, Settled(found.ids, ids.prefix))
+    return Before(time, Settled(found.ids, ids.prefix))
 
 
 def settle_bad_rows(lease: Lease, options: WriteOptions, task: Task, prefix: str, since: int) -> Settled | None:
@@ -223,7 +224,7 @@ def _begin(
     ids: MessageIds,
     stream: StreamInfo,
     noted: Entry | NatsError | None,
-) -> Position | None:
+) -> Began | None:
     """Note that a task begins; return where it is to be read back from when it may have begun before."""
     batch, confirmed = int(task.batch or 0), False
     deadline = clock.monotonic() + CONFIRMATION
@@ -244,16 +245,16 @@ def _begin(
             logger.warning(found.warning.coded)
         if found.first:
             logger.info(FIRST_TIME(bucket=options.state_bucket, stream=stream.name, task=task.name).coded)
-        if found.older and found.position:
-            _report_older(options, task, stream, found.position.sequence, found.older)
-        elif found.position is None and known.note is not None and is_about(known.note, stream):
-            _look_at_end(js, task, str(known.note.batch), known.note.position, stream)
-        is_noted = known.note is not None and found.position == known.note.position and not found.older
-        if is_noted or write_note(js, options, task, found.position or position_of(stream), entry.revision, deadline):
+        if found.older and found.began:
+            _report_older(options, task, stream, found.began.end.last, found.older)
+        elif found.began is None and known.note is not None and is_about(known.note, stream):
+            _look_at_end(js, task, str(known.note.batch), known.note.began, stream)
+        is_noted = known.note is not None and found.began == known.note.began and not found.older
+        if is_noted or write_note(js, options, task, found.began or began_now(stream), entry.revision, deadline):
             _noted.keep(batch, options, task.key, task.run)
             if _began.get(options, task.query, task.run) < 0:
                 _began.keep(batch, options, task.query, task.run)
-            return found.position
+            return found.began
         stream = stream_info(js, stream.name)
 
 
@@ -277,8 +278,8 @@ def _look_at_tail(js: JetStream, task: Task, ids: MessageIds, stream: StreamInfo
     """Look for rows of a task among the last messages of a stream."""
     last = stream.last_sequence
     since = max(last - _TAIL, stream.first_sequence - 1)
-    if note is not None and is_about(note, stream) and note.position.sequence <= last:
-        since = max(since, note.position.sequence)
+    if note is not None and is_about(note, stream) and note.began.end.last <= last:
+        since = max(since, note.began.end.last)
     if since == last or stream.retention != LIMITS:  # others cannot be read without taking messages from somebody
         return Tail(last, new=last == 0)
     found = stored_ids(js, stream, since, ids.query_prefix)
@@ -303,8 +304,8 @@ def _report_older(options: WriteOptions, task: Task, stream: StreamInfo, since: 
 
 
 def _look_back(
-    js: JetStream, options: WriteOptions, task: Task, stream: StreamInfo, position: Position, known: bool
-) -> tuple[StreamInfo, Position]:
+    js: JetStream, options: WriteOptions, task: Task, stream: StreamInfo, began: Began, known: bool
+) -> tuple[StreamInfo, Began]:
     """Return the stream's state, and where to read it back from.
 
     That is where the task began first, unless the stream has lost its end since: then it is where its present history
@@ -313,64 +314,63 @@ def _look_back(
     for certain in (False, True) if known else (True,):
         if certain:
             stream = state_beyond_doubt(js, stream)
-        if _has_kept(js, position, stream):
-            return stream, position
+        if _has_kept(js, began.end, stream):
+            return stream, began
     # A note of an older version does not say when the message was stored; it was written a moment later.
-    seen = Fingerprint(
-        position.sequence, position.timestamp or position.time - (SKEW if js.connection.info.cluster else 0)
-    )
-    since = min(first_after(js, seen, stream), position.sequence) - 1
+    before = began.time - (SKEW if js.connection.info.cluster else 0)
+    seen = began.end.fingerprint or Fingerprint(began.end.last, before)
+    since = min(first_after(js, seen, stream), began.end.last) - 1
     this, others = _names(task)
     logger.warning(
         TARGET_LOST_MESSAGES(
             stream=stream.name,
-            messages=position.sequence - since,
-            last=position.sequence,
-            stored=_stored_at(position),
+            messages=began.end.last - since,
+            last=began.end.last,
+            stored=_stored_at(began.end),
             task=this,
             kept=since,
             others=others,
         ).coded
     )
     there = next_message(js, stream.name, since, (">",), whole=False) if since >= stream.first_sequence else None
-    timestamp = there.time if there is not None and there.sequence == since else 0
-    position = replace(position, sequence=since, timestamp=timestamp)
+    stored = there.time if there is not None and there.sequence == since else None
+    began = replace(began, end=Position(began.end.created, since + 1, stored))
     if task.batch is not None:
-        _note_anew(js, options, task, position)
-    return stream, position
+        _note_anew(js, options, task, began)
+    return stream, began
 
 
-def _has_kept(js: JetStream, position: Position, stream: StreamInfo) -> bool:
-    """Tell whether a stream has what it had when a task began."""
-    if not position.timestamp:
-        return position.sequence <= stream.last_sequence
-    return history_of(js, Fingerprint(position.sequence, position.timestamp), stream) is History.KEPT
+def _has_kept(js: JetStream, end: Position, stream: StreamInfo) -> bool:
+    """Tell whether a stream has what it had when it ended there."""
+    if (seen := end.fingerprint) is None:
+        return end.last <= stream.last_sequence
+    return history_of(js, seen, stream) is History.KEPT
 
 
-def _note_anew(js: JetStream, options: WriteOptions, task: Task, position: Position) -> None:
-    """Note another position for a task that was begun before, unless another attempt has done so."""
+def _note_anew(js: JetStream, options: WriteOptions, task: Task, began: Began) -> None:
+    """Note another beginning for a task that was begun before, unless another attempt has done so."""
     deadline = clock.monotonic() + CONFIRMATION
     batch = int(task.batch or 0)
     while True:
         entry, state = read_note(js, options, task.key)
-        if state is None or state.batch != batch or state.position.sequence == position.sequence:
+        if state is None or state.batch != batch or state.began.end.last == began.end.last:
             return
-        if write_note(js, options, task, position, entry.revision, deadline):
+        if write_note(js, options, task, began, entry.revision, deadline):
             return
 
 
-def _look_at_end(js: JetStream, task: Task, began: str | None, position: Position, stream: StreamInfo) -> StreamInfo:
+def _look_at_end(js: JetStream, task: Task, batch: str | None, began: Began, stream: StreamInfo) -> StreamInfo:
     """Warn if a stream ends before the place where a micro-batch, or this write, began; return its state."""
-    if position.sequence > stream.last_sequence:
+    if began.end.last > stream.last_sequence:
         stream = state_beyond_doubt(js, stream)
-    if position.sequence > stream.last_sequence:
+    if began.end.last > stream.last_sequence:
         this, others = _names(task)
         logger.warning(
             TARGET_LOST_END(
                 stream=stream.name,
-                last=position.sequence,
-                stored=_stored_at(position),
-                task=this if began is None else f"micro-batch {began}",
+                last=began.end.last,
+                stored=_stored_at(began.end),
+                task=this if batch is None else f"micro-batch {batch}",
                 now=stream.last_sequence,
                 others=others,
             ).coded
@@ -385,5 +385,5 @@ def _names(task: Task) -> tuple[str, str]:
     return f"micro-batch {task.batch}", "micro-batches before this one"
 
 
-def _stored_at(position: Position) -> str:
-    return f" (stored at {text_of(position.timestamp)})" if position.timestamp else ""
+def _stored_at(end: Position) -> str:
+    return f" (stored at {text_of(end.time)})" if end.time else ""

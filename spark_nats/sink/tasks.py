@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import WriterCommitMessage
+
+if TYPE_CHECKING:
+    from spark_nats.jetstream.positions import Position
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,22 +76,18 @@ def total(messages: Iterable[WriterCommitMessage | None]) -> Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class Began:
     """Where a stream ended when a task, or a batch write, began.
 
     Attributes:
         stream: its name.
-        created: when it was made, which tells it from a later one of its name.
-        sequence: of its last message.
+        end: the place behind its last message then.
         time: when that was, in nanoseconds since 1970 by the server's clock.
-        timestamp: when that message was stored, likewise; 0 where it is not known.
     """
 
     stream: str
-    created: str
-    sequence: int
+    end: Position
     time: int
-    timestamp: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class Task:
         batch: the micro-batch; None in a batch write.
         partition: number of its partition.
         attempt: how often it was tried before, as far as Spark says.
-        position: where the stream ended when a batch write began, if that was noted.
+        began: where the stream ended when a batch write began, if that was noted.
         own_ids: whether rows may have message ids of their own.
         run: id of the query's run, which is another one each time that it is started; that of a write in
             ``foreachBatch`` too.
@@ -111,7 +111,7 @@ class Task:
     batch: str | None
     partition: int
     attempt: int = 0
-    position: Position | None = None
+    began: Began | None = None
     own_ids: bool = False
     run: str = ""
     planned: int = 0

@@ -22,7 +22,7 @@ from spark_nats.options.hints import naming_options
 from spark_nats.options.nearest import VIEW
 from spark_nats.options.values import EXACT, WINDOW
 from spark_nats.options.write import WriteOptions
-from spark_nats.sink.tasks import Position, Task, Written, total
+from spark_nats.sink.tasks import Began, Task, Written, total
 from spark_nats.sink.telling import tell
 from spark_nats.sparkapi import DataSourceStreamArrowWriter, makes_a_table
 
@@ -54,13 +54,13 @@ class NatsWriter(DataSourceArrowWriter):
     Args:
         options: where and how.
         own_ids: whether rows may have message ids of their own.
-        position: where the stream ends now, if tasks that are tried again are to read back what they have stored.
+        began: where the stream ends now, if tasks that are tried again are to read back what they have stored.
     """
 
-    def __init__(self, options: WriteOptions, own_ids: bool = False, position: Position | None = None) -> None:
+    def __init__(self, options: WriteOptions, own_ids: bool = False, began: Began | None = None) -> None:
         self._options = options
         self._own_ids = own_ids
-        self._position = position
+        self._began = began
         # Made once, on the driver: a task that is tried again gives its rows the same ids.
         self._id = clock.token(16)
 
@@ -77,7 +77,7 @@ class NatsWriter(DataSourceArrowWriter):
             raise OptionError(WRITES_NO_TABLE(instead=VIEW))
         partition, attempt = (context.partitionId(), context.attemptNumber()) if context else (0, 0)
         run = run_of(context)
-        task = Task(self._id, None, partition, attempt, self._position, self._own_ids, run)
+        task = Task(self._id, None, partition, attempt, self._began, self._own_ids, run)
         return _write(self._options, task, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:

@@ -17,13 +17,14 @@ from spark_nats.client import connect
 from spark_nats.errors import DataLossError, JetStreamError, NatsError, PermissionsError, PublishError
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.buckets.keyvalue import make_bucket
+from spark_nats.jetstream.positions import Position
 from spark_nats.options import WriteOptions
 from spark_nats.protocol.documents import text_of, time_at
 from spark_nats.sink import settling
 from spark_nats.sink.checks import check_partitions, prepare
 from spark_nats.sink.notes import Note, read_note, write_note
 from spark_nats.sink.partitions import write_partition
-from spark_nats.sink.tasks import Position, Task
+from spark_nats.sink.tasks import Began, Task
 from spark_nats.sink.writers import NatsStreamWriter
 from tests.connections import options_for, write_options
 from tests.nats_py import NatsPy, wait_until
@@ -384,8 +385,8 @@ def test_a_task_of_a_batch_that_is_tried_again_late_stores_nothing_twice(
     nats_py.publish_acked([(f"{unique}.x", b"before")])
     options = options_of(nats_server, unique, streaming=False, deduplicate="exact")
     mark = prepare(options, streaming=False)
-    assert isinstance(mark, Position)
-    assert mark.sequence == 1
+    assert isinstance(mark, Began)
+    assert mark.end.last == 1
     task = Task("5" * 32, None, 3, 0, mark)
     stop(options, ROWS, 30, task)
     wait_until(lambda: stored_counts(nats_py, unique).total() == 31)
@@ -452,15 +453,15 @@ def test_a_bucket_without_room_is_told_at_the_start(server_factory: ServerFactor
 
 def test_of_two_attempts_that_begin_at_once_only_one_notes_that(nats_server: Server, unique: str) -> None:
     options = options_of(nats_server, unique)
-    task, position = replace(TASK, query=unique), Position(unique, "now", 5, 0)
+    task, began = replace(TASK, query=unique), Began(unique, Position("now", 6), 0)
     with connect(options_for(nats_server.url)) as connection:
         js = JetStream(connection)
         entry, note = read_note(js, options, task.key)
         assert note is None
         later = clock.monotonic() + 60
-        assert write_note(js, options, task, position, entry.revision, later)
-        assert not write_note(js, options, task, replace(position, sequence=9), entry.revision, later)
-        assert read_note(js, options, task.key)[1] == Note(7, replace(position, time=ANY), "", 0)
+        assert write_note(js, options, task, began, entry.revision, later)
+        assert not write_note(js, options, task, replace(began, end=Position("now", 10)), entry.revision, later)
+        assert read_note(js, options, task.key)[1] == Note(7, replace(began, time=ANY), "", 0)
 
 
 def test_the_first_write_to_a_cluster_makes_the_state_bucket_and_uses_it(cluster: Cluster, unique: str) -> None:

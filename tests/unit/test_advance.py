@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from spark_nats.jetstream.fingerprints import SKEW, History, judge, judge_hidden
 from spark_nats.jetstream.messages import MessageAt, Question, StateOf, StoredMessage
+from spark_nats.jetstream.positions import Position, end_of
 from spark_nats.jetstream.reading.measuring import Sizes
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.options import parse_read
@@ -24,16 +25,7 @@ from spark_nats.source.stream.advance import Advance, advance
 from spark_nats.source.stream.facts import Facts, GapOf, RestAfter, SizesOf, StreamFacts
 from spark_nats.source.stream.limits import Limits
 from spark_nats.source.stream.planning import planned
-from spark_nats.source.stream.positions import (
-    Batch,
-    Position,
-    QueryOffset,
-    beginning_at,
-    end_of,
-    from_json,
-    positions,
-    to_json,
-)
+from spark_nats.source.stream.positions import Batch, QueryOffset, beginning_at, from_json, positions, to_json
 
 SECOND = 10**9
 SIZE = 10  # bytes of each message

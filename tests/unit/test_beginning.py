@@ -9,12 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_nats.errors import PublishError
+from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.sink.beginning import Beginning, Known, Tail, begin
 from spark_nats.sink.notes import Note
-from spark_nats.sink.tasks import Position, Task
+from spark_nats.sink.tasks import Began, Task
 
-PLACE = Position("S", "then", 40, time=1, timestamp=1)
+BEGAN = Began("S", Position("then", 41, time=1), time=1)
 STREAM = StreamInfo("S", "then", 1, 100, 100, 1000, 0, "limits", (), {})
 SILENT = Tail(60)
 """Last messages of a stream that neither are of the task nor show that it has stored nothing."""
@@ -26,8 +27,8 @@ def of(batch: int, run: str = "run", planned: int = 50, partition: int = 1) -> T
     return Task("query", str(batch), partition, run=run, planned=planned)
 
 
-def note(batch: int | None, place: Position = PLACE, run: str = "before", planned: int = 40) -> Note | None:
-    return None if batch is None else Note(batch, place, run, planned)
+def note(batch: int | None, began: Began = BEGAN, run: str = "before", planned: int = 40) -> Note | None:
+    return None if batch is None else Note(batch, began, run, planned)
 
 
 def notes_of(splits: Splits, order: int) -> list[tuple[int, int]]:
@@ -60,7 +61,7 @@ def test_a_bucket_that_has_lost_nothing_raises_no_alarm(splits: Splits, order: i
     assert look(notes, len(splits), partition) == Beginning()  # the next one, however it is split
     stopped = data.draw(st.integers(sum(splits[:-1]), len(notes)))  # in the middle of the last one, which is replayed
     begun = (last, partition) in notes[:stopped]
-    assert look(notes[:stopped], last, partition) == Beginning(PLACE if begun else None)
+    assert look(notes[:stopped], last, partition) == Beginning(BEGAN if begun else None)
 
 
 @settings(max_examples=300)
@@ -78,7 +79,7 @@ def test_a_bucket_that_has_lost_a_micro_batch_is_never_taken_for_a_whole_one(
 @given(st.integers(0, 9), st.none() | st.integers(0, 9), st.integers(-1, 9))
 def test_what_is_noted_of_the_task_itself_comes_first(batch: int, own: int | None, first: int) -> None:
     found = begin(of(batch), STREAM, Known(note(own), first, tail=SILENT))
-    assert (found.position == PLACE) == (own == batch)
+    assert (found.began == BEGAN) == (own == batch)
     assert (found.warning is not None) == (own is not None and own > batch)
     if batch == 0:
         assert not found.older
@@ -91,8 +92,8 @@ NEW = Beginning()
 @pytest.mark.parametrize(
     ("batch", "known", "found"),
     [
-        (7, Known(note(7)), Beginning(PLACE)),
-        (7, Known(note(7), noted=9), Beginning(PLACE)),
+        (7, Known(note(7)), Beginning(BEGAN)),
+        (7, Known(note(7), noted=9), Beginning(BEGAN)),
         (7, Known(note(6), began=6), NEW),  # a task of this process has begun the micro-batch before
         (7, Known(note(2), first=6, began=6), NEW),  # the partition was not there for a while
         (7, Known(None, first=7, began=5), NEW),  # it is a new one, and partition 0 was faster
@@ -129,7 +130,7 @@ def test_how_a_task_begins(batch: int, known: Known, found: Beginning) -> None:
 def test_a_bucket_that_lacks_what_there_was_is_older_than_the_checkpoint(known: Known, why: str) -> None:
     found = begin(of(7), STREAM, known)
     assert found.older.startswith(why)
-    assert found == Beginning(Position("S", "then", 60, 0), found.older)
+    assert found == Beginning(Began("S", Position("then", 61), 0), found.older)
 
 
 def test_a_note_of_a_later_micro_batch_is_a_checkpoint_that_was_put_back() -> None:
@@ -145,16 +146,16 @@ def test_an_attempt_comes_too_late_when_its_run_or_a_later_one_has_gone_on(run: 
 
 
 @pytest.mark.parametrize(
-    ("place", "expected"),
+    ("began", "expected"),
     [
-        (replace(PLACE, stream="T"), None),
-        (replace(PLACE, created="before"), Position("S", PLACE.created, 0, PLACE.time)),
+        (replace(BEGAN, stream="T"), None),
+        (replace(BEGAN, end=Position("before", 41, time=1)), Began("S", Position("then", 1), BEGAN.time)),
     ],
 )
 def test_a_note_about_another_stream_is_said_and_one_that_was_made_again_is_read_back(
-    place: Position, expected: Position | None
+    began: Began, expected: Began | None
 ) -> None:
-    found = begin(of(7), STREAM, Known(note(7, place)))
-    assert found.position == expected
+    found = begin(of(7), STREAM, Known(note(7, began)))
+    assert found.began == expected
     assert found.warning is not None
     assert found.warning.condition == "NATS_TARGET_CHANGED"

@@ -13,18 +13,9 @@ from hypothesis import strategies as st
 from spark_nats.client import Connection
 from spark_nats.errors import JetStreamError, NatsError
 from spark_nats.jetstream.api import JetStream, Request
-from spark_nats.jetstream.fingerprints import (
-    SKEW,
-    Fingerprint,
-    History,
-    Witness,
-    compare,
-    fingerprint_of,
-    first_after,
-    judge,
-    judge_hidden,
-)
+from spark_nats.jetstream.fingerprints import SKEW, History, Witness, compare, first_after, judge, judge_hidden
 from spark_nats.jetstream.messages import StoredMessage
+from spark_nats.jetstream.positions import Fingerprint, end_of
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.api import ErrCode
 from spark_nats.protocol.control import ServerInfo
@@ -185,9 +176,9 @@ def test_all_that_is_new_is_read_once_whatever_happens_to_a_stream(
 
 
 def test_the_end_of_a_stream_is_a_fingerprint_unless_it_never_had_a_message() -> None:
-    assert fingerprint_of(state(1, 7, 5)) == (7, 5 * SECOND)
-    assert fingerprint_of(state(8, 7, 5)) == (7, 5 * SECOND)  # purged
-    assert fingerprint_of(state(1, 0)) is None
+    assert end_of(state(1, 7, 5)).fingerprint == (7, 5 * SECOND)
+    assert end_of(state(8, 7, 5)).fingerprint == (7, 5 * SECOND)  # purged
+    assert end_of(state(1, 0)).fingerprint is None
 
 
 @given(st.integers(0, 2**63 - 1))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from spark_nats.jetstream.fingerprints import Fingerprint
+from spark_nats.jetstream.positions import Fingerprint
 from spark_nats.jetstream.reading.cursor import Cursor, Gaps, gap
 from spark_nats.jetstream.reading.judging import (
     Met,

@@ -13,7 +13,7 @@ from spark_nats.client import Connection, connect
 from spark_nats.client.pool import leased
 from spark_nats.errors import DataLossError, NatsConnectionError
 from spark_nats.jetstream import JetStream, RangeReader
-from spark_nats.jetstream.fingerprints import Fingerprint
+from spark_nats.jetstream.positions import Fingerprint
 from spark_nats.jetstream.reading import pulls
 from spark_nats.jetstream.reading.stored import kept_until
 from spark_nats.jetstream.streams import stream_info

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from spark_nats.jetstream.positions import Position
 from spark_nats.source.stream.limits import at_most
-from spark_nats.source.stream.positions import Batch, Position
+from spark_nats.source.stream.positions import Batch
 
 OLD = Batch(since=90, first=100, end=Position("then", 150, time=1))
 """Where a query has come to, by a micro-batch that began at 100."""

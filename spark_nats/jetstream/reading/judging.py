@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import NamedTuple
 
-from spark_nats.jetstream.fingerprints import Fingerprint
+from spark_nats.jetstream.positions import Fingerprint
 from spark_nats.jetstream.reading.cursor import NO_GAPS, Cursor, Gaps
 from spark_nats.jetstream.streams import StreamInfo
 

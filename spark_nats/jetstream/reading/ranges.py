@@ -21,8 +21,9 @@ from spark_nats.errors import DataLossError, PermissionsError, StreamNotFoundErr
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.consumers import finds_all
 from spark_nats.jetstream.consuming.kept import Use, keep, make_consumer, may_be_kept, move_kept
-from spark_nats.jetstream.fingerprints import Fingerprint, History, compare
+from spark_nats.jetstream.fingerprints import History, compare
 from spark_nats.jetstream.messages import next_sequence
+from spark_nats.jetstream.positions import Fingerprint
 from spark_nats.jetstream.reading import pulls
 from spark_nats.jetstream.reading.cursor import Cursor, gap
 from spark_nats.jetstream.reading.delivering import Chunk, Delivered, Reading, Restart, Source, out_of_order

@@ -20,8 +20,9 @@ from spark_nats.conditions.notices import IDS_READ_BACK
 from spark_nats.conditions.writing import IDS_NOT_SAID, IDS_NOT_SAID_NOW
 from spark_nats.errors import NatsTimeoutError, PermissionsError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.fingerprints import Fingerprint, History, compare, fingerprint_of, first_after
+from spark_nats.jetstream.fingerprints import History, compare, first_after
 from spark_nats.jetstream.messages import StoredMessage
+from spark_nats.jetstream.positions import Fingerprint, end_of
 from spark_nats.jetstream.reading.ranges import RangeReader
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.bytecolumns import Mask, decimals, flags_of, repeated, strings, texts
@@ -82,7 +83,7 @@ def _message_at(js: JetStream, info: StreamInfo, sequence: int) -> StoredMessage
 
 def kept_until(js: JetStream, began: StreamInfo, info: StreamInfo) -> int:
     """Return the last sequence at which a stream still has what it had when it ``began``."""
-    seen = fingerprint_of(began)
+    seen = end_of(began).fingerprint
     if seen is None or history_of(js, seen, info) is History.KEPT:
         return began.last_sequence
     return first_after(js, seen, info) - 1

@@ -12,13 +12,14 @@ from spark_nats.conditions.losses import PATTERN_CHANGED, STREAM_MADE_AGAIN
 from spark_nats.jetstream.fingerprints import History
 from spark_nats.jetstream.matching import matches
 from spark_nats.jetstream.messages import MessageAt, Question, StateOf, StoredMessage
+from spark_nats.jetstream.positions import Position, end_of
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.options.read import ReadOptions
 from spark_nats.source.stream import losses as lost
 from spark_nats.source.stream.facts import Facts, GapOf, LackingError, RestAfter, StreamFacts
 from spark_nats.source.stream.limits import Limits, at_most, limited, with_times_of_now
 from spark_nats.source.stream.losses import Loss
-from spark_nats.source.stream.positions import Batch, Position, QueryOffset, end_of, new_in
+from spark_nats.source.stream.positions import Batch, QueryOffset, new_in
 
 
 class Advance(NamedTuple):

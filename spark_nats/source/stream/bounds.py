@@ -13,6 +13,7 @@ from spark_nats.errors import OptionError
 from spark_nats.jetstream.consuming.consumers import consumer_info
 from spark_nats.jetstream.fingerprints import History
 from spark_nats.jetstream.messages import MessageAt, ask, first_sequence_at, next_sequence
+from spark_nats.jetstream.positions import Position, end_of
 from spark_nats.jetstream.streams import LIMITS, WORK_QUEUE, StreamInfo, stream_info
 from spark_nats.options.values import EARLIEST, LATEST, Floor, Offsets, Place
 from spark_nats.source.stream.looks import Look
@@ -25,7 +26,6 @@ from spark_nats.source.stream.losses import (
     say,
 )
 from spark_nats.source.stream.planning import StreamRange, for_retention
-from spark_nats.source.stream.positions import Position, end_of
 
 
 def starting(look: Look) -> dict[str, Position]:

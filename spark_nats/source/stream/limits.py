@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from spark_nats.jetstream.fingerprints import fingerprint_of
 from spark_nats.jetstream.messages import MessageAt, StateOf
+from spark_nats.jetstream.positions import Position, end_of
 from spark_nats.options.read import ReadOptions
 from spark_nats.source.stream.facts import Facts, SizesOf
 from spark_nats.source.stream.losses import Loss, beginning_lost
-from spark_nats.source.stream.positions import Batch, Position, QueryOffset
+from spark_nats.source.stream.positions import Batch, QueryOffset
 
 
 class Limits(NamedTuple):
@@ -112,7 +112,7 @@ def with_times_of_now(start: QueryOffset, end: QueryOffset, limits: Limits, fact
     set_before = {
         name: MessageAt(name, stop.next - 1)
         for name, stop in ends.items()
-        if stop.fingerprint == (limits.target or {})[name].fingerprint != fingerprint_of(facts.infos[name])
+        if stop.fingerprint == (limits.target or {})[name].fingerprint != end_of(facts.infos[name]).fingerprint
     }
     found = dict(end)
     for name, message in zip(set_before, facts.answers_to(*set_before.values()), strict=True):

@@ -25,6 +25,7 @@ from spark_nats.jetstream.consuming.progress import ProgressConsumer
 from spark_nats.jetstream.fingerprints import History, Witness, compare, first_after, judge, unhide
 from spark_nats.jetstream.matching import Selection
 from spark_nats.jetstream.messages import MessageAt, Question, StateOf, StoredMessage, ask, ask_each, second_looks
+from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.reading.measuring import measure
 from spark_nats.jetstream.stale_reads import StaleReadGuard
 from spark_nats.jetstream.streams import LIMITS, WORK_QUEUE, StreamInfo, create_stream
@@ -32,7 +33,6 @@ from spark_nats.options.read import ReadOptions
 from spark_nats.source.stream.facts import Facts, GapOf, RestAfter, SizesOf, StreamFacts
 from spark_nats.source.stream.losses import contradiction, say, stream_lost
 from spark_nats.source.stream.noticing import notice_times_ahead
-from spark_nats.source.stream.positions import Position
 
 logger = logging.getLogger(__name__)
 

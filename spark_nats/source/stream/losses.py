@@ -15,11 +15,11 @@ from spark_nats.conditions.losses import (
 )
 from spark_nats.conditions.warnings import BEGINNING_REMOVED
 from spark_nats.jetstream.fingerprints import History
+from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.options.losses import GO_ON, report_loss
 from spark_nats.options.read import ReadOptions
 from spark_nats.protocol.documents import text_of
-from spark_nats.source.stream.positions import Position
 
 logger = logging.getLogger(__name__)
 

@@ -10,12 +10,13 @@ import logging
 from spark_nats.conditions.warnings import STREAM_NOT_NAMED
 from spark_nats.jetstream.fingerprints import History
 from spark_nats.jetstream.matching import matches
+from spark_nats.jetstream.positions import Position
 from spark_nats.source.stream.advance import Advance, advance
 from spark_nats.source.stream.facts import StreamFacts
 from spark_nats.source.stream.limits import Limits
 from spark_nats.source.stream.looks import Look, Memory
 from spark_nats.source.stream.losses import Loss, contradiction, history_lost, say
-from spark_nats.source.stream.positions import Position, QueryOffset, positions
+from spark_nats.source.stream.positions import QueryOffset, positions
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from pyspark.sql.datasource import InputPartition
 
 from spark_nats.conditions.options import TOO_MANY_PARTITIONS
 from spark_nats.errors import NatsError
-from spark_nats.jetstream.fingerprints import Fingerprint
+from spark_nats.jetstream.positions import Fingerprint
 from spark_nats.jetstream.reading.direct import BATCH_BYTES
 from spark_nats.jetstream.streams import WORK_QUEUE
 from spark_nats.source.stream.losses import spares

@@ -19,38 +19,9 @@ from typing import Any, NamedTuple
 
 from spark_nats.conditions.others import OFFSET_OF_ANOTHER
 from spark_nats.errors import NatsError
-from spark_nats.jetstream.fingerprints import Fingerprint
-from spark_nats.jetstream.streams import StreamInfo
+from spark_nats.jetstream.positions import Position
 from spark_nats.protocol.documents import printable, sequence_at, string_at, text_of, time_at
 from spark_nats.protocol.subjects import name_violation
-
-
-class Position(NamedTuple):
-    """A place in a stream, to go on there.
-
-    Attributes:
-        created: when the stream was made.
-        next: the next sequence to read.
-        time: when the message before ``next`` was stored, in nanoseconds since 1970; None when there is none, or when
-            it is not known, as in checkpoints of before.
-        earliest: whether a query begins here with whatever there is, so that what is removed before it was read is no
-            loss.
-    """
-
-    created: str
-    next: int
-    time: int | None = None
-    earliest: bool = False
-
-    @property
-    def fingerprint(self) -> Fingerprint | None:
-        """That of the message before ``next``."""
-        return None if self.time is None else Fingerprint(self.next - 1, self.time)
-
-
-def end_of(info: StreamInfo) -> Position:
-    """Return the position behind all that a stream has."""
-    return Position(info.created, info.last_sequence + 1, info.last_time or None)
 
 
 class Batch(NamedTuple):

@@ -29,6 +29,7 @@ from spark_nats.errors import (
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.listing import naming_the_nearest
 from spark_nats.jetstream.objects.reading import naming_store
+from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.reading.ranges import RangeReader
 from spark_nats.options.hints import naming_options
 from spark_nats.options.losses import report_loss
@@ -41,14 +42,7 @@ from spark_nats.source.stream.limits import Limits
 from spark_nats.source.stream.looks import Look, Memory
 from spark_nats.source.stream.noticing import notice_own_rows
 from spark_nats.source.stream.planning import FirstMessages, StreamRange, cut, for_retention, planned, with_small
-from spark_nats.source.stream.positions import (
-    Position,
-    QueryOffset,
-    beginning_at,
-    from_json,
-    new_in,
-    to_json,
-)
+from spark_nats.source.stream.positions import QueryOffset, beginning_at, from_json, new_in, to_json
 from spark_nats.sparkapi import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
 logger = logging.getLogger(__name__)

@@ -1,0 +1,52 @@
+"""A place in a stream: the one type for it.
+
+A stream that was deleted and made again has another ``created``, so that a place in the former one means nothing in it.
+One that has lost its end and was filled again has another message before the place, with another time
+(:mod:`.fingerprints`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from spark_nats.jetstream.streams import StreamInfo
+
+
+class Fingerprint(NamedTuple):
+    """The last message that was stored before a place in a stream."""
+
+    sequence: int
+    time: int  # when it was stored, in nanoseconds since 1970 by the clock of the server that led the stream
+
+
+class Position(NamedTuple):
+    """A place in a stream, to go on there.
+
+    Attributes:
+        created: when the stream was made.
+        next: the next sequence.
+        time: when the message before ``next`` was stored, in nanoseconds since 1970; None when there is none, or when
+            it is not known, as in checkpoints and notes of before.
+        earliest: whether a query begins here with whatever there is, so that what is removed before it was read is no
+            loss.
+    """
+
+    created: str
+    next: int
+    time: int | None = None
+    earliest: bool = False
+
+    @property
+    def last(self) -> int:
+        """The sequence before ``next``."""
+        return self.next - 1
+
+    @property
+    def fingerprint(self) -> Fingerprint | None:
+        """That of the message before ``next``."""
+        return None if self.time is None else Fingerprint(self.last, self.time)
+
+
+def end_of(info: StreamInfo) -> Position:
+    """Return the position behind all that a stream has ever stored."""
+    return Position(info.created, info.last_sequence + 1, info.last_time or None)

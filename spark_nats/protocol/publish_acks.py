@@ -139,7 +139,9 @@ class PublishAcks:
 _OF_ONE_MESSAGE = frozenset(
     {
         ErrCode.MESSAGE_TOO_LARGE,  # for the stream's max_msg_size
+        ErrCode.HEADERS_TOO_LARGE,
         ErrCode.WRONG_LAST_ID,
+        ErrCode.LAST_SEQUENCE_MISSING,
         ErrCode.ROLLUP_FAILED,
         ErrCode.TTL_INVALID,
         ErrCode.TTL_DISABLED,
@@ -147,17 +149,24 @@ _OF_ONE_MESSAGE = frozenset(
         ErrCode.INCREMENT_MISSING,
         ErrCode.COUNTER_HAS_PAYLOAD,
         ErrCode.INCREMENT_INVALID,
+        ErrCode.COUNTER_BROKEN,  # the last message of its subject is no counter
         ErrCode.SCHEDULES_DISABLED,
         ErrCode.SCHEDULE_INVALID,
         ErrCode.SCHEDULE_TARGET_INVALID,
         ErrCode.SCHEDULE_TTL_INVALID,
         ErrCode.SCHEDULE_ROLLUP_INVALID,
         ErrCode.SCHEDULE_SOURCE_INVALID,
+        ErrCode.SCHEDULER_INVALID,
         ErrCode.SCHEDULE_TIME_ZONE_INVALID,
+        ErrCode.SOURCE_HEADER,
     }
 )
-"""What the server says of one message by its headers and its size; it stores the next one."""
-_SUBJECT_IS_FULL = "maximum messages per subject exceeded"  # the code is that of a full stream
+"""What the server says of one message by its headers, its size and its subject; it stores the next one.
+
+tests/unit/test_publish_acks.py has a table of all codes of the server.
+"""
+# The same in words: the code is that of a full stream.
+_STORE_FAILED_FOR_ONE = frozenset({"maximum messages per subject exceeded", "message too large"})
 _VERDICTS: dict[int, Verdict] = {
     **dict.fromkeys(_OF_ONE_MESSAGE, Verdict.ROW),
     **dict.fromkeys(NOT_READY | NOT_ENABLED, Verdict.AWAY),
@@ -172,7 +181,7 @@ _VERDICTS: dict[int, Verdict] = {
 def _verdict(error: ApiError) -> Verdict:
     if error.code == TOO_MANY_REQUESTS and error.err_code != ErrCode.DUPLICATE_IN_PROCESS:
         return Verdict.TOO_MANY
-    if error.err_code == ErrCode.STORE_FAILED and error.description == _SUBJECT_IS_FULL:
+    if error.err_code == ErrCode.STORE_FAILED and error.description in _STORE_FAILED_FOR_ONE:
         return Verdict.ROW
     return _VERDICTS.get(error.err_code, Verdict.NO)
 

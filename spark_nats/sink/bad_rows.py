@@ -29,7 +29,7 @@ from spark_nats.jetstream.streams import StreamInfo, stream_info
 from spark_nats.options.write import WriteOptions
 from spark_nats.protocol.bytecolumns import Mask, strings, texts
 from spark_nats.protocol.documents import printable
-from spark_nats.protocol.headers import EXPECTED_STREAM, MSG_ID, encode_block, parse_block
+from spark_nats.protocol.headers import EXPECTED_STREAM, LARGEST_STORED, MSG_ID, encode_block, parse_block
 from spark_nats.protocol.publish_acks import Verdict
 from spark_nats.sink.message_ids import MessageIds
 from spark_nats.sink.settling import Settled
@@ -45,6 +45,10 @@ LEAST_SIZE = 16384
 _MOST_ROWS = 1024  # that wait to be stored
 _MOST_BYTES = 8 << 20  # of their payloads
 _LONGEST_CUT = 80  # bytes of the header that says what is cut
+_LONGEST_ID = 4096  # characters of a message id that stands in the headers, among others
+_LARGEST_STORED = (32 << 20) - 4096
+"""Bytes of headers and payload that a stream stores whatever its limits say: 32 MiB, with the subject and what the
+server notes beside them."""
 
 
 class BadRow(NamedTuple):
@@ -173,7 +177,8 @@ class BadRows:
             raise failed from None
 
     def _ids_of(self, rows: list[BadRow]) -> list[str]:
-        """Return their message ids; one that has none gets one by what it says."""
+        """Return their message ids; one that has none, or one that is too long, gets one by what it says."""
+        rows = [row if len(row.id or "") <= _LONGEST_ID else row._replace(id=None) for row in rows]
         lacking = [row for row in rows if row.id is None]
         columns = strings([_json(row.columns).encode() for row in lacking])
         nothing, payloads = texts([""] * len(lacking)), strings([row.payload for row in lacking])
@@ -204,7 +209,7 @@ def subject_of_bad_rows(stream: StreamInfo, options: WriteOptions) -> str:
 def largest_message(stream: StreamInfo) -> int:
     """Return how many bytes of headers and payload together a message of a stream may have."""
     most = stream.config.get("max_msg_size", 0)
-    return most if most > 0 else 2**31 - 1
+    return min(most, _LARGEST_STORED) if most > 0 else _LARGEST_STORED
 
 
 def about_task(options: WriteOptions, task: Task) -> dict[str, str]:
@@ -220,10 +225,11 @@ def dead_letter(row: BadRow, message_id: str, about: Mapping[str, str], most: in
     """
     columns, payload, cut = _json(row.columns), row.payload, []
     headers = {REASON: printable(row.reason), **about, COLUMNS: "", MSG_ID: message_id}
-    room = max(0, most - len(encode_block(headers)) - _LONGEST_CUT)
-    if len(columns) > room // 2:
+    headers_size = len(encode_block(headers)) + _LONGEST_CUT
+    room = max(0, most - headers_size)
+    if len(columns) > (longest := min(room // 2, LARGEST_STORED - headers_size)):
         cut.append(f"columns of {len(columns)} bytes")
-        columns = columns[: room // 2]
+        columns = columns[:longest]
     if len(payload) > (room := room - len(columns)):
         cut.append(f"payload of {len(payload)} bytes")
         payload = payload[:room]

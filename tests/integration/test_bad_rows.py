@@ -25,7 +25,7 @@ from tests.connections import options_for, write_options
 from tests.integration.support import finish, nats, run_task, save, sentence_of, table
 from tests.integration.test_bucket_write import Kv
 from tests.nats_py import Message, NatsPy, wait_until
-from tests.servers import Server
+from tests.servers import Server, ServerFactory
 
 FORGETFUL = {"duplicate_window": 100_000_000}  # nanoseconds, the least that the server allows
 
@@ -135,6 +135,58 @@ def test_a_row_that_cannot_be_sent_is_stored_elsewhere_with_the_reason_and_the_o
     if "payload" not in changes:
         assert message.payload == b"bad"
     assert (counts.rows, counts.bad) == (3, 1)
+
+
+HUGE = "x" * 70_000
+OF_HEADERS: dict[str, dict[str, Any]] = {
+    "headers that are larger than a stream takes": {"headers": [("a", [HUGE])]},
+    "a message id that is larger than a stream takes": {"msg_id": HUGE},
+    "such headers in a row that is bad for something else": {"headers": [("a", [HUGE])], "subject": "a.*"},
+}
+
+
+@pytest.mark.parametrize("fate", ["drop", "stream"])
+@pytest.mark.parametrize("what", OF_HEADERS)
+def test_headers_of_more_than_64_kib_make_one_row_bad_and_what_is_stored_of_it_has_fewer(
+    nats_server: Server, nats_py: NatsPy, unique: str, bad: str, what: str, fate: str
+) -> None:
+    nats_py.create_stream(unique)
+    rows = rows_of([GOOD, {**GOOD, "payload": b"bad", **OF_HEADERS[what]}, GOOD], f"{unique}.")
+    options = {"badRows": "drop"} if fate == "drop" else set_aside(bad)
+    for _ in range(2):  # a replay leaves it where it is
+        counts = run_task(nats_server.url, rows, stream=unique, **options).counts
+        assert (counts.rows, counts.bad) == (2, 1)
+    assert [message.payload for message in nats_py.read_stream(unique)] == [b"good"] * 2
+    if fate == "stream":
+        (message,) = nats_py.read_stream(bad)
+        assert message.payload == b"bad"
+        headers = headers_of(message)
+        assert headers["Bad-Row-Cut"].startswith("columns of 7")
+        assert headers["Bad-Row-Columns"].startswith("{")
+        of_subject = "subject" in OF_HEADERS[what]
+        reason = "column 'subject' " if of_subject else "header size exceeds maximum allowed of 64k (400, 10097)"
+        assert headers["Bad-Row-Reason"].startswith(reason)
+
+
+@pytest.mark.parametrize("fate", ["drop", "stream"])
+def test_a_payload_of_more_than_a_stream_can_store_makes_one_row_bad_and_is_cut(
+    server_factory: ServerFactory, fate: str
+) -> None:
+    server = server_factory("max_payload: 60MB\nmax_pending: 120MB")
+    with connect(options_for(server.url)) as connection:
+        make_bucket(JetStream(connection), "SPARK_NATS")
+    with NatsPy(server.url) as nats_py:
+        nats_py.create_stream("ORDERS")
+        nats_py.create_stream("BAD", ["bad.>"])
+        rows = rows_of([GOOD, {**GOOD, "payload": bytes(33 << 20)}, GOOD], "ORDERS.")
+        options = {"badRows": "drop"} if fate == "drop" else set_aside("BAD")
+        assert run_task(server.url, rows, stream="ORDERS", **options).counts.bad == 1
+        assert [message.payload for message in nats_py.read_stream("ORDERS")] == [b"good"] * 2
+        if fate == "stream":
+            (message,) = nats_py.read_stream("BAD")
+            assert headers_of(message)["Bad-Row-Reason"] == "message too large (503, 10077)"
+            assert headers_of(message)["Bad-Row-Cut"] == f"payload of {33 << 20} bytes"
+            assert 31 << 20 < len(message.payload) < 32 << 20
 
 
 @pytest.mark.parametrize("what", [*OF_COLUMNS, *OF_SERVER])

@@ -119,6 +119,89 @@ def test_a_refusal_says_why(answer: bytes, refusal: Refusal) -> None:
     assert acks.stored(found).tolist() == [True, False]
 
 
+NO, ROW, PLACE, TOO_MANY, AWAY = Verdict.NO, Verdict.ROW, Verdict.PLACE, Verdict.TOO_MANY, Verdict.AWAY
+OF_PUBLISHING = {
+    10002: NO,  # resource limits exceeded for account
+    10007: AWAY,  # JetStream cluster not assigned to this server
+    10008: AWAY,  # JetStream system temporarily unavailable
+    10009: AWAY,  # JetStream cluster can not handle request
+    10023: NO,  # insufficient resources: the server's disk or memory is full
+    10039: AWAY,  # JetStream not enabled for account
+    10054: ROW,  # message size exceeds maximum allowed
+    10060: PLACE,  # expected stream does not match
+    10063: NO,  # expected stream sequence does not match: between servers of a cluster
+    10070: ROW,  # wrong last msg ID
+    10071: Verdict.CONFLICT,  # wrong last sequence
+    10076: AWAY,  # JetStream not enabled
+    10097: ROW,  # header size exceeds maximum allowed of 64k
+    10109: NO,  # invalid operation on sealed stream
+    10111: ROW,  # rollup not permitted, or its value is invalid
+    10118: AWAY,  # stream is offline
+    10119: AWAY,  # consumer is offline
+    10120: NO,  # no JetStream default or applicable tiered limit present
+    10158: Verdict.IN_PROCESS,  # duplicate message id is in process
+    10163: AWAY,  # expected last sequence per subject temporarily unavailable
+    10164: TOO_MANY,  # wrong last sequence: another message of the subject is being stored
+    10165: ROW,  # invalid per-message TTL
+    10166: ROW,  # per-message TTL is disabled
+    10167: TOO_MANY,  # too many requests
+    10168: ROW,  # message counters is disabled
+    10169: ROW,  # message counter increment is missing
+    10170: ROW,  # message counter has payload
+    10171: ROW,  # message counter increment is invalid
+    10172: ROW,  # message counter is broken: that of its subject
+    10174: NO,  # atomic publish is disabled
+    10175: NO,  # atomic publish sequence is missing
+    10176: TOO_MANY,  # atomic publish batch is incomplete
+    10177: NO,  # atomic publish unsupported header used: only for rows that are stored together
+    10179: NO,  # atomic publish batch ID is invalid
+    10188: ROW,  # message schedules is disabled
+    10189: ROW,  # message schedules pattern is invalid
+    10190: ROW,  # message schedules target is invalid
+    10191: ROW,  # message schedules invalid per-message TTL
+    10192: ROW,  # message schedules invalid rollup
+    10193: ROW,  # missing sequence for expected last sequence per subject
+    10194: AWAY,  # stream is offline, with a reason
+    10195: AWAY,  # consumer is offline, with a reason
+    10199: NO,  # atomic publish batch is too large
+    10200: NO,  # atomic publish batch commit is invalid
+    10201: Verdict.REPEATED,  # atomic publish batch contains duplicate message id
+    10203: ROW,  # message schedules source is invalid
+    10205: NO,  # batch publish is disabled; 10205 to 10208 and 10211 are about fast batches, which nobody here sends
+    10206: NO,  # batch publish pattern is invalid
+    10207: NO,  # batch publish ID is invalid
+    10208: NO,  # batch publish ID unknown
+    10210: TOO_MANY,  # atomic publish too many inflight
+    10211: TOO_MANY,  # batch publish too many inflight
+    10212: ROW,  # message schedules invalid scheduler
+    10223: ROW,  # message schedules time zone is invalid
+    10227: ROW,  # message stream source header is not allowed
+}
+"""What each code of nats-server 2.15 (its ``errors.json``) that may answer a message means for it, but for 10077."""
+IN_WORDS = {
+    "maximum messages exceeded": NO,
+    "maximum bytes exceeded": NO,
+    "maximum messages per subject exceeded": ROW,
+    "message too large": ROW,  # for a stream in files, whatever its limits are
+}
+"""The same of 10077."""
+_LAST_CODE = 10227  # of that file; the others answer other requests
+
+
+def test_what_each_error_of_the_server_means_for_a_message_is_decided() -> None:
+    def verdict_of(code: int, description: str) -> Verdict:
+        status = 429 if code in (10167, 10210, 10211) else 400
+        said = b'{"error":{"code":%d,"err_code":%d,"description":"%b"}}' % (status, code, description.encode())
+        refusal = PublishAcks("S").refusal(answers(said), 0)
+        assert refusal is not None
+        return refusal.verdict
+
+    others = set(range(10000, _LAST_CODE + 100)) - set(OF_PUBLISHING) - {10077}
+    assert {code: verdict_of(code, "") for code in OF_PUBLISHING} == OF_PUBLISHING
+    assert {words: verdict_of(10077, words) for words in IN_WORDS} == IN_WORDS
+    assert {verdict_of(code, "") for code in others} == {NO}, "what is not known may be about every message"
+
+
 @settings(max_examples=200)
 @given(st.lists(st.one_of(st.binary(max_size=60), st.integers().map(lambda n: b'{"seq":%d}' % n)), max_size=9))
 def test_no_answer_is_an_error(payloads: list[bytes]) -> None:

@@ -272,7 +272,7 @@ class NatsPy:
         """Answer requests to a subject while the block runs."""
 
         async def respond(message: Msg) -> None:
-            await message.respond(answer(_message(message)))
+            await self._client.publish(message.reply, answer(_message(message)))
 
         subscription = self.run(self._subscribe(subject, "", respond))
         try:

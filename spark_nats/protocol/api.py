@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from enum import IntEnum, StrEnum
 from typing import Any, NamedTuple
 
@@ -14,6 +15,11 @@ API_PREFIX = "$JS.API"  # first tokens of the API's subjects, unless an account 
 def prefix_of_domain(domain: str) -> str:
     """Return the first tokens of the subjects of a JetStream domain's API."""
     return f"$JS.{domain}.API"
+
+
+def is_of_account(prefix: str) -> bool:
+    """Tell whether an API is of the account that one has logged in to, maybe in a domain, and not of another one."""
+    return re.fullmatch(r"\$JS\.([^.]+\.)?API", prefix) is not None
 
 
 class Api(StrEnum):

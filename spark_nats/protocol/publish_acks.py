@@ -31,6 +31,8 @@ class Verdict(Enum):
     """It will not be stored for what it is itself, as for its size or a header. Others may be."""
     PLACE = auto()
     """It will not be stored, since the stream does not listen on its subject."""
+    STRANGER = auto()
+    """Somebody else than a stream answers on its subject, and the stream may listen there too or not."""
     TOO_MANY = auto()
     """The stream was given too much at once: it may be sent again, later and slower. Or another message of its subject
     is still being stored in a cluster, so that it cannot be told yet whether the one is the last that it expects."""
@@ -86,20 +88,24 @@ class PublishAcks:
                 return Refusal("no stream listens on it", Verdict.AWAY)
             verdict = Verdict.TOO_MANY if status.code == TOO_MANY_REQUESTS else Verdict.NO
             return Refusal(f"{status.description} ({status.code})", verdict)
-        payload = answers.payload_at(i)
+        payload, verdict = answers.payload_at(i), Verdict.STRANGER
         with contextlib.suppress(ValueError):
             answer = parse_answer(payload)
             if isinstance(answer, ApiError):
                 reason = f"{answer.description} ({answer.code}, {answer.err_code})"
-                stream = parse_document(payload).get("stream", self._stream)
-                if answer.err_code == ErrCode.WRONG_STREAM or stream != self._stream:
+                stream = parse_document(payload).get("stream")
+                if not answer.err_code and stream is None:  # a service describes its errors in the same way
+                    return Refusal(f"somebody else than the stream answers on it: {reason}", verdict)
+                if answer.err_code == ErrCode.WRONG_STREAM or stream not in (None, self._stream):
                     reason = f"another stream listens on it ({answer.description}, {answer.err_code})"
                     verdict = Verdict.PLACE if answer.err_code == ErrCode.WRONG_STREAM else Verdict.NO
                     return Refusal(reason, verdict)
                 return Refusal(reason, _verdict(answer))
             if string_at(answer, "stream") == self._stream and integer_at(answer, "seq"):
                 return None
-        return Refusal(f"somebody else than the stream answers on it: {payload[:80]!r}", Verdict.NO)
+            if integer_at(answer, "seq"):
+                verdict = Verdict.NO  # another stream has stored it
+        return Refusal(f"somebody else than the stream answers on it: {payload[:80]!r}", verdict)
 
     def stored(self, answers: Messages) -> Mask:
         """Tell which answers say that their message was stored."""

@@ -198,6 +198,13 @@ def test_one_row_that_the_stream_refuses_keeps_all_of_them_out(
     assert f"refused row 2 (subject 'nobody.{unique}'): no stream listens on it{none}" in error_for(
         numbers_table(unique, 5, subject=subjects)
     )
+    for row in (0, 2, 4):
+        subjects = [f"{unique}.1"] * 5
+        subjects[row] = f"nobody.{unique}"
+        with nats_py.collect(subjects[row]):  # who is not nobody, and answers nothing
+            assert f"refused row {row} (subject 'nobody.{unique}'): no stream listens on it, and whoever" in error_for(
+                numbers_table(unique, 5, subject=subjects)
+            )
     headers = [{}, {}, {"Nats-Expected-Last-Msg-Id": "x"}, {}, {}]
     assert "refused the batch: atomic publish unsupported header used: Nats-Expected-Last-Msg-Id" in error_for(
         numbers_table(unique, 5, headers=headers), controlHeaders=True

@@ -6,6 +6,8 @@ import json
 import random
 import secrets
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from spark_nats.sink.tasks import Counts, Task
 from tests.connections import options_for, write_options
 from tests.integration.support import finish, nats, run_task, save, sentence_of, table
 from tests.integration.test_bucket_write import Kv
-from tests.nats_py import Message, NatsPy, wait_until
+from tests.nats_py import Collected, Message, NatsPy, wait_until
 from tests.servers import Server, ServerFactory
 
 FORGETFUL = {"duplicate_window": 100_000_000}  # nanoseconds, the least that the server allows
@@ -135,6 +137,66 @@ def test_a_row_that_cannot_be_sent_is_stored_elsewhere_with_the_reason_and_the_o
     if "payload" not in changes:
         assert message.payload == b"bad"
     assert (counts.rows, counts.bad) == (3, 1)
+
+
+@contextmanager
+def stranger(nats_py: NatsPy, subject: str, answer: bytes | None) -> Iterator[Collected | None]:
+    """Somebody who listens on a subject, and answers with anything or not at all."""
+    if answer is None:
+        with nats_py.collect(subject) as collected:
+            yield collected
+    else:
+        with nats_py.respond(subject, lambda _: answer):
+            yield None
+
+
+ANSWERS = {
+    "nothing": None,
+    "no bytes": b"",
+    "something": b'{"ok":true}',
+    "an error": b'{"error":{"code":500,"description":"no"}}',
+}
+of_answers = pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
+
+
+@of_answers
+@pytest.mark.parametrize("fate", ["drop", "stream"])
+def test_a_subject_on_which_only_somebody_else_listens_makes_one_row_bad(
+    nats_server: Server, nats_py: NatsPy, unique: str, bad: str, fate: str, answer: bytes | None
+) -> None:
+    nats_py.create_stream(unique)
+    strange = {**GOOD, "subject": f"service.{unique}", "payload": b"bad"}
+    good = {**GOOD, "subject": f"{unique}.good"}
+    options = {"badRows": "drop"} if fate == "drop" else set_aside(bad)
+    with stranger(nats_py, strange["subject"], answer) as collected:
+        rows = rows_of([good, strange, good, strange, good])
+        counts = run_task(nats_server.url, rows, stream=unique, **options).counts
+        assert collected is None or len(collected.messages) == 2, "a row is not sent again to whoever takes no rows"
+    assert (counts.rows, counts.bad) == (3, 2)
+    assert [message.payload for message in nats_py.read_stream(unique)] == [b"good"] * 3
+    if fate == "stream":
+        for message in nats_py.read_stream(bad):
+            said = headers_of(message)
+            no_answer = "no stream listens on it, and whoever else does sends no answer"
+            assert said["Bad-Row-Reason"].startswith(no_answer if answer is None else "somebody else than the stream")
+            assert json.loads(said["Bad-Row-Columns"])["subject"] == strange["subject"]
+
+
+@of_answers
+@pytest.mark.parametrize("ids", ["window", "false"])
+def test_such_a_row_is_named_where_it_fails_its_task(
+    nats_server: Server, nats_py: NatsPy, unique: str, ids: str, answer: bytes | None
+) -> None:
+    nats_py.create_stream(unique)
+    subject = f"service.{unique}"
+    rows = rows_of([{**GOOD, "subject": each} for each in (f"{unique}.1", subject, f"{unique}.2")])
+    # Without message ids, rows that are not answered are waited for until the time is up.
+    options = {"deduplicate": ids, "ackTimeout": "300ms" if ids == "false" else "60s"}
+    with stranger(nats_py, subject, answer):
+        said = sentence_of(lambda: run_task(nats_server.url, rows, stream=unique, **options))
+    why = "no stream listens on it, and " if answer is None else "somebody else than the stream answers on it: "
+    assert f"stream '{unique}' refused row 1 (subject '{subject}'): {why}" in said
+    assert "of this task's rows 2 were stored, no other one was stored" in said
 
 
 HUGE = "x" * 70_000

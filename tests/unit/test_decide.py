@@ -12,6 +12,7 @@ from spark_nats.jetstream.publishing.decide import (
     LOST_ASTRAY,
     SHORTEST_PATIENCE,
     AskStream,
+    AskSubjects,
     Decision,
     Fail,
     Failure,
@@ -56,19 +57,27 @@ CASES: dict[str, tuple[Outcome, Decision]] = {
     "nothing is open": (outcome(), Wait(0.0)),
     "answers are due": (outcome(open=5), Wait(LOST_AFTER)),
     "answers are due for a while": (outcome(open=5, silent=2.0), Wait(LOST_AFTER - 2.0)),
-    "answers are late": (outcome(open=5, silent=LOST_AFTER), Resend(Why.UNKNOWN)),
+    "answers are late": (outcome(open=5, silent=LOST_AFTER), AskSubjects()),
+    "answers are late from a stream that listens": (
+        outcome(open=5, silent=LOST_AFTER, asked=True),
+        Resend(Why.UNKNOWN),
+    ),
     "a gap is younger": (outcome(State.OUT_OF_ORDER, open=5), Wait(LOST_ASTRAY)),
-    "a gap stays": (outcome(State.OUT_OF_ORDER, open=5, silent=LOST_ASTRAY), Resend(Why.UNKNOWN)),
+    "a gap stays": (outcome(State.OUT_OF_ORDER, open=5, silent=LOST_ASTRAY, asked=True), Resend(Why.UNKNOWN)),
     "rows without ids are waited for": (outcome(open=5, silent=20.0, waited=20.0, can_repeat=False), Wait(10.0)),
     "rows without ids get no answer": (
         outcome(open=5, silent=30.0, waited=30.0, can_repeat=False),
+        AskSubjects(),
+    ),
+    "rows without ids get no answer from a stream that listens": (
+        outcome(open=5, silent=30.0, waited=30.0, can_repeat=False, asked=True),
         Fail(Failure.SILENT),
     ),
-    "rows with ids get none either": (outcome(open=5, silent=6.0, waited=30.0), Fail(Failure.SILENT)),
+    "rows with ids get none either": (outcome(open=5, silent=6.0, waited=30.0, asked=True), Fail(Failure.SILENT)),
     "what was just sent may be answered": (outcome(open=5, waited=99.0), Wait(SHORTEST_PATIENCE)),
     # Rows were refused.
     "others have no answer yet": (after(MANY, open=3), Wait(LOST_ASTRAY)),
-    "others get none": (after(MANY, open=3, silent=1.0), Resend(Why.UNKNOWN)),
+    "others get none": (after(MANY, open=3, silent=1.0, asked=True), Resend(Why.UNKNOWN)),
     "too many": (after(MANY, MANY), Resend(Why.TOO_MANY)),
     "too many for long": (after(MANY, waited=31.0), Fail(Failure.REFUSES, refused(MANY), 30.0)),
     "for good": (after(MANY, NO), Fail(Failure.REFUSED, refused(MANY, NO)[1:])),
@@ -76,6 +85,15 @@ CASES: dict[str, tuple[Outcome, Decision]] = {
     "for good, and others get no answer": (
         after(NO, open=3, silent=1.0, can_repeat=False),
         Fail(Failure.REFUSED, refused(NO)),
+    ),
+    "somebody else answers": (after(Verdict.STRANGER, MANY, open=3), AskSubjects()),
+    "somebody else listens on a subject": (
+        after(PLACE, open=3, silent=1.0, asked=True),
+        Fail(Failure.REFUSED, refused(PLACE)),
+    ),
+    "somebody else listens on a subject that is bad": (
+        after(PLACE, open=3, silent=1.0, asked=True, set_aside={PLACE}),
+        SetAside(refused(PLACE)),
     ),
     "nobody answers": (after(AWAY, MANY), AskStream()),
     "nobody answers, and the stream listens": (after(AWAY, stream=LISTENS), Resend(Why.AWAY)),
@@ -118,7 +136,7 @@ CASES: dict[str, tuple[Outcome, Decision]] = {
     ),
     "a bad row, and others are open": (after(ROW, open=3, set_aside={ROW}), Wait(LOST_ASTRAY)),
     "a bad row, and others get no answer": (
-        after(ROW, open=3, silent=1.0, set_aside={ROW}),
+        after(ROW, open=3, silent=1.0, asked=True, set_aside={ROW}),
         Resend(Why.UNKNOWN),
     ),
     "a bad row, and another is refused for good": (

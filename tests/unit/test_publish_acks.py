@@ -104,8 +104,8 @@ def test_what_stands_behind_a_sequence_may_differ_from_answer_to_answer(said: li
             Refusal("stream is offline (500, 10118)", Verdict.AWAY),
         ),
         (b'{"stream":"T","seq":7}', Refusal("somebody else than the stream answers on it: b'", Verdict.NO)),
-        (b"", Refusal("somebody else than the stream answers on it: b''", Verdict.NO)),
-        (b"ok", Refusal("somebody else than the stream answers on it: b'ok'", Verdict.NO)),
+        (b"", Refusal("somebody else than the stream answers on it: b''", Verdict.STRANGER)),
+        (b"ok", Refusal("somebody else than the stream answers on it: b'ok'", Verdict.STRANGER)),
     ],
     ids=lambda value: value[:30].decode() if isinstance(value, bytes) else "",
 )

@@ -36,7 +36,7 @@ from spark_nats.conditions.writing import (
 from spark_nats.errors import Hint, NatsError, NatsTimeoutError, PublishError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.messages import last_sequence
-from spark_nats.jetstream.publishing.decide import listens
+from spark_nats.jetstream.publishing.decide import UNANSWERED, doubtful_subjects, listens
 from spark_nats.jetstream.publishing.flight import FINAL
 from spark_nats.jetstream.publishing.recovery import read_back
 from spark_nats.jetstream.publishing.rows import Rows
@@ -135,6 +135,7 @@ class BatchPublisher:
             return False
         if verdict in (*FINAL, Verdict.AWAY):
             self._report(batch, refused)
+        self._check_subjects(batch)
         return False
 
     def _wait(self) -> None:
@@ -197,6 +198,13 @@ class BatchPublisher:
         if self._doubtful is None:
             self._doubtful = self._committing
         silent = isinstance(error, NatsTimeoutError)
+        if silent:
+            try:
+                self._check_subjects(batch)
+            except PublishError:
+                raise
+            except NatsError as another:
+                error = another
         patience = self._ack_timeout if silent else max(self._ack_timeout, self._lease.retries.timeout)
         if self._doubtful is not None and batch.ids is None:
             failed = self._failed(error)
@@ -224,6 +232,15 @@ class BatchPublisher:
             return True
         self._doubtful = None
         return False
+
+    def _check_subjects(self, batch: Rows) -> None:
+        """Raise that no stream listens on the subject of a row, if it is so: somebody else may, who does not answer."""
+        subjects = batch.subjects.to_pylist()
+        if doubtful_subjects(self._began, subjects, self._api_prefix):
+            absent = doubtful_subjects(self._state(), subjects, self._api_prefix)
+            if absent:
+                row = subjects.index(absent[0])
+                self._give_up(ROW_REFUSED(stream=self._name, row=row, subject=absent[0], reason=UNANSWERED))
 
     def _state(self) -> StreamInfo:
         state = self._lease.ask(lambda connection: stream_info(JetStream(connection, self._api_prefix), self._name))
@@ -259,7 +276,7 @@ class BatchPublisher:
         began = clock.monotonic()
         while True:
             refused = self._lease.ask(lambda connection: self._exchange(connection, probe))
-            if refused is None or refused.refusal.verdict in (Verdict.REPEATED, Verdict.ROW, Verdict.PLACE, Verdict.NO):
+            if refused is None or refused.refusal.verdict in (Verdict.REPEATED, *FINAL):
                 return refused is not None and refused.refusal.verdict is Verdict.REPEATED
             if clock.monotonic() - began > self._ack_timeout:
                 reason = refused.refusal.reason

@@ -5,18 +5,21 @@ error: what was refused is sent again, later and slower. So are rows for which n
 is elected; unless the stream says that it does not listen on their subjects. Rows are never sent while the fate of
 others is open that were sent before and refused.
 
-What is not answered in time may be stored or not. It is sent again if all of it has message ids.
+What is not answered in time may be stored or not. It is sent again if all of it has message ids. But first the stream
+is asked whether it listens on the subjects: if it does not, somebody else does, who answers nothing, or no
+acknowledgement.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from enum import Enum, auto
 from typing import NamedTuple
 
 from spark_nats.errors import NatsError, StreamNotFoundError
 from spark_nats.jetstream.publishing.flight import FINAL, Refused, State
 from spark_nats.jetstream.streams import StreamInfo
+from spark_nats.protocol.api import is_of_account
 from spark_nats.protocol.bytecolumns import texts
 from spark_nats.protocol.publish_acks import Verdict
 from spark_nats.protocol.subject_columns import SubjectMatcher
@@ -24,6 +27,8 @@ from spark_nats.protocol.subject_columns import SubjectMatcher
 LOST_AFTER = 5.0
 """Seconds without any answer after which those that are owed are taken for lost, if rows can be sent again."""
 LOST_ASTRAY = 1.0  # the same once an answer was not due: then what was sent before its row is decided, or lost
+UNANSWERED = "no stream listens on it, and whoever else does sends no answer"
+"""Why a message is not stored that nobody answers."""
 SHORTEST_PATIENCE = 0.1
 """Seconds in which messages that were just sent may be answered, however long nothing was stored."""
 
@@ -42,6 +47,7 @@ class Outcome(NamedTuple):
     duplicate_window: float = 0.0  # seconds for which the stream knows a message id
     stream: StreamInfo | NatsError | None = None  # its state, or why it could not be told; None before it was asked for
     api_prefix: str = ""  # of JetStream's API; it stands before subjects that a domain maps
+    asked: bool = False  # whether the stream was asked if it listens on the subjects of what it has not answered
     set_aside: Collection[Verdict] = ()  # refusals of single rows that do not keep others from being sent
 
 
@@ -53,6 +59,10 @@ class Wait(NamedTuple):
 
 class AskStream(NamedTuple):
     """Ask for the stream's state."""
+
+
+class AskSubjects(NamedTuple):
+    """Ask whether the stream listens on the subjects of messages that it has not answered."""
 
 
 class Resolve(NamedTuple):
@@ -98,11 +108,13 @@ class Fail(NamedTuple):
     seconds: float = 0.0  # for how long it was tried
 
 
-Decision = Wait | AskStream | Resolve | SetAside | Resend | Fail
+Decision = Wait | AskStream | AskSubjects | Resolve | SetAside | Resend | Fail
 
 
 def decide(outcome: Outcome) -> Decision:
     """Decide what to do next."""
+    if any(each.verdict is Verdict.STRANGER for each in outcome.refused):
+        return AskSubjects()
     if outcome.open and (decision := _about_open(outcome)) is not None:
         return decision
     if outcome.state is not State.REFUSED:
@@ -140,6 +152,10 @@ def _about_open(outcome: Outcome) -> Decision | None:
         left = min(left, patience - outcome.silent)
     if (left := max(left, SHORTEST_PATIENCE - outcome.silent)) > 0:
         return Wait(left)
+    if not outcome.asked:
+        return AskSubjects()
+    if elsewhere := [each for each in outcome.refused if each.verdict is Verdict.PLACE]:
+        return SetAside(elsewhere)
     return Fail(Failure.SILENT) if outcome.waited >= outcome.ack_timeout else Resend(Why.UNKNOWN)
 
 
@@ -157,15 +173,28 @@ def _judged(outcome: Outcome) -> list[Refused]:
     if isinstance(stream, StreamNotFoundError):
         absent = dict.fromkeys((each.subject for each in outcome.refused), str(stream))
     elif isinstance(stream, StreamInfo):
-        subjects = list({each.subject for each in outcome.refused})
-        mapped = [subject.removeprefix(f"{outcome.api_prefix}.") for subject in subjects]  # as a domain maps keys
-        absent = {subject: "" for subject, found in zip(subjects, listens(stream, mapped), strict=True) if not found}
+        absent = dict.fromkeys(not_listened(stream, {each.subject for each in outcome.refused}, outcome.api_prefix), "")
     return [
         each._replace(verdict=verdict, reason=absent[each.subject] or each.reason)
         if each.verdict is Verdict.AWAY and each.subject in absent
         else each
         for each in outcome.refused
     ]
+
+
+def not_listened(stream: StreamInfo, subjects: Iterable[str], api_prefix: str) -> list[str]:
+    """Return the subjects on which a stream does not listen."""
+    subjects = list(subjects)
+    mapped = [subject.removeprefix(f"{api_prefix}.") for subject in subjects]  # as a domain maps keys
+    return [subject for subject, found in zip(subjects, listens(stream, mapped), strict=True) if not found]
+
+
+def doubtful_subjects(stream: StreamInfo, subjects: Iterable[str], api_prefix: str) -> list[str]:
+    """Return those of the subjects of unanswered messages on which a stream does not listen.
+
+    They are none where it belongs to another account: nobody says how the subjects are mapped that that exports.
+    """
+    return not_listened(stream, subjects, api_prefix) if is_of_account(api_prefix) else []
 
 
 def listens(stream: StreamInfo, subjects: Sequence[str]) -> list[bool]:

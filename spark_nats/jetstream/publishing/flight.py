@@ -8,7 +8,7 @@ nats-server keeps 512 in a cache, are worth less than a tenth of the rate, and a
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -20,14 +20,14 @@ import pyarrow.compute as pc
 from spark_nats.conditions.writing import ANSWER_TO_NO_ROW
 from spark_nats.errors import PublishError
 from spark_nats.jetstream.publishing.rows import Rows
-from spark_nats.protocol.bytecolumns import Positions, decimals, integers, texts
+from spark_nats.protocol.bytecolumns import Positions, booleans, decimals, flags_of, integers, texts
 from spark_nats.protocol.messages import Messages
 from spark_nats.protocol.publish_acks import PublishAcks, Refusal, Verdict
 
 MOST_BYTES = 64 << 20
 """Bytes of payload that may be unanswered: rows are kept until they are, in case they have to be sent again."""
 # What a message is told that will not be stored, unless it is decided otherwise.
-FINAL = (Verdict.NO, Verdict.ROW, Verdict.PLACE, Verdict.CONFLICT)
+FINAL = (Verdict.NO, Verdict.ROW, Verdict.PLACE, Verdict.STRANGER, Verdict.CONFLICT)
 _OPEN, _STORED, _REFUSED = range(3)
 _NOTHING = texts([""])[0]
 
@@ -175,6 +175,21 @@ class Flight:
             refused = self.refused[message]
             self.refused[message] = refused._replace(verdict=Verdict.RESOLVED)
             self._headers[refused.row] = header
+
+    def open_subjects(self) -> list[str]:
+        """Return the subjects of the messages that have no answer, each once."""
+        found = [rows.subjects.filter(booleans(fates == _OPEN)) for rows, fates in self._kept()]
+        return [] if not found else pc.unique(pa.chunked_array(found)).to_pylist()
+
+    def refuse_open(self, subjects: Collection[str], refusal: Refusal) -> None:
+        """Take the messages on some subjects that have no answer for refused."""
+        for first, rows in self._parts:
+            for i in np.flatnonzero(flags_of(pc.is_in(rows.subjects, texts(list(subjects))))).tolist():
+                if (place := first + i - self._base) >= 0 and self._fates[place] == _OPEN:
+                    self._refuse(first + i, refusal)
+                    self._fates[place] = _REFUSED
+                    self.open -= 1
+        self._judge()
 
     def row(self, message: int) -> Rows:
         """Return the row that a message was for."""

@@ -92,6 +92,11 @@ class Recovery:
 
     # The stream's state
 
+    @property
+    def known(self) -> StreamInfo | None:
+        """The stream as it was when it was asked last, if that is known."""
+        return self._info
+
     def state(self, js: JetStream) -> StreamInfo:
         """Ask for the stream's state. That there is no such stream has to be said for a while in a cluster."""
         try:

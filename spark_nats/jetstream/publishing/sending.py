@@ -23,7 +23,9 @@ from spark_nats.jetstream.publishing.acknowledged import Account
 from spark_nats.jetstream.publishing.conflicts import Resolve, resolve_conflicts
 from spark_nats.jetstream.publishing.decide import (
     SHORTEST_PATIENCE,
+    UNANSWERED,
     AskStream,
+    AskSubjects,
     Fail,
     Failure,
     Outcome,
@@ -32,6 +34,7 @@ from spark_nats.jetstream.publishing.decide import (
     Wait,
     Why,
     decide,
+    doubtful_subjects,
 )
 from spark_nats.jetstream.publishing.flight import Flight, Refused
 from spark_nats.jetstream.publishing.recovery import Recovery
@@ -39,7 +42,7 @@ from spark_nats.jetstream.publishing.rows import Rows, count_of, cut
 from spark_nats.jetstream.publishing.window import Window
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.messages import Messages
-from spark_nats.protocol.publish_acks import PublishAcks, Verdict
+from spark_nats.protocol.publish_acks import PublishAcks, Refusal, Verdict
 
 logger = logging.getLogger(__name__)
 
@@ -136,9 +139,12 @@ class Sender:
                 self._fail(decision, outcome)
             if isinstance(decision, SetAside):
                 self._set_aside(decision.refused)
-                outcome = self._outcome()._replace(resolved=True, stream=outcome.stream)
+                outcome = self._outcome()._replace(resolved=True, stream=outcome.stream, asked=outcome.asked)
             elif isinstance(decision, AskStream):
                 outcome = outcome._replace(stream=self.recovery.state_if_known(self._js))
+            elif isinstance(decision, AskSubjects):
+                self._ask_subjects()
+                outcome = self._outcome()._replace(asked=True)
             else:
                 if resolve_conflicts(self._js, self.account, self.recovery.state, self.resolve):
                     self.last_stored = clock.monotonic()
@@ -177,6 +183,22 @@ class Sender:
                 self.lease.works()
             if self.on_stored is not None:
                 self.on_stored()
+
+    def _ask_subjects(self) -> None:
+        """Find out which messages are not stored because the stream does not listen on their subjects."""
+        flight, known = self.flight, self.recovery.known
+        strangers = [each for each in flight.refused.values() if each.verdict is Verdict.STRANGER]
+        subjects = {*flight.open_subjects(), *(each.subject for each in strangers)}
+        absent: list[str] = []
+        prefix = self.recovery.api_prefix
+        if strangers or known is None or doubtful_subjects(known, subjects, prefix):
+            state = self.recovery.state_if_known(self._js)
+            if isinstance(state, StreamInfo):
+                absent = doubtful_subjects(state, subjects, prefix)
+        flight.refuse_open(absent, Refusal(UNANSWERED, Verdict.PLACE))
+        for each in strangers:
+            verdict = Verdict.PLACE if each.subject in absent else Verdict.NO
+            flight.refused[each.message] = each._replace(verdict=verdict)
 
     def _set_aside(self, refused: Sequence[Refused]) -> None:
         """Hand over rows that are not stored, and send them no more."""

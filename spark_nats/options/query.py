@@ -79,7 +79,7 @@ class Target:
     )
     keys: tuple[str, ...] | None = option(
         READ & BUCKET,
-        values.read_keys,
+        values.read_filters,
         "read only these keys, comma-separated, with wildcards; a batch has a partition for each of them",
     )
     subject: str | None = option(

@@ -22,7 +22,7 @@ from spark_nats.client.proxy import Proxy, parse_proxy
 from spark_nats.client.servers import Server, parse_servers
 from spark_nats.errors import AuthorizationError, InvalidCredentialsError
 from spark_nats.protocol.documents import sequence_at, string_at, time_at
-from spark_nats.protocol.keyvalue import LONGEST_HISTORY, SHORTEST_MARKER, key_filter_violation
+from spark_nats.protocol.keyvalue import LONGEST_HISTORY, SHORTEST_MARKER
 from spark_nats.protocol.stream_configs import Wish, nanoseconds, read_config
 from spark_nats.protocol.subjects import (
     filter_violation,
@@ -486,7 +486,6 @@ def _valid(text: str, violation_of: Callable[[str], str | None]) -> str:
 # them are comma-separated, and all but names may have wildcards.
 read_names = partial(_each, violation_of=_stream_violation)
 read_filters = partial(_disjoint, violation_of=filter_violation)
-read_keys = partial(_disjoint, violation_of=key_filter_violation)
 read_subjects = partial(_each, violation_of=filter_violation)
 # The name of a JetStream domain or of a consumer, and that of a queue group.
 read_name = partial(_valid, violation_of=name_violation)

@@ -11,12 +11,11 @@ from typing import Any
 
 from spark_nats.protocol.api import API_PREFIX
 from spark_nats.protocol.stream_configs import Wish
-from spark_nats.protocol.subjects import EMPTY_TOKEN, filter_violation
+from spark_nats.protocol.subjects import EMPTY_TOKEN
 
 _SUBJECTS = "$KV"  # first token of the subjects that keys are
 _STREAM = "KV_"  # what the name of a bucket's stream begins with
 _NOT_KEY = re.compile(r"[^-/_=.a-zA-Z0-9]")
-_NOT_KEY_FILTER = re.compile(r"[^-/_=.a-zA-Z0-9*>]")
 KEY_VALUE_SUBJECTS = f"{_SUBJECTS}."  # what the subjects of keys begin with, before the name of their bucket
 RESERVED_STREAMS = (_STREAM, "OBJ_", "$MQTT_")  # streams that are KV buckets, object stores (ADR-20), MQTT's state
 RESERVED = "_kv"  # what a key does not begin with: such keys are for the use of clients themselves
@@ -55,23 +54,16 @@ def key_filter(pattern: str) -> str:
 
 
 def key_violation(key: str) -> str | None:
-    """Say why ``key`` cannot be a key; None when it can."""
+    """Say why ``key`` cannot be written; None when it can. A bucket may have others, which servers accept."""
     if not key:
         return "is empty"
     if _NOT_KEY.search(key):
-        return "has a character that no key has; there are letters, digits and - / _ = ."
+        return "has a character that most clients refuse in keys; there are letters, digits and - / _ = ."
     if "" in key.split("."):
         return EMPTY_TOKEN
     if key.startswith(RESERVED):
         return f"begins with {RESERVED}, which is reserved"
     return None
-
-
-def key_filter_violation(pattern: str) -> str | None:
-    """Say why ``pattern`` cannot choose keys; None when it can: a key, or with wildcards for whole tokens."""
-    if _NOT_KEY_FILTER.search(pattern):
-        return "has a character that no key has; there are letters, digits, - / _ = . and the wildcards * and >"
-    return filter_violation(pattern)
 
 
 def bucket_config(bucket: str, wish: Mapping[str, Any]) -> Wish:

@@ -137,6 +137,25 @@ def test_keys_may_have_every_legal_character(nats_server: Server, nats_py: NatsP
     assert [key for key, *_ in told(changes(nats_server, unique).rows(len(keys)))] == keys
 
 
+def test_keys_that_other_clients_would_refuse_are_read_and_chosen(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    """Servers take them, and some clients write them."""
+    bucket(nats_py, unique)
+    entries = {key: key.encode() for key in ("config:key", "peer.127~3127", "ä", "a&b", "_kv_x", "config:key.a")}
+    nats_py.put(unique, entries)
+    assert read_values(nats_server, unique) == entries
+    assert [key for key, *_ in told(changes(nats_server, unique).rows(len(entries)))] == list(entries)
+    for keys, expected in {
+        "config:key": ["config:key"],
+        "a&b,ä": ["a&b", "ä"],
+        "config:key,config:key.*,_kv_x": ["_kv_x", "config:key", "config:key.a"],
+    }.items():
+        assert sorted(read_values(nats_server, unique, keys=keys)) == expected
+        reader = changes(nats_server, unique, keys=keys)
+        assert sorted(key for key, *_ in told(reader.rows(len(expected)))) == expected
+
+
 @pytest.mark.parametrize("history", [1, 2])
 def test_an_empty_bucket_is_an_empty_table(nats_server: Server, nats_py: NatsPy, unique: str, history: int) -> None:
     kv = bucket(nats_py, unique, history=history)

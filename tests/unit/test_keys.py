@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from nats.js.kv import VALID_KEY_RE
 
 from spark_nats.protocol.key_columns import find_key_violation, is_marker
-from spark_nats.protocol.keyvalue import key_filter_violation, key_subject, key_violation
-from spark_nats.protocol.subjects import matches, subject_violation
+from spark_nats.protocol.keyvalue import key_subject, key_violation
+from spark_nats.protocol.subjects import filter_violation, matches, subject_violation
 from tests.unit.reference import broken
 
 KEYS = st.one_of(st.text(max_size=8), st.text("ab._-/=kv*> ", max_size=10))
@@ -22,24 +22,13 @@ def test_a_key_is_a_subject_of_its_bucket(key: str) -> None:
         assert VALID_KEY_RE.match(key)
         assert subject_violation(key_subject("B", key)) is None
         assert matches(key_subject("B", ">"), key_subject("B", key))
-        assert key_filter_violation(key) is None
+        assert filter_violation(key) is None
 
 
 @given(st.lists(KEYS, max_size=8))
 def test_a_column_of_keys_is_judged_as_each_of_them(keys: list[str]) -> None:
     expected = {i: rule for i, key in enumerate(keys) if (rule := key_violation(key))}
     assert broken(find_key_violation(pa.array(keys, pa.string()))) == expected
-
-
-@pytest.mark.parametrize("pattern", ["a.*", ">", "*.b", "a.>", "*"])
-def test_wildcards_stand_for_whole_tokens_of_keys(pattern: str) -> None:
-    assert key_filter_violation(pattern) is None
-    assert key_violation(pattern)
-
-
-@pytest.mark.parametrize("pattern", ["a*", "", "a..b", ">.a", "a b", "ä"])
-def test_other_patterns_are_refused(pattern: str) -> None:
-    assert key_filter_violation(pattern)
 
 
 @pytest.mark.parametrize(

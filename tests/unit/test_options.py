@@ -467,7 +467,7 @@ BUCKET_MISTAKES = [
     ({"bucket": "a.b"}, False, "option 'bucket' is 'a.b'; a bucket's name has only letters, digits"),
     ({"stream": "S"}, False, "options 'stream' and 'bucket' contradict each other"),
     ({"subject": "a"}, False, "option 'subject' is not for KV buckets"),
-    ({"keys": "a b"}, False, "option 'keys' is 'a b'; 'a b' has a character that no key has"),
+    ({"keys": "a b"}, False, "option 'keys' is 'a b'; 'a b' contains white space"),
     ({"keys": "a..b"}, False, "option 'keys' is 'a..b'; 'a..b' has an empty token"),
     ({"keys": "a.>,a.b"}, True, "option 'keys' names 'a.>' and 'a.b', which overlap; name everything once"),
     ({"history": "true"}, True, "option 'history' is for batch reads (spark.read) of KV buckets"),

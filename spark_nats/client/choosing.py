@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import astuple
+
 from spark_nats import clock
 from spark_nats.client import memory
 from spark_nats.client.options import ConnectionOptions
@@ -15,8 +18,7 @@ def in_order(options: ConnectionOptions, lost: Server | None) -> list[Server]:
     """Return the servers in the order in which they are to be tried."""
     servers = list(options.servers)
     named = {(server.host, server.port) for server in servers}
-    if options.discover:
-        servers += [each for each in _announced.get(options, ()) if (each.host, each.port) not in named]
+    servers += [each for each in _known(options) if (each.host, each.port) not in named]
     clock.shuffle(servers)
     return sorted(servers, key=lambda each: (each == lost, _is_avoided(each)))
 
@@ -41,5 +43,41 @@ def note_reached(server: Server) -> None:
 
 
 def keep_announced(options: ConnectionOptions, servers: tuple[Server, ...]) -> None:
-    """Remember which servers were announced to a connection with these options, instead of those before."""
-    _announced[options] = servers
+    """Remember which servers were announced to a connection with these options, instead of those before.
+
+    Other processes of this machine remember it too: the driver has a new one for each micro-batch that it writes.
+    """
+    if _announced.get(options) != servers:
+        _announced[options] = servers
+        memory.remember(_fact(options), announced(options))
+
+
+def announced(options: ConnectionOptions) -> str:
+    """Return what this process knows of servers that were announced, for processes of other machines; "" if nothing.
+
+    It has no logins: those are in the options.
+    """
+    named = options.servers
+    known = [(each.host, each.port, each.tls, each.led_from) for each in _known(options)]
+    return json.dumps([(*place, named.index(led_from)) for *place, led_from in known if led_from]) if known else ""
+
+
+def add_announced(options: ConnectionOptions, told: str) -> None:
+    """Remember what another process knows, as :func:`announced` returns it, beside what this one does."""
+    if told:
+        _announced[options] = tuple(dict.fromkeys((*_read(options, told), *_announced.get(options, ()))))
+
+
+def _known(options: ConnectionOptions) -> tuple[Server, ...]:
+    if not options.discover:
+        return ()
+    return _announced.get(options) or _read(options, memory.recall(_fact(options)))
+
+
+def _read(options: ConnectionOptions, told: str) -> tuple[Server, ...]:
+    entries = json.loads(told) if told else ()
+    return tuple(options.servers[named].leading_to(host, port, tls) for host, port, tls, named in entries)
+
+
+def _fact(options: ConnectionOptions) -> str:
+    return f"announced: {astuple(options)}"

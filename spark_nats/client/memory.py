@@ -3,10 +3,11 @@
 Spark starts a Python process for every step of a query, and workers for its tasks. What one of them has found out, such
 as that a server does not answer, would have to be found out by each of them again.
 
-A fact is an empty file in a directory of the user's own, in the system's directory for temporary files. The time of the
-file is that of the fact. Its name is made of the fact with a key that lies there too: facts may have secrets in them,
-and nobody can guess them from the names. A text is a file there too, whose name begins with that of its topic. Nothing
-depends on all this: where the directory cannot be used, or is not the user's alone, nothing is remembered.
+A fact is a file in a directory of the user's own, in the system's directory for temporary files, and empty unless a
+text belongs to it. The time of the file is that of the fact. Its name is made of the fact with a key that lies there
+too: facts may have secrets in them, and nobody can guess them from the names. What is told is a file there too, whose
+name begins with that of its topic. Nothing depends on all this: where the directory cannot be used, or is not the
+user's alone, nothing is remembered.
 """
 
 from __future__ import annotations
@@ -25,15 +26,25 @@ KEPT = 3600.0  # seconds after which a fact is forgotten
 _KEY = "key"
 
 
-def remember(fact: str) -> None:
-    """Note that something has happened just now."""
+def remember(fact: str, text: str = "") -> None:
+    """Note that something has happened just now, and a text about it, which takes the place of the one before."""
     with contextlib.suppress(OSError):
         _path().mkdir(0o700, exist_ok=True)
         with _directory() as directory:
             name, now = _name(fact, _key(directory)), clock.time_ns()
-            os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=directory))
+            if text:
+                _write(name, text, directory)
+            else:
+                os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=directory))
             os.utime(name, ns=(now, now), dir_fd=directory)  # by our clock, which is not always the file system's
             _remove_before(now - int(KEPT * 1e9), directory)
+
+
+def recall(fact: str) -> str:
+    """Return the text that was last remembered about something; empty when there is none."""
+    with contextlib.suppress(OSError), _directory() as directory:
+        return _read(_name(fact, _read_key(directory)), directory).decode()
+    return ""
 
 
 def forget(fact: str) -> None:
@@ -72,10 +83,7 @@ def tell(topic: str, text: str) -> None:
     """Leave a text about a topic to whichever process asks next, within :data:`KEPT`."""
     with contextlib.suppress(OSError), _directory() as directory:
         name = f"{_name(topic, _read_key(directory))}.{clock.time_ns()}.{clock.token(4)}"
-        draft = f"draft.{name}"
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=directory), "wb") as file:
-            file.write(text.encode())
-        os.rename(draft, name, src_dir_fd=directory, dst_dir_fd=directory)  # it appears whole
+        _write(name, text, directory)
 
 
 def heard(topic: str) -> list[str]:
@@ -86,8 +94,7 @@ def heard(topic: str) -> list[str]:
         with os.scandir(directory) as files:
             names = sorted(file.name for file in files if file.name.startswith(prefix))
         for name in names:
-            with os.fdopen(os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=directory), "rb") as file:
-                text = file.read().decode()
+            text = _read(name, directory).decode()
             os.unlink(name, dir_fd=directory)  # by one of several that ask; the others find no more
             found.append(text)
     return found
@@ -128,8 +135,20 @@ def _name(fact: str, key: bytes) -> str:
 
 
 def _read_key(directory: int) -> bytes:
-    with os.fdopen(os.open(_KEY, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=directory), "rb") as file:
+    return _read(_KEY, directory)
+
+
+def _read(name: str, directory: int) -> bytes:
+    with os.fdopen(os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=directory), "rb") as file:
         return file.read()
+
+
+def _write(name: str, text: str, directory: int) -> None:
+    """Write a text to a file that appears, or changes, at once and whole."""
+    draft = f"draft.{os.getpid()}.{name}"
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=directory), "wb") as file:
+        file.write(text.encode())
+    os.rename(draft, name, src_dir_fd=directory, dst_dir_fd=directory)
 
 
 def _key(directory: int) -> bytes:

@@ -30,7 +30,7 @@ class Server:
     credentials: Credentials = field(default=Credentials(), repr=False)
     tls: bool = False
     path: str | None = None  # of a WebSocket, which may be empty; None where there is no WebSocket
-    led_from: str | None = None  # of a server that was announced, the host of the one that was named and has led there
+    led_from: Server | None = None  # of a server that was announced, the one that was named and has led there
 
     @property
     def certificate_name(self) -> str:
@@ -39,8 +39,8 @@ class Server:
         A server that was announced by its address has the name of the one that was named, as in nats.go: certificates
         are rarely for addresses.
         """
-        if self.led_from and _is_address(self.host) and not _is_address(self.led_from):
-            return self.led_from
+        if self.led_from and _is_address(self.host) and not _is_address(self.led_from.host):
+            return self.led_from.host
         return self.host
 
     def announced(self, url: str, tls: bool) -> Server | None:
@@ -52,8 +52,11 @@ class Server:
             found = _parse(url)
         except ValueError:
             return None
-        tls, led_from = self.tls or tls, self.led_from or self.host
-        return replace(found, credentials=self.credentials, tls=tls, path=self.path, led_from=led_from)
+        return (self.led_from or self).leading_to(found.host, found.port, self.tls or tls)
+
+    def leading_to(self, host: str, port: int, tls: bool) -> Server:
+        """Return a server that was announced, by this one or by one to which this one has led."""
+        return replace(self, host=host, port=port, tls=tls, led_from=self)
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host

@@ -13,6 +13,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from spark_nats.client.choosing import add_announced, announced
 from spark_nats.conditions.notices import BATCH_WRITTEN
 from spark_nats.conditions.options import COLUMN_MISSING, COLUMN_OF_SOURCE, COLUMN_TYPE, COLUMN_UNKNOWN
 from spark_nats.conditions.spark import WRITES_NO_TABLE
@@ -95,8 +96,10 @@ def prepare_objects(options: ObjectWriteOptions) -> None:
         open_store(JetStream(connection, options.api_prefix), options.store, options.create)
 
 
-def write_objects(options: ObjectWriteOptions, batches: Iterator[pa.RecordBatch], run: str = "") -> Written:
-    """Put the rows of a partition, one after the other.
+def write_objects(
+    options: ObjectWriteOptions, batches: Iterator[pa.RecordBatch], run: str = "", known: str = ""
+) -> Written:
+    """Put the rows of a partition, one after the other; ``known`` is what the driver knows of servers.
 
     Raises:
         InvalidRowError: a row cannot be an object; those before it are put.
@@ -105,6 +108,7 @@ def write_objects(options: ObjectWriteOptions, batches: Iterator[pa.RecordBatch]
     from spark_nats.client.pool import leased
     from spark_nats.jetstream.objects.storing import Putting
 
+    add_announced(options.connection, known)
     rows = size = 0
     what = f"writing to object store {options.store}"
     with leased(options.connection, options.retries, what) as lease:
@@ -185,6 +189,7 @@ class NatsObjectWriter(DataSourceArrowWriter):
 
     def __init__(self, options: ObjectWriteOptions) -> None:
         self._options = options
+        self._announced = announced(options.connection)
 
     @naming_options()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
@@ -197,7 +202,7 @@ class NatsObjectWriter(DataSourceArrowWriter):
         context = TaskContext.get()
         if context and makes_a_table(context):
             raise OptionError(WRITES_NO_TABLE(instead=VIEW))
-        return write_objects(self._options, iterator, run_of(context))
+        return write_objects(self._options, iterator, run_of(context), self._announced)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Log what the tasks have written, and tell it to who listens."""
@@ -209,11 +214,12 @@ class NatsObjectStreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: ObjectWriteOptions) -> None:
         self._options = options
+        self._announced = announced(options.connection)
 
     @naming_options()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write one partition of a micro-batch."""
-        return write_objects(self._options, iterator, run_of(TaskContext.get()))
+        return write_objects(self._options, iterator, run_of(TaskContext.get()), self._announced)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Log what the tasks have written, and tell it to who listens."""

@@ -14,6 +14,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from spark_nats import clock
+from spark_nats.client.choosing import add_announced, announced
 from spark_nats.conditions.notices import BATCH_WRITTEN
 from spark_nats.conditions.spark import WRITES_NO_TABLE
 from spark_nats.conditions.writing import BATCH_UNKNOWN
@@ -32,9 +33,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def _write(options: WriteOptions, task: Task, batches: Iterator[pa.RecordBatch]) -> Written:
+def _write(options: WriteOptions, known: str, task: Task, batches: Iterator[pa.RecordBatch]) -> Written:
     from spark_nats.sink.partitions import write_partition
 
+    add_announced(options.connection, known)
     return write_partition(options, task, batches)
 
 
@@ -63,6 +65,7 @@ class NatsWriter(DataSourceArrowWriter):
         self._began = began
         # Made once, on the driver: a task that is tried again gives its rows the same ids.
         self._id = clock.token(16)
+        self._announced = announced(options.connection)
 
     @naming_options()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
@@ -78,7 +81,7 @@ class NatsWriter(DataSourceArrowWriter):
         partition, attempt = (context.partitionId(), context.attemptNumber()) if context else (0, 0)
         run = run_of(context)
         task = Task(self._id, None, partition, attempt, self._began, self._own_ids, run)
-        return _write(self._options, task, iterator)
+        return _write(self._options, self._announced, task, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Log what the tasks have written, and tell it to who listens."""
@@ -93,6 +96,7 @@ class NatsStreamWriter(DataSourceStreamArrowWriter):
         self._options = options
         self._own_ids = own_ids
         self._planned = clock.time_ns()
+        self._announced = announced(options.connection)
 
     @naming_options()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
@@ -104,10 +108,10 @@ class NatsStreamWriter(DataSourceStreamArrowWriter):
         if context is None or not (query and batch):
             if self._options.deduplicate in (EXACT, WINDOW):
                 raise NatsError(BATCH_UNKNOWN())
-            return _write(self._options, Task("", batch, 0, run=run), iterator)
+            return _write(self._options, self._announced, Task("", batch, 0, run=run), iterator)
         partition, attempt = context.partitionId(), context.attemptNumber()
         task = Task(query, batch, partition, attempt, own_ids=self._own_ids, run=run, planned=self._planned)
-        return _write(self._options, task, iterator)
+        return _write(self._options, self._announced, task, iterator)
 
     @naming_options()
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

@@ -37,10 +37,11 @@ from spark_nats.protocol.documents import nanoseconds_of, text_of
 from spark_nats.protocol.keyvalue import stream_of
 from spark_nats.source.columns import EntryBuilder
 from spark_nats.source.held import HeldEntries
+from spark_nats.source.partitions import Partition, sent
 
 
 @dataclass(frozen=True)
-class Keys(InputPartition):
+class Keys(Partition):
     """What one partition reads.
 
     Attributes:
@@ -73,6 +74,9 @@ class NatsBucketReader(DataSourceReader):
     @naming_options()
     def partitions(self) -> list[InputPartition]:
         """Plan the read: each filter of keys is a partition, but for the latest moment, which has but one."""
+        return sent(self._planned(), self._options.connection)
+
+    def _planned(self) -> list[Keys]:
         options = self._options
         with (
             borrow(options.connection) as connection,
@@ -109,6 +113,8 @@ class NatsBucketReader(DataSourceReader):
 
         A connection that is lost is made again, and reading goes on: with what was not handed on.
         """
+        if isinstance(partition, Partition):
+            partition.arrive(self._options.connection)
         if isinstance(partition, Moment):
             yield from self._read_moment(partition)
         elif isinstance(partition, Keys):

@@ -29,6 +29,7 @@ from spark_nats.options.hints import naming_options
 from spark_nats.options.losses import report_loss
 from spark_nats.options.read import ObjectReadOptions, ReadOptions
 from spark_nats.protocol.objects import name_of
+from spark_nats.source.partitions import Partition, sent
 from spark_nats.source.stream.readers import NatsStreamReader
 from spark_nats.sparkapi import arrow_schema
 
@@ -50,7 +51,7 @@ _MESSAGES = (
 
 
 @dataclass(frozen=True)
-class Objects(InputPartition):
+class Objects(Partition):
     """What one partition reads.
 
     Attributes:
@@ -135,7 +136,8 @@ class NatsObjectReader(DataSourceReader):
         if options.pattern is not None:
             subjects = [subject for subject in subjects if options.pattern.fullmatch(name_of(subject))]
         count = min(options.min_partitions, len(subjects))
-        return [Objects(tuple(subjects[i::count])) for i in range(count)] or [Objects(())]
+        cut = [Objects(tuple(subjects[i::count])) for i in range(count)] or [Objects(())]
+        return sent(cut, options.connection)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read some objects, on an executor.
@@ -145,6 +147,7 @@ class NatsObjectReader(DataSourceReader):
         if not isinstance(partition, Objects):
             return
         options = self._options
+        partition.arrive(options.connection)
         what = f"reading object store {options.store}"
         with naming_options(), leased(options.connection, options.retries, what, waits=False) as lease:
             yield from self._contents.batches(self._rows(lease, partition.subjects))

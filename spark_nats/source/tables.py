@@ -26,6 +26,7 @@ from spark_nats.jetstream.inventory import (
 from spark_nats.options.hints import naming_options
 from spark_nats.options.read import TableReadOptions
 from spark_nats.options.values import BUCKETS, CONSUMERS, STREAMS, SUBJECTS
+from spark_nats.source.partitions import Partition, sent
 from spark_nats.sparkapi import arrow_schema
 
 STREAMS_AT_ONCE = 64
@@ -37,7 +38,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Chosen(InputPartition):
+class Chosen(Partition):
     """What the table is about.
 
     Attributes:
@@ -60,7 +61,8 @@ class NatsTableReader(DataSourceReader):
         options = self._options
         with borrow(options.connection) as connection:
             js = JetStream(connection, options.api_prefix)
-            return [Chosen(choose_streams(js, options.streams, options.pattern))]
+            chosen = Chosen(choose_streams(js, options.streams, options.pattern))
+        return sent([chosen], options.connection)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Ask for the table, on an executor.
@@ -70,6 +72,7 @@ class NatsTableReader(DataSourceReader):
         if not isinstance(partition, Chosen):
             return
         options = self._options
+        partition.arrive(options.connection)
         schema = arrow_schema(self._schema)
         with (
             naming_options(),

@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+import pickle
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import BinaryType, StringType, StructType
 
-from spark_nats import clock
+from spark_nats import NatsDataSource, clock
 from spark_nats.client import ConnectionOptions, TlsOptions, connect
 from spark_nats.embedded import NatsServer
 from spark_nats.errors import AuthorizationError, NatsConnectionError
+from spark_nats.options import parse
 from tests.certificates import Certificates
 from tests.connections import options_for
-from tests.integration.support import PAYLOAD, Query, monitoring, read_payloads, reload, source, stream_reader
+from tests.integration.support import (
+    MESSAGE,
+    PAYLOAD,
+    Query,
+    monitoring,
+    read_payloads,
+    reload,
+    source,
+    stream_reader,
+    write,
+)
 from tests.nats_py import NatsPy, succeeds, wait_until
 from tests.operator_mode import Key, OperatorMode
 from tests.servers import Cluster, ServerFactory, free_ports, paused
@@ -68,6 +86,173 @@ def test_no_server_is_connected_to_that_was_not_named(cluster: Cluster) -> None:
             pytest.raises(NatsConnectionError, match=rf"no NATS server could be reached \({named.url}: [^;]*\)$"),
         ):
             connect(connection.options)
+
+
+_TASKS = """
+import os, pickle, sys, tempfile, traceback
+import pyarrow
+from tests.integration.support import source
+for machine, task in pickle.load(sys.stdin.buffer):
+    if not os.fork():
+        try:
+            tempfile.tempdir = machine
+            run, *arguments = pickle.loads(task)
+            found = run(*arguments)
+            print(sum(each.num_rows for each in found) if arguments else found.counts.rows, flush=True)
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+    if os.wait()[1]:
+        break
+"""
+
+
+def run_elsewhere(directory: Path, *tasks: tuple[Any, ...]) -> list[int]:
+    """Run tasks, each in a new process of another machine; return how many rows each has read or written.
+
+    Each is a child of a process that has imported what it takes, and nothing else.
+    """
+    sent = []
+    for task in tasks:
+        (machine := directory / f"machine{len(sent)}").mkdir(parents=True)
+        sent.append((str(machine), pickle.dumps(task)))
+    done = subprocess.run([sys.executable, "-c", _TASKS], input=pickle.dumps(sent), capture_output=True, check=True)
+    found = [int(line) for line in done.stdout.split()]
+    assert len(found) == len(tasks), done.stderr.decode()
+    return found
+
+
+def test_a_task_of_another_machine_knows_the_servers_that_the_driver_knows(
+    cluster: Cluster, unique: str, tmp_path: Path
+) -> None:
+    """Of whichever kind: the reader or the writer comes as Spark sends it, and nothing else does."""
+    named, other = follower_and_leader(cluster)
+    rows = pa.table({"subject": [unique], "payload": [b"1"]})
+    objects = pa.table({"name": ["one"], "content": [b"1"]})
+    entries = pa.table({"key": ["one"], "value": [b"1"]})
+    to_create = '{"replicas": 3}'
+    known = {"discoverServers": True, "reconnectWait": "50ms", "retryTimeout": "30s"}
+    with NatsPy(other.url) as client, connect(options_for(named.url)) as connection:
+        wait_until(lambda: connection.flush() or len(connection.info.connect_urls) == 3, timeout=60)
+        client.create_in_cluster(unique, [unique], num_replicas=3, allow_direct=True)
+        write(other, rows, stream=unique)
+        write(other, entries, bucket=unique, createBucket=to_create)
+        write(other, objects, objectStore=unique, createObjectStore=to_create)
+    reads = [
+        (PAYLOAD, {"stream": unique}),
+        (PAYLOAD, {"stream": unique, "limit": 1}),
+        (VALUE, {"bucket": unique}),
+        (VALUE, {"bucket": unique, "asOf": "latest"}),
+        (CONTENT, {"objectStore": unique}),
+        (StructType().add("name", StringType()), {"table": "streams", "stream": unique}),
+        (PAYLOAD, {"subject": f"{unique}.nothing", "readTimeout": "10ms"}),
+    ]
+    tasks: list[tuple[Any, ...]] = []
+    for columns, options in reads:
+        reader = source(named, **known, **options).reader(columns)
+        sent = pickle.loads(pickle.dumps(reader))
+        tasks += [(sent.read, partition) for partition in reader.partitions()]
+    for columns, options in ((PAYLOAD, {"stream": unique}), (CONTENT, {"objectStore": unique})):
+        streaming = source(named, startingOffsets="earliest", **known, **options).streamReader(columns)
+        sent = pickle.loads(pickle.dumps(streaming))
+        start = streaming.initialOffset()
+        end = streaming.latestOffset(start, streaming.getDefaultReadLimit())
+        tasks += [(sent.read, partition) for partition in streaming.partitions(start, end)]
+        streaming.stop()
+    for table, options in (
+        (rows, {"stream": unique, "deduplicate": False}),
+        (rows.set_column(0, "subject", pa.array([f"{unique}.core"])), {}),
+        (entries, {"bucket": unique, "deduplicate": False}),
+        (objects, {"objectStore": unique}),
+    ):
+        schema, batches = from_arrow_schema(table.schema), table.to_batches()
+        tasks.append((Writing(source(named, **known, **options).writer(schema, overwrite=False), batches),))
+        tasks.append((Writing(source(named, **known, **options).streamWriter(schema, overwrite=False), batches),))
+    with killed(named):
+        assert run_elsewhere(tmp_path, *tasks) == [1, 1, 1, 1, 1, 1, 0, 1, 1, *[1] * 8]
+
+
+VALUE = StructType().add("value", BinaryType())
+CONTENT = StructType().add("content", BinaryType())
+
+
+class Writing:
+    """A task that writes."""
+
+    def __init__(self, writer: Any, batches: list[pa.RecordBatch]) -> None:
+        self._writer = writer
+        self._batches = batches
+
+    def __call__(self) -> Any:
+        return self._writer.write(iter(self._batches))
+
+
+@contextmanager
+def announcing_pair(scheme: str, certificates: Certificates) -> Iterator[tuple[list[NatsServer], str]]:
+    """Two servers of a cluster that are reached in this way, and the URL of the first."""
+    ports = free_ports(4)
+    routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in ports[:2])
+    tls = certificates.config("127.0.0.1") if scheme in ("tls", "wss") else ""
+    servers = []
+    for i in (0, 1):
+        config = f'cluster {{ name: P, listen: "127.0.0.1:{ports[i]}", routes: [{routes}] }}\n'
+        if scheme in ("ws", "wss"):
+            config += f'websocket {{ listen: "127.0.0.1:{ports[2 + i]}", {tls or "no_tls: true"} }}\n'
+        else:
+            config += tls
+        servers.append(NatsServer(config, jetstream=False))
+    try:
+        for server in servers:
+            server.start()
+        wait_until(lambda: all(monitoring(server, "routez")["num_routes"] for server in servers), timeout=60)
+        url = f"{scheme}://127.0.0.1:{ports[2]}" if scheme in ("ws", "wss") else servers[0].url
+        yield servers, f"{scheme}://{url.partition('://')[2]}"
+    finally:
+        for server in servers:
+            server.stop()
+
+
+@pytest.mark.parametrize("scheme", ["nats", "tls", "ws", "wss"])
+def test_servers_that_are_announced_are_known_to_tasks_and_later_processes_whatever_leads_to_them(
+    scheme: str, tmp_path: Path
+) -> None:
+    certificates = Certificates(tmp_path)
+    with announcing_pair(scheme, certificates) as (servers, url):
+        options = {
+            "servers": url,
+            "subject": "a",
+            "discoverServers": "true",
+            "retryTimeout": "0s",
+            "readTimeout": "10ms",
+        }
+        if scheme in ("tls", "wss"):
+            options["tlsCaFile"] = str(certificates.ca)
+        asked = parse({name: options[name] for name in options if name not in ("subject", "readTimeout")}).connection
+
+        def announced() -> bool:
+            with connect(asked) as connection:
+                connection.flush()
+                return len(connection.info.connect_urls) == 2
+
+        wait_until(announced, timeout=60)
+        reader = NatsDataSource(options).reader(MESSAGE)
+        sent = pickle.loads(pickle.dumps(reader))
+        (partition,) = reader.partitions()
+        servers[0].kill()
+        assert run_elsewhere(tmp_path, (sent.read, partition)) == [0]
+        # The driver's next process, such as that of the next micro-batch that is written, is one of the same machine.
+        found = subprocess.run(
+            [sys.executable, "-c", _PLANS], input=repr(options), capture_output=True, text=True, check=False
+        )
+        assert found.stdout == "1\n", found.stderr
+
+
+_PLANS = """
+import ast, sys
+from tests.integration.support import MESSAGE, NatsDataSource
+print(len(NatsDataSource(ast.literal_eval(sys.stdin.read())).reader(MESSAGE).partitions()))
+"""
 
 
 @contextmanager

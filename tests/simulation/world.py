@@ -229,6 +229,7 @@ class World:
         self.hub = greenlet.getcurrent()
         self.current: Actor = None  # type: ignore[assignment]
         self.facts: dict[str, float] = {}  # what processes of the machine have told each other
+        self.texts: dict[str, str] = {}
         self.clock_offset = 0.0  # of the clients' machine
         self._events: list[tuple[float, int, Event]] = []
         self._number = 0
@@ -329,6 +330,7 @@ class World:
             (link, "Transport", transport),
             (pool, "threading", _Threading(self)),
             (memory, "remember", self._remember),
+            (memory, "recall", lambda fact: self.texts.get(fact, "")),
             (memory, "forget", lambda fact: self.facts.pop(fact, None)),
             (memory, "age", self._age),
             (memory, "parent_process", lambda: "Spark"),
@@ -366,8 +368,8 @@ class World:
     def _token(self, size: int) -> str:
         return f"{self.random.getrandbits(8 * size):0{2 * size}x}"
 
-    def _remember(self, fact: str) -> None:
-        self.facts[fact] = self.wall()
+    def _remember(self, fact: str, text: str = "") -> None:
+        self.facts[fact], self.texts[fact] = self.wall(), text
 
     def _age(self, fact: str) -> float | None:
         if fact not in self.facts or self.wall() < self.facts[fact]:

@@ -35,7 +35,7 @@ ROOMS = {
     "jetstream.objects": "conditions clock errors protocol client jetstream jetstream.reading",
     "jetstream.__init__": "conditions jetstream jetstream.reading jetstream.publishing",
     "options": "conditions errors protocol client",
-    "source": "conditions clock errors sparkapi protocol jetstream options",
+    "source": "conditions clock errors sparkapi protocol client jetstream options",
     "source.bucket": "conditions errors protocol client jetstream options source",
     "source.tables": "client jetstream options source sparkapi",
     "source.core": "conditions clock errors sparkapi protocol client options source",

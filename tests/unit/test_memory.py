@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_nats.client.memory import KEPT, age, forget, heard, once_a_while, parent_process, remember, tell
+from spark_nats.client.memory import KEPT, age, forget, heard, once_a_while, parent_process, recall, remember, tell
 
 
 @pytest.fixture(autouse=True)
@@ -186,6 +186,18 @@ def test_what_one_process_tells_another_one_hears_once_and_in_order(directory: P
     assert heard("weather") == []
     assert heard("news") == ["none"]
     assert age("it rains") is not None
+
+
+def test_a_text_that_belongs_to_a_fact_stays_until_another_takes_its_place(directory: Path) -> None:
+    assert recall("weather") == ""
+    remember("weather", "größe")
+    assert in_another_process(directory, "print(recall('weather')); remember('weather', 'sun')") == "größe"
+    assert [recall("weather"), recall("weather")] == ["sun", "sun"]
+    assert age("weather") is not None
+    assert len(list(directory.iterdir())) == 2  # it and the key: no draft is left
+    shift(directory, KEPT + 1)
+    remember("it snows")
+    assert recall("weather") == ""
 
 
 def test_what_nobody_asks_for_is_forgotten(directory: Path) -> None:

@@ -36,6 +36,7 @@ from spark_nats.source.columns import RowBuilder
 from spark_nats.source.core.slices import WireSlice, cut
 from spark_nats.source.core.spool import Spool, SpoolDamageError
 from spark_nats.source.pace import Pace
+from spark_nats.source.partitions import Partition, sent
 from spark_nats.sparkapi import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
 logger = logging.getLogger(__name__)
@@ -47,7 +48,7 @@ def _queue_group(options: CoreReadOptions, subscribers: int) -> str | None:
 
 
 @dataclass(frozen=True)
-class Listening(InputPartition):
+class Listening(Partition):
     """What one task of a batch does.
 
     Attributes:
@@ -78,8 +79,9 @@ class NatsCoreReader(DataSourceReader):
         tasks = min(self._options.min_partitions, limit or self._options.min_partitions)
         queue = _queue_group(self._options, tasks)
         if limit is None:
-            return [Listening(queue, None) for _ in range(tasks)]
-        return [Listening(queue, limit * (i + 1) // tasks - limit * i // tasks) for i in range(tasks)]
+            return sent([Listening(queue, None)] * tasks, self._options.connection)
+        shares = [limit * (i + 1) // tasks - limit * i // tasks for i in range(tasks)]
+        return sent([Listening(queue, share) for share in shares], self._options.connection)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Listen, on an executor.
@@ -89,6 +91,7 @@ class NatsCoreReader(DataSourceReader):
         """
         if not isinstance(partition, Listening):
             return  # Spark's stand-in for a plan without partitions
+        partition.arrive(self._options.connection)
         rows = RowBuilder(self._schema)
         left = partition.messages
         for messages in self._listen(partition):

@@ -7,13 +7,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from pyspark.sql.datasource import InputPartition
-
 from spark_nats.conditions.options import TOO_MANY_PARTITIONS
 from spark_nats.errors import NatsError
 from spark_nats.jetstream.positions import Fingerprint
 from spark_nats.jetstream.reading.direct import BATCH_BYTES
 from spark_nats.jetstream.streams import WORK_QUEUE
+from spark_nats.source.partitions import Partition
 from spark_nats.source.stream.losses import spares
 from spark_nats.source.stream.positions import QueryOffset
 
@@ -25,7 +24,7 @@ consumer, which has to be made and deleted (``make bench ARGS="--only small"``).
 
 
 @dataclass(frozen=True)
-class StreamRange(InputPartition):
+class StreamRange(Partition):
     """The messages of a stream with ``start <= sequence < end``; also what one partition reads.
 
     Attributes:
@@ -64,7 +63,7 @@ class StreamRange(InputPartition):
 
 
 @dataclass(frozen=True)
-class FirstMessages(InputPartition):
+class FirstMessages(Partition):
     """The first ``limit`` messages of ranges, one range after another; what one partition reads."""
 
     ranges: tuple[StreamRange, ...]

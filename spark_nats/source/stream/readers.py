@@ -36,6 +36,7 @@ from spark_nats.options.losses import report_loss
 from spark_nats.options.read import ReadOptions
 from spark_nats.source.columns import EntryBuilder, RowBuilder
 from spark_nats.source.pace import Pace
+from spark_nats.source.partitions import Partition, sent
 from spark_nats.source.stream import bounds, offsets
 from spark_nats.source.stream.idling import Idling
 from spark_nats.source.stream.limits import Limits
@@ -59,7 +60,7 @@ class _RangesReader:
 
     def _cut(self, ranges: Sequence[StreamRange], memory: Memory) -> list[InputPartition]:
         cuts = cut(ranges, self._options.min_partitions, self._options.max_records_per_partition)
-        return list(with_small(cuts, memory.sizes))
+        return sent(with_small(cuts, memory.sizes), self._options.connection)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one partition, on an executor.
@@ -69,9 +70,11 @@ class _RangesReader:
         sees to consumers on a connection that works; both wait in one rhythm, for at most ``retryTimeout`` without
         progress.
         """
+        if isinstance(partition, Partition):  # else it is Spark's stand-in for a plan without partitions
+            partition.arrive(self._options.connection)
         if isinstance(partition, StreamRange):
             yield from self._read(partition, None)
-        elif isinstance(partition, FirstMessages):  # else it is Spark's stand-in for a plan without partitions
+        elif isinstance(partition, FirstMessages):
             left = partition.limit
             for each in partition.ranges:
                 for batch in self._read(each, left):
@@ -164,7 +167,8 @@ class NatsReader(_RangesReader, DataSourceReader):
             cuts = self._cut(ranges, memory)
             _log_plan("batch", ranges, len(cuts))
             return cuts
-        return [FirstMessages(tuple(with_small(ranges, memory.sizes, limit)), limit)]
+        first = FirstMessages(tuple(with_small(ranges, memory.sizes, limit)), limit)
+        return sent([first], self._options.connection)
 
 
 class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -1,0 +1,34 @@
+"""What every partition brings to its task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from pyspark.sql.datasource import InputPartition
+
+from spark_nats.client.choosing import add_announced, announced
+from spark_nats.client.options import ConnectionOptions
+
+
+@dataclass(frozen=True)
+class Partition(InputPartition):
+    """What one task reads, and which servers the driver knows.
+
+    The reader itself comes to tasks as it was before it first connected.
+
+    Attributes:
+        announced: the servers that were announced to the driver, see :func:`~spark_nats.client.choosing.announced`.
+    """
+
+    announced: str = field(default="", kw_only=True, repr=False)
+
+    def arrive(self, options: ConnectionOptions) -> None:
+        """Take over what the driver knows."""
+        add_announced(options, self.announced)
+
+
+def sent(partitions: Iterable[Partition], options: ConnectionOptions) -> list[InputPartition]:
+    """Return partitions with what this process knows of servers."""
+    known = announced(options)
+    return [replace(each, announced=known) if known else each for each in partitions]

@@ -46,6 +46,7 @@ from spark_nats.conditions.connecting import (
     TLS_FAILED,
     TLS_NOT_OFFERED,
     TLS_TIMEOUT,
+    WEBSOCKET_FAILED,
     WEBSOCKET_TIMEOUT,
 )
 from spark_nats.conditions.warnings import LAME_DUCK
@@ -199,6 +200,13 @@ class Link:
         except TimeoutError:
             reason = WEBSOCKET_TIMEOUT(timeout=self.options.connect_timeout)
             raise NatsTimeoutError(reason, hints=[Hint.WEBSOCKET]) from None
+        except OSError as error:
+            if isinstance(error, NatsError):
+                raise
+            if _refuses_certificate(error):  # in TLS 1.3 a client learns it only now
+                raise self._certificate_refused(error) from None
+            reason = WEBSOCKET_FAILED(reason=reason_of(error))
+            raise NatsConnectionError(reason, hints=[Hint.WEBSOCKET]) from None
 
     def _note_announced(self) -> None:
         """Remember which servers this one announces, instead of those that were announced before (ADR-40).

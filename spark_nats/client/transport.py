@@ -112,14 +112,21 @@ class Transport:
             try:
                 done = layer.shake_hands()
             finally:
-                sent = self._flush()  # where we refuse the server, this says so
+                sent = self._flush_through(below)  # where we refuse the server, this says so
             while not sent:
                 self._wait_in_handshake(deadline, to_write=True)
-                sent = self._flush()
+                sent = self._flush_through(below)
             if not done:
                 self._wait_in_handshake(deadline)
                 layer.receive(self._receive_through(below))
         self._in_layer = True
+
+    def _flush_through(self, layers: list[Layer]) -> bool:
+        try:
+            return self._flush()
+        except OSError:
+            self._receive_through(layers)  # why the server has closed, if TLS knows, says more than that it has
+            raise
 
     def _wait_in_handshake(self, deadline: float, to_write: bool = False) -> None:
         if not self.wait(deadline, to_write) or clock.monotonic() >= deadline:

@@ -29,6 +29,7 @@ from tests.integration.support import (
     save,
     sentence_of,
     sequences_of,
+    stream_reader,
     write,
 )
 from tests.nats_py import NatsPy, wait_until
@@ -167,6 +168,22 @@ def test_a_certificate_of_another_authority_is_refused_before_http(
     strange = {"tlsCaFile": str(Certificates(tmp_path / "other").ca)}
     refusal = sentence_of(lambda: read(url, stream="S", **strange))
     assert "certificate cannot be verified for the name '127.0.0.1'" in refusal
+
+
+@pytest.mark.parametrize("has_one", [True, False])
+def test_a_certificate_of_the_client_that_is_refused_ends_a_query_at_once(
+    server_factory: ServerFactory, tmp_path: Path, has_one: bool
+) -> None:
+    (port,) = free_ports(1)
+    own = Certificates(tmp_path)
+    server_factory(f'websocket {{ listen: "127.0.0.1:{port}"\n{own.config("127.0.0.1", "verify: true")} }}')
+    url, trust = f"wss://127.0.0.1:{port}", {"tlsCaFile": str(own.ca)}
+    refused = Certificates(tmp_path / "other").client("ann") if has_one else {}
+    refusal = sentence_of(lambda: stream_reader(url, stream="S", **trust, **refused).initialOffset())
+    assert f"{url} refused the client's certificate: " in refusal
+    assert "check the options 'tlsCertFile' and 'tlsKeyFile'" in refusal
+    with connect(parse({"servers": url, **trust, **own.client("bob")}).connection) as connection:
+        connection.flush()
 
 
 def test_the_servers_own_tls_is_not_that_of_its_websocket(server_factory: ServerFactory, tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ import base64
 import hashlib
 import json
 import re
+import socket
+import struct
 import subprocess
 import sys
 import zlib
@@ -168,6 +170,18 @@ def test_an_answer_that_makes_no_websocket_is_told(answer: bytes, shown: str, pa
     assert "s3cret" not in str(error)
     assert is_retryable(error) is passes
     assert is_retryable(error, established=True) is passes_later
+
+
+def test_a_connection_that_breaks_before_the_answer_is_told() -> None:
+    def gateway(peer: Peer) -> None:
+        peer.expect(b"\r\n\r\n")
+        peer.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closes with RST
+
+    with scripted_server(gateway) as url, pytest.raises(NatsConnectionError) as raised:
+        connect(options(url))
+    assert "the handshake for a WebSocket failed: Connection reset by peer" in str(raised.value)
+    assert not is_retryable(raised.value)
+    assert is_retryable(raised.value, established=True)
 
 
 UPGRADE = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"

@@ -33,7 +33,9 @@ def connect(options: ConnectionOptions, lost: Server | None = None) -> Connectio
         try:
             connection = Connection(server, options)
         except (NatsError, OSError) as error:
-            if not isinstance(error, AuthorizationError):
+            if isinstance(error, AuthorizationError):
+                error = error.with_context(_failure(server, error))  # what a gateway has said names no server
+            else:
                 avoid(server)
             failures.append((server, error))
         else:

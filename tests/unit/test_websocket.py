@@ -23,7 +23,8 @@ from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Mess
 from wsproto.extensions import PerMessageDeflate
 
 from spark_nats.client import ConnectionOptions, connect, parse_servers, websocket
-from spark_nats.client.retrying import is_retryable
+from spark_nats.client.options import RetryOptions
+from spark_nats.client.retrying import Retries, is_retryable
 from spark_nats.client.websocket import WebSocketLayer
 from spark_nats.conditions import connecting as conditions
 from spark_nats.errors import AuthorizationError, NatsConnectionError, NatsError, OptionError, ProtocolError
@@ -126,7 +127,8 @@ def test_headers_are_sent_with_the_request_and_shown_nowhere() -> None:
     line, *lines = asked[0].splitlines()
     assert line == "GET /to/nats HTTP/1.1"
     assert {f"Authorization: {SECRET}", "Cookie: a=b", f"Host: {url.removeprefix('nats://')}"} <= set(lines)
-    assert str(raised.value) == "answers the request for a WebSocket with 403 Forbidden (not with …)"
+    gateway_url = url.replace("nats:", "ws:") + "/to/nats"
+    assert str(raised.value) == f"{gateway_url}: answers the request for a WebSocket with 403 Forbidden (not with …)"
     assert "s3cret" not in repr(named)
 
 
@@ -170,6 +172,31 @@ def test_an_answer_that_makes_no_websocket_is_told(answer: bytes, shown: str, pa
     assert "s3cret" not in str(error)
     assert is_retryable(error) is passes
     assert is_retryable(error, established=True) is passes_later
+
+
+@pytest.mark.parametrize("status", [b"401 Unauthorized", b"403 Forbidden", b"407 Proxy Authentication Required"])
+def test_a_gateway_that_refuses_a_login_is_named_and_another_one_is_another_refusal(status: bytes) -> None:
+    def gateway(peer: Peer) -> None:
+        peer.expect(b"\r\n\r\n")
+        peer.send(b"HTTP/1.1 " + status + b"\r\nContent-Length: 0\r\n\r\n")
+
+    def refusal(url: str) -> AuthorizationError:
+        with pytest.raises(AuthorizationError) as raised:
+            connect(options(url))
+        assert raised.value.condition == "NATS_WEBSOCKET_REFUSED"
+        return raised.value
+
+    with scripted_server(gateway) as one, scripted_server(gateway) as other:
+        named = one.replace("nats:", "ws:")
+        assert str(refusal(one)).startswith(f"{named}: answers the request for a WebSocket with {status.decode()}")
+        retries = Retries(RetryOptions(60.0, 0.0, 0.0, None), "reading", established=True)
+        retries.failed(refusal(one))
+        retries.failed(refusal(other))
+        with pytest.raises(AuthorizationError, match=f"^{named}: "):
+            retries.failed(refusal(one))
+        with pytest.raises(AuthorizationError, match=f"no NATS server lets us in .*{named}: answers") as raised:
+            connect(options(f"{one},{other.replace('nats:', 'ws:')}"))
+        assert len({str(each) for each in raised.value.failures}) == 2
 
 
 def test_a_connection_that_breaks_before_the_answer_is_told() -> None:

@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from spark_nats.protocol.api import API_PREFIX
 from spark_nats.protocol.documents import boolean_at, integer_at, parse_document, string_at, strings_at, value_at
 from spark_nats.protocol.stream_configs import Wish
 from spark_nats.protocol.subjects import name_violation
@@ -37,11 +36,9 @@ def store_of(stream: str) -> str:
     return stream.removeprefix(_STREAM) if stream.startswith(_STREAM) else ""
 
 
-def description_subject(bucket: str, name: str, prefix: str = API_PREFIX) -> str:
-    """Return the subject on which an object is described; ``prefix`` as of :func:`chunk_subject`."""
-    return _prefixed(
-        f"{descriptions(bucket).removesuffix('>')}{base64.urlsafe_b64encode(name.encode()).decode()}", prefix
-    )
+def description_subject(bucket: str, name: str) -> str:
+    """Return the subject on which an object is described."""
+    return f"{descriptions(bucket).removesuffix('>')}{base64.urlsafe_b64encode(name.encode()).decode()}"
 
 
 def descriptions(bucket: str) -> str:
@@ -49,20 +46,17 @@ def descriptions(bucket: str) -> str:
     return f"{_SUBJECTS}.{bucket}.M.>"
 
 
-def chunk_subject(bucket: str, nuid: str, prefix: str = API_PREFIX) -> str:
+def chunk_subject(bucket: str, nuid: str) -> str:
     """Return the subject of an object's chunks.
+
+    It is the same where the API has a prefix of its own: servers map ``$KV.>`` for a domain, but not ``$O.>``, which
+    leads to another domain as any subject does.
 
     Args:
         bucket: name of the bucket.
         nuid: which object, and which version of it.
-        prefix: first tokens of the subjects of the API, which are those of all buckets too if they are not the usual
-            ones (ADR-19).
     """
-    return _prefixed(f"{_SUBJECTS}.{bucket}.C.{nuid}", prefix)
-
-
-def _prefixed(subject: str, prefix: str) -> str:
-    return subject if prefix == API_PREFIX else f"{prefix}.{subject}"
+    return f"{_SUBJECTS}.{bucket}.C.{nuid}"
 
 
 def name_of(subject: str) -> str:

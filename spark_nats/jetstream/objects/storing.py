@@ -101,11 +101,11 @@ class Putting:
             problem = f"its description and headers take {bytes_} bytes, and the server's max_payload is {room}"
             raise InvalidRowError(OBJECT_UNFIT(name=self._info.name, problem=problem))
         self._stale.add(nuid)
-        subject = chunk_subject(self._store, nuid, js.prefix)
+        subject = chunk_subject(self._store, nuid)
         try:
             for i in range(0, len(chunks), CHUNKS_AT_ONCE):
                 self._publish(js, [(subject, chunk, header) for chunk in chunks[i : i + CHUNKS_AT_ONCE]])
-            self._publish(js, [(description_subject(self._store, self._info.name, js.prefix), description, rollup)])
+            self._publish(js, [(description_subject(self._store, self._info.name), description, rollup)])
         except PublishError:
             with contextlib.suppress(NatsError):
                 self._purge(js, nuid)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
 
 from spark_nats.client import Connection, borrow, connect
+from spark_nats.client.options import RetryOptions
+from spark_nats.client.retrying import retrying
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.consuming import kept
 from spark_nats.jetstream.reading import searching
@@ -413,11 +416,15 @@ def test_servers_restart_while_consumers_are_kept_and_every_range_is_whole(
     cluster: Cluster, replicated: NatsPy, unique: str
 ) -> None:
     connection: Connection | None = None
+    patient = RetryOptions(timeout=120.0, wait=0.1, jitter=0.0, attempts=None)
     for server in (*cluster.servers[1:], *cluster.servers[1:]):
         if connection is None:
             connection = connect(options_for(cluster.servers[0].url))
+        js = JetStream(connection)
         for start in range(1, 300, 50):
-            assert read(JetStream(connection), unique, start, start + 50) == numbers(start, start + 50)
+            # An election may take longer than one connection is waited for; a task goes on then as here.
+            found = retrying(partial(read, js, unique, start, start + 50), patient, "the test", established=True)
+            assert found == numbers(start, start + 50)
         cluster.restart(server)
     assert connection is not None
     connection.close()

@@ -39,7 +39,7 @@ from spark_nats.protocol.bytecolumns import (
 from spark_nats.protocol.subject_columns import Violation, find_violation
 
 VERSION = b"NATS/1.0"
-LARGEST_STORED = 65535  # bytes of a header block that a stream stores
+LARGEST_BLOCK = 65535  # bytes of a header block that a stream stores
 EMPTY_BLOCK = VERSION + b"\r\n\r\n"  # a header block without headers
 CONTROL_PREFIX = "Nats-"  # what the names of headers begin with on which the server acts
 # Headers on which a server acts.

@@ -12,6 +12,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+LARGEST_MESSAGE = (32 << 20) - 4096
+"""Bytes of headers and payload that a stream stores, whatever its ``max_msg_size``: the server's limit of 32 MiB, less
+the subject and what the server notes beside them."""
 _TIME: Final = "time"
 _TRANSFORM = {"src": str, "dest": str}
 _SOURCE = {

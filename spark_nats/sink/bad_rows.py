@@ -29,8 +29,9 @@ from spark_nats.jetstream.streams import StreamInfo, stream_info
 from spark_nats.options.write import WriteOptions
 from spark_nats.protocol.bytecolumns import Mask, strings, texts
 from spark_nats.protocol.documents import printable
-from spark_nats.protocol.headers import EXPECTED_STREAM, LARGEST_STORED, MSG_ID, encode_block, parse_block
+from spark_nats.protocol.headers import EXPECTED_STREAM, LARGEST_BLOCK, MSG_ID, encode_block, parse_block
 from spark_nats.protocol.publish_acks import Verdict
+from spark_nats.protocol.stream_configs import LARGEST_MESSAGE
 from spark_nats.sink.message_ids import MessageIds
 from spark_nats.sink.settling import Settled
 from spark_nats.sink.tasks import Task
@@ -46,9 +47,6 @@ _MOST_ROWS = 1024  # that wait to be stored
 _MOST_BYTES = 8 << 20  # of their payloads
 _LONGEST_CUT = 80  # bytes of the header that says what is cut
 _LONGEST_ID = 4096  # characters of a message id that stands in the headers, among others
-_LARGEST_STORED = (32 << 20) - 4096
-"""Bytes of headers and payload that a stream stores whatever its limits say: 32 MiB, with the subject and what the
-server notes beside them."""
 
 
 class BadRow(NamedTuple):
@@ -209,7 +207,7 @@ def subject_of_bad_rows(stream: StreamInfo, options: WriteOptions) -> str:
 def largest_message(stream: StreamInfo) -> int:
     """Return how many bytes of headers and payload together a message of a stream may have."""
     most = stream.config.get("max_msg_size", 0)
-    return min(most, _LARGEST_STORED) if most > 0 else _LARGEST_STORED
+    return min(most, LARGEST_MESSAGE) if most > 0 else LARGEST_MESSAGE
 
 
 def about_task(options: WriteOptions, task: Task) -> dict[str, str]:
@@ -227,7 +225,7 @@ def dead_letter(row: BadRow, message_id: str, about: Mapping[str, str], most: in
     headers = {REASON: printable(row.reason), **about, COLUMNS: "", MSG_ID: message_id}
     headers_size = len(encode_block(headers)) + _LONGEST_CUT
     room = max(0, most - headers_size)
-    if len(columns) > (longest := min(room // 2, LARGEST_STORED - headers_size)):
+    if len(columns) > (longest := min(room // 2, LARGEST_BLOCK - headers_size)):
         cut.append(f"columns of {len(columns)} bytes")
         columns = columns[:longest]
     if len(payload) > (room := room - len(columns)):

@@ -28,13 +28,14 @@ ACCOUNTS = """
         OWNER: {
             jetstream: enabled
             users: [ {user: owner, password: pw} ]
-            exports: [ {service: "$JS.API.>", response_type: stream}, {service: "$KV.CONFIG.>"} ]
+            exports: [ {service: "$JS.API.>", response_type: stream}, {service: "$KV.CONFIG.>"}, {service: "$O.O.>"} ]
         }
         APP: {
             users: [ {user: app, password: pw} ]
             imports: [
                 {service: {account: OWNER, subject: "$JS.API.>"}, to: "JS.owner.API.>"}
                 {service: {account: OWNER, subject: "$KV.CONFIG.>"}, to: "JS.owner.API.$KV.CONFIG.>"}
+                {service: {account: OWNER, subject: "$O.O.>"}}
             ]
         }
     }

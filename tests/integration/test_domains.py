@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql.types import BinaryType, BooleanType, StringType, StructType
 
 from tests.integration.support import PAYLOAD, Query, read, read_payloads, run_task, stream_reader, write
+from tests.integration.test_bucket_elsewhere import ACCOUNTS
 from tests.integration.test_permissions import hub_and_leaf
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Server, ServerFactory
@@ -154,24 +155,6 @@ def test_what_is_in_a_domain_is_written_and_read_as_where_it_is(there: There) ->
     """All of it between the same two servers, each with what it has of subjects that a domain maps, or does not."""
     for what in WHAT:
         what(there, what.__name__)
-
-
-ACCOUNTS = """
-    accounts {
-        OWNER: {
-            jetstream: enabled
-            users: [ {user: owner, password: pw} ]
-            exports: [ {service: "$JS.API.>", response_type: stream}, {service: "$O.O.>"} ]
-        }
-        APP: {
-            users: [ {user: app, password: pw} ]
-            imports: [
-                {service: {account: OWNER, subject: "$JS.API.>"}, to: "JS.owner.API.>"}
-                {service: {account: OWNER, subject: "$O.O.>"}}
-            ]
-        }
-    }
-"""
 
 
 def test_an_object_store_of_another_account_is_written_and_read(server_factory: ServerFactory) -> None:

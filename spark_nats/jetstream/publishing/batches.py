@@ -14,6 +14,7 @@ from typing import NamedTuple, NoReturn
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from spark_nats import clock
 from spark_nats.client.connection import Connection
@@ -235,11 +236,11 @@ class BatchPublisher:
 
     def _check_subjects(self, batch: Rows) -> None:
         """Raise that no stream listens on the subject of a row, if it is so: somebody else may, who does not answer."""
-        subjects = batch.subjects.to_pylist()
+        subjects = pc.unique(batch.subjects).to_pylist()
         if doubtful_subjects(self._began, subjects, self._api_prefix):
             absent = doubtful_subjects(self._state(), subjects, self._api_prefix)
             if absent:
-                row = subjects.index(absent[0])
+                row = pc.index(batch.subjects, absent[0]).as_py()
                 self._give_up(ROW_REFUSED(stream=self._name, row=row, subject=absent[0], reason=UNANSWERED))
 
     def _state(self) -> StreamInfo:

@@ -195,7 +195,8 @@ class Sender:
             state = self.recovery.state_if_known(self._js)
             if isinstance(state, StreamInfo):
                 absent = doubtful_subjects(state, subjects, prefix)
-        flight.refuse_open(absent, Refusal(UNANSWERED, Verdict.PLACE))
+        if absent:
+            flight.refuse_open(absent, Refusal(UNANSWERED, Verdict.PLACE))
         for each in strangers:
             verdict = Verdict.PLACE if each.subject in absent else Verdict.NO
             flight.refused[each.message] = each._replace(verdict=verdict)

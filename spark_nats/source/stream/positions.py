@@ -1,10 +1,8 @@
 """Offsets, as values and as the JSON in which Spark keeps them. PySpark is not needed for them.
 
 An offset holds for each stream the next sequence to read, when the stream was made, and when the message before that
-sequence was stored: ``{"ORDERS": {"created": "2026-11-01T08:00:00Z", "next": 1201, "timestamp": "2026-11-02T…Z"}}``. A
-stream that was deleted and made again has another ``created``, so it is not read from a place that means nothing in it.
-One that has lost its end and was filled again has another message there, with another ``timestamp``
-(:mod:`~spark_nats.jetstream.fingerprints`).
+sequence was stored: ``{"ORDERS": {"created": "2026-11-01T08:00:00Z", "next": 1201, "timestamp": "2026-11-02T…Z"}}``.
+Why it has all three, :mod:`~spark_nats.jetstream.positions` says.
 
 The offset that ends a micro-batch also says where that one begins: ``since``, where the query had come to, and
 ``from``, the first sequence to be read; what lies between has nothing for the query. So a micro-batch that is run

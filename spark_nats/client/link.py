@@ -153,7 +153,7 @@ class Link:
     def _await_greeting(self, deadline: float) -> None:
         doubt = (
             f"is {self.server.port} its port for clients (4222 unless it is configured; 8222 is for monitoring), and "
-            "does it expect TLS first, or a WebSocket?"
+            "does it expect TLS first, or a WebSocket (ws:// or wss://)?"
         )
         hints = [Hint.TLS_FIRST]
         if self._through_websocket:

@@ -453,10 +453,11 @@ def read_pattern(text: str) -> re.Pattern[str]:
     try:
         return re.compile(read_text(text))
     except (re.error, OverflowError, RecursionError) as error:
-        raise ValueError(
-            f"is {text!r}, which is not a regular expression of Python's: {error}; .* stands for any letters, as in "
-            "ORDERS_.*"
-        ) from None
+        advice = ".* stands for any letters"
+        if "*" in text or "?" in text:
+            meant = "".join({"*": ".*", "?": "."}.get(letter) or re.escape(letter) for letter in text)
+            advice += f": if * and ? are to stand for letters, write {meant}"
+        raise ValueError(f"is {text!r}, which is not a regular expression of Python's: {error}; {advice}") from None
 
 
 def _each(text: str, violation_of: Callable[[str], str | None]) -> tuple[str, ...]:

@@ -67,7 +67,7 @@ _UNITS = texts(["", "ms", "s", "m", "h"])
 _SECONDS = np.array([1.0, 0.001, 1.0, 60.0, 3600.0])  # of each unit
 _LONGEST_TTL = 100 * 365 * 86400  # seconds; what lies more than 292 years ahead, servers cannot count
 _INCREMENT = r"^[+-]?[0-9]+$"
-_SHOWN = 40  # characters of a value that is wrong
+SHOWN = 40  # characters of a value that is wrong
 _MANY_HEADERS = 16  # of one message
 _CR, _LF, _COLON, _SPACE, _TAB = b"\r\n: \t"
 _NAME_BYTE = np.zeros(256, np.bool_)
@@ -276,7 +276,13 @@ def find_header_violation(lines: HeaderLines) -> Violation | None:
         wrong_rows[lines.row[wrong]] = True
     if not wrong_rows.any():
         return None
-    return Violation(wrong_rows, lambda row: next(rule for wrong, rule in checks if row in lines.row[wrong]))
+
+    def say(row: int) -> str:
+        wrong, rule = next((wrong, rule) for wrong, rule in checks if row in lines.row[wrong])
+        name = lines.name[int(np.flatnonzero(wrong & (lines.row == row))[0])].as_py()
+        return f"{rule}: {name[:SHOWN]!r}{'…' * (len(name) > SHOWN)}" if name else rule
+
+    return Violation(wrong_rows, say)
 
 
 def join_lines(lines: HeaderLines) -> pa.StringArray:
@@ -385,4 +391,4 @@ def encode_increments(increments: pa.Array) -> Encoded:
 
 def _shown(values: pa.StringArray, wrong: Mask, rule: str) -> Violation | None:
     """Name wrong rows with their values."""
-    return find_violation(values, wrong, lambda value: f"is {value[:_SHOWN]!r}; {rule}")
+    return find_violation(values, wrong, lambda value: f"is {value[:SHOWN]!r}; {rule}")

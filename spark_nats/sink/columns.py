@@ -36,6 +36,7 @@ from spark_nats.protocol.headers import (
     EXPECTED_STREAM,
     INCREMENT,
     MSG_ID,
+    SHOWN,
     TTL,
     Encoded,
     HeaderLines,
@@ -304,7 +305,7 @@ class RowChecker:
             return repeated(self._options.subject, rows)
         subjects = columns["subject"].cast(pa.string())
         self._refuse("subject", breaking(flags_of(subjects.is_null()), "is null"))
-        self._refuse("subject", find_subject_violation(subjects), lengths_of(subjects))
+        self._refuse("subject", find_subject_violation(subjects), lengths_of(subjects), subjects)
         return subjects
 
     def _replies(self, replies: pa.Array | None) -> pa.Array | None:
@@ -317,7 +318,7 @@ class RowChecker:
             )
             self._refuse("reply", breaking(flags_of(replies.is_valid()), rule))
         replies = replies.cast(pa.string())
-        self._refuse("reply", find_subject_violation(replies), lengths_of(replies))
+        self._refuse("reply", find_subject_violation(replies), lengths_of(replies), replies)
         return replies
 
     def _check_lines(self, subjects: pa.Array, replies: pa.Array | None) -> None:
@@ -329,7 +330,7 @@ class RowChecker:
             f"is too long: with the reply subject and the sizes its line may have {MAX_CONTROL_LINE} bytes, the "
             "server's max_control_line"
         )
-        self._refuse("subject", breaking(length > MAX_CONTROL_LINE, rule), length)
+        self._refuse("subject", breaking(length > MAX_CONTROL_LINE, rule), length, subjects)
 
     def _headers(
         self, columns: dict[str, pa.Array], subjects: pa.Array, payloads: pa.Array, given: MessageIds | None
@@ -339,7 +340,7 @@ class RowChecker:
         lines = flatten(columns.get("headers", no_headers(0)))._replace(rows=rows)
         self._refuse("headers", find_header_violation(lines))
         ids = columns.get("msg_id", pa.nulls(rows, pa.string())).cast(pa.string())
-        self._refuse("msg_id", find_value_violation(ids), lengths_of(ids))
+        self._refuse("msg_id", find_value_violation(ids), lengths_of(ids), ids)
         if self._options.bucket is not None:
             lines = lines.where(~_is_among(lines.name, (OPERATION, ROLLUP, TTL)))  # for which there are columns
         if not self._options.control_headers:
@@ -394,25 +395,34 @@ class RowChecker:
                 logger.warning(CONTROL_HEADERS_LEFT_OUT(headers=", ".join(names[:_NAMES_SHOWN]) + more).coded)
         return lines.where(~is_control)
 
-    def _refuse(self, column: str, violation: Violation | None, length: Positions | None = None) -> None:
+    def _refuse(
+        self,
+        column: str,
+        violation: Violation | None,
+        length: Positions | None = None,
+        values: pa.Array | None = None,
+    ) -> None:
         if violation is not None:
             if self._options.bucket is not None:
                 column = _NAMES_OF_ENTRIES.get(column, column)
-            raise _BrokenRuleError(column, violation, length)
+            raise _BrokenRuleError(column, violation, length, values)
 
 
 class _BrokenRuleError(Exception):
     """Rows of a batch break a rule of a column."""
 
-    def __init__(self, column: str, violation: Violation, length: Positions | None) -> None:
+    def __init__(self, column: str, violation: Violation, length: Positions | None, values: pa.Array | None) -> None:
         super().__init__(column)
         self.column = column
         self.violation = violation
         self._length = length
+        self._values = values  # what breaks the rule, if it is to be shown
 
     def rule(self, row: int) -> str:
-        """Say which rule a row breaks."""
+        """Say which rule a row breaks, and with which value."""
         rule = self.violation.say(row)
+        if self._values is not None and (value := self._values[row].as_py()):
+            rule += f": {value[:SHOWN]!r}{'…' * (len(value) > SHOWN)}"
         return rule if self._length is None else f"{rule} (its length is {self._length[row]} bytes)"
 
     def sentence(self, row: int) -> str:

@@ -12,8 +12,8 @@ from spark_nats.protocol.bytecolumns import Mask, booleans, flags_of, integers, 
 from spark_nats.protocol.key_columns import DELETE, OF_SUBJECT, PURGE, PUT, find_key_violation
 from spark_nats.protocol.subject_columns import Violation
 
-Refuse = Callable[[str, Violation | None], None]
-"""Takes the name of a column and the rows of it that break a rule, if any; raises then."""
+Refuse = Callable[..., None]
+"""Takes the name of a column and the rows of it that break a rule, if any; raises then. It may show ``values``."""
 
 _OPERATIONS = texts([PUT, DELETE, PURGE])
 _PUT, _DELETE, _PURGE = _OPERATIONS
@@ -37,7 +37,7 @@ def messages_of(columns: dict[str, pa.Array], prefix: str, rows: int, refuse: Re
     """
     keys = columns["key"].cast(pa.string())
     refuse("key", breaking(flags_of(keys.is_null()), "is null"))
-    refuse("key", find_key_violation(keys))
+    refuse("key", find_key_violation(keys), values=keys)
     operations = columns.get("operation", pa.nulls(rows, pa.string())).cast(pa.string()).fill_null(_PUT)
     known = flags_of(pc.is_in(operations, _OPERATIONS))
     refuse("operation", breaking(~known, f"is none of {PUT}, {DELETE} and {PURGE}, nor null, which is {PUT}"))

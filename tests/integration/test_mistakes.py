@@ -267,8 +267,9 @@ def test_a_server_that_does_tls_first_is_told_by_the_name_of_the_option(
     ours = Certificates(tmp_path)
     server = server_factory(ours.config("127.0.0.1", "handshake_first: true", "timeout: 0.5"))
     frame = nats(spark.read, server, stream="S", tlsCaFile=str(ours.ca)).load()
-    assert "does it expect TLS first, or a WebSocket?); check the option 'tlsHandshakeFirst'" in first_lines_of(
-        frame.collect
+    assert (
+        "does it expect TLS first, or a WebSocket (ws:// or wss://)?); check the option 'tlsHandshakeFirst'"
+        in first_lines_of(frame.collect)
     )
 
 

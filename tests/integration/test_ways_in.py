@@ -122,7 +122,8 @@ def with_tls_first(directory: Path) -> Way:
     ours = Certificates(directory)
     trust = {"tlsCaFile": str(ours.ca)}
     reason = (
-        "(4222 unless it is configured; 8222 is for monitoring), and does it expect TLS first, or a WebSocket?); "
+        "(4222 unless it is configured; 8222 is for monitoring), and does it expect TLS first, or a WebSocket "
+        "(ws:// or wss://)?); "
         "check the option 'tlsHandshakeFirst'"
     )
     config = ours.config("127.0.0.1", "handshake_first: true")

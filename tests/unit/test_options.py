@@ -572,7 +572,11 @@ def test_tables_are_read_in_batches_and_not_written():
         ({"objectStore": "A", "subject": "b"}, "option 'subject' is not for object stores, and contradicts"),
         ({"objectStore": "A", "limit": "5"}, "option 'limit' is not for object stores, and contradicts"),
         ({"objectStore": "a.b"}, "option 'objectStore' is 'a.b'; a bucket's name has only letters, digits"),
-        ({"objectStore": "A", "objectPattern": "*"}, "which is not a regular expression of Python's"),
+        (
+            {"objectStore": "A", "objectPattern": "*.c?v"},
+            "option 'objectPattern' is '*.c?v', which is not a regular expression of Python's: nothing to repeat at "
+            "position 0; .* stands for any letters: if * and ? are to stand for letters, write .*\\.c.v",
+        ),
         ({"objectStore": "A", "maxObjectBytes": "0"}, "it must be a whole number of at least 1"),
         ({"objectStore": "A", "maxObjectBytes": "2000000001"}, "a row of Spark holds 2000000000 at most"),
         ({"stream": "A", "maxObjectBytes": "5"}, "option 'maxObjectBytes' needs the option 'objectStore'"),

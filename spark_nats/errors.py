@@ -38,6 +38,7 @@ class Hint(Enum):
     READ_BACK = auto()
     ON_CONFLICT = auto()
     BAD_ROWS = auto()
+    SUBJECT = auto()
     CONSUMER = auto()
     PROGRESS_CONSUMER = auto()
 

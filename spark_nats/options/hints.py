@@ -36,6 +36,7 @@ _SENTENCES = {
     Hint.ON_CONFLICT: "read the key again and decide anew, or set the option 'onConflict' to skip to leave such rows "
     "out",
     Hint.BAD_ROWS: "mend the row, or set the option 'badRows' to stream or drop, so that the other rows are stored",
+    Hint.SUBJECT: "correct the option 'subject', or add it to the subjects of the stream",
     Hint.PROGRESS_CONSUMER: "set the option 'progressConsumer' to another name, or leave it out",
     Hint.CONSUMER: "give each query a durable consumer of its own with the option 'consumer'",
 }

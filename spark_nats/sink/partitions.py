@@ -19,7 +19,7 @@ from spark_nats.conditions import Said
 from spark_nats.conditions.notices import BEGUN_BEFORE, STILL_SENDING, STILL_WRITING
 from spark_nats.conditions.warnings import CONFLICTS_SKIPPED, ROWS_STORED_ALREADY, SUBJECT_OF_STREAM
 from spark_nats.conditions.writing import OTHER_PARTITIONS, TOO_MANY_BYTES_TOGETHER, TOO_MANY_ROWS_TOGETHER
-from spark_nats.errors import InvalidRowError, NatsError, PublishError
+from spark_nats.errors import Hint, InvalidRowError, NatsError, PublishError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.listing import stream_names
 from spark_nats.jetstream.publishing.batches import MOST_ROWS, BatchPublisher, partly_stored
@@ -77,7 +77,8 @@ def write_partition(options: WriteOptions, task: Task, batches: Iterator[pa.Reco
             else:
                 bad = _bad_rows(lease, options, task, before)
                 publisher = _publisher(lease, options, stream, task, bad)
-                count, size = _write_rows(publisher, checker, batches, settled, bad)
+                with _advising(options):
+                    count, size = _write_rows(publisher, checker, batches, settled, bad)
                 if publisher.skipped:
                     logger.warning(
                         CONFLICTS_SKIPPED(bucket=options.bucket, skipped=publisher.skipped, rows=count).coded
@@ -110,6 +111,17 @@ def _bad_rows(lease: Lease, options: WriteOptions, task: Task, before: Before | 
         prefix = MessageIds(task.query, task.batch, task.partition).prefix
         settled = settle_bad_rows(lease, options, task, prefix, before.time)
     return BadRows(options, task, settled)
+
+
+@contextlib.contextmanager
+def _advising(options: WriteOptions) -> Iterator[None]:
+    """Advise to correct a subject where that is an option's, and else to set rows aside that have a wrong one."""
+    try:
+        yield
+    except PublishError as error:
+        if Hint.SUBJECT in error.hints and options.subject is None:
+            raise error.advising(Hint.BAD_ROWS) from None
+        raise
 
 
 def _core_publisher(lease: Lease, task: Task) -> CorePublisher:

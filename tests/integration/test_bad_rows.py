@@ -8,6 +8,7 @@ import secrets
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from spark_nats.jetstream.buckets.keyvalue import make_bucket
 from spark_nats.sink.partitions import write_partition
 from spark_nats.sink.tasks import Counts, Task
 from tests.connections import options_for, write_options
-from tests.integration.support import finish, nats, run_task, save, sentence_of, table
+from tests.integration.support import MENDING, finish, nats, run_task, save, sentence_of, table, write
 from tests.integration.test_bucket_write import Kv
 from tests.nats_py import Collected, Message, NatsPy, wait_until
 from tests.servers import Server, ServerFactory
@@ -428,11 +429,14 @@ def test_a_subject_of_all_rows_on_which_no_stream_listens_is_an_error_as_ever(
 ) -> None:
     nats_py.create_stream(unique)
     rows = table(payload=[b"1"])
-    said = sentence_of(
-        lambda: run_task(nats_server.url, rows, stream=unique, subject=f"nobody.{unique}", **set_aside(bad))
-    )
-    assert "no stream listens on it" in said
+    for options in (set_aside(bad), {}):
+        said = sentence_of(partial(write, nats_server, rows, stream=unique, subject=f"nobody.{unique}", **options))
+        assert "no stream listens on it" in said
+        assert said.endswith("; correct the option 'subject', or add it to the subjects of the stream")
+        assert "badRows" not in said
     assert nats_py.held(bad) == 0
+    said = sentence_of(lambda: write(nats_server, table(subject=["nobody"], payload=[b"1"]), stream=unique))
+    assert said.endswith(MENDING)
 
 
 def test_rows_that_are_for_another_stream_are_a_mistake_and_not_bad(

@@ -218,7 +218,9 @@ class Sender:
         if failure.why is Failure.AWAY and not isinstance(outcome.stream, StreamInfo):
             raise PublishError(self.recovery.absence("nobody answers, 503"))
         of_rows = all(each.verdict in _OF_ROWS for each in failure.refused)
-        raise PublishError(_describe(self.recovery.stream, failure), hints=[Hint.BAD_ROWS] if of_rows else [])
+        of_subjects = all(each.verdict is Verdict.PLACE for each in failure.refused)
+        hints = [Hint.SUBJECT] if of_subjects else [Hint.BAD_ROWS] if of_rows else []
+        raise PublishError(_describe(self.recovery.stream, failure), hints=hints)
 
     def _resend(self, why: Why, outcome: Outcome) -> None:
         """Have rows sent again, and pause before."""

@@ -377,6 +377,20 @@ def test_many_bad_rows_are_stored_in_portions(nats_server: Server, nats_py: Nats
     assert (nats_py.held(unique), nats_py.held(bad)) == (3000, 3000)
 
 
+def test_a_bad_row_is_cut_to_what_the_stream_for_bad_rows_takes(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    """Which is less than the server takes."""
+    nats_py.create_stream(unique)
+    nats_py.create_stream(f"BAD_{unique}", max_msg_size=20_000)
+    rows = table(subject=["a b", "a b"], payload=[b"x" * 100_000, b"y" * 1000])
+    assert run_task(nats_server.url, rows, stream=unique, **set_aside(f"BAD_{unique}")).counts.bad == 2
+    large, small = nats_py.read_stream(f"BAD_{unique}")
+    assert headers_of(large)["Bad-Row-Cut"] == "payload of 100000 bytes"
+    assert 15_000 < len(large.payload) < 20_000
+    assert ("Bad-Row-Cut" in headers_of(small), small.payload) == (False, b"y" * 1000)
+
+
 def test_rows_for_a_bucket_are_told_by_their_keys(nats_server: Server, nats_py: NatsPy, unique: str, bad: str) -> None:
     kv = Kv(nats_py, unique, history=1)
     kv.put("taken", b"theirs")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ from pyspark.sql import Row, SparkSession
 
 from spark_nats import NatsForeachWriter
 from spark_nats.errors import InvalidRowError, NatsError, OptionError, SchemaError
+from spark_nats.sink import foreach, partitions
 from tests.integration.support import finish, nats, sentence_of
 from tests.nats_py import NatsPy, wait_until
+from tests.scripted_server import Peer, scripted_server
 from tests.servers import Server
 from tests.simulation.spark import context_of
 
@@ -91,6 +94,32 @@ def test_a_row_is_sent_before_the_next_one_comes(nats_server: Server, nats_py: N
         writer.process(Row(payload=b"%d" % i))
         wait_until(lambda count=i + 1: nats_py.stream_info(unique)["state"]["messages"] == count)
     writer.close(None)
+
+
+def test_a_server_that_pings_between_two_rows_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever Spark waits for meanwhile, the server would take the connection for dead and close it."""
+    monkeypatch.setattr(foreach, "_QUIET", 0.01)
+    answered = threading.Event()
+
+    def server(peer: Peer) -> None:
+        peer.let_in()
+        peer.expect(b"first\r\n")
+        peer.send(b"PING\r\n")
+        while True:
+            line = peer.expect(b"\r\n")
+            if line == b"PING\r\n":
+                peer.send(b"PONG\r\n")
+            elif line == b"PONG\r\n":
+                answered.set()
+
+    monkeypatch.setattr(partitions, "_warn_of_streams", lambda *_: None)  # which asks over a connection of its own
+    with scripted_server(server) as url:
+        writer = NatsForeachWriter(servers=url, subject="a", retryTimeout="0s")
+        writer.open(0, 0)
+        writer.process(Row(payload=b"first"))
+        assert answered.wait(60)
+        writer.process(Row(payload=b"second"))
+        writer.close(None)
 
 
 def test_a_micro_batch_that_is_replayed_puts_nothing_into_a_bucket_twice(

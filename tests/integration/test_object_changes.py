@@ -14,6 +14,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import BinaryType, BooleanType, LongType, StringType, StructType
 
 from spark_nats.errors import DataLossError, OptionError
+from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.objects.reading import StoredObject, describe_objects, read_version
 from tests.integration.support import Query, finish, nats, read, stream_reader
 from tests.integration.test_objects import chunk_sequences, describe, link, make, put, subject_of
 from tests.nats_py import NatsPy, wait_until
@@ -137,6 +139,34 @@ def test_a_link_has_the_content_of_its_target(
     link(nats_py, unique, "s", unique)
     found = {name: content for name, _, content in changes(begin(nats_server, unique), 3)}
     assert found == {"a": b"1", "l": b"1", "s": None}
+
+
+@pytest.mark.parametrize("what", ["a link to another object", "an object", "deleted"])
+def test_a_link_that_is_replaced_while_its_content_is_read_has_none(
+    js: JetStream, nats_py: NatsPy, unique: str, store: ObjectStore, what: str
+) -> None:
+    """And not that of the version in its place, which is a row of its own."""
+    put(nats_py, store, "a", b"1")
+    put(nats_py, store, "b", b"2")
+    link(nats_py, unique, "l", unique, "a")
+    (found,) = describe_objects(js, unique, [subject_of(unique, "l")])
+    read: list[str] = []
+
+    def replace_both(target: StoredObject) -> None:
+        """Called when it is known what the link leads to, and nothing of that was read yet."""
+        read.append(target.info.name)
+        if len(read) > 1:
+            return
+        put(nats_py, store, "a", b"3")
+        if what == "an object":
+            put(nats_py, store, "l", b"2")
+        elif what == "deleted":
+            describe(nats_py, unique, "l", deleted=True)
+        else:
+            link(nats_py, unique, "l", unique, "b")
+
+    assert read_version(js, found, replace_both, pytest.fail) is None
+    assert read == {"a link to another object": ["a", "b"], "an object": ["a", "l"], "deleted": ["a"]}[what]
 
 
 def test_an_object_that_is_too_large_is_an_error(

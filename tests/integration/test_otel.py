@@ -142,6 +142,28 @@ def test_a_write_within_foreach_batch_belongs_to_its_query(
     assert listening.of(unique)["output.rows"] == 0  # Spark does not know
 
 
+def test_what_was_written_before_a_query_failed_in_the_same_micro_batch_is_counted(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, listening: Collected
+) -> None:
+    """Spark says nothing of the progress of a micro-batch that fails; its writes are committed all the same."""
+    source, target = f"{unique}A", f"{unique}B"
+    nats_py.create_stream(source)
+    nats_py.create_stream(target)
+    nats_py.publish_acked([(f"{source}.{i}", b"x") for i in range(20)])
+
+    def write_and_fail(rows: DataFrame, batch: int) -> None:
+        columns = rows.selectExpr(f"'{target}.x' AS subject", "payload")
+        nats(columns.write, nats_server, stream=target).mode("append").save()
+        raise RuntimeError("after the commit")
+
+    frame = nats(spark.readStream, nats_server, stream=source, startingOffsets="earliest").load()
+    writer = frame.writeStream.foreachBatch(write_and_fail).queryName(unique)
+    query = writer.option("checkpointLocation", str(tmp_path / "c")).start()
+    wait_until(lambda: not query.isActive, timeout=120)
+    wait_until(lambda: listening.of(unique).get("query.running") == 0)
+    assert listening.of(unique)["written.rows"] == 20
+
+
 def test_an_error_that_ends_a_query_is_counted_under_its_code(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, listening: Collected
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from pyspark.sql.functions import col, count, window
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.integration.jobs import ROOT
-from tests.integration.support import finish, nats, numbers_of, running, wait_for_subscriptions
+from tests.integration.support import finish, nats, numbers_of, running, save, wait_for_subscriptions
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Server, ServerFactory
 
@@ -99,6 +100,25 @@ def test_the_timestamp_can_be_the_watermark(
     begin, end = (time.timestamp() for time in (first.window.start, first.window.end))
     assert first["count(1)"] == sum(begin <= stamp.timestamp() < end for stamp in stamps if stamp)
     assert published == len(stamps)
+
+
+def test_a_thread_in_which_the_session_is_active_writes(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
+) -> None:
+    """Otherwise Spark does not find the format there, as with-spark.md says."""
+    nats_py.create_stream(unique)
+    rows = spark.sql(f"SELECT '{unique}.a' AS subject, '1' AS payload")
+
+    def write() -> None:
+        spark.createDataFrame([], "nothing INT")
+        save(rows, nats_server, stream=unique)
+        stream = nats(spark.readStream, nats_server, stream=unique, startingOffsets="earliest").load()
+        copy = stream.selectExpr(f"'{unique}.b' AS subject", "payload").writeStream.trigger(availableNow=True)
+        finish(nats(copy, nats_server, stream=unique, checkpointLocation=str(tmp_path)).start())
+
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(write).result()
+    assert [message.subject for message in nats_py.read_stream(unique)] == [f"{unique}.a", f"{unique}.b"]
 
 
 @pytest.mark.long

@@ -250,7 +250,10 @@ def test_who_speaks_nats_to_a_websocket_is_told_what_the_port_may_be() -> None:
     def gateway(peer: Peer) -> None:
         peer.expect(b"never")
 
-    with scripted_server(gateway) as url, pytest.raises(NatsConnectionError, match=r"or a WebSocket\?"):
+    with (
+        scripted_server(gateway) as url,
+        pytest.raises(NatsConnectionError, match=r"or a WebSocket \(ws:// or wss://\)\?"),
+    ):
         connect(options_for(url, connect_timeout=0.3))
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from unittest.mock import ANY
 
@@ -14,20 +16,29 @@ import pytest
 
 from spark_nats import clock
 from spark_nats.client import connect
-from spark_nats.errors import DataLossError, JetStreamError, NatsError, PermissionsError, PublishError
+from spark_nats.client.retrying import retrying
+from spark_nats.errors import (
+    DataLossError,
+    JetStreamError,
+    JetStreamUnavailableError,
+    NatsError,
+    PermissionsError,
+    PublishError,
+)
 from spark_nats.jetstream import JetStream
-from spark_nats.jetstream.buckets.keyvalue import make_bucket
+from spark_nats.jetstream.buckets.keyvalue import Bucket, make_bucket
 from spark_nats.jetstream.positions import Position
 from spark_nats.options import WriteOptions
 from spark_nats.protocol.documents import text_of, time_at
 from spark_nats.sink import settling
-from spark_nats.sink.checks import check_partitions, prepare
+from spark_nats.sink.checks import _put_probe, check_partitions, prepare
 from spark_nats.sink.notes import Note, read_note, write_note
 from spark_nats.sink.partitions import write_partition
 from spark_nats.sink.tasks import Began, Task
 from spark_nats.sink.writers import NatsStreamWriter
 from tests.connections import options_for, write_options
 from tests.nats_py import NatsPy, wait_until
+from tests.scripted_server import INFO, Peer, scripted_server
 from tests.servers import Cluster, Server, ServerFactory
 
 QUERY = "3f81c09a-6f2e-4b6c-9d55-0a1b2c3d4e5f"
@@ -468,4 +479,24 @@ def test_the_first_write_to_a_cluster_makes_the_state_bucket_and_uses_it(cluster
     with NatsPy(cluster.servers[0].url) as client:
         client.create_in_cluster(unique, num_replicas=3)
     for i, server in enumerate(cluster.servers * 4):
-        prepare(write_options(server.url, stream=unique, stateBucket=f"N{unique}_{i}"), streaming=True)
+        options = write_options(server.url, stream=unique, stateBucket=f"N{unique}_{i}")
+        # As the driver does it: a server that does not answer is asked again, one that knows no bucket is not.
+        retrying(partial(prepare, options, streaming=True), options.retries, "the test", established=False)
+
+
+@pytest.mark.parametrize("in_cluster", [True, False])
+def test_a_server_that_does_not_know_the_new_bucket_yet_is_asked_again_in_a_cluster(in_cluster: bool) -> None:
+    """A real cluster takes some milliseconds, so there it is seldom seen."""
+
+    def server(peer: Peer) -> None:
+        peer.let_in(INFO.replace(b"{", b'{"cluster":"C",', 1) if in_cluster else INFO)
+        inbox = peer.expect(b"PUB $KV.STATE.").split()[1][:-1]
+        peer.send(b"HMSG %b1 1 16 16\r\nNATS/1.0 503\r\n\r\n\r\n" % inbox)
+        peer.expect(b"PUB $KV.STATE.")
+        peer.send(b"MSG %b2 1 29\r\n" % inbox + b'{"stream":"KV_STATE","seq":1}\r\n')
+        peer.wait_for_close()
+
+    with scripted_server(server) as url, connect(options_for(url)) as connection:
+        js = JetStream(connection)
+        with nullcontext() if in_cluster else pytest.raises(JetStreamUnavailableError, match="STATE"):
+            _put_probe(js, Bucket(js, "STATE"))

@@ -22,7 +22,7 @@ from nats.errors import NoRespondersError
 from nats.js.client import JetStreamContext
 from nats.js.errors import APIError
 
-from tests.servers import Server
+from tests.servers import Cluster, Server
 
 T = TypeVar("T")
 _ASKED_AGAIN = (
@@ -388,6 +388,18 @@ def nats_py(nats_server: Server) -> Iterator[NatsPy]:
     """A nats-py client of the shared server."""
     with NatsPy(nats_server.url) as client:
         yield client
+
+
+@pytest.fixture
+def cluster(shared_cluster: Cluster) -> Cluster:
+    """The cluster that tests share; whoever stops a server starts it again.
+
+    Three replicas find their place in it: for a moment after a server has come back the leader refuses them.
+    """
+    with NatsPy(shared_cluster.urls.split(",")) as client:
+        client.create_in_cluster("PLACED", num_replicas=3, storage="memory")
+        client.delete_stream("PLACED")
+    return shared_cluster
 
 
 class _Publishing(JetStreamContext):

@@ -251,8 +251,8 @@ _kept_listening: list[socket.socket] = []
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """The cluster that tests share; whoever stops a server starts it again."""
+def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """What `cluster` of `tests/nats_py.py` waits for."""
     if IN_DOCKER:
         pytest.skip("needs a cluster, which only embedded servers can be")
     with Cluster(tmp_path_factory.mktemp("cluster")) as started:

@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from tests.nats_py import wait_until
 from tests.servers import Cluster
 from tests.simulation.conversation import Line, SocketLine, Transcript, steps_in_cluster, transcript
 from tests.simulation.line import ModelLine
@@ -41,7 +40,6 @@ def ask(line: Line, operation: str, **body: object) -> dict[str, object]:
 @pytest.mark.parametrize("seed", range(8))
 def test_a_cluster_and_its_model_answer_alike(cluster: Cluster, seed: int) -> None:
     port = cluster.servers[0].port
-    wait_until(lambda: "error" not in ask(SocketLine(port), "STREAM.NAMES", offset=0), timeout=60)
     model = hold(ModelLine(MODEL, 3), seed)
     for one, other in zip(hold(SocketLine(port), seed, model), model, strict=True):
         assert one == other
@@ -51,7 +49,6 @@ def test_a_cluster_and_its_model_answer_alike(cluster: Cluster, seed: int) -> No
 @pytest.mark.long("tests/simulation/*", races="how soon a cluster answers")
 def test_a_replicated_stream_is_described_alike(cluster: Cluster, unique: str) -> None:
     port = cluster.servers[0].port
-    wait_until(lambda: "error" not in ask(SocketLine(port), "STREAM.NAMES", offset=0), timeout=60)
     config = {"name": unique, "subjects": [unique], "num_replicas": 3}
     real = ask(SocketLine(port), f"STREAM.CREATE.{unique}", **config)["cluster"]
     model = ask(ModelLine(MODEL, 3), f"STREAM.CREATE.{unique}", **config)["cluster"]

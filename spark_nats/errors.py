@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum, auto
 from typing import Any, Self
 
-from spark_nats.conditions import Said, reworded
+from spark_nats.conditions import Said, Transient, reworded
 
 
 class Hint(Enum):
@@ -51,11 +51,24 @@ class NatsError(Exception):
 
     Attributes:
         hints: what to look at.
+        transient: whether it may pass by itself.
+
+    Args:
+        message: the sentence of a condition.
+        hints: what to look at.
+        transient: whether it may pass by itself; as the condition says, where it is None.
     """
 
-    def __init__(self, message: str, *, hints: Iterable[Hint] = ()) -> None:
+    def __init__(self, message: str, *, hints: Iterable[Hint] = (), transient: Transient | None = None) -> None:
         super().__init__(message)
         self.hints = tuple(hints)
+        if transient is None:
+            transient = message.transient if isinstance(message, Said) else Transient.NEVER
+        self.transient = transient
+
+    def passes(self, *, established: bool) -> bool:
+        """Tell whether trying again may succeed; `established`: whether the same has succeeded before."""
+        return self.transient >= (Transient.ONCE_ESTABLISHED if established else Transient.ALWAYS)
 
     @property
     def condition(self) -> str:
@@ -121,8 +134,15 @@ class NatsConnectionError(NatsError, ConnectionError):
         failures: why, for each server that was tried.
     """
 
-    def __init__(self, message: str, *, hints: Iterable[Hint] = (), failures: Iterable[Exception] = ()) -> None:
-        super().__init__(message, hints=hints)
+    def __init__(
+        self,
+        message: str,
+        *,
+        hints: Iterable[Hint] = (),
+        failures: Iterable[Exception] = (),
+        transient: Transient | None = None,
+    ) -> None:
+        super().__init__(message, hints=hints, transient=transient)
         self.failures = tuple(failures)
 
 
@@ -149,8 +169,10 @@ class ServerError(NatsError):
         text: the server's own words, without the quotes.
     """
 
-    def __init__(self, message: str, text: str = "", *, hints: Iterable[Hint] = ()) -> None:
-        super().__init__(message, hints=hints)
+    def __init__(
+        self, message: str, text: str = "", *, hints: Iterable[Hint] = (), transient: Transient | None = None
+    ) -> None:
+        super().__init__(message, hints=hints, transient=transient)
         self.text = text
 
 
@@ -175,9 +197,16 @@ class JetStreamError(NatsError):
     """
 
     def __init__(
-        self, message: str, code: int = 0, err_code: int = 0, description: str = "", *, hints: Iterable[Hint] = ()
+        self,
+        message: str,
+        code: int = 0,
+        err_code: int = 0,
+        description: str = "",
+        *,
+        hints: Iterable[Hint] = (),
+        transient: Transient | None = None,
     ) -> None:
-        super().__init__(message, hints=hints)
+        super().__init__(message, hints=hints, transient=transient)
         self.code = code
         self.err_code = err_code
         self.description = description

@@ -9,6 +9,7 @@ from spark_nats.client.connection import Connection
 from spark_nats.client.link import reason_of
 from spark_nats.client.options import ConnectionOptions
 from spark_nats.client.servers import Server
+from spark_nats.conditions import Transient
 from spark_nats.conditions.connecting import NO_LOGIN, NO_SERVER, WEBSOCKET_NOT_INSTALLED
 from spark_nats.errors import AuthorizationError, Hint, NatsConnectionError, NatsError
 
@@ -50,7 +51,12 @@ def connect(options: ConnectionOptions, lost: Server | None = None) -> Connectio
         condition(failures="; ".join(_failure(server, error) for server, error in failures)),
         hints=dict.fromkeys(hints) or [Hint.SERVERS],
         failures=[error for _, error in failures],
+        transient=None if refused else max(_transience(error) for _, error in failures),
     )
+
+
+def _transience(error: Exception) -> Transient:
+    return error.transient if isinstance(error, NatsError) else Transient.ALWAYS
 
 
 def _failure(server: Server, error: Exception) -> str:

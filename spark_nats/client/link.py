@@ -23,6 +23,7 @@ from spark_nats.client.servers import Server
 from spark_nats.client.subscriptions import Subscriptions
 from spark_nats.client.tls import TlsLayer, context_of
 from spark_nats.client.transport import Transport
+from spark_nats.conditions import Transient
 from spark_nats.conditions.connecting import (
     CERTIFICATE_NAME_INVALID,
     CERTIFICATE_NOT_VERIFIED,
@@ -186,7 +187,9 @@ class Link:
             if _refuses_certificate(error):
                 raise self._certificate_refused(error) from None
             hints = [Hint.TLS_FIRST] if tls.handshake_first else [Hint.WEBSOCKET] if self._through_websocket else []
-            raise NatsConnectionError(TLS_FAILED(reason=reason_of(error)), hints=hints) from None
+            # Where a server has asked for TLS it speaks it; else the port may be one that does not.
+            transient = Transient.ONCE_ESTABLISHED if hints else Transient.ALWAYS
+            raise NatsConnectionError(TLS_FAILED(reason=reason_of(error)), hints=hints, transient=transient) from None
         except ValueError as error:
             reason = CERTIFICATE_NAME_INVALID(name=name, reason=error)
             raise NatsConnectionError(reason, hints=[Hint.TRUST]) from None
@@ -405,7 +408,8 @@ class Link:
             case ErrorKind.AUTHORIZATION:
                 refused = CREDENTIALS_REFUSED(server=self.server, reason=shown)
                 return AuthorizationError(refused, hints=[Hint.CREDENTIALS])
-        return ServerError(SERVER_ERROR(server=self.server, reason=shown), shown)
+        transient = Transient.ALWAYS if error.kind.passes else Transient.NEVER
+        return ServerError(SERVER_ERROR(server=self.server, reason=shown), shown, transient=transient)
 
     def _certificate_refused(self, error: OSError) -> AuthorizationError:
         refused = CLIENT_CERTIFICATE_REFUSED(server=self.server, reason=reason_of(error))

@@ -17,7 +17,7 @@ from spark_nats.client.choosing import avoid
 from spark_nats.client.connecting import connect
 from spark_nats.client.connection import Connection
 from spark_nats.client.options import ConnectionOptions, RetryOptions
-from spark_nats.client.retrying import Result, Retries, is_retryable
+from spark_nats.client.retrying import Result, Retries
 from spark_nats.client.servers import Server
 from spark_nats.conditions.connecting import SERVER_SHUTTING_DOWN
 from spark_nats.errors import JetStreamError, JetStreamUnavailableError, NatsConnectionError, NatsError
@@ -164,7 +164,7 @@ class Lease:
         That of a server which is shutting down (lame duck mode) is left without a wait, and that is no failure. The
         error, or that of the last attempt, is raised when it does not pass or has not passed in time.
         """
-        if self.connection.lame_duck and is_retryable(error):
+        if self.connection.lame_duck and error.passes(established=False):
             return self.move()
         self.connection.close()
         _pool.forget(self.connection.server)

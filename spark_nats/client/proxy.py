@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from spark_nats.client.auth import blanked
 from spark_nats.client.servers import Server, without_secrets
+from spark_nats.conditions import Transient
 from spark_nats.conditions.connecting import PROXY_FAILED, PROXY_REFUSED
 from spark_nats.errors import Hint, NatsConnectionError
 
@@ -199,9 +200,10 @@ class ProxyLayer:
         return NatsConnectionError(PROXY_FAILED(proxy=self._proxy, reason=reason), hints=[Hint.PROXY])
 
     def _refused(self, reason: str, final: bool) -> NatsConnectionError:
-        shown = blanked(reason, (self._proxy.user, self._proxy.password))
-        # That it cannot reach the server passes by itself.
-        return NatsConnectionError(PROXY_REFUSED(proxy=self._proxy, reason=shown), hints=[Hint.PROXY] if final else [])
+        said = PROXY_REFUSED(proxy=self._proxy, reason=blanked(reason, (self._proxy.user, self._proxy.password)))
+        if final:
+            return NatsConnectionError(said, hints=[Hint.PROXY])
+        return NatsConnectionError(said, transient=Transient.ALWAYS)  # it cannot reach the server now
 
     def receive(self, data: bytes | None) -> None:
         """Take in what has arrived; None when the connection is closed."""

@@ -18,8 +18,9 @@ from spark_nats import clock
 from spark_nats.client.backlog import Backlog, Piece, time_of_day
 from spark_nats.client.connecting import connect
 from spark_nats.client.options import ConnectionOptions, RetryOptions
-from spark_nats.client.retrying import Retries, is_retryable
+from spark_nats.client.retrying import Retries
 from spark_nats.client.subscriptions import Subscription
+from spark_nats.conditions import Transient
 from spark_nats.conditions.warnings import MESSAGES_MISSED
 from spark_nats.errors import NatsConnectionError, NatsError, PermissionsError
 from spark_nats.protocol.messages import Messages
@@ -132,8 +133,8 @@ class Receiver:
         lost, reason, server = clock.time(), error, self._connection.server
         self._connection.close()
         while True:
-            if not is_retryable(error, established=True):  # it has worked: this is for the servers' side to repair
-                error = NatsConnectionError(error.args[0])
+            if not error.passes(established=True):  # it has worked: this is for the servers' side to repair
+                error = NatsConnectionError(error.args[0], transient=Transient.ALWAYS)
             self._retries.failed(error)
             if self._stop.is_set():
                 return

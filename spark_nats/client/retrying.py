@@ -21,19 +21,13 @@ from spark_nats.client.options import RetryOptions
 from spark_nats.conditions.warnings import GOES_ON, TRYING_AGAIN
 from spark_nats.errors import (
     AuthorizationError,
-    Hint,
-    InvalidCredentialsError,
     JetStreamError,
-    JetStreamUnavailableError,
     NatsConnectionError,
     NatsError,
     NatsTimeoutError,
-    PermissionsError,
     ServerError,
 )
-from spark_nats.protocol.api import NOT_READY
 from spark_nats.protocol.control import error_kind
-from spark_nats.protocol.statuses import NO_RESPONDERS
 
 logger = logging.getLogger(__name__)
 
@@ -42,35 +36,6 @@ Result = TypeVar("Result")
 LONGEST_WAIT = 10.0  # most seconds between two attempts, beside jitter, unless the first wait is longer
 _LEADERLESS_WAIT = 1.0  # seconds before a stream without a leader is asked again; doubled too
 _MOST_DOUBLINGS = 16
-_BY_RESTART = ((Hint.TLS_FIRST,), (Hint.WEBSOCKET,))  # hints of what a server, or a gateway before it, says in between
-
-
-def is_retryable(error: NatsError, established: bool = False) -> bool:
-    """Tell whether an error is of a kind that passes by itself.
-
-    A lost connection, a server that does not answer, and a stream without a leader are. Refused credentials or
-    permissions are not, nor is TLS that does not fit: those a user has to repair.
-
-    Args:
-        error: what has happened.
-        established: whether the same has succeeded before: then a JetStream that does not answer is one that is
-            starting, one without resources (503) lacks servers that are away, a server that closes without a word is
-            not one that expects another handshake, and credentials that are refused once may be known again when the
-            server has found its accounts.
-    """
-    if isinstance(error, InvalidCredentialsError | PermissionsError):
-        return False
-    if isinstance(error, AuthorizationError | JetStreamUnavailableError):
-        return established
-    if isinstance(error, JetStreamError):
-        return error.err_code in NOT_READY or (error.code == NO_RESPONDERS and (established or not error.err_code))
-    if isinstance(error, NatsConnectionError):
-        if error.failures:
-            return any(not isinstance(each, NatsError) or is_retryable(each, established) for each in error.failures)
-        return not error.hints or (established and error.hints in _BY_RESTART)
-    if isinstance(error, ServerError):
-        return error_kind(error.text).passes
-    return isinstance(error, NatsTimeoutError)
 
 
 class Retries:
@@ -79,7 +44,8 @@ class Retries:
     Args:
         options: how long, and how often.
         what: names what waits, for the log.
-        established: whether the same has succeeded before, see :func:`is_retryable`.
+        established: whether the same has succeeded before, see
+            :class:`~spark_nats.conditions.Transient`.
         sleep: waits so many seconds; :func:`clock.sleep` when None.
     """
 
@@ -109,7 +75,7 @@ class Retries:
         in time.
         """
         refusals = _refusals_in(error)
-        if not is_retryable(error, self._established) or refusals & self._refusals:
+        if not error.passes(established=self._established) or refusals & self._refusals:
             raise error
         self._refusals |= refusals
         now = clock.monotonic()

@@ -37,6 +37,7 @@ from spark_nats.client.auth import blanked
 from spark_nats.client.options import ConnectionOptions
 from spark_nats.client.proxy import NOTHING_BEHIND
 from spark_nats.client.servers import Server
+from spark_nats.conditions import Transient
 from spark_nats.conditions.connecting import WEBSOCKET_FAILED, WEBSOCKET_NOT_SPOKEN, WEBSOCKET_REFUSED
 from spark_nats.errors import AuthorizationError, Hint, NatsConnectionError
 from spark_nats.version import __version__
@@ -167,8 +168,9 @@ class WebSocketLayer:
         reason = WEBSOCKET_REFUSED(reason=blanked(shown, (value for _, value in self._headers)))
         if status in _LOGIN:
             return AuthorizationError(reason, hints=[Hint.WEBSOCKET])
-        # What a gateway answers while there is no server behind it passes by itself.
-        return NatsConnectionError(reason, hints=[] if status in NOTHING_BEHIND else [Hint.WEBSOCKET])
+        if status in NOTHING_BEHIND:  # of a gateway
+            return NatsConnectionError(reason, transient=Transient.ALWAYS)
+        return NatsConnectionError(reason, hints=[Hint.WEBSOCKET])
 
     def receive(self, data: bytes | None) -> None:
         """Take in what the server has sent; None when it has closed."""

@@ -8,7 +8,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from enum import IntEnum
 from functools import cached_property
+
+
+class Transient(IntEnum):
+    """Whether what has happened may pass by itself, so that trying again helps."""
+
+    NEVER = 0  # somebody has to repair it
+    ONCE_ESTABLISHED = (
+        1  # where the same has succeeded before; else it is a mistake: a server that restarts says so too
+    )
+    ALWAYS = 2
 
 
 class Said(str):
@@ -17,28 +28,30 @@ class Said(str):
     Attributes:
         condition: the condition's code.
         parameters: what was put in, by name.
+        transient: whether it passes by itself.
     """
 
     condition: str
     parameters: Mapping[str, object]
+    transient: Transient
 
     @property
     def coded(self) -> Said:
         """The sentence with the code before it, in brackets; the same again when it has that already."""
         before = f"[{self.condition}] "
-        return self if self.startswith(before) else _said(before + self, self.condition, self.parameters)
+        return self if self.startswith(before) else _said(before + self, self)
 
 
-def _said(text: str, condition: str, parameters: Mapping[str, object]) -> Said:
+def _said(text: str, same: Said) -> Said:
     said = Said(text)
-    said.condition, said.parameters = condition, parameters
+    said.condition, said.parameters, said.transient = same.condition, same.parameters, same.transient
     return said
 
 
 def reworded(said: str, text: str) -> str:
     """Return another sentence about the same condition, unless it is of a condition itself."""
     if isinstance(said, Said) and not isinstance(text, Said):
-        return _said(text, said.condition, said.parameters)
+        return _said(text, said)
     return text
 
 
@@ -48,11 +61,13 @@ class Condition:
     Args:
         template: its sentence, for :meth:`str.format` with names. Secrets are never put in.
         advice: what to do, as docs/operating.md says it; empty when it stands in the row of the condition above it.
+        transient: whether it passes by itself, unless the error knows better, as from the server's code.
     """
 
-    def __init__(self, template: str, advice: str = "") -> None:
+    def __init__(self, template: str, advice: str = "", *, transient: Transient = Transient.NEVER) -> None:
         self.template = template
         self.advice = advice
+        self.transient = transient
         self._module = sys._getframe(1).f_globals
 
     @cached_property
@@ -64,4 +79,6 @@ class Condition:
         """Return the sentence; of what is put in and is neither text nor a number, the text is kept."""
         plain = (str, bytes, int, float)
         kept = {name: it if isinstance(it, plain) else str(it) for name, it in parameters.items()}
-        return _said(self.template.format(**kept), self.code, kept)
+        said = Said(self.template.format(**kept))
+        said.condition, said.parameters, said.transient = self.code, kept, self.transient
+        return said

@@ -1,6 +1,6 @@
 """Queues."""
 
-from spark_nats.conditions import Condition
+from spark_nats.conditions import Condition, Transient
 
 DURABLE_TAKEN = Condition(
     "another query, or another run of this one, has taken over {what}; this one ends, so that nothing is lost",
@@ -70,7 +70,6 @@ LEFT_BEFORE_CHECKPOINT = Condition(
 DURABLE_JUST_MADE = Condition(
     "{what} was just created by somebody else",
     "two runs start or end at the same time; it is tried again, and becomes an error if it continues",
+    transient=Transient.ALWAYS,
 )
-DURABLE_JUST_DELETED = Condition(
-    "{what} was just deleted",
-)
+DURABLE_JUST_DELETED = Condition("{what} was just deleted", transient=Transient.ALWAYS)

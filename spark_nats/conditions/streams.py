@@ -1,6 +1,6 @@
 """Streams and buckets."""
 
-from spark_nats.conditions import Condition
+from spark_nats.conditions import Condition, Transient
 
 STREAM_NOT_FOUND = Condition(
     "the stream {stream!r} does not exist",
@@ -34,6 +34,7 @@ JETSTREAM_UNAVAILABLE = Condition(
     "JetStream does not answer on {prefix} at {server}: it is not enabled there (nats-server -js), or its API "
     "has another prefix",
     "enable JetStream, for the account too; or set `domain` or `apiPrefix`",
+    transient=Transient.ONCE_ESTABLISHED,
 )
 API_ERROR = Condition(
     "{request} failed: {reason} ({code}, {err_code})",
@@ -43,20 +44,24 @@ BUCKET_UNAVAILABLE = Condition(
     "nobody listens on {subject}: the bucket {bucket!r} does not exist, has no leader, or is not shared with this "
     "account",
     "the same for the state bucket",
+    transient=Transient.ONCE_ESTABLISHED,
 )
 NO_LEADER = Condition(
     "stream {stream!r} has no leader at the moment",
     "most of its servers are away: check them",
+    transient=Transient.ALWAYS,
 )
 LEADER_ALONE = Condition(
     "the leader of stream {stream!r} has not heard from most of the others for {seconds:g} s, and may not be the "
     "leader any more",
     "it is cut off from the other servers, or was stopped for a while. The others elect a new leader within "
     "seconds; if not, check the routes between the servers",
+    transient=Transient.ALWAYS,
 )
 LOSS_DOUBTFUL = Condition(
     "{what}, according to a server that may not be up to date",
     "a stream, or its end, seems to be lost, but there was not enough time to be sure (`retryTimeout` below 12 s)",
+    transient=Transient.ALWAYS,
 )
 RETENTION_UNSUPPORTED = Condition(
     "stream {stream!r} has {retention} retention: its messages are removed when they are acknowledged; "
@@ -75,6 +80,7 @@ STOPPED_DELIVERING = Condition(
     "stream {stream!r} stopped delivering at sequence {sequence}{before}: {reason}",
     "for all of `retryTimeout`, no replica had the messages that the stream's leader has; check the servers of "
     "the cluster",
+    transient=Transient.ALWAYS,
 )
 READING_FAILED = Condition("reading stream {stream!r} failed: {reason} ({code})", "the server's own words")
 MESSAGE_TOO_LARGE = Condition(
@@ -84,6 +90,7 @@ MESSAGE_TOO_LARGE = Condition(
 NO_CONSUMER_AT_LEADER = Condition(
     "of {consumers} consumers of stream {stream!r} none was placed at its leader, {leader}",
     "the servers of the cluster placed no consumer on the leader of the bucket; check them",
+    transient=Transient.ALWAYS,
 )
 DELETED_WHILE_READ = Condition("the stream {stream!r} was deleted while it was read", "read the bucket again")
 MADE_AGAIN_WHILE_READ = Condition(
@@ -93,15 +100,18 @@ LISTING_CHANGES = Condition(
     "{what} change faster than they can be listed",
     "read a bucket in parts, with `keys`; read a table of what the account holds again, or only for some streams, with "
     "`stream`",
+    transient=Transient.ALWAYS,
 )
 KEYS_MOVE_ON = Condition(
     "{keys} keys of {stream!r} keep changing",
     "for all of `retryTimeout`, they were written faster than they can be read: read the bucket in parts",
+    transient=Transient.ALWAYS,
 )
 NO_MOMENT = Condition(
     "the bucket {bucket!r} is written to faster than it can be read at one moment, after {parts} attempts",
     "`asOf` is `latest`: read fewer keys, with `keys`, give the bucket a longer `history`, or allow direct gets "
     "in its configuration (`allow_direct`)",
+    transient=Transient.ALWAYS,
 )
 PATTERN_MATCHES_QUEUES = Condition(
     "the option 'streamPattern' matches {streams}, whose messages are removed when they are acknowledged "

@@ -1,6 +1,6 @@
 """Writing."""
 
-from spark_nats.conditions import Condition
+from spark_nats.conditions import Condition, Transient
 
 ROW_CANNOT_BE_SENT = Condition(
     "row {row} of the task cannot be sent: column '{column}' {rule}; {sent}",
@@ -87,12 +87,15 @@ BATCH_ANSWER_TO_NO_ROW = Condition(
 IDS_NOT_SAID = Condition(
     "{server} did not say which message ids stream {stream!r} knows",
     "a server hangs; this was the last attempt",
+    transient=Transient.ALWAYS,
 )
-IDS_NOT_SAID_NOW = Condition("stream {stream!r} does not say at the moment which message ids it knows")
+IDS_NOT_SAID_NOW = Condition(
+    "stream {stream!r} does not say at the moment which message ids it knows", transient=Transient.ALWAYS
+)
 BATCH_IDS_NOT_SAID = Condition(
     "stream {stream!r} has not said for {seconds:g} s which message ids it knows: {reason}",
 )
-BATCH_NOT_ANSWERED = Condition("{server} has not answered a batch for {seconds:g} s")
+BATCH_NOT_ANSWERED = Condition("{server} has not answered a batch for {seconds:g} s", transient=Transient.ALWAYS)
 TARGET_MADE_AGAIN = Condition(
     "stream {stream!r} was deleted and created again at {created}",
     "this happened while the task was writing: start the query again",
@@ -122,6 +125,7 @@ OBJECT_STORE_UNAVAILABLE = Condition(
     "nobody listens on {subject}: the object store {store!r} does not exist, has no leader, or is not shared with this "
     "account",
     "create it, or let us do it with `createObjectStore`; look at the servers of the cluster",
+    transient=Transient.ONCE_ESTABLISHED,
 )
 VALUE_REFUSED = Condition(
     "bucket {bucket!r} does not accept a value of {bytes} bytes: {reason} ({code}, {err_code})",

@@ -118,4 +118,5 @@ def _error_of(error: ApiError, operation: Api, names: tuple[str, ...]) -> JetStr
     return kind(
         API_ERROR(request=operation.about(*names), reason=error.description, code=error.code, err_code=error.err_code),
         *error,
+        transient=error.transient,
     )

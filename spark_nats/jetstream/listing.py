@@ -13,7 +13,6 @@ from spark_nats.jetstream.streams import StreamInfo, check_leader, state_in
 from spark_nats.protocol.api import Api
 from spark_nats.protocol.documents import integer_at, string_at, strings_at
 from spark_nats.protocol.keyvalue import RESERVED_STREAMS
-from spark_nats.protocol.statuses import NO_RESPONDERS
 
 T = TypeVar("T")
 
@@ -93,7 +92,7 @@ def all_pages(page: Callable[[int], tuple[Mapping[str, T], int]], what: str) -> 
             if len(found) >= total or len(listed) < 2:
                 return found
             last = next(reversed(found))
-    raise JetStreamError(LISTING_CHANGES(what=what), NO_RESPONDERS)
+    raise JetStreamError(LISTING_CHANGES(what=what))
 
 
 @contextlib.contextmanager

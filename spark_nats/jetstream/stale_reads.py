@@ -12,7 +12,6 @@ from spark_nats.conditions.streams import LOSS_DOUBTFUL
 from spark_nats.errors import JetStreamError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.streams import StreamInfo, stream_info
-from spark_nats.protocol.statuses import NO_RESPONDERS
 
 CONFIRMATION = 12.0
 """Seconds for which a cluster has to say that something is gone. A leader without followers notices within ten (the
@@ -34,7 +33,7 @@ class StaleReadGuard:
         """Return when a loss, of which ``what`` tells, has been said for long enough; else raise an error (503)."""
         since = self._since.setdefault(stream, clock.monotonic())
         if js.connection.info.cluster and clock.monotonic() - since < min(self._patience, CONFIRMATION):
-            raise JetStreamError(LOSS_DOUBTFUL(what=what), NO_RESPONDERS)
+            raise JetStreamError(LOSS_DOUBTFUL(what=what))
 
     @property
     def said(self) -> frozenset[str]:

@@ -16,7 +16,6 @@ from spark_nats.jetstream.api import JetStream, interpreting
 from spark_nats.protocol.api import Api, ErrCode
 from spark_nats.protocol.documents import integer_at, string_at, strings_at, time_at
 from spark_nats.protocol.keyvalue import bucket_of
-from spark_nats.protocol.statuses import NO_RESPONDERS
 from spark_nats.protocol.stream_configs import Wish, differences, nearest_field
 
 logger = logging.getLogger(__name__)
@@ -202,11 +201,11 @@ def check_leader(answer: dict[str, Any], name: str) -> None:
     """Raise :class:`JetStreamError` if a stream has no leader that can be believed, by what is said of it."""
     cluster = answer.get("cluster")
     if isinstance(cluster, dict) and not cluster.get("leader"):
-        raise JetStreamError(NO_LEADER(stream=name), NO_RESPONDERS, ErrCode.CLUSTER_NOT_AVAILABLE)
+        raise JetStreamError(NO_LEADER(stream=name))
     with interpreting(Api.STREAM_INFO, name):
         lately = [seconds < _LEASE for seconds, _ in _others_in(answer)]
     if 2 * (1 + sum(lately)) <= 1 + len(lately):
-        raise JetStreamError(LEADER_ALONE(stream=name, seconds=_LEASE), NO_RESPONDERS, ErrCode.CLUSTER_NOT_AVAILABLE)
+        raise JetStreamError(LEADER_ALONE(stream=name, seconds=_LEASE))
 
 
 def create_stream(js: JetStream, config: dict[str, Any]) -> StreamInfo:

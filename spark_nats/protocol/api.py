@@ -7,6 +7,7 @@ import re
 from enum import IntEnum, StrEnum
 from typing import Any, NamedTuple
 
+from spark_nats.conditions import Transient
 from spark_nats.protocol.documents import integer_at, parse_document, printable, string_at
 
 API_PREFIX = "$JS.API"  # first tokens of the API's subjects, unless an account imports them from elsewhere
@@ -119,12 +120,24 @@ NOT_ENABLED = frozenset({ErrCode.NOT_ENABLED, ErrCode.NOT_ENABLED_FOR_ACCOUNT})
 """There is no JetStream; or it has not started yet, or the server has turned it off because its disk is full."""
 
 
+_UNAVAILABLE = 503  # a `code`: JetStream is not ready, or has no resources
+
+
 class ApiError(NamedTuple):
     """The error object of an answer."""
 
     code: int  # class of the error, as in HTTP
     err_code: int  # the exact error; 0 where an old server does not say
     description: str  # the server's words, fit to be shown
+
+    @property
+    def transient(self) -> Transient:
+        """Whether it passes by itself: JetStream starts, or what it is about has no leader or too few servers."""
+        if self.err_code in NOT_READY or (self.code == _UNAVAILABLE and not self.err_code):
+            return Transient.ALWAYS
+        if self.err_code in NOT_ENABLED or self.code == _UNAVAILABLE:
+            return Transient.ONCE_ESTABLISHED
+        return Transient.NEVER
 
 
 def parse_answer(payload: bytes) -> dict[str, Any] | ApiError:

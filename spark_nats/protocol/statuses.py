@@ -16,7 +16,7 @@ from spark_nats.protocol.headers import VERSION, parse_block
 CONFLICT = 409  # a pull request cannot be fulfilled; the words behind it say why
 LOCKED = 423  # another client is pinned to the consumer
 TOO_MANY_REQUESTS = 429  # a stream was given more than it takes at once. Also a ``code`` of the API's errors
-NO_RESPONDERS = 503  # nobody listens there; as a ``code`` of the API's errors: no leader, or JetStream is not ready
+NO_RESPONDERS = 503  # nobody listens there
 
 _STATUS_LINE = re.compile(rb"%b[ \t]+([0-9]{3})(?:[ \t]+(.*))?" % re.escape(VERSION), re.DOTALL)
 

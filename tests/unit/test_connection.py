@@ -16,7 +16,6 @@ import trustme
 from spark_nats import clock
 from spark_nats.client import Credentials, TlsOptions, borrow, connect, parse_servers
 from spark_nats.client.pool import leased
-from spark_nats.client.retrying import is_retryable
 from spark_nats.errors import (
     AuthorizationError,
     Hint,
@@ -645,8 +644,8 @@ def test_a_server_that_closes_before_it_says_anything_may_expect_tls_first():
     with scripted_server(script) as url, pytest.raises(NatsConnectionError, match="does it expect TLS first") as raised:
         connect(options(url))
     assert raised.value.hints == (Hint.TLS_FIRST,)
-    assert not is_retryable(raised.value)
-    assert is_retryable(raised.value, established=True)
+    assert not raised.value.passes(established=False)
+    assert raised.value.passes(established=True)
 
 
 def test_nothing_in_time_is_none():
@@ -1088,7 +1087,7 @@ def test_a_connection_that_was_lent_at_once_is_lost_if_its_server_is_silent():
         with lost as raised, borrow(first.options, waits=False) as second:
             assert second is first
             second.request("a", b"")
-        assert is_retryable(raised.value, established=True)
+        assert raised.value.passes(established=True)
 
 
 def test_a_connection_that_its_server_has_closed_is_not_lent_at_once():

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from spark_nats.conditions import Transient
 from spark_nats.errors import JetStreamError, StreamNotFoundError
 from spark_nats.jetstream.publishing.decide import (
     LOST_AFTER,
@@ -31,7 +32,7 @@ from spark_nats.protocol.publish_acks import Verdict
 LISTENS = StreamInfo("S", "then", 1, 0, 0, 0, 0, "limits", ("S.>",), {})
 ELSEWHERE = StreamInfo("S", "then", 1, 0, 0, 0, 0, "limits", ("T.>",), {})
 GONE = StreamNotFoundError("the stream 'S' does not exist")
-LEADERLESS = JetStreamError("no leader", 503)
+LEADERLESS = JetStreamError("no leader", 503, transient=Transient.ALWAYS)
 
 
 def refused(*verdicts: Verdict) -> tuple[Refused, ...]:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_nats import clock
+from spark_nats.conditions import Transient
 from spark_nats.errors import JetStreamError, NatsConnectionError
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.reading import delivering
@@ -46,7 +47,7 @@ class Source:
         if step == "restart":
             raise Restart("it is of no more use")
         if step == "lost":
-            raise NatsConnectionError("the connection was lost")
+            raise NatsConnectionError("the connection was lost", transient=Transient.ALWAYS)
         if step == "answered":  # all that was asked for has come
             self.in_flight = False
             return None

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from spark_nats.client import ConnectionOptions, connect, parse_servers
 from spark_nats.client.proxy import Proxy, ProxyLayer, parse_proxy, proxy_of_environment
-from spark_nats.client.retrying import is_retryable
 from spark_nats.errors import NatsConnectionError, NatsError, OptionError
 from spark_nats.options import connection_options, parse
 from tests.scripted_server import INFO, Peer, scripted_server
@@ -112,7 +111,7 @@ def test_an_environment_that_names_none_is_told(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(NatsConnectionError, match="the proxy of the environment cannot be used: is not the") as raised:
         connect(connection_options(servers="ws://nats.example"))
     assert PASSWORD not in str(raised.value)
-    assert not is_retryable(raised.value)
+    assert not raised.value.passes(established=False)
 
 
 # What is said to it
@@ -240,7 +239,7 @@ def test_a_proxy_that_does_not_connect_is_told(scheme: str, answer: bytes, reaso
     error = refusal_of(answer, scheme)
     assert f": the proxy {scheme}://127.0.0.1:" in str(error)
     assert reason in str(error)
-    assert is_retryable(error) is passes
+    assert error.passes(established=False) is passes
 
 
 def test_a_socks_proxy_that_does_not_know_the_user_is_told() -> None:
@@ -263,7 +262,7 @@ def test_a_proxy_that_is_away_is_told_from_a_server_that_is() -> None:
         NatsConnectionError, match=r"the proxy http://\S+ cannot be reached: Connection refused"
     ) as raised:
         connect(options(url))
-    assert is_retryable(raised.value)
+    assert raised.value.passes(established=False)
 
 
 def test_a_proxy_that_says_nothing_is_waited_for_as_long_as_is_said() -> None:
@@ -272,7 +271,7 @@ def test_a_proxy_that_says_nothing_is_waited_for_as_long_as_is_said() -> None:
         pytest.raises(NatsConnectionError, match=r"the proxy http://\S+ did not connect to it in 0\.3 s") as raised,
     ):
         connect(connection_options(servers="nats://a", proxy=url.replace("nats", "http"), connectTimeout="300ms"))
-    assert is_retryable(raised.value)
+    assert raised.value.passes(established=False)
 
 
 @given(cuts=st.lists(st.integers(0, 80), max_size=10), said=st.binary(max_size=40), http=st.booleans())

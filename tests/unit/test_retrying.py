@@ -10,66 +10,36 @@ import pytest
 
 from spark_nats.client import retrying as module
 from spark_nats.client.options import RetryOptions
-from spark_nats.client.retrying import LONGEST_WAIT, Retries, is_retryable, retrying
+from spark_nats.client.retrying import LONGEST_WAIT, Retries, retrying
+from spark_nats.conditions import Transient
 from spark_nats.errors import (
     AuthorizationError,
-    DataLossError,
     Hint,
-    InvalidCredentialsError,
     JetStreamError,
     JetStreamUnavailableError,
     NatsConnectionError,
     NatsError,
     NatsTimeoutError,
-    PermissionsError,
-    ProtocolError,
     ServerError,
     StreamNotFoundError,
 )
 
-LOST = NatsConnectionError("the connection broke")
-UNREACHABLE = NatsConnectionError("no NATS server could be reached", failures=[ConnectionRefusedError()])
-SILENT = NatsTimeoutError("no answer from nats://one:4222 in 5 s")
-CROWDED = ServerError("maximum connections exceeded", "maximum connections exceeded")
-LEADERLESS = JetStreamError("JetStream system temporarily unavailable", 503, 10008)
-REFUSED = AuthorizationError("nats://one:4222 refused the credentials")
-REFUSED_ELSEWHERE = AuthorizationError("nats://two:4222 refused the credentials")
-OFF = JetStreamUnavailableError("JetStream does not answer", hints=[Hint.API_PREFIX])
-CLOSED_BEFORE_INFO = NatsConnectionError("closed the connection before INFO", hints=[Hint.TLS_FIRST])
+ALWAYS, ONCE_ESTABLISHED = Transient.ALWAYS, Transient.ONCE_ESTABLISHED
 
-PASSING = [
-    NatsConnectionError("no NATS server could be reached", hints=[Hint.SERVERS], failures=[ConnectionRefusedError()]),
-    NatsConnectionError(
-        "one of them does not answer",
-        hints=[Hint.TRUST, Hint.TLS_FIRST],
-        failures=[NatsConnectionError("wrong", hints=[Hint.TRUST]), NatsTimeoutError("no INFO")],
-    ),
-    LOST,
-    NatsTimeoutError("no answer"),
-    ServerError("Stale Connection", "Stale Connection"),
-    ServerError("maximum subscriptions exceeded", "maximum subscriptions exceeded"),
-    CROWDED,
-    LEADERLESS,
-]
-LASTING = [
-    InvalidCredentialsError("no key"),
-    PermissionsError("Permissions Violation"),
-    NatsConnectionError("the certificate cannot be verified", hints=[Hint.TRUST]),
-    NatsConnectionError(
-        "none will do",
-        hints=[Hint.TLS],
-        failures=[NatsConnectionError("does not offer TLS", hints=[Hint.TLS]), ProtocolError("HTTP")],
-    ),
-    StreamNotFoundError("no stream", 404, 10059),
-    JetStreamError("bad request", 400, 10003),
-    ServerError("Maximum Payload Violation", "Maximum Payload Violation"),
-    ServerError("Invalid Subject", "Invalid Subject"),
-    DataLossError("gone"),
-    ProtocolError("nonsense"),
-]
+LOST = NatsConnectionError("the connection broke", transient=ALWAYS)
+UNREACHABLE = NatsConnectionError(
+    "no NATS server could be reached", failures=[ConnectionRefusedError()], transient=ALWAYS
+)
+SILENT = NatsTimeoutError("no answer from nats://one:4222 in 5 s", transient=ALWAYS)
+CROWDED = ServerError("maximum connections exceeded", "maximum connections exceeded", transient=ALWAYS)
+LEADERLESS = JetStreamError("JetStream system temporarily unavailable", 503, 10008, transient=ALWAYS)
+REFUSED = AuthorizationError("nats://one:4222 refused the credentials", transient=ONCE_ESTABLISHED)
+REFUSED_ELSEWHERE = AuthorizationError("nats://two:4222 refused the credentials", transient=ONCE_ESTABLISHED)
+OFF = JetStreamUnavailableError("JetStream does not answer", transient=ONCE_ESTABLISHED)
 
-
-IF_KNOWN = [REFUSED, OFF, CLOSED_BEFORE_INFO]
+PASSING = [LOST, UNREACHABLE, SILENT, CROWDED, LEADERLESS]
+LASTING = [NatsConnectionError("does not offer TLS"), StreamNotFoundError("no stream", 404, 10059)]
+IF_KNOWN = [REFUSED, OFF]
 
 QUICK = RetryOptions(timeout=60.0, wait=0.001, jitter=0.001, attempts=None)
 
@@ -99,7 +69,6 @@ def tried(action: Action, options: RetryOptions = QUICK, *, established: bool = 
 
 @pytest.mark.parametrize("error", PASSING, ids=str)
 def test_what_passes_by_itself_is_tried_again(error: NatsError, caplog: pytest.LogCaptureFixture) -> None:
-    assert is_retryable(error)
     with caplog.at_level(logging.WARNING):
         assert tried(Action(*[error] * 5)) == 6
     began, ended = caplog.messages
@@ -112,7 +81,6 @@ def test_what_passes_by_itself_is_tried_again(error: NatsError, caplog: pytest.L
 def test_what_a_user_has_to_repair_is_raised_at_once(
     error: NatsError, established: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert not is_retryable(error, established)
     action = Action(error)
     with pytest.raises(type(error)) as raised:
         tried(action, established=established)
@@ -138,8 +106,8 @@ def test_an_error_that_does_not_pass_in_time_is_the_last_one_and_says_so(monkeyp
     monkeypatch.setattr(module.clock, "monotonic", lambda: now[0])
     monkeypatch.setattr(module.clock, "sleep", pass_by)
     first, last = (
-        NatsTimeoutError("first"),
-        NatsConnectionError("last", hints=[Hint.SERVERS], failures=[OSError()]),
+        NatsTimeoutError("first", transient=ALWAYS),
+        NatsConnectionError("last", hints=[Hint.SERVERS], failures=[OSError()], transient=ALWAYS),
     )
     with pytest.raises(NatsConnectionError, match=r"^last; tried for 60 s$") as raised:
         tried(Action(first, *[last] * 1000))
@@ -173,7 +141,9 @@ def test_what_works_is_said_nothing_of(caplog: pytest.LogCaptureFixture) -> None
 def several(*refusals: AuthorizationError, away: bool = True) -> AuthorizationError:
     """What is raised when servers were asked one after the other, and some of them have refused."""
     failures = [*refusals, *[ConnectionRefusedError()] * away]
-    return AuthorizationError(f"no NATS server lets us in ({len(failures)})", failures=failures)
+    return AuthorizationError(
+        f"no NATS server lets us in ({len(failures)})", failures=failures, transient=ONCE_ESTABLISHED
+    )
 
 
 @pytest.mark.parametrize(
@@ -195,7 +165,8 @@ def test_what_the_same_server_has_refused_twice_is_refused(errors: list[NatsErro
 
 
 def test_what_each_server_refuses_once_may_pass() -> None:
-    assert tried(Action(REFUSED, REFUSED_ELSEWHERE, several(AuthorizationError("three"))), established=True) == 4
+    refused_too = AuthorizationError("three", transient=ONCE_ESTABLISHED)
+    assert tried(Action(REFUSED, REFUSED_ELSEWHERE, several(refused_too)), established=True) == 4
 
 
 def test_a_success_between_two_refusals_makes_the_second_one_the_first() -> None:

@@ -24,7 +24,7 @@ from wsproto.extensions import PerMessageDeflate
 
 from spark_nats.client import ConnectionOptions, connect, parse_servers, websocket
 from spark_nats.client.options import RetryOptions
-from spark_nats.client.retrying import Retries, is_retryable
+from spark_nats.client.retrying import Retries
 from spark_nats.client.websocket import WebSocketLayer
 from spark_nats.conditions import connecting as conditions
 from spark_nats.errors import AuthorizationError, NatsConnectionError, NatsError, OptionError, ProtocolError
@@ -170,8 +170,8 @@ def test_an_answer_that_makes_no_websocket_is_told(answer: bytes, shown: str, pa
     assert f"answers the request for a WebSocket with {shown}" in str(error)
     assert "(<" not in str(error)
     assert "s3cret" not in str(error)
-    assert is_retryable(error) is passes
-    assert is_retryable(error, established=True) is passes_later
+    assert error.passes(established=False) is passes
+    assert error.passes(established=True) is passes_later
 
 
 @pytest.mark.parametrize("status", [b"401 Unauthorized", b"403 Forbidden", b"407 Proxy Authentication Required"])
@@ -207,8 +207,8 @@ def test_a_connection_that_breaks_before_the_answer_is_told() -> None:
     with scripted_server(gateway) as url, pytest.raises(NatsConnectionError) as raised:
         connect(options(url))
     assert "the handshake for a WebSocket failed: Connection reset by peer" in str(raised.value)
-    assert not is_retryable(raised.value)
-    assert is_retryable(raised.value, established=True)
+    assert not raised.value.passes(established=False)
+    assert raised.value.passes(established=True)
 
 
 UPGRADE = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -268,7 +268,7 @@ def test_a_missing_package_is_named_at_once() -> None:
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
     assert ran.stdout.startswith("NatsError NATS_WEBSOCKET_NOT_INSTALLED ")
     assert 'pip install "spark-nats[websocket]"' in ran.stdout
-    assert not is_retryable(NatsError(conditions.WEBSOCKET_NOT_INSTALLED()), established=True)
+    assert not NatsError(conditions.WEBSOCKET_NOT_INSTALLED()).passes(established=True)
 
 
 # Frames

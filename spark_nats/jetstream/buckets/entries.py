@@ -44,7 +44,6 @@ from spark_nats.jetstream.streams import StreamInfo, stream_info
 from spark_nats.protocol.bytecolumns import Mask, booleans, flags_of, texts
 from spark_nats.protocol.key_columns import are_last
 from spark_nats.protocol.keyvalue import key_filter, stream_of
-from spark_nats.protocol.statuses import NO_RESPONDERS
 
 HEARTBEAT = 0.1
 """Seconds after which a consumer says that it has nothing to send: that it has come to the end, or stands still."""
@@ -227,7 +226,7 @@ class BucketReader:
             missing = self._missing(js)
         if missing and len(missing) == phase.left:  # written faster than they can be read
             moved = KEYS_MOVE_ON(keys=len(missing), stream=self._stream)
-            self._reading.retries.failed(JetStreamError(moved, NO_RESPONDERS))
+            self._reading.retries.failed(JetStreamError(moved))
         behind = phase.repeats_from if now.listed else self.cursor.received
         self._phase = phase.followed_by(missing, self._filters, behind)
         self.cursor = Cursor.of(self._phase.start)
@@ -249,7 +248,7 @@ class BucketReader:
                 return before, made, listed
             delete_consumer(js, self._stream, made.name)
         nowhere = NO_CONSUMER_AT_LEADER(consumers=MOST_PLACES, stream=self._stream, leader=info.leader)
-        raise JetStreamError(nowhere, NO_RESPONDERS)
+        raise JetStreamError(nowhere)
 
     def _state(self, js: JetStream) -> StreamInfo:
         try:

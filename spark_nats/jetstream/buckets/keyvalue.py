@@ -91,6 +91,7 @@ class Bucket:
                 err_code=answer.err_code,
             ),
             *answer,
+            transient=answer.transient,
         )
 
     def keys(self, pattern: str) -> list[str]:

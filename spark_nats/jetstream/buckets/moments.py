@@ -54,7 +54,6 @@ from spark_nats.protocol.documents import EPOCH
 from spark_nats.protocol.headers import is_within_batch
 from spark_nats.protocol.key_columns import replace_all
 from spark_nats.protocol.keyvalue import bucket_of, key_filter, stream_of
-from spark_nats.protocol.statuses import NO_RESPONDERS
 from spark_nats.protocol.subject_columns import SubjectMatcher
 
 MOST_ASKED = 500  # messages that are asked for in one flight
@@ -173,7 +172,7 @@ class LatestReader:
                 return
             self._parts += 1
             if self._parts > MOST_PARTS:
-                raise JetStreamError(NO_MOMENT(bucket=bucket_of(self._stream), parts=MOST_PARTS), NO_RESPONDERS)
+                raise JetStreamError(NO_MOMENT(bucket=bucket_of(self._stream), parts=MOST_PARTS))
             if last < self._reached:  # a leader that was stopped for a while
                 js.connection.wait(MOMENT)
             elif self._is_one_get(js, info):

@@ -50,7 +50,6 @@ from spark_nats.jetstream.messages import next_sequence
 from spark_nats.jetstream.stale_reads import StaleReadGuard
 from spark_nats.jetstream.streams import INTEREST, WORK_QUEUE, StreamInfo
 from spark_nats.protocol.api import Api, ErrCode, filters_of
-from spark_nats.protocol.statuses import NO_RESPONDERS
 from spark_nats.protocol.subjects import overlap
 
 logger = logging.getLogger(__name__)
@@ -215,7 +214,7 @@ class DurableHandle:
             return self._configure(js, {**config, "metadata": metadata}, "update")
         except JetStreamError as error:
             if error.err_code == ErrCode.CONSUMER_DOES_NOT_EXIST:  # somebody has deleted it this moment
-                raise JetStreamError(DURABLE_JUST_DELETED(what=self._what), NO_RESPONDERS) from None
+                raise JetStreamError(DURABLE_JUST_DELETED(what=self._what)) from None
             raise
 
     def _configure(self, js: JetStream, config: dict[str, Any], action: str) -> ConsumerInfo:
@@ -240,7 +239,7 @@ class DurableHandle:
                     NO_PLACE_FOR_DURABLE(what=what, limit=PLACE_LIMIT, reason=reason, err_code=code)
                 )
             case ErrCode.CONSUMER_EXISTS:  # somebody has made it this moment
-                return JetStreamError(DURABLE_JUST_MADE(what=self._what), NO_RESPONDERS)
+                return JetStreamError(DURABLE_JUST_MADE(what=self._what))
         return error
 
     def _rivals(self, js: JetStream) -> str:

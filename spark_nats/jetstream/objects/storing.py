@@ -12,6 +12,7 @@ from typing import Any
 
 from spark_nats import clock
 from spark_nats.client.connection import Reply
+from spark_nats.conditions import Transient
 from spark_nats.conditions.writing import OBJECT_REFUSED, OBJECT_STORE_UNAVAILABLE, OBJECT_UNFIT
 from spark_nats.errors import (
     InvalidRowError,
@@ -39,7 +40,7 @@ from spark_nats.protocol.objects import (
     read_description,
     stream_of_store,
 )
-from spark_nats.protocol.statuses import NO_RESPONDERS, TOO_MANY_REQUESTS
+from spark_nats.protocol.statuses import TOO_MANY_REQUESTS
 
 CHUNKS_AT_ONCE = 16
 """Most chunks that are sent before the stream has acknowledged them."""
@@ -156,5 +157,5 @@ class Putting:
             err_code=answer.err_code,
         )
         if answer.err_code in NOT_ENABLED | NOT_READY or answer.code == TOO_MANY_REQUESTS:
-            raise JetStreamError(said, NO_RESPONDERS, description=answer.description)  # which passes
+            raise JetStreamError(said, description=answer.description, transient=Transient.ALWAYS)
         raise PublishError(said)

@@ -20,7 +20,7 @@ from spark_nats import clock
 from spark_nats.client.connection import Connection
 from spark_nats.client.pool import Lease
 from spark_nats.client.publishing import cut_into_parts
-from spark_nats.client.retrying import Backoff, is_retryable
+from spark_nats.client.retrying import Backoff
 from spark_nats.client.subscriptions import Subscription
 from spark_nats.conditions import Said, reworded
 from spark_nats.conditions.writing import (
@@ -209,7 +209,7 @@ class BatchPublisher:
         patience = self._ack_timeout if silent else max(self._ack_timeout, self._lease.retries.timeout)
         if self._doubtful is not None and batch.ids is None:
             failed = self._failed(error)
-            if is_retryable(error, established=True):
+            if error.passes(established=True):
                 failed.hints = (*failed.hints, Hint.MESSAGE_IDS)
             raise failed from None
         if clock.monotonic() - began > patience:

@@ -19,7 +19,6 @@ import pyarrow as pa
 from spark_nats import clock
 from spark_nats.client.connection import Connection
 from spark_nats.client.pool import Lease
-from spark_nats.client.retrying import is_retryable
 from spark_nats.errors import Hint, NatsError, PublishError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.publishing.acknowledged import Account, Acknowledged
@@ -223,6 +222,6 @@ class Publisher:
             else:
                 self._account.queue[:] = left
                 return
-        if self._sender.flight.held and is_retryable(error, established=True):
+        if self._sender.flight.held and error.passes(established=True):
             error.hints = (*error.hints, Hint.MESSAGE_IDS)
         raise error

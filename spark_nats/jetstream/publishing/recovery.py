@@ -19,7 +19,7 @@ from typing import NoReturn
 import pyarrow.compute as pc
 
 from spark_nats import clock
-from spark_nats.client.retrying import Backoff, is_retryable
+from spark_nats.client.retrying import Backoff
 from spark_nats.conditions import Said
 from spark_nats.conditions.warnings import IDS_IN_PROCESS
 from spark_nats.conditions.writing import (
@@ -112,7 +112,7 @@ class Recovery:
         try:
             return self.state(js)
         except (JetStreamError, NatsTimeoutError) as error:
-            if not isinstance(error, StreamNotFoundError) and not is_retryable(error, established=True):
+            if not isinstance(error, StreamNotFoundError) and not error.passes(established=True):
                 raise
             return error
 

@@ -15,7 +15,8 @@ from typing import NamedTuple, Protocol
 
 from spark_nats import clock
 from spark_nats.client.options import RetryOptions
-from spark_nats.client.retrying import Retries, is_retryable
+from spark_nats.client.retrying import Retries
+from spark_nats.conditions import Transient
 from spark_nats.conditions.connecting import SERVER_SHUTTING_DOWN
 from spark_nats.conditions.notices import READS_ANEW
 from spark_nats.conditions.others import ANSWER_FROM_ELSEWHERE
@@ -34,7 +35,6 @@ from spark_nats.protocol.bytecolumns import Mask
 from spark_nats.protocol.deliveries import Deliveries
 from spark_nats.protocol.direct_gets import DirectGetReplies
 from spark_nats.protocol.messages import Messages
-from spark_nats.protocol.statuses import NO_RESPONDERS
 
 logger = logging.getLogger(__name__)
 
@@ -273,14 +273,20 @@ class Reading:
         if isinstance(trouble, JetStreamError) and not (isinstance(trouble, StreamNotFoundError) and task.created):
             if isinstance(trouble, JetStreamUnavailableError):
                 raise trouble
-            if self._refusals > _REFUSALS and is_retryable(trouble, established=True):
+            if self._refusals > _REFUSALS and trouble.passes(established=True):
                 self._refusals = 0
-                raise JetStreamUnavailableError(trouble.args[0], trouble.code, trouble.err_code, trouble.description)
+                raise JetStreamUnavailableError(
+                    trouble.args[0],
+                    trouble.code,
+                    trouble.err_code,
+                    trouble.description,
+                    transient=Transient.ONCE_ESTABLISHED,
+                )
             self.retries.failed(trouble)
         elif self._fruitless > 1:
             before = "" if end == NO_END else f", before {end}"
             stopped = STOPPED_DELIVERING(stream=self._stream, sequence=position, before=before, reason=trouble)
-            self.retries.failed(JetStreamError(stopped, NO_RESPONDERS))
+            self.retries.failed(JetStreamError(stopped))
 
 
 def _leaves(js: JetStream, task: Task) -> bool:

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from spark_nats import clock
 from spark_nats.client.connection import Connection
 from spark_nats.client.pool import borrow, keep
-from spark_nats.client.retrying import is_retryable
 from spark_nats.conditions.warnings import NOT_WATCHED
 from spark_nats.errors import NatsError, PermissionsError, StreamNotFoundError
 from spark_nats.jetstream.account import account_info
@@ -147,7 +146,7 @@ class Idling:
             reason: object = "the limits of their consumers leave few places"
         except NatsError as error:
             connection.close()
-            if is_retryable(error, established=True) or isinstance(error, StreamNotFoundError):
+            if error.passes(established=True) or isinstance(error, StreamNotFoundError):
                 raise
             reason = error
         connection.close()

@@ -14,7 +14,6 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
-from spark_nats.client.retrying import is_retryable
 from spark_nats.conditions.streams import PATTERN_MATCHES_QUEUES, RETENTION_UNSUPPORTED
 from spark_nats.conditions.warnings import STREAM_NOT_READY
 from spark_nats.errors import NatsError, StreamNotFoundError, UnsupportedStreamError
@@ -120,7 +119,7 @@ class Look:
                 else:
                     streams[name] = None
             elif isinstance(found, NatsError):
-                if not may_wait or pattern is None or begin is not None or not is_retryable(found, established=True):
+                if not may_wait or pattern is None or begin is not None or not found.passes(established=True):
                     raise found
                 logger.warning(STREAM_NOT_READY(stream=name, reason=found).coded)
                 self.memory.selection.leave_out(name)

@@ -227,8 +227,9 @@ def test_every_read_is_whole_while_followers_restart_with_and_without_their_stor
                 return count
 
             wait_until(lambda: last() > 5000)
-            short = []
-            for _ in range(200):
+            short, reads = [], 0
+            while not failures and (reads < 200 or len(restarts) < 4):
+                reads += 1
                 end = last() + 1
                 if (found := read(end - 1000, end)) != 1000:
                     short.append(found)
@@ -238,7 +239,6 @@ def test_every_read_is_whole_while_followers_restart_with_and_without_their_stor
             thread.join()
     assert not failures
     assert short == []
-    assert len(restarts) > 3
 
 
 # Limits that remove while a task reads

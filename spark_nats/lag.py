@@ -19,7 +19,8 @@ from spark_nats.conditions.others import NOT_BEHIND
 from spark_nats.errors import JetStreamError, NatsError, PermissionsError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.consumers import create_consumer, delete_consumer, finds_all
-from spark_nats.jetstream.fingerprints import History, compare, first_after
+from spark_nats.jetstream.fingerprints import first_new, judged
+from spark_nats.jetstream.judgement import Judgement
 from spark_nats.jetstream.messages import last_sequence, next_message
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.streams import LIMITS, StreamInfo, stream_info
@@ -304,16 +305,17 @@ def _now(js: JetStream, lag: StreamLag, position: Position, filters: tuple[str, 
         info = stream_info(js, lag.stream)
     except StreamNotFoundError:
         return replace(lag, problem="the stream does not exist any more")
-    if info.created != position.created:
+    found = judged(js, position, info)
+    if found is Judgement.RECREATED:
         problem = f"the stream was deleted and created again: the present one was created at {info.created}"
         return replace(lag, problem=problem)
     lag = replace(lag, max_age=info.max_age)
     nothing = until(lag, position.next, 0)
-    if position.next > info.last_sequence + 1:
+    if found is Judgement.TRUNCATED:
         problem = f"the stream ends at sequence {info.last_sequence}, before where the query is to go on"
         return replace(nothing, problem=problem)
-    if (seen := position.fingerprint) and compare(js, seen, info) is not History.KEPT:
-        first = first_after(js, seen, info)
+    if found is Judgement.REWRITTEN:
+        first = first_new(js, position, info)
         problem = f"the stream has lost its end, and what it has from sequence {first} on is other messages"
         return replace(nothing, problem=problem)
     problem = ""
@@ -327,8 +329,8 @@ def _now(js: JetStream, lag: StreamLag, position: Position, filters: tuple[str, 
         return replace(nothing, problem=problem)
     oldest = next_message(js, info.name, first, filters or (">",))
     behind = _messages(js, info, first, last, filters)
-    found = until(replace(lag, problem=problem), last + 1, behind)
-    return replace(found, oldest=moment(oldest.time)) if oldest else found
+    lag = until(replace(lag, problem=problem), last + 1, behind)
+    return replace(lag, oldest=moment(oldest.time)) if oldest else lag
 
 
 def _messages(js: JetStream, info: StreamInfo, first: int, last: int, filters: tuple[str, ...]) -> int:

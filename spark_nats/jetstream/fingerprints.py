@@ -1,90 +1,53 @@
-"""Whether a stream still has the history that was read of it, or that was written to it.
+"""What has become of a stream since somebody was at a position in it: asked of its leader, and when that is needed.
 
-A server may come back with less than it had acknowledged: after a power failure, or with a volume that was restored
-from a snapshot. New messages then take sequences that were in use before. The stream has the same name and was made at
-the same time; only the time at which each message was stored tells one history from another. So whoever has come to a
-place notes the fingerprint of the last message before it, and compares it when it comes back.
-
-:func:`judge` and :func:`judge_hidden` decide, from what the stream's leader says; they ask nothing. :func:`compare`
-asks, and :class:`Witness` says when that is needed.
+What is decided from the answers :mod:`.judgement` says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from enum import Enum, auto
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.messages import StoredMessage, first_sequence_since, next_message
-from spark_nats.jetstream.positions import Fingerprint, end_of
+from spark_nats.jetstream.judgement import Judgement, judge
+from spark_nats.jetstream.messages import FirstSince, MessageAt, Question, StoredMessage, ask, first_sequence_since
+from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.api import API_PREFIX
 
-SKEW = 20_000_000
-"""Nanoseconds by which the clocks of a cluster's servers may differ. A message that was stored before another one may
-have a later time than that by so much, where the leader changed in between."""
 
+def judged(
+    js: JetStream,
+    position: Position,
+    info: StreamInfo,
+    answers: Mapping[Question[Any], Any] = {},
+    look: Callable[[], StoredMessage | None] | None = None,
+) -> Judgement:
+    """Return what has become of a stream; ask its leader what the answers that are known do not say.
 
-class History(Enum):
-    """What has become of the history that a fingerprint was taken of."""
+    The message before the position is asked for by ``look``, unless that is None.
 
-    KEPT = auto()  # the stream still has it, or has removed it as streams do
-    SHORTER = auto()  # the stream ends before the fingerprint's message: its end is lost
-    REWRITTEN = auto()  # the stream's end is lost, and other messages have its sequences
-    HIDDEN = auto()  # the fingerprint's message was deleted, so those before it have to be asked for
-
-
-def judge(seen: Fingerprint, info: StreamInfo, there: StoredMessage | None) -> History:
-    """Decide what has become of a history of which ``seen`` is the fingerprint, in a stream in such a state.
-
-    ``there`` is the first message from the fingerprint's sequence on; None when there is none, or it is not known.
+    Raises:
+        NatsError: a request failed.
     """
-    if info.last_sequence < seen.sequence:
-        return History.SHORTER
-    if end_of(info).fingerprint == seen or seen.sequence < info.first_sequence:
-        return History.KEPT
-    if there is None or there.sequence != seen.sequence:
-        return History.HIDDEN
-    return History.KEPT if there.time == seen.time else History.REWRITTEN
+    known = dict(answers)
+    while not isinstance(found := judge(position, info, known), Judgement):
+        if isinstance(found, FirstSince):
+            known[found] = first_sequence_since(js, found.stream, found.time, found.start, found.end)
+        elif isinstance(found, MessageAt):
+            (known[found],) = [look()] if look else ask(js, [found])
+    return found
 
 
-def judge_hidden(seen: Fingerprint, later: int) -> History:
-    """Decide what has become of a history whose last message was deleted.
+def first_new(js: JetStream, position: Position, info: StreamInfo) -> int:
+    """Return the sequence of the first message that was stored after all before a position.
 
-    Whatever was stored after the history was seen is later than it, so that a later message among its sequences is of
-    another history. If there is none, nothing that is new has one of them. ``later`` is the first sequence with a
-    message that was stored more than :data:`SKEW` after the fingerprint.
+    That is the next one to come when none was, or when it is not known when those before it were stored.
     """
-    return History.REWRITTEN if later <= seen.sequence else History.KEPT
-
-
-def compare(
-    js: JetStream, seen: Fingerprint, info: StreamInfo, look: Callable[[], StoredMessage | None] | None = None
-) -> History:
-    """Ask the stream's leader what has become of a history; never :attr:`History.HIDDEN`.
-
-    The message at the fingerprint's sequence is asked for by ``look``; of the leader when that is None.
-    """
-    found = judge(seen, info, None)
-    if found is History.HIDDEN:
-        there = look() if look else next_message(js, info.name, seen.sequence, (">",), whole=False)
-        found = judge(seen, info, there)
-    return unhide(js, seen, info, found)
-
-
-def unhide(js: JetStream, seen: Fingerprint, info: StreamInfo, found: History) -> History:
-    """Return what was found; where the message was deleted, ask for others."""
-    if found is not History.HIDDEN:
-        return found
-    end = seen.sequence + 1
-    later = first_sequence_since(js, info.name, seen.time + SKEW + 1, info.first_sequence, end)
-    return judge_hidden(seen, later)
-
-
-def first_after(js: JetStream, seen: Fingerprint, info: StreamInfo) -> int:
-    """Return the sequence of the first message that was stored after a history; the next one to come when none was."""
-    return first_sequence_since(js, info.name, seen.time + 1, info.first_sequence, info.last_sequence + 1)
+    behind = info.last_sequence + 1
+    if position.time is None:
+        return behind
+    return first_sequence_since(js, info.name, position.time + 1, info.first_sequence, behind)
 
 
 class _Seen(NamedTuple):

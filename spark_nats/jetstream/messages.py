@@ -84,6 +84,16 @@ class MessageAt(Question[StoredMessage | None]):
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class FirstSince(Question[int]):
+    """Asks for the first sequence of a range that was stored at or after a time: :func:`first_sequence_since`."""
+
+    stream: str
+    time: int
+    start: int
+    end: int
+
+
 def ask_each(js: JetStream, questions: Sequence[StateOf | MessageAt]) -> list[Any]:
     """Ask questions in one round trip.
 

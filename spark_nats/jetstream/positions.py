@@ -2,7 +2,7 @@
 
 A stream that was deleted and made again has another ``created``, so that a place in the former one means nothing in it.
 One that has lost its end and was filled again has another message before the place, with another time
-(:mod:`.fingerprints`).
+(:mod:`.judgement`).
 """
 
 from __future__ import annotations

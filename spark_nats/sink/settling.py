@@ -34,10 +34,11 @@ from spark_nats.conditions.warnings import TARGET_LOST_END, TARGET_LOST_MESSAGES
 from spark_nats.errors import NatsError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.buckets.keyvalue import Entry
-from spark_nats.jetstream.fingerprints import SKEW, History, first_after
+from spark_nats.jetstream.fingerprints import first_new
+from spark_nats.jetstream.judgement import SKEW
 from spark_nats.jetstream.messages import first_sequence_since, next_message
-from spark_nats.jetstream.positions import Fingerprint, Position
-from spark_nats.jetstream.reading.stored import history_of, stored_ids
+from spark_nats.jetstream.positions import Position
+from spark_nats.jetstream.reading.stored import is_intact, stored_ids
 from spark_nats.jetstream.stale_reads import CONFIRMATION, state_beyond_doubt
 from spark_nats.jetstream.streams import LIMITS, StreamInfo, stream_info
 from spark_nats.options.losses import report_loss
@@ -314,12 +315,12 @@ def _look_back(
     for certain in (False, True) if known else (True,):
         if certain:
             stream = state_beyond_doubt(js, stream)
-        if _has_kept(js, began.end, stream):
+        if is_intact(js, began.end, stream):
             return stream, began
     # A note of an older version does not say when the message was stored; it was written a moment later.
     before = began.time - (SKEW if js.connection.info.cluster else 0)
-    seen = began.end.fingerprint or Fingerprint(began.end.last, before)
-    since = min(first_after(js, seen, stream), began.end.last) - 1
+    end = began.end if began.end.time is not None else began.end._replace(time=before)
+    since = min(first_new(js, end, stream), end.last) - 1
     this, others = _names(task)
     logger.warning(
         TARGET_LOST_MESSAGES(
@@ -338,13 +339,6 @@ def _look_back(
     if task.batch is not None:
         _note_anew(js, options, task, began)
     return stream, began
-
-
-def _has_kept(js: JetStream, end: Position, stream: StreamInfo) -> bool:
-    """Tell whether a stream has what it had when it ended there."""
-    if (seen := end.fingerprint) is None:
-        return end.last <= stream.last_sequence
-    return history_of(js, seen, stream) is History.KEPT
 
 
 def _note_anew(js: JetStream, options: WriteOptions, task: Task, began: Began) -> None:

@@ -21,7 +21,7 @@ from pyspark.sql.types import BinaryType, StringType, StructType
 
 from spark_nats.embedded import NatsServer
 from spark_nats.jetstream import stale_reads
-from spark_nats.jetstream.fingerprints import SKEW
+from spark_nats.jetstream.judgement import SKEW
 from spark_nats.lag import Look, asked, lags
 from spark_nats.options import parse
 from spark_nats.source.stream.positions import from_json

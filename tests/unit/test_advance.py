@@ -14,8 +14,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from spark_nats.jetstream.fingerprints import SKEW, History, judge, judge_hidden
-from spark_nats.jetstream.messages import MessageAt, Question, StateOf, StoredMessage
+from spark_nats.jetstream.judgement import SKEW, Judgement, judge
+from spark_nats.jetstream.messages import FirstSince, MessageAt, Question, StateOf, StoredMessage
 from spark_nats.jetstream.positions import Position, end_of
 from spark_nats.jetstream.reading.measuring import Sizes
 from spark_nats.jetstream.streams import StreamInfo
@@ -68,13 +68,16 @@ class Stream:
         """The first sequence before ``end`` that was stored at a time or later."""
         return min((s for s, message in self.messages.items() if message.time >= time and s < end), default=end)
 
-    def history(self, place: Position) -> History:
-        """What a server would say of it."""
-        info, seen = self.info, place.fingerprint
-        if seen is None:
-            return History.SHORTER if place.next > info.last_sequence + 1 else History.KEPT
-        found = judge(seen, info, self.from_(seen.sequence))
-        return judge_hidden(seen, self.since(seen.time + SKEW + 1, place.next)) if found is History.HIDDEN else found
+    def judge(self, position: Position) -> Judgement:
+        """What is judged from what a server would say of it."""
+        answers: dict[Question[Any], Any] = {}
+        while not isinstance(found := judge(position, self.info, answers), Judgement):
+            match found:
+                case MessageAt(_, int(sequence)):
+                    answers[found] = self.from_(sequence)
+                case FirstSince(_, time, _, end):
+                    answers[found] = self.since(time, end)
+        return found
 
     def matching(self, filters: tuple[str, ...]) -> dict[int, Message]:
         return {s: each for s, each in self.messages.items() if not filters or each.subject in filters}
@@ -89,11 +92,10 @@ class World(dict[str, Stream]):
             streams[name] = None
             if stream := self.get(name):
                 place, known = searched.get(name), 0
-                if place and place.created == stream.created and stream.history(place) is History.KEPT:
+                if place and stream.judge(place) is Judgement.INTACT:
                     known = place.next
-                is_same = name in start and start[name].end.created == stream.created
-                history = stream.history(start[name].end) if is_same else History.KEPT
-                streams[name] = StreamFacts(stream.info, history, known)
+                judgement = stream.judge(start[name].end) if name in start else Judgement.INTACT
+                streams[name] = StreamFacts(stream.info, judgement, known)
         return Facts(streams)
 
     def answer(self, question: Question[Any], start: QueryOffset) -> Any:
@@ -236,7 +238,7 @@ def test_how_a_query_goes_on_in_a_stream(case: str) -> None:
 
 def test_a_doubt_comes_before_any_question() -> None:
     stream = held(1, 2)
-    facts = Facts({"A": StreamFacts(stream.info, History.SHORTER)})
+    facts = Facts({"A": StreamFacts(stream.info, Judgement.TRUNCATED)})
     found = advance({"A": read_to(4)}, facts, Limits(), options_of(stream="A"))
     assert found.doubts == {"A": "stream 'A' ends at sequence 2, before 4"}
     assert found.lacks == [RestAfter("A")]

@@ -1,4 +1,4 @@
-"""What it means that messages of a range are missing, or are others: cases as tables."""
+"""What it means that messages of a range are missing: cases as tables."""
 
 from __future__ import annotations
 
@@ -7,17 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from spark_nats.jetstream.positions import Fingerprint
 from spark_nats.jetstream.reading.cursor import Cursor, Gaps, gap
-from spark_nats.jetstream.reading.judging import (
-    Met,
-    Standing,
-    goes_on,
-    meets,
-    missing,
-    replica_lacks,
-    standing,
-)
+from spark_nats.jetstream.reading.judging import goes_on, missing, replica_lacks
 from spark_nats.jetstream.streams import StreamInfo
 
 
@@ -40,22 +31,6 @@ def cursor(gaps: list[tuple[int, int]], first: int | None) -> Cursor:
     """The cursor of a range from 1 to 100 which has come to 60."""
     columns = [np.array(column, np.int64) for column in zip(*gaps, strict=True)]
     return Cursor(60, 60, 100, first, Gaps(*columns))
-
-
-@pytest.mark.parametrize(
-    ("info", "found"),
-    [
-        (stream(1, 99), Standing.PLANNED),
-        (stream(1, 500), Standing.PLANNED),
-        (stream(100, 99), Standing.PLANNED),  # it has nothing any more, and has not lost its end
-        (stream(1, 98), Standing.SHORTER),
-        (stream(1, 0), Standing.SHORTER),
-        (stream(1, 500, created="since"), Standing.MADE_AGAIN),
-        (stream(1, 3, created="since"), Standing.MADE_AGAIN),
-    ],
-)
-def test_what_a_stream_is_to_a_range_that_was_planned_of_it(info: StreamInfo, found: Standing) -> None:
-    assert standing(info, "then", 100) is found
 
 
 HEAD_MAY_GO: dict[str, Any] = {"head_may_go": True}
@@ -123,22 +98,6 @@ def test_where_a_range_goes_on_when_a_source_has_no_more(
     following: int | None, info: StreamInfo, filtered: bool, to: int | None
 ) -> None:
     assert goes_on(cursor([(5, 9)], 1), following, info, filtered) == to
-
-
-@pytest.mark.parametrize(
-    ("sequence", "time", "met"),
-    [
-        (50, 1000, Met.PLANNED),
-        (50, 1001, Met.OTHER),
-        (50, 999, Met.OTHER),
-        (49, 999, Met.PLANNED),
-        (49, 1000, Met.PLANNED),
-        (49, 1001, Met.LATER),
-        (51, 1001, Met.LATER),
-    ],
-)
-def test_what_a_message_is_to_the_history_of_which_a_range_was_planned(sequence: int, time: int, met: Met) -> None:
-    assert meets(Fingerprint(50, 1000), sequence, time) is met
 
 
 def test_a_gap_is_judged_where_the_range_began_behind_the_streams_first_message() -> None:

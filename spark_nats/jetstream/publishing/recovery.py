@@ -41,7 +41,7 @@ from spark_nats.errors import (
     StreamNotFoundError,
 )
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.fingerprints import SKEW
+from spark_nats.jetstream.judgement import SKEW
 from spark_nats.jetstream.messages import first_sequence_since, next_message
 from spark_nats.jetstream.publishing.acknowledged import Account
 from spark_nats.jetstream.publishing.rows import Rows

@@ -1,4 +1,4 @@
-"""What it means that messages of a range are missing, or are others: decided from what is known, nothing is asked.
+"""What it means that messages of a range are missing: decided from what is known, nothing is asked.
 
 The stream's first sequence decides what is a loss: what was skipped behind it was deleted one by one, which is none;
 what was skipped before it the stream's limits, or a purge, have removed before the reader came to it.
@@ -6,28 +6,10 @@ what was skipped before it the stream's limits, or a purge, have removed before 
 
 from __future__ import annotations
 
-from enum import Enum, auto
 from typing import NamedTuple
 
-from spark_nats.jetstream.positions import Fingerprint
 from spark_nats.jetstream.reading.cursor import NO_GAPS, Cursor, Gaps
 from spark_nats.jetstream.streams import StreamInfo
-
-
-class Standing(Enum):
-    """What a stream is to a range that was planned of it."""
-
-    PLANNED = auto()  # the stream that was planned, with all that the range had
-    SHORTER = auto()  # that stream, but it ends before the range
-    MADE_AGAIN = auto()  # another stream of its name
-
-
-class Met(Enum):
-    """What a message is to the history of which a range was planned."""
-
-    PLANNED = auto()  # nothing speaks against it
-    LATER = auto()  # stored after the history's last message: it is to be asked whether the stream still has that
-    OTHER = auto()  # it is not of it
 
 
 class Missing(NamedTuple):
@@ -35,13 +17,6 @@ class Missing(NamedTuple):
 
     head: Gaps  # before the first message that has arrived, where the range begins with whatever there is: no loss
     lost: Gaps  # all others
-
-
-def standing(info: StreamInfo, created: str, end: int) -> Standing:
-    """Decide what a stream is to a range that ends before ``end``, of the stream that was made at ``created``."""
-    if info.created != created:
-        return Standing.MADE_AGAIN
-    return Standing.SHORTER if info.last_sequence + 1 < end else Standing.PLANNED
 
 
 def missing(cursor: Cursor, first_sequence: int, *, head_may_go: bool, shared: bool) -> Missing:
@@ -72,10 +47,3 @@ def goes_on(cursor: Cursor, following: int | None, info: StreamInfo, filtered: b
     if following is None and exists:  # a leader that was stopped for a while does not know it yet
         return None
     return cursor.end if following is None else following
-
-
-def meets(planned: Fingerprint, sequence: int, time: int) -> Met:
-    """Decide what a message is to the history whose last message had a fingerprint when the range was planned."""
-    if sequence == planned.sequence:
-        return Met.PLANNED if time == planned.time else Met.OTHER
-    return Met.LATER if time > planned.time else Met.PLANNED

@@ -21,14 +21,15 @@ from spark_nats.errors import DataLossError, PermissionsError, StreamNotFoundErr
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.consumers import finds_all
 from spark_nats.jetstream.consuming.kept import Use, keep, make_consumer, may_be_kept, move_kept
-from spark_nats.jetstream.fingerprints import History, compare
+from spark_nats.jetstream.fingerprints import judged
+from spark_nats.jetstream.judgement import Judgement, contradiction, judge, meets
 from spark_nats.jetstream.messages import next_sequence
-from spark_nats.jetstream.positions import Fingerprint
+from spark_nats.jetstream.positions import Fingerprint, Position
 from spark_nats.jetstream.reading import pulls
 from spark_nats.jetstream.reading.cursor import Cursor, gap
 from spark_nats.jetstream.reading.delivering import Chunk, Delivered, Reading, Restart, Source, out_of_order
 from spark_nats.jetstream.reading.direct import DirectGets, are_available
-from spark_nats.jetstream.reading.judging import Met, Standing, goes_on, meets, missing, replica_lacks, standing
+from spark_nats.jetstream.reading.judging import goes_on, missing, replica_lacks
 from spark_nats.jetstream.reading.pulls import PullConsumer
 from spark_nats.jetstream.reading.searching import Search
 from spark_nats.jetstream.stale_reads import StaleReadGuard
@@ -332,7 +333,7 @@ class RangeReader:
         What was just ``said`` of it is not asked for.
         """
         info = self._state(js, said)
-        if self._standing(info) is Standing.MADE_AGAIN:
+        if self._is_recreated(info):
             self._lose_the_rest(f"was deleted and created again at {info.created}")
         return None if self.cursor.at_end else info
 
@@ -348,17 +349,20 @@ class RangeReader:
         """What the server searches for; all when it is nothing."""
         return self._filters if self._search.by_server else ()
 
-    def _standing(self, info: StreamInfo) -> Standing:
+    def _end_in(self, info: StreamInfo) -> Position:
         self.created = self.created or info.created
-        return standing(info, self.created, self.cursor.end)
+        return Position(self.created, self.cursor.end)
+
+    def _is_recreated(self, info: StreamInfo) -> bool:
+        return judge(self._end_in(info), info) is Judgement.RECREATED
 
     def _state(self, js: JetStream, said: StreamInfo | None = None) -> StreamInfo:
         """Return the stream's state; the range is cut off where its end does not exist any more."""
         info = said or stream_info(js, self._stream)
-        if self._standing(info) is Standing.SHORTER:
+        end = self._end_in(info)
+        if judge(end, info) is Judgement.TRUNCATED:
             gone, last = self.cursor.end, info.last_sequence
-            what = f"stream {self._stream!r} ends at sequence {last}, before {gone - 1}"
-            self._guard.confirm(js, self._stream, what)
+            self._guard.confirm(js, self._stream, contradiction(end, info, self._stream))
             self.cursor = self.cursor.cut(last + 1)
             self._others = True  # what was stored since has the sequences of what is lost
             self._lost(RANGE_LOST(stream=self._stream, last=last, sequences=gap(self.cursor.end, gone)))
@@ -406,7 +410,7 @@ class RangeReader:
     def _judge(self, cursor: Cursor, info: StreamInfo) -> Cursor:
         """Name what the stream's limits have removed of what a cursor has skipped; return it when that is done."""
         self._judged = clock.monotonic()
-        if self._standing(info) is Standing.MADE_AGAIN:
+        if self._is_recreated(info):
             raise Restart("the stream was deleted and created again")
         head, lost = missing(cursor, info.first_sequence, head_may_go=self._head_may_go, shared=self._shared)
         if len(head):
@@ -431,25 +435,24 @@ class RangeReader:
         if not self._others:
             sequence, time = deliveries.last()
             met = meets(self._last, sequence, time)
-            if met is not Met.PLANNED and self._is_rewritten(js, self._last, met):
+            if met is not Judgement.INTACT and self._is_rewritten(js, self._last, met):
                 self._others = True
                 self._lost(_rewritten(self._stream, sequence, time, self._last))
         if not self._others:
             return delivered
         return delivered.take(deliveries.timestamps() <= self._last.time)
 
-    def _is_rewritten(self, js: JetStream, last: Fingerprint, met: Met) -> bool:
+    def _is_rewritten(self, js: JetStream, last: Fingerprint, met: Judgement | None) -> bool:
         """Ask whether the history is lost of which the range was planned; it may be said meanwhile that it is."""
         info = self._state(js)
-        if self._standing(info) is Standing.MADE_AGAIN:
+        if self._is_recreated(info):
             raise Restart("the stream was deleted and created again")
-        if met is Met.OTHER:
-            return not self._others
-        history = compare(js, last, info)
-        if history is History.SHORTER and not self._others:
-            what = f"stream {self._stream!r} ends at sequence {info.last_sequence}, before {last.sequence}"
-            self._guard.confirm(js, self._stream, what)
-        return history is not History.KEPT and not self._others
+        if met is None:
+            planned = Position(info.created, last.sequence + 1, last.time)
+            met = judged(js, planned, info)
+            if met is Judgement.TRUNCATED and not self._others:
+                self._guard.confirm(js, self._stream, contradiction(planned, info, self._stream))
+        return met is not Judgement.INTACT and not self._others
 
 
 def _rewritten(stream: str, sequence: int, time: int, last: Fingerprint) -> Said:

@@ -20,9 +20,10 @@ from spark_nats.conditions.notices import IDS_READ_BACK
 from spark_nats.conditions.writing import IDS_NOT_SAID, IDS_NOT_SAID_NOW
 from spark_nats.errors import NatsTimeoutError, PermissionsError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.fingerprints import History, compare, first_after
+from spark_nats.jetstream.fingerprints import first_new, judged
+from spark_nats.jetstream.judgement import Judgement
 from spark_nats.jetstream.messages import StoredMessage
-from spark_nats.jetstream.positions import Fingerprint, end_of
+from spark_nats.jetstream.positions import Position, end_of
 from spark_nats.jetstream.reading.ranges import RangeReader
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.bytecolumns import Mask, decimals, flags_of, repeated, strings, texts
@@ -63,14 +64,15 @@ def stored_ids(js: JetStream, stream: StreamInfo, since: int, prefix: str = "") 
     return StoredIds(ids, "; ".join(lost))
 
 
-def history_of(js: JetStream, seen: Fingerprint, info: StreamInfo) -> History:
-    """Tell what has become of a stream's history, as whoever may read the stream can; never :attr:`History.HIDDEN`.
+def is_intact(js: JetStream, position: Position, info: StreamInfo) -> bool:
+    """Tell whether a stream has what it had before a position, as whoever may read the stream can.
 
-    Where the message of the fingerprint was deleted, and the user may not ask for others, nothing speaks against it.
+    Where the message before it was deleted, and the user may not ask for others, nothing speaks against it.
     """
     with contextlib.suppress(PermissionsError):
-        return compare(js, seen, info, lambda: _message_at(js, info, seen.sequence))
-    return History.KEPT
+        found = judged(js, position, info, look=lambda: _message_at(js, info, position.last))
+        return found is Judgement.INTACT
+    return True
 
 
 def _message_at(js: JetStream, info: StreamInfo, sequence: int) -> StoredMessage | None:
@@ -83,10 +85,10 @@ def _message_at(js: JetStream, info: StreamInfo, sequence: int) -> StoredMessage
 
 def kept_until(js: JetStream, began: StreamInfo, info: StreamInfo) -> int:
     """Return the last sequence at which a stream still has what it had when it ``began``."""
-    seen = end_of(began).fingerprint
-    if seen is None or history_of(js, seen, info) is History.KEPT:
-        return began.last_sequence
-    return first_after(js, seen, info) - 1
+    position = end_of(began)
+    if position.time is None or is_intact(js, position, info):
+        return position.last
+    return first_new(js, position, info) - 1
 
 
 def known_ids(connection: Connection, stream: str, subjects: pa.Array, ids: pa.Array) -> Mask:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from spark_nats.conditions.losses import PATTERN_CHANGED, STREAM_MADE_AGAIN
-from spark_nats.jetstream.fingerprints import History
+from spark_nats.jetstream.judgement import Judgement, contradiction
 from spark_nats.jetstream.matching import matches
 from spark_nats.jetstream.messages import MessageAt, Question, StateOf, StoredMessage
 from spark_nats.jetstream.positions import Position, end_of
@@ -59,9 +59,10 @@ def advance(start: QueryOffset, facts: Facts, limits: Limits, options: ReadOptio
         ]
     for name, stream in facts.streams.items():
         begin = start[name].end if name in start else None
-        if begin is not None and (stream is None or stream.history is not History.KEPT):
-            doubts[name] = lost.contradiction(stream.info if stream else None, name, begin)
-        elif stream and begin and begin.created == stream.info.created:
+        judgement = stream.judgement if stream else Judgement.MISSING
+        if begin is not None and judgement.is_doubtful:
+            doubts[name] = contradiction(begin, stream.info if stream else None, name)
+        elif begin is not None and judgement is Judgement.INTACT:
             releases[name] = begin.next  # Spark asks how to go on when all before is in its checkpoint
         if stream is None:
             losses += lost.stream_lost(name, begin, name in facts.said, options)
@@ -105,15 +106,15 @@ def _step(
     if begin is None:
         first = max(info.first_sequence, stream.searched)
         return _through(info, first, first, facts, options), []
-    if begin.created != info.created:
+    if stream.judgement is Judgement.RECREATED:
         first, old = info.first_sequence, begin.created
         made = STREAM_MADE_AGAIN(stream=info.name, sequence=begin.next - 1, old=old, created=info.created)
         return _through(info, first, first, facts, options), [Loss(made)]
     gaps = facts.answers_to(GapOf(info.name)) if options.consume else []
     losses = [Loss(what) for what in gaps if what is not None]
-    if stream.history is not History.KEPT:
+    if stream.judgement.is_doubtful:
         (first,) = facts.answers_to(RestAfter(info.name))
-        loss = lost.history_lost(info, begin, stream.history, first)
+        loss = lost.history_lost(info, begin, stream.judgement, first)
         return _through(info, begin.next, first, facts, options), [*losses, loss]
 
     unread, now = max(begin.next, stream.searched), info

@@ -11,7 +11,8 @@ from spark_nats.conditions.queues import WOULD_RELEASE_UNREAD
 from spark_nats.conditions.streams import PATTERN_MISSES_OFFSETS
 from spark_nats.errors import OptionError
 from spark_nats.jetstream.consuming.consumers import consumer_info
-from spark_nats.jetstream.fingerprints import History
+from spark_nats.jetstream.fingerprints import first_new
+from spark_nats.jetstream.judgement import Judgement, contradiction
 from spark_nats.jetstream.messages import MessageAt, ask, first_sequence_at, next_sequence
 from spark_nats.jetstream.positions import Position, end_of
 from spark_nats.jetstream.streams import LIMITS, WORK_QUEUE, StreamInfo, stream_info
@@ -20,7 +21,6 @@ from spark_nats.source.stream.looks import Look
 from spark_nats.source.stream.losses import (
     Loss,
     beginning_lost,
-    contradiction,
     end_lost,
     history_lost,
     say,
@@ -139,11 +139,11 @@ def _given(look: Look, info: StreamInfo, place: Place, otherwise: str) -> Positi
     given = Position(info.created, place.next, place.timestamp)
     if given.fingerprint is None:
         return given._replace(time=_time_before(look, info, place.next))
-    if (history := look.history(info, given, compares=True)) is History.KEPT:
+    if (found := look.judge(info, given, compares=True)) is Judgement.INTACT:
         return given
-    look.memory.guard.confirm(look.js, info.name, contradiction(info, info.name, given))
-    first = look.rest_after(info, given)
-    say([history_lost(info, given, history, first)], look.options)
+    look.memory.guard.confirm(look.js, info.name, contradiction(given, info, info.name))
+    first = first_new(look.js, given, info)
+    say([history_lost(info, given, found, first)], look.options)
     return Position(info.created, first, _time_before(look, info, first))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from spark_nats.conditions import Said
-from spark_nats.jetstream.fingerprints import History
+from spark_nats.jetstream.judgement import Judgement
 from spark_nats.jetstream.messages import Question
 from spark_nats.jetstream.reading.measuring import Sizes
 from spark_nats.jetstream.streams import StreamInfo
@@ -51,12 +51,12 @@ class StreamFacts:
 
     Attributes:
         info: its state.
-        history: what has become of what the query has read; kept, where it has read nothing of the present stream.
+        judgement: what has become of it since the query was there; intact where the query was not.
         searched: up to where earlier looks have searched it in vain: what is removed there is not a loss.
     """
 
     info: StreamInfo
-    history: History = History.KEPT
+    judgement: Judgement = Judgement.INTACT
     searched: int = 0
 
 

@@ -21,7 +21,8 @@ from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.buckets.keyvalue import naming_bucket
 from spark_nats.jetstream.consuming.durables import DurableHandle, check_direct, default_name
 from spark_nats.jetstream.consuming.progress import ProgressConsumer
-from spark_nats.jetstream.fingerprints import History, Witness, compare, first_after, judge, unhide
+from spark_nats.jetstream.fingerprints import Witness, first_new, judged
+from spark_nats.jetstream.judgement import Judgement, contradiction, judge
 from spark_nats.jetstream.matching import Selection
 from spark_nats.jetstream.messages import MessageAt, Question, StateOf, StoredMessage, ask, ask_each, second_looks
 from spark_nats.jetstream.positions import Position
@@ -30,7 +31,7 @@ from spark_nats.jetstream.stale_reads import StaleReadGuard
 from spark_nats.jetstream.streams import LIMITS, WORK_QUEUE, StreamInfo, create_stream
 from spark_nats.options.read import ReadOptions
 from spark_nats.source.stream.facts import Facts, GapOf, RestAfter, SizesOf, StreamFacts
-from spark_nats.source.stream.losses import contradiction, say, stream_lost
+from spark_nats.source.stream.losses import say, stream_lost
 from spark_nats.source.stream.noticing import notice_times_ahead
 
 logger = logging.getLogger(__name__)
@@ -134,10 +135,10 @@ class Look:
                 self.memory.selection.see(self.js, found, self.options.filters)
                 notice_times_ahead(found)
                 self._note_size(found)
-                searched, history = self._searched(found), History.KEPT
-                if begin is not None and begin.created == found.created:
-                    history = self.history(found, begin, compares, messages)
-                streams[name] = StreamFacts(found, history, searched)
+                searched, judgement = self._searched(found), Judgement.INTACT
+                if begin is not None:
+                    judgement = self.judge(found, begin, compares, messages)
+                streams[name] = StreamFacts(found, judgement, searched)
         return Facts(streams, self.memory.guard.said, last)
 
     def _states(
@@ -152,7 +153,7 @@ class Look:
         if config := self.options.create_stream:
             return {name: create_stream(self.js, config) for name in names}, {}, {}
         messages = {
-            name: MessageAt(name, begins[name].next - 1)
+            name: MessageAt(name, begins[name].last)
             for name in names
             if name in begins and begins[name].fingerprint
             if compares or self._releases(name, begins[name]) or self.memory.witness.expects(self.js, name)
@@ -178,10 +179,10 @@ class Look:
         hold = self.memory.holds.get(name)
         return hold is not None and not hold.released(begin.created, begin.next)
 
-    def history(
+    def judge(
         self, info: StreamInfo, begin: Position, compares: bool, there: Mapping[str, StoredMessage | None] = {}
-    ) -> History:
-        """Return what has become of what the query has read of a stream, which is the one that it has read.
+    ) -> Judgement:
+        """Return what has become of a stream since the query was there.
 
         Args:
             info: the stream's state.
@@ -193,24 +194,24 @@ class Look:
             NatsError: a request failed.
         """
         found = self._compared(info, begin, compares or self._releases(info.name, begin), there)
-        if found is History.KEPT:
+        if found is Judgement.INTACT:
             self.memory.guard.clear(info.name)
             self.memory.witness.saw(self.js, info)
         return found
 
     def _compared(
         self, info: StreamInfo, place: Position, is_due: bool, there: Mapping[str, StoredMessage | None]
-    ) -> History:
-        if (seen := place.fingerprint) is None:
-            return History.SHORTER if place.next > info.last_sequence + 1 else History.KEPT
-        found = judge(seen, info, there.get(info.name))
-        if found is not History.HIDDEN:
-            return found
+    ) -> Judgement:
+        answers: dict[Question[Any], Any] = {}
         if info.name in there:
-            return unhide(self.js, seen, info, found)
-        if not is_due and not self.memory.witness.doubts(self.js, info):
-            return History.KEPT
-        if (found := compare(self.js, seen, info)) is History.KEPT:
+            answers[MessageAt(info.name, place.last)] = there[info.name]
+        found = judge(place, info, answers)
+        if isinstance(found, Judgement):
+            return found
+        if not (answers or is_due or self.memory.witness.doubts(self.js, info)):
+            return Judgement.INTACT
+        found = judged(self.js, place, info, answers)
+        if not answers and found is Judgement.INTACT:
             self.memory.witness.saw(self.js, info)
         return found
 
@@ -224,9 +225,9 @@ class Look:
     def _searched(self, info: StreamInfo) -> int:
         """Return up to where a stream was searched in vain, if it still has the history that was searched; else 0."""
         place = self.memory.searched.get(info.name)
-        if place is None or place.created != info.created:
+        if place is None or self._compared(info, place, False, {}) is not Judgement.INTACT:
             return 0
-        return place.next if self._compared(info, place, False, {}) is History.KEPT else 0
+        return place.next
 
     def answered(self, facts: Facts, begins: Mapping[str, Position], questions: Sequence[Question[Any]]) -> Facts:
         """Return facts with the answers to more questions: those about messages and states in one round trip.
@@ -240,7 +241,7 @@ class Look:
         for each in questions:
             match each:
                 case RestAfter(name):
-                    found[each] = self.rest_after(infos[name], begins[name])
+                    found[each] = first_new(self.js, begins[name], infos[name])
                 case GapOf(name):
                     found[each] = self.memory.holds[name].resumes(self.js, begins[name].next)
                 case SizesOf(name, first, end):
@@ -256,14 +257,9 @@ class Look:
         """
         guard = self.memory.guard
         if begin is not None:
-            guard.confirm(self.js, name, contradiction(None, name, begin))
+            guard.confirm(self.js, name, contradiction(begin, None, name))
         say(stream_lost(name, begin, name in guard.said, self.options), self.options)
         guard.say(name)
-
-    def rest_after(self, info: StreamInfo, begin: Position) -> int:
-        """Return the first sequence that was stored after all that the query has read of a stream."""
-        seen = begin.fingerprint
-        return first_after(self.js, seen, info) if seen else info.last_sequence + 1
 
     def _check_may_be_read(self, info: StreamInfo, states: Mapping[str, StreamInfo | NatsError]) -> None:
         """Check that a stream whose messages go when they are acknowledged may be read without doing so."""

@@ -14,7 +14,7 @@ from spark_nats.conditions.losses import (
     STREAM_DELETED,
 )
 from spark_nats.conditions.warnings import BEGINNING_REMOVED
-from spark_nats.jetstream.fingerprints import History
+from spark_nats.jetstream.judgement import Judgement
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.options.losses import GO_ON, report_loss
@@ -67,15 +67,6 @@ def others_remove(info: StreamInfo, options: ReadOptions) -> bool:
     return options.replaces or spares(info.retention, options.filters, options.peek)
 
 
-def contradiction(info: StreamInfo | None, name: str, begin: Position) -> str:
-    """Say what contradicts what the query has read of a stream, of which this is the state, or which does not exist."""
-    if info is None:
-        return f"the stream {name!r} does not exist any more"
-    if begin.next > info.last_sequence + 1:
-        return f"stream {name!r} ends at sequence {info.last_sequence}, before {begin.next - 1}"
-    return f"stream {name!r} has another message at sequence {begin.next - 1} than the query has read"
-
-
 def stream_lost(name: str, begin: Position | None, is_said: bool, options: ReadOptions) -> list[Loss]:
     """Return the loss of a stream. One that is named is looked for again and again: that is said once."""
     where = f" from sequence {begin.next} on" if begin else ""
@@ -98,7 +89,7 @@ def end_lost(info: StreamInfo, wanted: int) -> Loss:
     return Loss(END_LOST(stream=info.name, last=info.last_sequence, next=wanted, more=""))
 
 
-def history_lost(info: StreamInfo, begin: Position, history: History, first: int, planned: bool = False) -> Loss:
+def history_lost(info: StreamInfo, begin: Position, judgement: Judgement, first: int, planned: bool = False) -> Loss:
     """Return the loss of the end of a stream, where from ``first`` on is what was stored after all that the query read.
 
     ``planned`` says that the query was about to read that again, in a micro-batch that was begun before.
@@ -111,7 +102,7 @@ def history_lost(info: StreamInfo, begin: Position, history: History, first: int
         there = f"and what it has from sequence {first} on was stored later"
     more = f"{before} sequence {seen.sequence}, stored at {text_of(seen.time)}, {there}"
     what = END_REWRITTEN(stream=info.name, more=more)
-    if history is History.SHORTER:
+    if judgement is Judgement.TRUNCATED:
         what = END_LOST(stream=info.name, last=info.last_sequence, next=seen.sequence + 1, more=f": {more}")
     go_on = f"what was stored since, from sequence {first} on"
     return Loss(what, go_on, f"begin with a new checkpoint to read all that it has, or {GO_ON} {go_on}")

@@ -8,14 +8,15 @@ from __future__ import annotations
 import logging
 
 from spark_nats.conditions.warnings import STREAM_NOT_NAMED
-from spark_nats.jetstream.fingerprints import History
+from spark_nats.jetstream.fingerprints import first_new
+from spark_nats.jetstream.judgement import contradiction
 from spark_nats.jetstream.matching import matches
 from spark_nats.jetstream.positions import Position
 from spark_nats.source.stream.advance import Advance, advance
 from spark_nats.source.stream.facts import StreamFacts
 from spark_nats.source.stream.limits import Limits
 from spark_nats.source.stream.looks import Look, Memory
-from spark_nats.source.stream.losses import Loss, contradiction, history_lost, say
+from spark_nats.source.stream.losses import Loss, history_lost, say
 from spark_nats.source.stream.positions import QueryOffset, positions
 
 logger = logging.getLogger(__name__)
@@ -57,7 +58,7 @@ def latest(look: Look, start: QueryOffset, limits: Limits) -> Advance:
             if name in found.releases:
                 hold.release(look.js, stream.info, found.releases[name])
                 hold.look(look.js)
-            elif stream.history is not History.KEPT:
+            elif stream.judgement.is_doubtful:
                 hold.rewind()
     memory.states = facts.infos if all(facts.streams.values()) else {}
     memory.searched = {**(memory.searched if found.waits else {}), **found.searched}
@@ -114,14 +115,14 @@ def rewritten(look: Look, start: QueryOffset, end: QueryOffset) -> set[str]:
         if stream is None:
             look.believe_gone(name, ends[name])
         elif stream.info.created == ends[name].created and not _believed(look, stream, ends[name]):
-            first = look.rest_after(stream.info, ends[name])
-            say([history_lost(stream.info, ends[name], stream.history, first, planned=True)], look.options)
+            first = first_new(look.js, ends[name], stream.info)
+            say([history_lost(stream.info, ends[name], stream.judgement, first, planned=True)], look.options)
             found.add(name)  # of one that was made again, its tasks will report it
     return found
 
 
 def _believed(look: Look, stream: StreamFacts, begin: Position) -> bool:
     """Tell whether a stream has what the query has read of it; that it has not, only when it was said for a while."""
-    if stream.history is not History.KEPT:
-        look.memory.guard.confirm(look.js, stream.info.name, contradiction(stream.info, stream.info.name, begin))
-    return stream.history is History.KEPT
+    if stream.judgement.is_doubtful:
+        look.memory.guard.confirm(look.js, stream.info.name, contradiction(begin, stream.info, stream.info.name))
+    return not stream.judgement.is_doubtful

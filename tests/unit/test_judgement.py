@@ -1,9 +1,9 @@
-"""Whether a stream has the history that was read of it: the decision, over all orders of what can happen to one."""
+"""What has become of a stream since somebody was there: the decision, over all orders of what can happen to one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import pytest
@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from spark_nats.client import Connection
 from spark_nats.errors import JetStreamError, NatsError
 from spark_nats.jetstream.api import JetStream, Request
-from spark_nats.jetstream.fingerprints import SKEW, History, Witness, compare, first_after, judge, judge_hidden
-from spark_nats.jetstream.messages import StoredMessage
-from spark_nats.jetstream.positions import Fingerprint, end_of
+from spark_nats.jetstream.fingerprints import Witness, first_new, judged
+from spark_nats.jetstream.judgement import SKEW, Judgement, contradiction, judge, meets
+from spark_nats.jetstream.messages import FirstSince, MessageAt, StoredMessage
+from spark_nats.jetstream.positions import Fingerprint, Position, end_of
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.api import ErrCode
 from spark_nats.protocol.control import ServerInfo
@@ -30,34 +31,74 @@ def state(first: int, last: int, last_time: int = 0, **more: Any) -> StreamInfo:
     )
 
 
-SEEN = Fingerprint(200, 20 * SECOND)
+AT = Position("C", 201, 20 * SECOND)  # behind message 200
+OF_BEFORE = AT._replace(time=None)
+ASKED = MessageAt("S", 200)
+SEARCHED = FirstSince("S", 20 * SECOND + SKEW + 1, 1, 201)
+INTACT, TRUNCATED, REWRITTEN = Judgement.INTACT, Judgement.TRUNCATED, Judgement.REWRITTEN
+
+
+def there(sequence: int, seconds: int) -> StoredMessage:
+    return StoredMessage(sequence, seconds * SECOND)
 
 
 @pytest.mark.parametrize(
-    ("info", "there", "expected"),
+    ("position", "info", "answers", "expected"),
     [
-        (state(1, 199, 19), None, History.SHORTER),
-        (state(1, 0), None, History.SHORTER),
-        (state(1, 200, 20), None, History.KEPT),  # its state says it, and nothing has to be asked
-        (state(1, 200, 21), StoredMessage(200, 21 * SECOND), History.REWRITTEN),
-        (state(1, 300, 30), StoredMessage(200, 20 * SECOND), History.KEPT),
-        (state(1, 300, 30), StoredMessage(200, 21 * SECOND), History.REWRITTEN),
-        (state(1, 300, 30), StoredMessage(200, 19 * SECOND), History.REWRITTEN),  # by a server whose clock is slow
-        (state(201, 300, 30), StoredMessage(201, 21 * SECOND), History.KEPT),  # removed by the stream's limits
-        (state(201, 200, 20), None, History.KEPT),
-        (state(1, 300, 30), StoredMessage(205, 21 * SECOND), History.HIDDEN),
-        (state(1, 300, 30), None, History.HIDDEN),
+        (AT, None, {}, Judgement.MISSING),
+        (AT, replace(state(1, 300, 30), created="since"), {}, Judgement.RECREATED),
+        (OF_BEFORE, replace(state(1, 0), created="since"), {}, Judgement.RECREATED),
+        (AT, state(1, 199, 19), {}, TRUNCATED),
+        (AT, state(1, 0), {}, TRUNCATED),
+        (OF_BEFORE, state(1, 199, 19), {}, TRUNCATED),
+        (AT, state(1, 200, 20), {}, INTACT),  # its state says it, and nothing has to be asked
+        (OF_BEFORE, state(1, 200, 21), {}, INTACT),
+        (AT, state(201, 300, 30), {}, INTACT),  # removed by the stream's limits
+        (AT, state(201, 200, 20), {}, INTACT),
+        (AT, state(1, 300, 30), {}, ASKED),
+        (AT, state(1, 200, 21), {ASKED: there(200, 21)}, REWRITTEN),
+        (AT, state(1, 300, 30), {ASKED: there(200, 20)}, INTACT),
+        (AT, state(1, 300, 30), {ASKED: there(200, 21)}, REWRITTEN),
+        (AT, state(1, 300, 30), {ASKED: there(200, 19)}, REWRITTEN),  # by a server whose clock is slow
+        (AT, state(1, 300, 30), {ASKED: there(205, 21)}, SEARCHED),
+        (AT, state(1, 300, 30), {ASKED: None}, SEARCHED),
+        (AT, state(1, 300, 30), {ASKED: None, SEARCHED: 201}, INTACT),  # whatever was stored since is later
+        (AT, state(1, 300, 30), {ASKED: None, SEARCHED: 200}, REWRITTEN),
+        (AT, state(1, 300, 30), {ASKED: there(205, 21), SEARCHED: 1}, REWRITTEN),
     ],
 )
-def test_the_message_at_a_sequence_tells_one_history_from_another(
-    info: StreamInfo, there: StoredMessage | None, expected: History
+def test_what_has_become_of_a_stream(
+    position: Position, info: StreamInfo | None, answers: dict[Any, Any], expected: object
 ) -> None:
-    assert judge(SEEN, info, there) is expected
+    assert judge(position, info, answers) == expected
 
 
-@pytest.mark.parametrize(("later", "expected"), [(201, History.KEPT), (200, History.REWRITTEN), (1, History.REWRITTEN)])
-def test_a_later_message_among_the_sequences_of_a_history_is_of_another_one(later: int, expected: History) -> None:
-    assert judge_hidden(SEEN, later) is expected
+@pytest.mark.parametrize(
+    ("sequence", "time", "met"),
+    [
+        (50, 1000, INTACT),
+        (50, 1001, REWRITTEN),
+        (50, 999, REWRITTEN),
+        (49, 999, INTACT),
+        (49, 1000, INTACT),
+        (49, 1001, None),
+        (51, 1001, None),
+    ],
+)
+def test_what_a_message_that_arrives_says_of_a_history(sequence: int, time: int, met: Judgement | None) -> None:
+    assert meets(Fingerprint(50, 1000), sequence, time) is met
+
+
+@pytest.mark.parametrize(
+    ("info", "sentence"),
+    [
+        (None, "the stream 'S' does not exist any more"),
+        (state(1, 199, 19), "stream 'S' ends at sequence 199, before 200"),
+        (state(1, 300, 30), "stream 'S' has another message at sequence 200 than the query has read"),
+    ],
+)
+def test_what_is_doubted_is_a_sentence(info: StreamInfo | None, sentence: str) -> None:
+    assert contradiction(AT, info, "S") == sentence
 
 
 @dataclass
@@ -152,22 +193,18 @@ def test_all_that_is_new_is_read_once_whatever_happens_to_a_stream(
             restored = True
         elif event == "read":
             js, info = Leader(stream), stream.info
-            found = History.KEPT
-            if seen is not None:
-                found = compare(js, seen, info)
+            position = Position("C", following, None if seen is None else seen.time)
+            found = INTACT if seen is None else judged(js, position, info)
             start = following
-            if found is not History.KEPT:
+            if found is not INTACT:
                 assert restored, "a false alarm"
-                assert seen is not None
-                start = first_after(js, seen, info)
+                start = first_new(js, position, info)
             new = {message[1] for message in stream.messages.values()} - past
             if seen is not None:
                 assert {stream.messages[s][1] for s in stream.messages if s >= start} == new
             end = min([s for s in sorted(stream.messages) if s >= start][:number][-1:] or [info.last_sequence]) + 1
             following = end
-            if (
-                found is not History.KEPT
-            ):  # a copy of what is abandoned then may bring it back, as docs/durability.md says
+            if found is not INTACT:  # a copy of what is abandoned then may bring it back, as docs/durability.md says
                 past.clear()
             past |= {message for sequence, (_, message) in stream.ever.items() if sequence < end}
             last = stream.ever.get(end - 1)

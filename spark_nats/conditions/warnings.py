@@ -40,6 +40,13 @@ HEADERS_MALFORMED = Condition(
     "{source}: {lines} header lines are not 'Name: value' and are left out",
     "somebody publishes malformed headers",
 )
+BYTES_REPLACED = Condition(
+    "{source}: bytes that are not UTF-8 became U+FFFD in {columns}, first at {place}, in {messages} of {of} messages "
+    "read together; different values may look the same there: do not tell rows apart by them, and have them published "
+    "in UTF-8",
+    "NATS allows any bytes in subjects, headers and keys, strings of Spark do not: see "
+    "[bytes that are not UTF-8](reading.md#bytes-that-are-not-utf-8). Once per task",
+)
 CONTROL_HEADERS_LEFT_OUT = Condition(
     "rows have headers that would control the server, and these are not sent: {headers}; set the option "
     "'controlHeaders' to true to send them",

@@ -29,6 +29,7 @@ _POOL = pa.system_memory_pool()
 _NO_POSITIONS: Positions = np.empty(0, np.int64)
 # _KEEP[n] keeps the n highest bytes of a little-endian word: the last n characters that were loaded.
 _KEEP = np.array([0] + [((1 << 64) - 1) ^ ((1 << (64 - 8 * n)) - 1) for n in range(1, 9)], np.uint64)
+_LF = ord("\n")
 _ZEROS = np.uint64(0x3030303030303030)
 _OVER_NINE = np.uint64(0x7676767676767676)
 _HIGH_BITS = np.uint64(0x8080808080808080)
@@ -273,13 +274,29 @@ def offsets_of(row: Positions, rows: int) -> Positions:
     return offsets
 
 
-def to_text(array: pa.BinaryArray) -> pa.StringArray:
-    """Make strings of bytes. What is not UTF-8 becomes U+FFFD, so one odd message cannot stop a query."""
-    data, _ = packed(array)
+class Text(NamedTuple):
+    """Byte strings as text."""
+
+    values: pa.StringArray
+    replaced: Positions = _NO_POSITIONS  # rows whose bytes are not UTF-8, which U+FFFD stands for now; seldom any
+
+
+def to_text(array: pa.BinaryArray) -> Text:
+    """Make text of a column without nulls. What is not UTF-8 becomes U+FFFD, so one odd message cannot stop a query."""
+    data, offsets = packed(array)
     if not (data & 0x80).any():
-        return array.view(pa.string())  # ASCII needs no further look
+        return Text(array.view(pa.string()))  # ASCII needs no further look
     try:
-        return array.cast(pa.string())
+        return Text(array.cast(pa.string()))
     except pa.ArrowInvalid:
-        decoded = [None if value is None else value.decode("utf-8", "replace") for value in array.to_pylist()]
-        return pa.array(decoded, pa.string())
+        values = _replacing(data, offsets)
+    return Text(values, np.flatnonzero(~flags_of(pc.equal(values.cast(pa.binary()), array))))
+
+
+def _replacing(data: Bytes, offsets: Positions) -> pa.StringArray:
+    """Decode all rows at once as Python does it; an LF behind each row keeps it apart from the next one."""
+    ends = offsets[1:] + np.arange(len(offsets) - 1)
+    lines = np.insert(data, offsets[1:], _LF)
+    decoded = np.frombuffer(lines.tobytes().decode("utf-8", "replace").encode(), np.uint8)
+    feeds = np.flatnonzero(decoded == _LF)[np.cumsum(lines == _LF)[ends] - 1]  # an LF within a row is one after it, too
+    return gather(decoded, np.append(0, feeds[:-1] + 1), feeds).view(pa.string())

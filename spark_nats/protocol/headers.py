@@ -59,6 +59,7 @@ HEADERS_TYPE = pa.map_(pa.string(), pa.list_(pa.field("element", pa.string())))
 
 _END = b"\r\n"  # of a block
 _COLON_BLANK, _CRLF, _NOTHING, _VERSION_LINE = texts([": ", "\r\n", "", f"{VERSION.decode()}\r\n"])
+_NO_ROWS: Positions = np.empty(0, np.int64)
 _FIRST = integers(np.zeros(1, np.int32))[0]
 _FALSE, _TRUE = booleans(np.array([False, True]))
 _NEVER = texts(["never"])[0]
@@ -80,6 +81,7 @@ class HeaderColumn(NamedTuple):
 
     values: pa.MapArray  # ``map<string, list<string>>``, never null
     malformed: int  # how many lines were no ``Name: value``, or did not end, and are left out
+    replaced: Positions  # the rows in which a name or a value is not UTF-8, see :class:`.Text`
 
 
 def parse_block(block: bytes) -> dict[str, list[str]]:
@@ -115,7 +117,7 @@ def split_blocks(blocks: pa.BinaryArray) -> HeaderColumn:
     rows = len(blocks)
     data, offsets = packed(blocks)
     if len(data) == 0:
-        return HeaderColumn(no_headers(rows), 0)
+        return HeaderColumn(no_headers(rows), 0, _NO_ROWS)
     length, last = offsets[1:] - offsets[:-1], offsets[1:] - 1
     endless = np.count_nonzero(
         (length > 0) & ((length < 2) | (data[last] != _LF) | (data[np.maximum(last - 1, 0)] != _CR))
@@ -143,12 +145,13 @@ def split_blocks(blocks: pa.BinaryArray) -> HeaderColumn:
     if malformed:
         start, end, row, colon = start[valid], end[valid], row[valid], colon[valid]
 
-    names = to_text(gather(data, start, colon))
-    values = to_text(gather(data, *_strip(data, colon + 1, end)))
+    names, odd_names = to_text(gather(data, start, colon))
+    values, odd_values = to_text(gather(data, *_strip(data, colon + 1, end)))
+    replaced = np.union1d(row[odd_names], row[odd_values]) if len(odd_names) or len(odd_values) else _NO_ROWS
     if _any_repeats(row, _looks(names), rows):
-        return HeaderColumn(_group(rows, row, names, values), int(malformed + endless))
+        return HeaderColumn(_group(rows, row, names, values), int(malformed + endless), replaced)
     lists = pa.ListArray.from_arrays(integers(np.arange(len(row) + 1, dtype=np.int32)), values)
-    return HeaderColumn(_maps(offsets_of(row, rows), names, lists), int(malformed + endless))
+    return HeaderColumn(_maps(offsets_of(row, rows), names, lists), int(malformed + endless), replaced)
 
 
 def _looks(names: pa.StringArray) -> Positions:

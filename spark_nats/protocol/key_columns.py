@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from spark_nats.protocol.bytecolumns import (
     Mask,
     Positions,
+    Text,
     flags_of,
     gather,
     integers,
@@ -86,7 +87,7 @@ def find_key_violation(keys: pa.Array) -> Violation | None:
     return find_violation(keys, wrong, key_violation)
 
 
-def keys_of(messages: Messages, bucket: str) -> pa.StringArray:
+def keys_of(messages: Messages, bucket: str) -> Text:
     """Return the key that each message of a bucket is about.
 
     A bucket that mirrors or sources another one has messages whose subjects name that one. A subject that is none of a

@@ -19,6 +19,7 @@ from spark_nats.protocol.bytecolumns import (
     Bytes,
     Mask,
     Positions,
+    Text,
     booleans,
     decimals,
     gather,
@@ -66,7 +67,7 @@ class Messages:
 
     def subjects(self) -> pa.StringArray:
         """Return the subjects."""
-        return to_text(self.gather(self.subject))
+        return self.decoded(self.subject).values
 
     def sids(self) -> Positions:
         """Return the subscription ids as numbers; -1 where one is not a decimal number."""
@@ -78,11 +79,17 @@ class Messages:
 
     def replies(self) -> pa.StringArray:
         """Return the reply subjects, null where a message has none."""
-        absent = self.reply.start == self.reply.end
+        return self.decoded(self.reply).values
+
+    def decoded(self, span: Span) -> Text:
+        """Return one part of every message as text, null where a message has none."""
+        absent = span.start == span.end
         if absent.all():
-            return pa.nulls(len(self), pa.string())
-        replies = to_text(self.gather(self.reply))
-        return pc.if_else(booleans(~absent), replies, pa.nulls(len(self), pa.string())) if absent.any() else replies
+            return Text(pa.nulls(len(self), pa.string()))
+        found = to_text(self.gather(span))
+        if not absent.any():
+            return found
+        return found._replace(values=pc.if_else(booleans(~absent), found.values, pa.nulls(len(self), pa.string())))
 
     def payloads(self) -> pa.BinaryArray:
         """Return the payloads."""
@@ -91,7 +98,7 @@ class Messages:
     def headers(self) -> HeaderColumn:
         """Return the headers as one map per message, empty where a message has none."""
         if (self.header.start == self.header.end).all():
-            return HeaderColumn(no_headers(len(self)), 0)
+            return HeaderColumn(no_headers(len(self)), 0, np.empty(0, np.int64))
         return split_blocks(self.gather(self.header))
 
     def sizes_with_payloads(self) -> Positions:

@@ -6,19 +6,23 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from spark_nats.conditions.warnings import HEADERS_MALFORMED
+from spark_nats.conditions import Said
+from spark_nats.conditions.warnings import BYTES_REPLACED, HEADERS_MALFORMED
 from spark_nats.jetstream.reading.delivering import Delivered
-from spark_nats.protocol.bytecolumns import Positions, integers, repeated
+from spark_nats.protocol.bytecolumns import Positions, Text, integers, repeated
+from spark_nats.protocol.deliveries import Deliveries
+from spark_nats.protocol.direct_gets import DirectGetReplies
 from spark_nats.protocol.key_columns import keys_of, operations_of
 from spark_nats.protocol.messages import Messages
 from spark_nats.sparkapi import arrow_schema
 
 logger = logging.getLogger(__name__)
 
-_Columns = dict[str, Callable[[], pa.Array]]
+_Columns = dict[str, Callable[[], pa.Array | Text]]
 
 
 class RowBuilder:
@@ -27,6 +31,7 @@ class RowBuilder:
     def __init__(self, schema: StructType) -> None:
         self._schema = arrow_schema(schema)
         self._warned = False
+        self._replaced = False
 
     def build(self, delivered: Delivered, stream: str) -> pa.RecordBatch:
         """Return one row for each message of a stream."""
@@ -38,7 +43,7 @@ class RowBuilder:
             "timestamp": lambda: integers(deliveries.timestamps() // 1000),
             "stream": lambda: repeated(stream, len(messages)),
         }
-        return self._build(messages, f"stream {stream}", own)
+        return self._build(messages, f"stream {stream}", own, deliveries)
 
     def build_core(self, messages: Messages, received: Positions) -> pa.RecordBatch:
         """Return one row for each message of core NATS.
@@ -47,25 +52,58 @@ class RowBuilder:
             messages: the messages.
             received: when each was received, in microseconds since 1970.
         """
-        return self._build(messages, "core NATS", {"timestamp": lambda: integers(received), "reply": messages.replies})
+        own: _Columns = {"timestamp": lambda: integers(received), "reply": lambda: messages.decoded(messages.reply)}
+        return self._build(messages, "core NATS", own)
 
-    def _build(self, messages: Messages, source: str, own: _Columns) -> pa.RecordBatch:
-        def headers() -> pa.Array:
+    def _build(
+        self,
+        messages: Messages,
+        source: str,
+        own: _Columns,
+        deliveries: Deliveries | DirectGetReplies | None = None,
+    ) -> pa.RecordBatch:
+        def headers() -> Text:
             found = messages.headers()
             if found.malformed and not self._warned:
                 self._warned = True
                 logger.warning(HEADERS_MALFORMED(source=source, lines=found.malformed).coded)
-            return found.values
+            return Text(found.values, found.replaced)
 
         columns: _Columns = {
-            "subject": lambda: messages.subjects(),
+            "subject": lambda: messages.decoded(messages.subject),
             "payload": lambda: messages.payloads(),
             "headers": headers,
             **own,
         }
         absent = partial(pa.nulls, len(messages))
-        arrays = [_of_type(columns.get(field.name, absent)(), field.type) for field in self._schema]
+        arrays, replaced = [], {}
+        for field in self._schema:
+            column = columns.get(field.name, absent)()
+            if isinstance(column, Text):
+                if len(column.replaced):
+                    replaced[field.name] = column.replaced
+                column = column.values
+            arrays.append(_of_type(column, field.type))
+        if replaced and not self._replaced:
+            self._replaced = True
+            logger.warning(_bytes_replaced(source, messages, replaced, deliveries).coded)
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def _bytes_replaced(
+    source: str,
+    messages: Messages,
+    replaced: dict[str, Positions],
+    deliveries: Deliveries | DirectGetReplies | None,
+) -> Said:
+    """Say which columns have text in place of bytes that are not UTF-8, and where that begins."""
+    rows = np.unique(np.concatenate(list(replaced.values())))
+    first = int(rows[0])
+    place = f"subject {messages.subject_at(first)!r}"
+    if deliveries is not None:
+        place = f"sequence {deliveries.stream_sequences()[first]}, {place}"
+    columns = " and ".join(map(repr, replaced))
+    return BYTES_REPLACED(source=source, columns=columns, place=place, messages=len(rows), of=len(messages))
 
 
 def _of_type(array: pa.Array, wanted: pa.DataType) -> pa.Array:
@@ -96,4 +134,4 @@ class EntryBuilder(RowBuilder):
             "created": lambda: integers(deliveries.timestamps() // 1000),
             "operation": lambda: operations_of(messages).names,
         }
-        return self._build(messages, f"bucket {self._bucket}", own)
+        return self._build(messages, f"bucket {self._bucket}", own, deliveries)

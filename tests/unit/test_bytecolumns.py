@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +39,13 @@ almost_numbers = st.tuples(numbers, st.integers(0, 25), st.integers(0, 255)).map
     lambda drawn: drawn[0][: drawn[1]] + bytes([drawn[2]]) + drawn[0][drawn[1] :]
 )
 spans = st.one_of(numbers, almost_numbers, st.binary(max_size=26))
+
+
+pieces = st.lists(
+    st.sampled_from([b"\xe2", b"\x82", b"\xac", b"\xf0\x9f", b"\x98\x80", b"\xc3", b"\xa9", b"\xed\xa0", b"\n", b"a"]),
+    max_size=5,
+).map(b"".join)
+"""Parts of characters, which may fit together or not."""
 
 
 class TestDecimals:
@@ -175,9 +182,18 @@ class TestColumns:
         assert offsets_of(rows, len(lengths)).tolist() == [sum(lengths[:i]) for i in range(len(lengths) + 1)]
 
     @settings(max_examples=150)
-    @given(st.lists(st.binary(max_size=4), max_size=6))
+    @given(st.lists(st.one_of(st.binary(max_size=6), pieces, st.text(max_size=3).map(str.encode)), max_size=6))
     @example([b"\xc3", b"\xa9"])
+    @example([b"\xff\n", b"\n", b"", b"\n\n\xe2\x82"])
+    @example([b"\xf0\x9f\x98", "\ufffd".encode()])
     def test_text_is_decoded_each_value_for_itself(self, values: list[bytes]) -> None:
-        column = to_text(pa.array(values, pa.binary()))
-        assert column.type == pa.string()
-        assert column.to_pylist() == [value.decode("utf-8", "replace") for value in values]
+        """As Python decodes it, and so that equal texts of unequal bytes are known: one of them was replaced."""
+        column = to_text(pa.array([b"\xfe", *values, b"\xfe"], pa.binary()).slice(1, len(values)))
+        assert column.values.type == pa.string()
+        column.values.validate(full=True)
+        decoded = column.values.to_pylist()
+        assert decoded == [value.decode("utf-8", "replace") for value in values]
+        assert column.replaced.tolist() == [i for i, value in enumerate(values) if decoded[i].encode() != value]
+        for one, other in combinations(range(len(values)), 2):
+            if decoded[one] == decoded[other] and values[one] != values[other]:
+                assert {one, other} & set(column.replaced.tolist())

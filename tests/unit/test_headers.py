@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -22,8 +23,20 @@ from spark_nats.protocol.headers import (
 from tests.unit.reference import broken, headers_of
 from tests.unit.strategies import block_of, header_blocks, header_names, header_values
 
+_NO_BREAKS = bytes.maketrans(b"\r\n:", b"xyz")
+words = st.one_of(st.binary(min_size=1, max_size=3), st.just("\ufffd".encode())).map(
+    lambda each: each.translate(_NO_BREAKS)
+)
 ONE_VALUE = pa.map_(pa.string(), pa.string())
 Lines = list[tuple[str, str]]
+
+
+def is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def grouped(lines: Lines) -> list[tuple[str, list[str]]]:
@@ -60,6 +73,18 @@ class TestReading:
         assert column.values.to_pylist() == [list(headers.items()) for headers, _ in expected]
         assert column.malformed == sum(malformed for _, malformed in expected)
         assert [parse_block(block) for block in blocks] == [headers for headers, _ in expected]
+
+    @settings(max_examples=100)
+    @given(st.lists(st.lists(st.tuples(words, words), max_size=3), max_size=5))
+    @example(
+        [[(b"A", b"1")], [(b"\xff", b"1"), (b"\xfe", b"2")], [], [(b"A", b"\xe2\x82")], [(b"A", "\ufffd".encode())]]
+    )
+    def test_the_rows_are_known_whose_names_or_values_are_not_utf8(self, rows: list[list[tuple[bytes, bytes]]]) -> None:
+        blocks = [b"".join([b"NATS/1.0\r\n", *(b"%b:%b\r\n" % line for line in row), b"\r\n"]) for row in rows]
+        column = split_blocks(blocks_of(*blocks))
+        assert column.malformed == 0
+        expected = [i for i, row in enumerate(rows) if not all(map(is_utf8, chain.from_iterable(row)))]
+        assert column.replaced.tolist() == expected
 
     @settings(max_examples=100)
     @given(st.lists(header_blocks, min_size=1, max_size=4), st.integers(0, 2), st.integers(0, 2))

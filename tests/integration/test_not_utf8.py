@@ -1,0 +1,127 @@
+"""Bytes that are not UTF-8 in subjects, headers and keys, which NATS allows and strings of Spark do not."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_nats.source import columns
+from tests.integration.support import MESSAGE, PAYLOAD, Query, read, stream_reader, uncoded
+from tests.integration.test_bucket_read import CHANGE, KEY, bucket, changes
+from tests.nats_py import NatsPy, send_raw, wait_until
+from tests.servers import Server
+
+pytestmark = pytest.mark.timeout(150)
+
+END = "; different values may look the same there: do not tell rows apart by them, and have them published in UTF-8"
+
+
+def publish(server: Server, *messages: tuple[bytes, bytes] | tuple[bytes, bytes, bytes]) -> None:
+    """Publish messages: subject, payload and, if there are any, header lines; returns when the server has them."""
+    wire = b""
+    for subject, payload, *lines in messages:
+        block = b"".join([b"NATS/1.0\r\n", *lines, b"\r\n"]) if lines else b""
+        sizes = b"%d %d" % (len(block), len(block) + len(payload)) if lines else b"%d" % len(payload)
+        wire += b"%bPUB %b %b\r\n%b%b\r\n" % (b"H" * bool(lines), subject, sizes, block, payload)
+    assert b"-ERR" not in send_raw(server.url, wire)
+
+
+def store(
+    server: Server, client: NatsPy, stream: str, *messages: tuple[bytes, bytes] | tuple[bytes, bytes, bytes]
+) -> None:
+    """Publish messages, and wait until the stream has stored them all."""
+    before = client.stream_info(stream)["state"]["last_seq"]
+    publish(server, *messages)
+    wait_until(lambda: client.stream_info(stream)["state"]["last_seq"] == before + len(messages))
+
+
+def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What readers have warned of."""
+    return [uncoded(record.getMessage()) for record in caplog.records if record.name == columns.__name__]
+
+
+def test_a_task_warns_once_of_what_is_not_utf8_and_names_the_first(
+    nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    nats_py.create_stream(unique)
+    prefix = f"{unique}.".encode()
+    some = [(prefix + b"ok", b"0"), (prefix + b"\xfc", b"1"), (prefix + b"\xf6", b"2", b"H: \xe2\x82\r\nH: b\r\n")]
+    store(nats_server, nats_py, unique, *some)
+    rows = read(nats_server, stream=unique, minPartitions=1)
+    assert [row["subject"] for row in rows] == [f"{unique}.ok", f"{unique}.\ufffd", f"{unique}.\ufffd"]
+    assert [row["headers"] for row in rows] == [[], [], [("H", ["\ufffd", "b"])]]
+    of = f"stream {unique}: bytes that are not UTF-8 became U+FFFD in "
+    first = f", first at sequence 2, subject '{unique}.\ufffd', in 2 of 3 messages read together"
+    assert warned(caplog) == [f"{of}'subject' and 'headers'{first}{END}"]
+    caplog.clear()
+    assert len(read(nats_server, PAYLOAD, stream=unique)) == 3  # a column that nobody reads is not decoded
+    assert warned(caplog) == []
+
+
+def test_a_streaming_query_warns_in_each_task_that_reads_such_bytes_and_in_no_other(
+    nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    nats_py.create_stream(unique)
+    prefix = f"{unique}.".encode()
+    store(nats_server, nats_py, unique, (prefix + b"\xff", b"1"), (prefix + "\ufffd".encode(), b"2"))
+    query = Query(stream_reader(nats_server, MESSAGE, stream=unique, startingOffsets="earliest"))
+    assert [row["subject"] for row in query.micro_batch()] == [f"{unique}.\ufffd"] * 2
+    assert len(warned(caplog)) == 1
+    assert "first at sequence 1, " in warned(caplog)[0]
+    assert "in 1 of 2 messages" in warned(caplog)[0]
+    caplog.clear()
+    store(nats_server, nats_py, unique, (prefix + "\ufffd.ü".encode(), b"3"))  # as a copy has it: text like any other
+    assert [row["subject"] for row in query.micro_batch()] == [f"{unique}.\ufffd.ü"]
+    assert warned(caplog) == []
+
+
+def test_a_task_that_reads_in_many_batches_warns_once(
+    nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    nats_py.create_stream(unique)
+    wire = [(b"%b.%d.\xff" % (unique.encode(), i), b"x" * 100_000) for i in range(200)]
+    store(nats_server, nats_py, unique, *wire)
+    reader = stream_reader(nats_server, MESSAGE, stream=unique, startingOffsets="earliest", minPartitions=1)
+    start = reader.initialOffset()
+    (task,) = reader.partitions(start, reader.latestOffset(start, reader.getDefaultReadLimit()))
+    batches = list(reader.read(task))
+    assert sum(batch.num_rows for batch in batches) == 200
+    assert len(batches) > 1
+    assert len(warned(caplog)) == 1
+
+
+def test_core_nats_says_the_subject_of_the_first_such_message(
+    nats_server: Server, unique: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = Query(stream_reader(nats_server, MESSAGE, subject=f"{unique}.>"))
+    prefix = f"{unique}.".encode()
+    try:
+        publish(nats_server, (prefix + b"a", b"0"), (prefix + b"b reply.\xff", b"1"), (prefix + b"c\xfc", b"2"))
+        rows = query.rows(3)
+    finally:
+        query.reader.stop()
+    assert [row["subject"] for row in rows] == [f"{unique}.a", f"{unique}.b", f"{unique}.c\ufffd"]
+    assert [row["reply"] for row in rows] == [None, "reply.\ufffd", None]
+    assert all(
+        each.startswith("core NATS: bytes that are not UTF-8 became U+FFFD in 'subject'") for each in warned(caplog)[1:]
+    )
+    assert f"first at subject '{unique}.b'" in warned(caplog)[0]
+
+
+def test_keys_that_differ_only_in_such_bytes_stay_two_rows(
+    nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    bucket(nats_py, unique, history=3)
+    prefix = f"$KV.{unique}.".encode()
+    keys = [(prefix + b"\xfc", b"old"), (prefix + b"\xfc", b"1"), (prefix + b"\xf6", b"2"), (prefix + b"ok", b"3")]
+    store(nats_server, nats_py, f"KV_{unique}", *keys)
+    now = [("\ufffd", b"1"), ("\ufffd", b"2"), ("ok", b"3")]
+    for options in ({}, {"asOf": "latest"}, {"asOf": "4"}):
+        caplog.clear()
+        rows = read(nats_server, CHANGE, bucket=unique, **options)
+        assert [(row["key"], row["value"]) for row in rows] == now, options
+        (said,) = warned(caplog)
+        assert said.startswith(f"bucket {unique}: bytes that are not UTF-8 became U+FFFD in 'key', first at sequence ")
+    assert len(read(nats_server, KEY, bucket=unique, history="true")) == 4
+    caplog.clear()
+    assert [row["value"] for row in changes(nats_server, unique).micro_batch()] == [b"old", b"1", b"2", b"3"]
+    assert len(warned(caplog)) == 1

@@ -47,6 +47,11 @@ BYTES_REPLACED = Condition(
     "NATS allows any bytes in subjects, headers and keys, strings of Spark do not: see "
     "[bytes that are not UTF-8](reading.md#bytes-that-are-not-utf-8). Once per task",
 )
+SUBJECTS_REPLACED = Condition(
+    "stream {stream}: the server lists {names} subjects with U+FFFD, such as {subject!r}; unless they were published "
+    "so, these are bytes that are not UTF-8, and several subjects may have one such name; {so}",
+    "the table of subjects, and object stores, ask servers for lists, which have U+FFFD in place of such bytes",
+)
 CONTROL_HEADERS_LEFT_OUT = Condition(
     "rows have headers that would control the server, and these are not sent: {headers}; set the option "
     "'controlHeaders' to true to send them",

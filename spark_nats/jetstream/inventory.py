@@ -10,12 +10,20 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
+from itertools import chain
 from typing import Any, NamedTuple
 
 from spark_nats.conditions.streams import STREAM_NOT_FOUND
 from spark_nats.errors import Hint, JetStreamError, NatsError, NatsTimeoutError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream, Request, interpreting
-from spark_nats.jetstream.listing import all_pages, naming_the_nearest, stream_names, subjects_of
+from spark_nats.jetstream.listing import (
+    Page,
+    all_pages,
+    naming_the_nearest,
+    stream_names,
+    subjects_of,
+    warn_of_replaced,
+)
 from spark_nats.jetstream.matching import matches
 from spark_nats.jetstream.streams import check_leader, leader_in, state_in
 from spark_nats.protocol.api import NOT_READY, Api, ErrCode, filters_of
@@ -124,6 +132,7 @@ def count_subjects(js: JetStream, stream: str, filters: Sequence[str]) -> Iterat
         counts = [subjects_of(js, stream, each) for each in filters or (">",)]
     except NatsError as error:
         return iter(_unasked(stream, error))
+    warn_of_replaced(stream, chain.from_iterable(counts), "the row of a name has the messages of all of them")
     return (
         {"stream": stream, "subject": subject, "messages": _fitting(messages)}
         for found in counts
@@ -154,7 +163,7 @@ class _Listed(NamedTuple):
 def _listed_streams(js: JetStream, names: Iterable[str]) -> list[_Listed]:
     wanted = frozenset(names)
 
-    def page(offset: int) -> tuple[dict[str, _Listed], int]:
+    def page(offset: int) -> Page[_Listed]:
         answer = js.request(Api.STREAM_LIST, body={"offset": offset})
         with interpreting(Api.STREAM_LIST):
             return _page(answer, "streams")
@@ -167,7 +176,7 @@ def _listed_consumers(js: JetStream, stream: str, first: dict[str, Any]) -> list
     """Return all consumers of a stream; ``first`` is what was answered to the request for the first page."""
     answers = [first]
 
-    def page(offset: int) -> tuple[dict[str, _Listed], int]:
+    def page(offset: int) -> Page[_Listed]:
         answer = answers.pop() if answers else js.request(Api.CONSUMER_LIST, stream, body={"offset": offset})
         with interpreting(Api.CONSUMER_LIST, stream):
             return _page(answer, "consumers")
@@ -175,7 +184,7 @@ def _listed_consumers(js: JetStream, stream: str, first: dict[str, Any]) -> list
     return list(all_pages(page, f"the consumers of stream {stream!r}").values())
 
 
-def _page(answer: dict[str, Any], what: str) -> tuple[dict[str, _Listed], int]:
+def _page(answer: dict[str, Any], what: str) -> Page[_Listed]:
     """Return what a page names, in order, and how many there are on all pages.
 
     What has no leader stands among the ``missing``, with an entry or without one; what a server cannot serve, such as a
@@ -191,7 +200,7 @@ def _page(answer: dict[str, Any], what: str) -> tuple[dict[str, _Listed], int]:
     for name in _object(answer, "offline"):
         reason = printable(string_at(answer, "offline", name))
         found[name] = _Listed(name, found[name].entry if name in found else None, f"it is offline: {reason}")
-    return dict(sorted(found.items())), integer_at(answer, "total")
+    return Page(dict(sorted(found.items())), len(found), integer_at(answer, "total"))
 
 
 def _problem_in(entry: dict[str, Any], name: str) -> str | None:

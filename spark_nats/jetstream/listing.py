@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeVar
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Generic, NamedTuple, TypeVar
 
 from spark_nats.conditions.streams import LISTING_CHANGES
+from spark_nats.conditions.warnings import SUBJECTS_REPLACED
 from spark_nats.errors import Hint, JetStreamError, NatsError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream, interpreting
 from spark_nats.jetstream.streams import StreamInfo, check_leader, state_in
 from spark_nats.protocol.api import Api
-from spark_nats.protocol.documents import integer_at, string_at, strings_at
+from spark_nats.protocol.documents import REPLACED, integer_at, integers_at, string_at, strings_at
 from spark_nats.protocol.keyvalue import RESERVED_STREAMS
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -42,9 +46,12 @@ def list_streams(js: JetStream) -> list[StreamInfo]:
 
 
 def subjects_of(js: JetStream, stream: str, pattern: str) -> dict[str, int]:
-    """Return of which subjects that match a filter a stream holds how many messages, as its leader knows them."""
+    """Return of which subjects that match a filter a stream holds how many messages, as its leader knows them.
 
-    def page(offset: int) -> tuple[dict[str, int], int]:
+    Subjects that are not UTF-8 have U+FFFD in their names. Those of one name have the messages of all of them.
+    """
+
+    def page(offset: int) -> Page[int]:
         answer = js.request(Api.STREAM_INFO, stream, body={"subjects_filter": pattern, "offset": offset})
         check_leader(answer, stream)
         with interpreting(Api.STREAM_INFO, stream):
@@ -52,46 +59,64 @@ def subjects_of(js: JetStream, stream: str, pattern: str) -> dict[str, int]:
             subjects = (state.get("subjects") or {}) if isinstance(state, dict) else {}
             if not isinstance(subjects, dict):
                 raise ValueError("its 'state.subjects' is no object")
-            counts = {subject: integer_at(subjects, subject) for subject in sorted(subjects)}
-            return counts, integer_at(answer, "total") if subjects else 0
+            counts = {subject: integers_at(subjects, subject) for subject in sorted(subjects)}
+            return Page(
+                {subject: sum(each) for subject, each in counts.items()},
+                sum(map(len, counts.values())),
+                integer_at(answer, "total") if subjects else 0,
+            )
 
     return all_pages(page, f"the subjects of stream {stream!r}")
+
+
+def warn_of_replaced(stream: str, subjects: Iterable[str], so: str) -> None:
+    """Warn of listed subjects that have U+FFFD in their names, and say what comes of it."""
+    if replaced := [subject for subject in subjects if REPLACED in subject]:
+        said = SUBJECTS_REPLACED(stream=stream, names=len(replaced), subject=replaced[0], so=so)
+        logger.warning(said.coded)
 
 
 def stream_names(js: JetStream, subject: str | None = None) -> list[str]:
     """Return the names of the account's streams, in order; or of those that listen on a subject or filter."""
     wanted = {} if subject is None else {"subject": subject}
 
-    def page(offset: int) -> tuple[dict[str, None], int]:
+    def page(offset: int) -> Page[None]:
         answer = js.request(Api.STREAM_NAMES, body={**wanted, "offset": offset})
         with interpreting(Api.STREAM_NAMES):
             names = list(strings_at(answer, "streams"))
             if len(set(names)) < len(names):
                 raise ValueError("its 'streams' names one twice")
-            return dict.fromkeys(names), integer_at(answer, "total")
+            return Page(dict.fromkeys(names), len(names), integer_at(answer, "total"))
 
     return list(all_pages(page, "the streams of the account"))
 
 
-def all_pages(page: Callable[[int], tuple[Mapping[str, T], int]], what: str) -> dict[str, T]:
-    """Return what a server lists by pages, in order.
+class Page(NamedTuple, Generic[T]):
+    """A part of a list."""
 
-    ``page`` gives names from an offset on, each with what is known of it, and how many there are.
+    names: dict[str, T]  # with what is known of each, in order
+    entries: int  # of the list; several may have one name, see :func:`subjects_of`
+    total: int  # entries of the whole list
+
+
+def all_pages(page: Callable[[int], Page[T]], what: str) -> dict[str, T]:
+    """Return what a server lists by pages, in order. ``page`` gives the one that begins with an entry.
 
     Each page but the first begins with the last name of the one before: if it does not, names have gone or come
     meanwhile, and it begins again; after a few times it is an error that they come and go too fast.
     """
     for _ in range(_LISTINGS):
         found: dict[str, T] = {}
-        last = ""
+        entries, last = 0, ""
         while True:
-            listed, total = page(max(0, len(found) - 1))
-            if found and next(iter(listed), None) != last:
+            listed = page(max(0, entries - 1))
+            if found and next(iter(listed.names), None) != last:
                 break
-            found.update(listed)
-            if len(found) >= total or len(listed) < 2:
+            found.update(listed.names)
+            entries = max(0, entries - 1) + listed.entries
+            if entries >= listed.total or listed.entries < 2:
                 return found
-            last = next(reversed(found))
+            last = next(reversed(listed.names))
     raise JetStreamError(LISTING_CHANGES(what=what))
 
 

@@ -6,9 +6,11 @@ import base64
 import contextlib
 import json
 import re
+from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
+REPLACED = "\ufffd"  # what bytes that are not UTF-8 become in text
 LARGEST_NUMBER = 2**64 - 1  # largest number that is taken from a server: it counts in 64 bits
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)", re.ASCII)
@@ -25,15 +27,34 @@ def parse_document(data: bytes) -> dict[str, Any]:
 
 
 def parse_object(data: bytes | str) -> dict[str, Any]:
-    """Return a JSON object of any size; ValueError when it is invalid, or cannot be written in UTF-8 again."""
+    """Return a JSON object of any size; ValueError when it is invalid, or cannot be written in UTF-8 again.
+
+    Servers write U+FFFD for bytes that are not UTF-8. Of names that are one thereby, it has the list of their values.
+    """
     try:
-        document = json.loads(data, parse_constant=_refuse)
+        document = json.loads(data, parse_constant=_refuse, object_pairs_hook=_object if _has_replaced(data) else None)
         json.dumps(document, ensure_ascii=False).encode()  # half a surrogate pair would break whatever prints it
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     if not isinstance(document, dict):
         raise ValueError(f"it is a {type(document).__name__} instead of an object")
     return document
+
+
+def _has_replaced(data: bytes | str) -> bool:
+    text = data if isinstance(data, bytes) else data.encode("utf-8", "surrogatepass")
+    return REPLACED.encode() in text or b"\\ufffd" in text
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        values = defaultdict[str, list[Any]](list)
+        for name, value in pairs:
+            if REPLACED in name:
+                values[name].append(value)
+        found |= {name: several for name, several in values.items() if len(several) > 1}
+    return found
 
 
 def _refuse(constant: str) -> NoReturn:
@@ -51,6 +72,12 @@ def integer_at(document: Any, *path: str) -> int:
         ValueError: there is something else. This goes for all of these functions, as do the arguments.
     """
     return _integer(document, path, 0)
+
+
+def integers_at(document: dict[str, Any], name: str) -> list[int]:
+    """Return the integer of a name, or those of all names that are this one, see :func:`parse_object`."""
+    values = document[name] if isinstance(document[name], list) else [document[name]]
+    return [_integer({name: value}, (name,), 0) for value in values]
 
 
 def sequence_at(document: Any, *path: str) -> int:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from types import ModuleType
 
+import pytest
+from pyspark.sql.types import LongType, StringType, StructType
+
+from spark_nats.jetstream import listing
 from spark_nats.source import columns
 from tests.integration.support import MESSAGE, PAYLOAD, Query, read, stream_reader, uncoded
 from tests.integration.test_bucket_read import CHANGE, KEY, bucket, changes
@@ -34,9 +38,9 @@ def store(
     wait_until(lambda: client.stream_info(stream)["state"]["last_seq"] == before + len(messages))
 
 
-def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What readers have warned of."""
-    return [uncoded(record.getMessage()) for record in caplog.records if record.name == columns.__name__]
+def warned(caplog: pytest.LogCaptureFixture, by: ModuleType = columns) -> list[str]:
+    """What a module has warned of, by default the one that builds rows."""
+    return [uncoded(record.getMessage()) for record in caplog.records if record.name == by.__name__]
 
 
 def test_a_task_warns_once_of_what_is_not_utf8_and_names_the_first(
@@ -124,4 +128,57 @@ def test_keys_that_differ_only_in_such_bytes_stay_two_rows(
     assert len(read(nats_server, KEY, bucket=unique, history="true")) == 4
     caplog.clear()
     assert [row["value"] for row in changes(nats_server, unique).micro_batch()] == [b"old", b"1", b"2", b"3"]
+    assert len(warned(caplog)) == 1
+
+
+# What servers list
+
+
+COUNTS = StructType().add("subject", StringType()).add("messages", LongType())
+
+
+def test_the_table_of_subjects_has_all_messages_and_says_which_names_may_be_several(
+    nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    nats_py.create_stream(unique)
+    prefix = f"{unique}.".encode()
+    some = [(prefix + last, b"") for last in (b"\xfc", b"\xf6", b"a", b"\xf6", "\ufffd".encode(), b"\xff.x", b"\xff.x")]
+    store(nats_server, nats_py, unique, *some)
+    rows = read(nats_server, COUNTS, table="subjects", stream=unique)
+    assert {(row["subject"], row["messages"]) for row in rows} == {
+        (f"{unique}.\ufffd", 4),
+        (f"{unique}.\ufffd.x", 2),
+        (f"{unique}.a", 1),
+    }
+    assert len(rows) == 3
+    (said,) = warned(caplog, listing)
+    assert said.startswith(f"stream {unique}: the server lists 2 subjects with U+FFFD, such as '{unique}.\ufffd'; ")
+    assert said.endswith("several subjects may have one such name; the row of a name has the messages of all of them")
+
+
+def test_an_object_on_a_subject_that_is_not_utf8_is_left_out_with_a_warning(
+    nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    objects = nats_py.run(nats_py.nats.jetstream().create_object_store(unique))
+    nats_py.run(objects.put("report", b"content"))
+    description = b'{"name":"x","bucket":"%b","nuid":"N","size":0,"chunks":0}' % unique.encode()
+    prefix = f"$O.{unique}.M.".encode()
+    store(nats_server, nats_py, f"OBJ_{unique}", (prefix + b"\xfc", description), (prefix + b"\xf6", description))
+    rows = read(nats_server, StructType().add("name", StringType()), objectStore=unique)
+    assert [row["name"] for row in rows] == ["report"]
+    (said,) = warned(caplog, listing)
+    assert said.endswith("; objects that are described on them are left out")
+
+
+def test_a_store_whose_changes_are_read_says_that_a_subject_is_not_utf8(
+    nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    nats_py.run(nats_py.nats.jetstream().create_object_store(unique))
+    description = b'{"name":"%%b","bucket":"%b","nuid":"N","size":0,"chunks":0}' % unique.encode()
+    prefix = f"$O.{unique}.M.".encode()
+    some = [(prefix + b"\xfc", description % b"1"), (prefix + b"\xf6", description % b"2")]
+    store(nats_server, nats_py, f"OBJ_{unique}", *some)
+    options = {"objectStore": unique, "startingOffsets": "earliest"}
+    query = Query(stream_reader(nats_server, StructType().add("name", StringType()), **options))
+    assert [row["name"] for row in query.micro_batch()] == ["1", "2"]
     assert len(warned(caplog)) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from spark_nats.protocol.documents import bytes_at, parse_document, string_at, time_at
+from spark_nats.protocol.documents import bytes_at, integers_at, parse_document, parse_object, string_at, time_at
 
 ZONES = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 
@@ -90,3 +91,16 @@ def test_what_is_no_text_is_refused(value: Any) -> None:
 def test_what_is_no_document_of_a_server_is_refused(document: bytes, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         parse_document(document)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["a", "\ufffd", "b.\ufffd", "ü"]) | st.text(max_size=3), st.integers(0, 9))))
+@example([("\ufffd", 1), ("a", 2), ("\ufffd", 3), ("\ufffd", 3)])
+def test_names_in_which_a_server_has_replaced_bytes_keep_all_their_values(pairs: list[tuple[str, int]]) -> None:
+    """Servers write subjects that are not UTF-8 so, and then several have one name."""
+    for ascii_only in (False, True):
+        written = ", ".join(f"{json.dumps(name, ensure_ascii=ascii_only)}: {value}" for name, value in pairs)
+        document = parse_object(f"{{{written}}}".encode())
+        assert list(document) == list(dict(pairs))
+        for name in document:
+            values = [value for other, value in pairs if other == name]
+            assert integers_at(document, name) == (values if "\ufffd" in name else values[-1:])

@@ -17,7 +17,7 @@ from spark_nats.conditions.losses import LINK_BROKEN, OBJECT_DAMAGED
 from spark_nats.conditions.streams import OBJECT_MOVES_ON, OBJECT_NOT_DESCRIBED, OBJECT_STORE_NOT_FOUND
 from spark_nats.errors import JetStreamError, NatsError, ProtocolError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.listing import stream_names, subjects_of
+from spark_nats.jetstream.listing import stream_names, subjects_of, warn_of_replaced
 from spark_nats.jetstream.messages import MessageAt, ask
 from spark_nats.jetstream.reading.ranges import RangeReader
 from spark_nats.jetstream.streams import stream_info
@@ -66,8 +66,11 @@ def list_objects(js: JetStream, store: str) -> list[str]:
         StreamNotFoundError: there is no such store.
         NatsError: the request failed.
     """
+    stream = stream_of_store(store)
     with naming_store(js, store):
-        return list(subjects_of(js, stream_of_store(store), descriptions(store)))
+        subjects = list(subjects_of(js, stream, descriptions(store)))
+    warn_of_replaced(stream, subjects, "objects that are described on them are left out")
+    return subjects
 
 
 def describe_objects(js: JetStream, store: str, subjects: Sequence[str]) -> list[StoredObject]:

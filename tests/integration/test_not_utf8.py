@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 import pytest
 from pyspark.sql.types import LongType, StringType, StructType
 
 from spark_nats.jetstream import listing
+from spark_nats.jetstream.reading import pulls
 from spark_nats.source import columns
-from tests.integration.support import MESSAGE, PAYLOAD, Query, read, stream_reader, uncoded
+from tests.integration.support import MESSAGE, PAYLOAD, Query, batch_reader, read, stream_reader, uncoded
 from tests.integration.test_bucket_read import CHANGE, KEY, bucket, changes
 from tests.nats_py import NatsPy, send_raw, wait_until
 from tests.servers import Server
@@ -129,6 +133,50 @@ def test_keys_that_differ_only_in_such_bytes_stay_two_rows(
     caplog.clear()
     assert [row["value"] for row in changes(nats_server, unique).micro_batch()] == [b"old", b"1", b"2", b"3"]
     assert len(warned(caplog)) == 1
+
+
+def read_while(reader: Any, action: Callable[[], object]) -> list[dict[str, Any]]:
+    """The rows of the only task; something is done when the first ones have come, the last ones not."""
+    batches = reader.read(*reader.partitions())
+    rows: list[dict[str, Any]] = next(batches).to_pylist()
+    action()
+    return rows + [row for batch in batches for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize("history", [1, 3])
+@pytest.mark.parametrize("moved", [60, 300])
+def test_a_key_that_is_not_utf8_and_moves_during_the_read_is_there(
+    nats_server: Server,
+    nats_py: NatsPy,
+    unique: str,
+    monkeypatch: pytest.MonkeyPatch,
+    history: int,
+    moved: int,
+) -> None:
+    bucket(nats_py, unique, history=history)
+    prefix = f"$KV.{unique}.".encode()
+    plain = {f"k{i}": b"0" * 50 for i in range(1_000)}
+    nats_py.put(unique, plain)
+    odd = [prefix + last for last in (b"\xfc", b"\xf6", "\ufffd".encode(), b"\xe2\x82", b"\xf6.x")]
+    store(nats_server, nats_py, f"KV_{unique}", *((key, b"0") for key in odd))
+
+    def write() -> None:
+        for _ in range(history):
+            again = [
+                *(prefix + b"k%d" % i for i in range(moved)),
+                odd[1],
+                odd[3],
+                *(prefix + b"k99%d" % i for i in (1, 2)),
+            ]
+            store(nats_server, nats_py, f"KV_{unique}", *((key, b"1") for key in again))
+
+    monkeypatch.setattr(pulls, "PULL_BYTES", 2_000)
+    monkeypatch.setattr(pulls, "PULL_MESSAGES", 20)
+    rows = read_while(batch_reader(nats_server, CHANGE, bucket=unique, retryTimeout="2m"), write)
+    found = Counter((row["key"], row["value"]) for row in rows)
+    keys = Counter(row["key"] for row in rows)
+    assert keys == {**dict.fromkeys(plain, 1), "\ufffd": 3 + 1, "\ufffd.x": 1}
+    assert found["\ufffd", b"1"] == 2
 
 
 # What servers list

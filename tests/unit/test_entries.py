@@ -33,6 +33,7 @@ NEWER = Phase(State.NEWER, ALL, 50, 50, (), 500)
         (some(MANY, 300), MANY, some(MANY, 300)),
         (some(MANY, 300), MANY[MOST_FILTERS:], some(MANY[MOST_FILTERS:], 200)),
         (some(FEW, 100), [], Phase(State.DONE, ())),
+        (FIRST, ["$KV.B.\ufffd"], Phase(State.NEWER, ALL, 70, 70, (), 1)),  # it may be several, which no filter names
     ],
 )
 def test_what_is_read_next(phase: Phase, missing: list[str], then: Phase) -> None:

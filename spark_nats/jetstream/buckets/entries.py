@@ -11,6 +11,9 @@ it had then or a later one.
   leader names the keys that it has. Those that were not handed on are looked for until there are none. Many of them are
   found by reading on, behind what the bucket held when the read began. But keys may be moved again before a consumer
   comes to them; so when that finds less than half, and when few are left, they are read by consumers of their own.
+* A key that is not UTF-8 has U+FFFD in the leader's list, as other keys may have, and no filter can name it. If there
+  are such keys, it is read on behind what the bucket held, until nothing is moved while that is read. Then whatever was
+  moved before has been come to.
 * A consumer has one replica, whose server may lag behind the stream's leader and have old values. So consumers are made
   until one lives where the stream is led.
 * ``last_per_subject`` makes a list of sequences (seen on nats-server 2.11 and 2.15). A consumer that comes to one of
@@ -20,7 +23,7 @@ it had then or a later one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
@@ -42,6 +45,7 @@ from spark_nats.jetstream.reading.pulls import PullConsumer, sizes_of
 from spark_nats.jetstream.stale_reads import StaleReadGuard
 from spark_nats.jetstream.streams import StreamInfo, stream_info
 from spark_nats.protocol.bytecolumns import Mask, booleans, flags_of, texts
+from spark_nats.protocol.documents import REPLACED
 from spark_nats.protocol.key_columns import are_last
 from spark_nats.protocol.keyvalue import key_filter, stream_of
 
@@ -81,6 +85,8 @@ class Phase:
         count = len(missing)
         if not count:
             return Phase(State.DONE, ())
+        if _has_replaced(missing):
+            return Phase(State.NEWER, all_filters, behind, behind, (), count)
         found_half = self.state is State.EVERYTHING or (self.state is State.NEWER and 2 * count < self.left)
         if count > MOST_FILTERS and found_half:
             return Phase(State.NEWER, all_filters, behind, behind, (), count)
@@ -220,7 +226,7 @@ class BucketReader:
         phase, now = self._phase, self._pass
         if self.cursor.received < now.behind and not self._is_through(js):
             return False
-        if now.found >= now.expected and phase.state is not State.NEWER:
+        if now.found >= now.expected and (phase.state is not State.NEWER or _has_replaced(self._sought or ())):
             missing: Sequence[str] = phase.rest
         else:
             missing = self._missing(js)
@@ -267,15 +273,24 @@ class BucketReader:
         return found is None or found >= self._pass.behind
 
     def _missing(self, js: JetStream) -> list[str]:
-        """Return the subjects of keys that were not handed on, of those that there were when this was first asked."""
+        """Return the subjects of keys that were not handed on, of those that there were when this was first asked.
+
+        Of a name that may stand for several it is not known whether they were.
+        """
         patterns = self._filters or (key_filter(">"),)
         there = [each for pattern in patterns for each in subjects_of(js, self._stream, pattern)]
         handed = pa.chunked_array(self._handed, pa.binary())
-        new = ~flags_of(pc.is_in(texts(there).cast(pa.binary()), handed))
+        subjects = texts(there)
+        new = ~flags_of(pc.is_in(subjects.cast(pa.binary()), handed)) | flags_of(pc.match_substring(subjects, REPLACED))
         found = [there[i] for i in np.flatnonzero(new).tolist() if self._sought is None or there[i] in self._sought]
         if self._sought is None:
             self._sought = frozenset(found)
         return found
+
+
+def _has_replaced(names: Iterable[str]) -> bool:
+    """Tell whether one of the names that a leader lists may stand for several keys, which no filter can name."""
+    return any(REPLACED in name for name in names)
 
 
 def _chosen(delivered: Delivered, chosen: Mask) -> Delivered | None:

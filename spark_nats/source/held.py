@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from spark_nats.jetstream.buckets.moments import held_at
 from spark_nats.jetstream.reading.delivering import Delivered
-from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, flags_of
+from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, flags_of, strings
 from spark_nats.protocol.key_columns import operations_of
 from spark_nats.source.columns import EntryBuilder
 from spark_nats.sparkapi import arrow_schema
@@ -59,7 +59,7 @@ class HeldEntries:
         if self._ignore_deletes:
             self._deletions.append(operations_of(messages).deletions)
 
-    def rows_at(self, revision: int, without: Set[str] = frozenset()) -> Iterator[pa.RecordBatch]:
+    def rows_at(self, revision: int, without: Set[bytes] = frozenset()) -> Iterator[pa.RecordBatch]:
         """Yield what the bucket held at a revision, without the keys of some subjects."""
         self._writer.close()
         subjects = pa.chunked_array(self._subjects, pa.binary())
@@ -67,7 +67,7 @@ class HeldEntries:
         if self._ignore_deletes:
             chosen &= ~np.concatenate(self._deletions)
         if without:
-            others = pa.array([each.encode() for each in sorted(without)], pa.binary())
+            others = strings(sorted(without))
             chosen &= ~np.concatenate([flags_of(pc.is_in(each, others)) for each in self._subjects])
         self._file.seek(0)
         start = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Callable
 from types import ModuleType
@@ -13,7 +14,8 @@ from pyspark.sql.types import LongType, StringType, StructType
 from spark_nats.jetstream import listing
 from spark_nats.jetstream.reading import pulls
 from spark_nats.source import columns
-from tests.integration.support import MESSAGE, PAYLOAD, Query, batch_reader, read, stream_reader, uncoded
+from tests.integration.support import MESSAGE, PAYLOAD, Query, batch_reader, read, sentence_of, stream_reader, uncoded
+from tests.integration.test_bucket_moments import during
 from tests.integration.test_bucket_read import CHANGE, KEY, bucket, changes
 from tests.nats_py import NatsPy, send_raw, wait_until
 from tests.servers import Server
@@ -177,6 +179,66 @@ def test_a_key_that_is_not_utf8_and_moves_during_the_read_is_there(
     keys = Counter(row["key"] for row in rows)
     assert keys == {**dict.fromkeys(plain, 1), "\ufffd": 3 + 1, "\ufffd.x": 1}
     assert found["\ufffd", b"1"] == 2
+
+
+REVISION = StructType().add("key", StringType()).add("revision", LongType())
+
+
+@pytest.mark.parametrize("history", [1, 2, 4])
+def test_a_moment_has_the_entry_of_each_key_that_the_bucket_keeps_of_it(
+    nats_server: Server, nats_py: NatsPy, unique: str, history: int
+) -> None:
+    bucket(nats_py, unique, history=history)
+    keys = [b"\xfc", b"\xf6", "\ufffd".encode(), b"\xe2\x82", b"\xf6.x", b"\xfc.x", b"plain", "ü".encode()]
+    chance = random.Random(history)
+    written = chance.choices(keys, k=60)
+    prefix = f"$KV.{unique}.".encode()
+    store(nats_server, nats_py, f"KV_{unique}", *((prefix + key, b"") for key in written))
+    revisions = {key: [i for i, other in enumerate(written, 1) if other == key] for key in keys}
+    for moment in range(1, len(written) + 1, 7):
+        then = {key: max((i for i in of if i <= moment), default=0) for key, of in revisions.items()}
+        kept = {key: then[key] for key, of in revisions.items() if then[key] in of[-history:]}
+        found = read(nats_server, REVISION, bucket=unique, asOf=moment, failOnDataLoss=False)
+        assert {row["revision"] for row in found} == set(kept.values())
+        assert len(found) == len(kept)
+        if any(then[key] and key not in kept for key in keys):
+            error = sentence_of(lambda: read(nats_server, REVISION, bucket=unique, asOf=moment))  # noqa: B023
+            assert error.startswith("DataLossError: ")
+        elif all(then.values()):
+            assert len(read(nats_server, REVISION, bucket=unique, asOf=moment)) == len(keys)
+
+
+def test_a_key_that_is_not_utf8_and_stays_is_known_at_a_moment(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    bucket(nats_py, unique, history=1)
+    prefix = f"$KV.{unique}.".encode()
+    entries = [(b"k", b"1"), (b"\xfc", b"0"), (b"k", b"2"), (b"\xf6", b"3"), (b"k", b"4")]
+    store(nats_server, nats_py, f"KV_{unique}", *((prefix + key, value) for key, value in entries))
+    assert {row["value"] for row in read(nats_server, CHANGE, bucket=unique, asOf=5)} == {b"0", b"3", b"4"}
+    unknown = f"keys of the bucket '{unique}' held at revision"
+    assert f"what 1 {unknown} 4, such as 'k'" in sentence_of(lambda: read(nats_server, CHANGE, bucket=unique, asOf=4))
+    assert f"what 2 {unknown} 2, such as 'k'" in sentence_of(lambda: read(nats_server, CHANGE, bucket=unique, asOf=2))
+
+
+def test_a_key_that_is_not_utf8_and_loses_its_entry_during_the_read_is_not_known(
+    nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket(nats_py, unique, history=2)
+    prefix = f"$KV.{unique}.".encode()
+    odd = [prefix + b"\xfc", prefix + b"\xf6", prefix + b"\xff"]
+    store(nats_server, nats_py, f"KV_{unique}", *((key, b"1") for key in odd), (odd[0], b"2"))
+    nats_py.put(unique, {f"k{i}": b"0" * 50 for i in range(1_000)})
+    store(nats_server, nats_py, f"KV_{unique}", (odd[1], b"2"))
+
+    def write() -> None:
+        store(nats_server, nats_py, f"KV_{unique}", (odd[1], b"3"), (odd[1], b"4"), (odd[2], b"2"))
+
+    with during(monkeypatch, write):
+        found = read(nats_server, CHANGE, bucket=unique, asOf=1_005, failOnDataLoss=False)
+    # Of the second one, the entry of that moment was gone when the read came to it, and an older one had been read.
+    assert {row["value"] for row in found if row["key"] == "\ufffd"} == {b"2", b"1"}
+    assert len(found) == 1_002
 
 
 # What servers list

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -49,8 +50,8 @@ from spark_nats.jetstream.reading.delivering import Delivered, Restart
 from spark_nats.jetstream.reading.direct import BATCH_MESSAGES, DirectGets, are_available
 from spark_nats.jetstream.reading.ranges import RangeReader
 from spark_nats.jetstream.streams import MOMENT, StreamInfo, stream_info
-from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, flags_of
-from spark_nats.protocol.documents import EPOCH
+from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, flags_of, texts, to_text
+from spark_nats.protocol.documents import EPOCH, REPLACED
 from spark_nats.protocol.headers import is_within_batch
 from spark_nats.protocol.key_columns import replace_all
 from spark_nats.protocol.keyvalue import bucket_of, key_filter, stream_of
@@ -120,7 +121,7 @@ class LatestReader:
         revision: the moment, once it is known.
     """
 
-    doubtful: frozenset[str] = frozenset()
+    doubtful: frozenset[bytes] = frozenset()
     losses: tuple[Said, ...] = ()
 
     def __init__(
@@ -270,7 +271,7 @@ class RevisionReader:
         retries: Retries | None = None,
     ) -> None:
         self.revision = revision
-        self.doubtful = frozenset[str]()
+        self.doubtful = frozenset[bytes]()
         self.losses: tuple[Said, ...] = ()
         self._bucket = bucket
         self._created = created
@@ -287,6 +288,10 @@ class RevisionReader:
         self._counts: dict[str, int] = {}  # how many entries it has
         self._meanwhile: LatestReader | None = None  # reads what was stored while it was read
         self._written = set[str]()  # subjects of that which were read before
+        # Of keys whose names may stand for several in the leader's list, as those that are not UTF-8 have them there:
+        self._are_unnamed = False  # whether there are any
+        self._after: LatestReader | None = None  # reads all that was stored after the revision
+        self._unnamed: dict[bytes, Kept] = {}  # by their subjects, what was found of them
         self._filters = tuple(map(key_filter, keys))
         self._range = RangeReader(
             self._stream,
@@ -328,12 +333,15 @@ class RevisionReader:
             if info.last_sequence > (self._begins_at or 0):
                 self._note_written(js)
         self._note_counts(js)
-        self.doubtful = frozenset(self._doubtful(js, history))
+        if self._are_unnamed:
+            self._note_unnamed(js)
+        unknown = self._unknown_unnamed(history)
+        self.doubtful = frozenset(subject.encode() for subject in self._doubtful(js, history)).union(unknown)
         losses = []
         if self._last < self.revision and not self._keys:
             losses.append(REVISION_NOT_KEPT(bucket=self._bucket, revision=self.revision))
         if self.doubtful:
-            keys, key = len(self.doubtful), min(self.doubtful).split(".", 2)[-1]
+            keys, key = len(self.doubtful), min(self.doubtful).split(b".", 2)[-1].decode("utf-8", "replace")
             losses.append(
                 KEYS_NOT_KEPT(bucket=self._bucket, revision=self.revision, keys=keys, key=key, history=history)
             )
@@ -345,7 +353,9 @@ class RevisionReader:
         """Note how many entries the stream has of each key that was not read, the most that were seen."""
         for pattern in self._filters or (key_filter(">"),):
             counts = subjects_of(js, self._stream, pattern)
-            subjects = pa.array([each.encode() for each in counts], pa.binary())
+            listed = texts(list(counts)).cast(pa.binary())
+            subjects = _named(listed)
+            self._are_unnamed |= len(subjects) < len(listed)
             for subject in _texts(subjects.filter(booleans(~self._was_read(subjects)))):
                 self._counts[subject] = max(self._counts.get(subject, 0), counts[subject])
 
@@ -364,7 +374,7 @@ class RevisionReader:
             )
         for delivered in self._later.read(js):
             subjects = _subjects(delivered)
-            unread = ~self._was_read(subjects)
+            unread = ~self._was_read(subjects) & ~_are_unnamed(subjects)
             if unread.any():
                 replacing = replace_all(delivered.messages)[unread]
                 for subject, replaces in zip(_texts(subjects.filter(booleans(unread))), replacing, strict=True):
@@ -382,8 +392,41 @@ class RevisionReader:
                 retries=self._retries,
             )
         for delivered in self._meanwhile.read(js):
-            subjects = pc.unique(_subjects(delivered))
+            subjects = _named(pc.unique(_subjects(delivered)))
             self._written.update(_texts(subjects.filter(booleans(self._was_read(subjects)))))
+
+    def _note_unnamed(self, js: JetStream) -> None:
+        """Note what was stored after the revision of keys that no request can name."""
+        if self._after is None:
+            self._after = LatestReader(
+                self._bucket,
+                self._created,
+                self._keys,
+                after=self.revision,
+                headers_only=True,
+                retries=self._retries,
+            )
+        for delivered in self._after.read(js):
+            unnamed = _are_unnamed(_subjects(delivered))
+            if not unnamed.any():
+                continue
+            chosen = delivered.take(unnamed)
+            sequences = chosen.deliveries.stream_sequences().tolist()
+            replacing = replace_all(chosen.messages).tolist()
+            for subject, sequence, replaces in zip(_subjects(chosen).to_pylist(), sequences, replacing, strict=True):
+                _, found, replaced = self._unnamed.get(subject, (0, 0, False))
+                self._unnamed[subject] = Kept(sequence, found + 1, replaced or replaces)
+
+    def _unknown_unnamed(self, history: int) -> Iterator[bytes]:
+        """Yield the subjects of keys that no request can name, and of which it is not known what they held.
+
+        What was read of a key is right unless the key was written meanwhile, and so often that it lost entries.
+        """
+        was_read = frozenset(chain.from_iterable(each.to_pylist() for each in map(_unnamed, self._handed)))
+        for subject, (last, revisions, replaces) in self._unnamed.items():
+            unchanged = subject in was_read and (history == 1 or last <= (self._begins_at or 0))
+            if not unchanged and may_have_lost(Kept(self.revision + 1, revisions, replaces), self.revision, history):
+                yield subject
 
     def _doubtful(self, js: JetStream, history: int) -> Iterator[str]:
         """Yield the subjects of keys of which it is not known what they held."""
@@ -403,6 +446,19 @@ class RevisionReader:
 
 def _subjects(delivered: Delivered) -> pa.BinaryArray:
     return delivered.messages.gather(delivered.messages.subject)
+
+
+def _are_unnamed(subjects: pa.BinaryArray) -> Mask:
+    """Tell which subjects have U+FFFD in the leader's list, or are U+FFFD: no request can name one of them alone."""
+    return flags_of(pc.match_substring(to_text(subjects).values, REPLACED))
+
+
+def _unnamed(subjects: pa.BinaryArray) -> pa.BinaryArray:
+    return subjects.filter(booleans(_are_unnamed(subjects)))
+
+
+def _named(subjects: pa.BinaryArray) -> pa.BinaryArray:
+    return subjects.filter(booleans(~_are_unnamed(subjects)))
 
 
 def _texts(subjects: pa.BinaryArray) -> list[str]:

@@ -14,8 +14,10 @@ from spark_nats.errors import Hint, PublishError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.messages import last_message, next_message
 from spark_nats.jetstream.publishing.conflicts import Conflict, Resolution
+from spark_nats.jetstream.reading.stored import has_id_of
 from spark_nats.options.values import FAIL, SKIP
 from spark_nats.options.write import WriteOptions
+from spark_nats.protocol.bytecolumns import texts
 from spark_nats.protocol.headers import EXPECTED_REVISION, MSG_ID, parse_block
 from spark_nats.protocol.key_columns import is_marker
 from spark_nats.protocol.keyvalue import LONGEST_HISTORY, key_subject, stream_of
@@ -77,7 +79,7 @@ class Conflicts:
             message = next_message(js, self._stream, sequence + 1, [subject])
             if message is None:
                 return False
-            if parse_block(message.header).get(MSG_ID) == [message_id]:
+            if has_id_of(message.header, texts([message_id])):
                 return True
             sequence = message.sequence
         return False

@@ -8,13 +8,24 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType, StructType
 
 from spark_nats.jetstream import listing
 from spark_nats.jetstream.reading import pulls
 from spark_nats.source import columns
-from tests.integration.support import MESSAGE, PAYLOAD, Query, batch_reader, read, sentence_of, stream_reader, uncoded
+from tests.integration.support import (
+    MESSAGE,
+    PAYLOAD,
+    Query,
+    batch_reader,
+    read,
+    sentence_of,
+    stream_reader,
+    uncoded,
+    write,
+)
 from tests.integration.test_bucket_moments import during
 from tests.integration.test_bucket_read import CHANGE, KEY, bucket, changes
 from tests.nats_py import NatsPy, send_raw, wait_until
@@ -292,3 +303,31 @@ def test_a_store_whose_changes_are_read_says_that_a_subject_is_not_utf8(
     query = Query(stream_reader(nats_server, StructType().add("name", StringType()), **options))
     assert [row["name"] for row in query.micro_batch()] == ["1", "2"]
     assert len(warned(caplog)) == 1
+
+
+# What is written
+
+
+def test_a_message_id_that_only_looks_the_same_does_not_say_that_a_row_is_stored(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    bucket(nats_py, unique, history=5)
+    theirs = (f"$KV.{unique}.a".encode(), b"theirs", b"Nats-Msg-Id: \xfc\r\n")
+    store(nats_server, nats_py, f"KV_{unique}", theirs)
+    ours = {"key": ["a"], "value": [b"ours"], "expected_revision": [0], "msg_id": ["\ufffd"]}
+    error = sentence_of(lambda: write(nats_server, pa.table(ours), bucket=unique))
+    assert "its expected_revision is 0, by which it is to be created" in error
+
+
+def test_a_copy_has_the_text_of_such_a_subject_and_is_read_without_a_warning(
+    nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for stream in (unique, f"{unique}_2"):
+        nats_py.create_stream(stream)
+    store(nats_server, nats_py, unique, (f"{unique}.".encode() + b"\xfc", b"1"))
+    (row,) = read(nats_server, stream=unique)
+    copy = {"subject": [row["subject"].replace(unique, f"{unique}_2")], "payload": [row["payload"]]}
+    write(nats_server, pa.table(copy), stream=f"{unique}_2")
+    caplog.clear()
+    assert [row["subject"] for row in read(nats_server, stream=f"{unique}_2")] == [f"{unique}_2.\ufffd"]
+    assert warned(caplog) == []

@@ -16,8 +16,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-import pyarrow.compute as pc
-
 from spark_nats import clock
 from spark_nats.client.retrying import Backoff
 from spark_nats.conditions import Said
@@ -46,11 +44,10 @@ from spark_nats.jetstream.messages import first_sequence_since, next_message
 from spark_nats.jetstream.publishing.acknowledged import Account
 from spark_nats.jetstream.publishing.rows import Rows
 from spark_nats.jetstream.publishing.window import FIRST_ABSENCE, LONGEST_ABSENCE
-from spark_nats.jetstream.reading.stored import StoredIds, is_among, kept_until, stored_ids
+from spark_nats.jetstream.reading.stored import StoredIds, has_id_of, is_among, kept_until, stored_ids
 from spark_nats.jetstream.stale_reads import StaleReadGuard, state_beyond_doubt
 from spark_nats.jetstream.streams import StreamInfo, stream_info
 from spark_nats.protocol.api import API_PREFIX
-from spark_nats.protocol.headers import MSG_ID, parse_block
 
 logger = logging.getLogger(__name__)
 
@@ -233,8 +230,7 @@ class Recovery:
         if row.ids is None:
             payload = row.payloads[0].as_py()
             return there.payload == (payload.encode() if isinstance(payload, str) else payload)
-        ids = parse_block(there.header).get(MSG_ID) or [""]
-        return bool(pc.index(row.ids, ids[0]).as_py() >= 0)
+        return has_id_of(there.header, row.ids)
 
     def _report_lost(self, js: JetStream) -> NoReturn:
         """Raise that the stream has lost rows, and how many.

@@ -133,3 +133,8 @@ def is_among(ids: pa.Array, stored: pa.Array) -> Mask:
     """Tell of each message id, a string column, whether it is among stored ones, a binary column."""
     found: Mask = flags_of(pc.is_in(ids.cast(pa.binary()), stored))
     return found
+
+
+def has_id_of(header: bytes, ids: pa.Array) -> bool:
+    """Tell whether a message with such a header block has one of some message ids, a string column, byte for byte."""
+    return bool(is_among(ids, header_values(strings([header]), MSG_ID).drop_null()).any())

@@ -237,7 +237,7 @@ class _Check:
                 rights.ability(
                     to,
                     Needs(wanted, (self._inbox,)),
-                    MISSING if missing and to != CREATE else _obstacle(self._js, to, known),
+                    MISSING if missing and to != CREATE else _obstacle(self._js, to, known, state),
                 )
                 for to, wanted in needs.items()
             )
@@ -299,7 +299,7 @@ def _risks(stream: StreamInfo, state: StreamInfo | None) -> list[str]:
     return found
 
 
-def _obstacle(js: JetStream, activity: str, stream: StreamInfo | None) -> str:
+def _obstacle(js: JetStream, activity: str, stream: StreamInfo | None, state: StreamInfo | None) -> str:
     """Say what keeps everybody from doing something with a stream; empty when nothing does."""
     if stream is None:
         return ""
@@ -312,6 +312,10 @@ def _obstacle(js: JetStream, activity: str, stream: StreamInfo | None) -> str:
         return str(error)
     if activity == READ and stream.retention != LIMITS:
         return f"{stream.retention} retention: to be consumed, or peeked at"
+    if activity in (WRITE, EXACT, COMPARE) and stream.origin:
+        return f"it is a mirror of {stream.origin}, and stores only what that has"
+    if activity == EXACT and state is not None and state.origin:
+        return f"the state bucket is a mirror of {state.origin}, and stores only what that has"
     if activity in (WRITE, EXACT, COMPARE) and stream.config.get("no_ack"):
         return "the stream does not acknowledge what it stores (no_ack)"
     return ""

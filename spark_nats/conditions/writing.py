@@ -153,6 +153,16 @@ NO_ACKNOWLEDGEMENTS = Condition(
     "stored; nothing was sent; set no_ack to false, or write to core NATS by leaving out the option 'stream'",
     "set `no_ack` to false, or write to core NATS",
 )
+MIRRORS_ANOTHER = Condition(
+    "{target} is a mirror of {origin}, and stores only what that has; nothing was sent; write to that one instead",
+    "rows come into a mirror from its origin: write to that. If the origin is in another domain, set `domain` to its "
+    "name; if it is behind another API, set `apiPrefix`",
+)
+STATE_BUCKET_MIRRORS = Condition(
+    "the state bucket {bucket!r}, in which tasks note what they begin, is a mirror of {origin}, and stores only what "
+    "that has; nothing was sent; name another bucket with the option 'stateBucket'",
+    "set `stateBucket` to a bucket that is no mirror; one that does not exist is created",
+)
 NO_LIFETIMES = Condition(
     "stream {stream!r} does not allow lifetimes of single messages (its allow_msg_ttl is not true), but there is "
     "a column 'ttl'; set allow_msg_ttl to true, or drop the column",

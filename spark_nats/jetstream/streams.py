@@ -13,9 +13,10 @@ from spark_nats.conditions.streams import LEADER_ALONE, NO_LEADER, STREAM_CANNOT
 from spark_nats.conditions.warnings import STREAM_DIFFERS, STREAM_MADE_OTHERWISE
 from spark_nats.errors import JetStreamError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream, interpreting
-from spark_nats.protocol.api import Api, ErrCode
+from spark_nats.protocol.api import Api, ErrCode, domain_of
 from spark_nats.protocol.documents import integer_at, string_at, strings_at, time_at
 from spark_nats.protocol.keyvalue import bucket_of
+from spark_nats.protocol.objects import store_of
 from spark_nats.protocol.stream_configs import Wish, differences, nearest_field
 
 logger = logging.getLogger(__name__)
@@ -115,6 +116,18 @@ class StreamInfo:
         window = self.config.get("duplicate_window")
         return window / 1e9 if isinstance(window, int) else 0.0
 
+    @property
+    def origin(self) -> str:
+        """What it is a mirror of, in words, such as "bucket 'ORDERS' in domain 'hub'"; empty where it is no mirror."""
+        mirror = self.config.get("mirror")
+        if not isinstance(mirror, dict):
+            return ""
+        external, where = mirror.get("external"), ""
+        if isinstance(external, dict) and (prefix := str(external.get("api", ""))):
+            domain = domain_of(prefix)
+            where = f" in domain {domain!r}" if domain else f" behind the API {prefix!r}"
+        return f"{in_words(str(mirror.get('name', '')))}{where}"
+
     def knows_again(self, seconds: float) -> bool:
         """Tell whether it certainly still knows the id of a message that was published so many seconds ago."""
         return 0 <= seconds < self.duplicate_window * _SURE
@@ -122,6 +135,13 @@ class StreamInfo:
     def messages_from(self, sequence: int) -> int:
         """Return how many messages there are from a sequence on, deleted ones included."""
         return max(0, self.last_sequence + 1 - max(sequence, self.first_sequence))
+
+
+def in_words(stream: str) -> str:
+    """Say what a stream is by its name: a stream, a bucket or an object store."""
+    if store := store_of(stream):
+        return f"object store {store!r}"
+    return f"bucket {bucket!r}" if (bucket := bucket_of(stream)) else f"stream {stream!r}"
 
 
 def state_in(answer: dict[str, Any], name: str) -> StreamInfo:
@@ -241,8 +261,7 @@ def create_stream(js: JetStream, config: dict[str, Any]) -> StreamInfo:
 def _compared(info: StreamInfo, config: dict[str, Any], differs: Condition) -> StreamInfo:
     """Return the state of a stream, and say once where it is not as somebody wants it."""
     if isinstance(config, Wish) and (found := differences(config, info.config)):
-        bucket = bucket_of(info.name)
-        said, of = f"bucket {bucket!r}" if bucket else f"stream {info.name!r}", ", ".join(found)
+        said, of = in_words(info.name), ", ".join(found)
         if (fact := f"{parent_process()}: {said} differs in {of}") not in _said:
             _said.add(fact)
             once_a_while(fact, lambda _: logger.warning(differs(stream=said, fields=of).coded), KEPT)

@@ -18,9 +18,15 @@ def prefix_of_domain(domain: str) -> str:
     return f"$JS.{domain}.API"
 
 
+def domain_of(prefix: str) -> str:
+    """Return the JetStream domain whose API has such a prefix; empty where it is not that of a domain."""
+    found = re.fullmatch(r"\$JS\.([^.]+)\.API", prefix)
+    return found[1] if found else ""
+
+
 def is_of_account(prefix: str) -> bool:
     """Tell whether an API is of the account that one has logged in to, maybe in a domain, and not of another one."""
-    return re.fullmatch(r"\$JS\.([^.]+\.)?API", prefix) is not None
+    return prefix == API_PREFIX or domain_of(prefix) != ""
 
 
 class Api(StrEnum):

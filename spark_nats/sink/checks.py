@@ -14,12 +14,14 @@ from spark_nats.conditions.writing import (
     CANNOT_READ_BACK,
     COUNTERS_EXPECT_NOTHING,
     INCREMENTS_ONLY,
+    MIRRORS_ANOTHER,
     NO_ACKNOWLEDGEMENTS,
     NO_COUNTERS,
     NO_LIFETIMES,
     NO_LIFETIMES_OF_KEYS,
     OTHER_PARTITIONS,
     SERVER_STORES_SINGLY,
+    STATE_BUCKET_MIRRORS,
     STREAM_STORES_SINGLY,
 )
 from spark_nats.errors import (
@@ -37,7 +39,7 @@ from spark_nats.jetstream.buckets.keyvalue import Bucket, Entry, entry_of, make_
 from spark_nats.jetstream.consuming.consumers import try_to_read
 from spark_nats.jetstream.listing import naming_the_nearest
 from spark_nats.jetstream.messages import MessageAt, StateOf, ask_each, next_message
-from spark_nats.jetstream.streams import LIMITS, StreamInfo, create_stream, stream_info
+from spark_nats.jetstream.streams import LIMITS, StreamInfo, create_stream, in_words, stream_info
 from spark_nats.options.values import EXACT
 from spark_nats.options.write import WriteOptions
 from spark_nats.sink.bad_rows import LEAST_SIZE, largest_message, subject_of_bad_rows
@@ -53,7 +55,7 @@ def writable(connection: Connection, options: WriteOptions) -> StreamInfo:
     """Return the state of the stream that is written to: what is wrong with it is said before anything is sent.
 
     Raises:
-        PublishError: it does not acknowledge what it stores.
+        PublishError: it is a mirror, or does not acknowledge what it stores.
         NatsError: there is none, or the server does not say.
     """
     return writable_with(connection, options, None)[0]
@@ -78,9 +80,16 @@ def writable_with(
             raise found
         if others:
             entry = others[0] if isinstance(others[0], NatsError) else entry_of(others[0])
+    refuse_mirror(found)
     if found.config.get("no_ack"):
         raise PublishError(NO_ACKNOWLEDGEMENTS(stream=stream))
     return found, entry
+
+
+def refuse_mirror(stream: StreamInfo) -> None:
+    """Raise :class:`PublishError` if a stream is a mirror: it listens on nothing, and stores what its origin has."""
+    if origin := stream.origin:
+        raise PublishError(MIRRORS_ANOTHER(target=in_words(stream.name), origin=origin))
 
 
 def prepare(options: WriteOptions, streaming: bool, columns: Sequence[str] = ()) -> Began | None:
@@ -181,8 +190,10 @@ def _prepare_to_settle(js: JetStream, options: WriteOptions, stream: StreamInfo,
     if streaming:
         with about_the_bucket(options):
             purpose = "where micro-batches that Spark writes to streams begin"
-            bucket = make_bucket(js, options.state_bucket, replicas=stream.replicas, description=purpose)
-            _put_probe(js, bucket)
+            state = make_bucket(js, options.state_bucket, replicas=stream.replicas, description=purpose)
+            if state.origin:
+                raise PublishError(STATE_BUCKET_MIRRORS(bucket=options.state_bucket, origin=state.origin))
+            _put_probe(js, Bucket(js, options.state_bucket))
     _try_to_read(js, stream)
     return None if streaming else began_now(stream)
 

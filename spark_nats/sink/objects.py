@@ -86,14 +86,15 @@ def prepare_objects(options: ObjectWriteOptions) -> None:
     """Log in on the driver, and make the store if it is to be made.
 
     Raises:
-        NatsError: the server cannot be reached, or there is no such store.
+        NatsError: the server cannot be reached, there is no such store, or it is a mirror.
     """
     from spark_nats.client.pool import borrow
     from spark_nats.jetstream.api import JetStream
     from spark_nats.jetstream.objects.storing import open_store
+    from spark_nats.sink.checks import refuse_mirror
 
     with borrow(options.connection) as connection:
-        open_store(JetStream(connection, options.api_prefix), options.store, options.create)
+        refuse_mirror(open_store(JetStream(connection, options.api_prefix), options.store, options.create))
 
 
 def write_objects(

@@ -245,6 +245,25 @@ def test_a_subject_that_no_message_can_have_is_warned_of(
     assert misses(f"{unique}_M", f"{unique}.order.>") == []  # it listens on nothing, and has what the other one has
 
 
+def test_a_mirror_is_said_to_be_nothing_to_write_to(
+    check: Command, nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    nats_py.create_stream(f"{unique}_M", [], mirror={"name": unique})
+    nats_py.create_stream(f"KV_{unique}", [f"$KV.{unique}.>"])
+    nats_py.create_stream(f"KV_{unique}_M", [], mirror={"name": f"KV_{unique}"})
+    of_stream, of_bucket = (
+        f"a mirror of {what} '{unique}', and stores only what that has" for what in ("stream", "bucket")
+    )
+    found = check(nats_server, "--stream", f"{unique}_M", "--json").abilities(f"{unique}_M")
+    assert {found[to]["obstacle"] for to in ("write", "exact")} == {f"it is {of_stream}"}
+    assert found["read"]["obstacle"] == ""
+    found = check(nats_server, "--bucket", f"{unique}_M", "--json").abilities(f"KV_{unique}_M")
+    assert {found[to]["obstacle"] for to in ("write", "compare")} == {f"it is {of_bucket}"}
+    found = check(nats_server, "--stream", unique, "--stateBucket", f"{unique}_M", "--json").abilities(unique)
+    assert (found["write"]["obstacle"], found["exact"]["obstacle"]) == ("", f"the state bucket is {of_bucket}")
+
+
 @pytest.mark.skipif(not OLDER_BINARY.exists(), reason="make test brings it")
 def test_an_older_server_is_looked_at_too(check: Command, server_factory: ServerFactory) -> None:
     server = server_factory(users(user("reader", READ)), binary=OLDER_BINARY)

@@ -1,16 +1,21 @@
-"""A mirror answers the direct gets of its origin, whatever its configuration asks for; what it says is not taken."""
+"""A mirror answers the direct gets of its origin, whatever its configuration asks for; what it says is not taken.
+
+Nor does it take anything from others than its origin.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from spark_nats.jetstream.reading import direct
-from tests.integration.support import MESSAGE, Query, numbers_of, read, stream_reader
+from tests.integration.support import MESSAGE, Query, numbers_of, read, run_task, sentence_of, stream_reader, write
+from tests.integration.test_permissions import hub_and_leaf
 from tests.nats_py import NatsPy, wait_until
-from tests.servers import Server
+from tests.servers import Server, ServerFactory
 
 MESSAGES, DELETED = 100, 50
 ATTEMPTS = 4
@@ -105,3 +110,55 @@ def test_a_work_queue_is_read_and_not_what_its_mirror_has_taken_from_it(
     wait_until(lambda: nats_py.held(f"{unique}_MIRROR") == nats_py.held(unique) == 10)
     for _ in range(ATTEMPTS):
         assert numbers_of(read(nats_server, MESSAGE, stream=unique, peek=True)) == list(range(2, 21, 2))
+
+
+WRITES: dict[str, tuple[str, str, pa.Table]] = {
+    "stream": ("", "stream", pa.table({"subject": ["orders.a"], "payload": ["1"]})),
+    "bucket": ("KV_", "bucket", pa.table({"key": ["a"], "value": ["1"]})),
+    "object store": ("OBJ_", "objectStore", pa.table({"name": ["a"], "content": ["1"]})),
+}
+
+
+@pytest.mark.parametrize("what", WRITES)
+def test_a_mirror_that_is_written_to_says_what_it_mirrors(
+    nats_server: Server, nats_py: NatsPy, unique: str, what: str
+) -> None:
+    prefix, option, rows = WRITES[what]
+    nats_py.create_stream(f"{prefix}{unique}", [f"{unique}.>"])
+    nats_py.create_stream(f"{prefix}{unique}_M", [], mirror={"name": f"{prefix}{unique}"})
+    assert sentence_of(lambda: write(nats_server, rows, **{option: f"{unique}_M"})) == (
+        f"PublishError: {what} '{unique}_M' is a mirror of {what} '{unique}', and stores only what that has; nothing "
+        "was sent; write to that one instead"
+    )
+
+
+@pytest.mark.parametrize(
+    ("prefix", "where"),
+    [("$JS.hub.API", "in domain 'hub'"), ("JS.owner.API", "behind the API 'JS.owner.API'")],
+)
+def test_a_mirror_of_what_is_elsewhere_says_where_that_is(
+    server_factory: ServerFactory, prefix: str, where: str
+) -> None:
+    hub, leaf = hub_and_leaf(server_factory)
+    with NatsPy(hub.url) as there, NatsPy(leaf.url) as here:
+        there.create_stream("KV_CONFIG", ["$KV.CONFIG.>"])
+        here.create_stream("KV_COPY", [], mirror={"name": "KV_CONFIG", "external": {"api": prefix}})
+    _, option, rows = WRITES["bucket"]
+    error = sentence_of(lambda: write(leaf, rows, **{option: "COPY"}))
+    assert f"bucket 'COPY' is a mirror of bucket 'CONFIG' {where}, and stores only what that has" in error
+
+
+def test_a_state_bucket_that_is_a_mirror_says_so_before_a_row_is_sent(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    nats_py.create_stream(f"KV_{unique}", [f"$KV.{unique}.>"])
+    nats_py.create_stream(f"KV_{unique}_M", [], mirror={"name": f"KV_{unique}"})
+    rows = pa.table({"subject": [f"{unique}.a"], "payload": ["1"]})
+    how = {"stream": unique, "deduplicate": "exact", "stateBucket": f"{unique}_M"}
+    assert sentence_of(lambda: run_task(nats_server.url, rows, **how)) == (
+        f"PublishError: the state bucket '{unique}_M', in which tasks note what they begin, is a mirror of bucket "
+        f"'{unique}', and stores only what that has; nothing was sent; name another bucket with the option "
+        "'stateBucket'"
+    )
+    assert nats_py.held(unique) == 0

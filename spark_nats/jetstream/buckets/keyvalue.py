@@ -23,7 +23,7 @@ from spark_nats.errors import (
 from spark_nats.jetstream.api import JetStream, interpreting
 from spark_nats.jetstream.listing import stream_names, subjects_of
 from spark_nats.jetstream.messages import MessageAt, StoredMessage, ask
-from spark_nats.jetstream.streams import create_stream
+from spark_nats.jetstream.streams import StreamInfo, create_stream
 from spark_nats.protocol.api import ApiError, parse_answer
 from spark_nats.protocol.documents import integer_at
 from spark_nats.protocol.headers import EXPECTED_REVISION, encode_block
@@ -100,10 +100,12 @@ class Bucket:
         return [subject.removeprefix(key_subject(self._name, "")) for subject in subjects]
 
 
-def make_bucket(js: JetStream, name: str, **wish: Any) -> Bucket:
-    """Return a bucket; made, if it is missing, as :func:`~spark_nats.protocol.keyvalue.bucket_config` has it."""
-    create_stream(js, dict(bucket_config(name, wish)))  # what it has that is there already is nobody's contradiction
-    return Bucket(js, name)
+def make_bucket(js: JetStream, name: str, **wish: Any) -> StreamInfo:
+    """Return the state of the stream that a bucket is.
+
+    It is made, if it is missing, as :func:`~spark_nats.protocol.keyvalue.bucket_config` has it.
+    """
+    return create_stream(js, dict(bucket_config(name, wish)))  # what one has that is there is nobody's contradiction
 
 
 @contextlib.contextmanager

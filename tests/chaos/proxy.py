@@ -32,6 +32,7 @@ class Proxy:
         delay: seconds that each chunk is held back.
         trickling: in which directions bytes go through a few at a time.
         silent: in which direction longer answers are lost, over connections that stay; None for neither.
+        lost: what is lost on its way to the client, with the chunk that it is in; None for nothing.
         torn: how many frames were torn.
     """
 
@@ -39,6 +40,7 @@ class Proxy:
         self.delay = 0.0
         self.trickling: Sequence[Direction] = ()
         self.silent: Direction | None = None
+        self.lost: bytes | None = None
         self.torn = 0
         self._target = target
         self._tearing: Direction | None = None
@@ -133,6 +135,8 @@ class Proxy:
         try:
             while data := await reader.read(_CHUNK):
                 if self.silent is direction and len(data) >= _WORTH_TEARING:
+                    continue
+                if self.lost is not None and direction is Direction.TO_CLIENT and self.lost in data:
                     continue
                 if self.delay:
                     await asyncio.sleep(self.delay)

@@ -35,10 +35,11 @@ class ForwardedApi:
         async def forward(message: Any) -> None:
             operation = message.subject.removeprefix(f"{self.PREFIX}.")
             self.asked.append(operation)
-            if operation.startswith("CONSUMER.MSG.NEXT."):
-                await nats.publish(f"$JS.API.{operation}", message.data, reply=message.reply)
-                return
             request = self._changed(self.requests, operation, message.data)
+            # Of many answers, or none; they go straight to who has asked.
+            if operation.startswith(("CONSUMER.MSG.NEXT.", "DIRECT.GET.")) or not message.reply:
+                await nats.publish(f"$JS.API.{operation}", request, reply=message.reply)
+                return
             answer = await nats.request(f"$JS.API.{operation}", request, timeout=10)
             await message.respond(self._changed(self.answers, operation, answer.data))
 

@@ -21,6 +21,7 @@ from spark_nats.jetstream.reading import pulls
 from spark_nats.jetstream.reading.delivering import Delivered
 from spark_nats.source import held
 from spark_nats.source.held import HeldEntries
+from tests.integration.forwarding import ForwardedApi
 from tests.integration.support import batch_reader, nats, read, sentence_of
 from tests.nats_py import NatsPy
 from tests.servers import OLDER_BINARY, Cluster, Server, ServerFactory
@@ -427,6 +428,25 @@ def test_a_moment_is_behind_all_that_one_answer_does_not_hold(
         rows = read(nats_server, ROW, bucket=unique, asOf="latest")
     assert {row["value"][:1] for row in rows} == {b"2"}
     assert len(rows) == len(keys)
+
+
+def test_the_word_of_a_replica_that_lags_is_no_moment(
+    nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has nothing new yet, while the leader has: a key that was read in its new state had another one before."""
+    bucket(nats_py, unique, history=1, direct=True)
+    nats_py.put(unique, {f"k.{i}": b"0" for i in range(100)})
+    api, asked = ForwardedApi(nats_py), []
+
+    def of_a_replica_that_lags(request: dict[str, Any]) -> dict[str, Any]:
+        asked.append(request["seq"])
+        return {**request, "seq": request["seq"] + 1_000} if len(asked) == 1 else request
+
+    api.requests["DIRECT.GET"] = of_a_replica_that_lags
+    with api.serving(), during(monkeypatch, lambda: nats_py.put(unique, {"k.0": b"1", "k.99": b"1"})):
+        found = moment(nats_server, unique, asOf="latest", apiPrefix=api.PREFIX)
+    assert asked == [101, 101]
+    assert found == {f"k.{i}": b"1" if i in (0, 99) else b"0" for i in range(100)}
 
 
 @pytest.mark.parametrize("history", [1, 3])

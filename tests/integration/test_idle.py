@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -16,6 +16,7 @@ from spark_nats.jetstream import matching
 from spark_nats.jetstream.consuming import kept, watching
 from spark_nats.source.stream import idling
 from tests.chaos.proxy import Direction, Proxy
+from tests.integration.forwarding import ForwardedApi
 from tests.integration.support import Query, collecting, nats, stream_reader
 from tests.nats_py import NatsPy, succeeds, wait_until
 from tests.servers import Cluster, Server, ServerFactory
@@ -45,6 +46,13 @@ def idle_query(server: Server | str, *streams: str, **options: Any) -> Iterator[
 def listen(query: Query) -> None:
     """Have it read what there is, until it listens."""
     wait_until(lambda: query.micro_batch() == [] and listens(query), timeout=30)
+
+
+def made(client: NatsPy, *streams: str) -> Sequence[str]:
+    """These streams, new and empty."""
+    for stream in streams:
+        client.create_stream(stream)
+    return streams
 
 
 def watches(client: NatsPy, stream: str) -> list[str]:
@@ -199,6 +207,44 @@ def test_a_watch_that_is_silent_is_not_relied_on(
         proxy.close()
 
 
+def test_a_delivery_that_is_lost_does_not_keep_a_query_asleep(
+    server_factory: ServerFactory, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The heartbeats, which come, say that there was one."""
+    monkeypatch.setattr(watching, "HEARTBEAT", 0.2)
+    monkeypatch.setattr(idling, "LONGEST_QUIET", 3600.0)
+    server = server_factory()
+    proxy = Proxy(int(server.url.rpartition(":")[2]))
+    try:
+        with NatsPy(server.url) as client, idle_query(proxy.url, *made(client, unique), subject=f"{unique}.a") as query:
+            client.publish_acked([(f"{unique}.a", b""), *[(f"{unique}.other", b"")] * 50])
+            assert sequences(query, 1) == [1]
+            listen(query)  # with requests left for what is passed, for which heartbeats go on
+            proxy.lost = b"$JS.ACK."
+            client.store_empty(unique, 1, "a")
+            wait_until(lambda: query.reader._idling.goes_on(query.offset) is False)
+            proxy.lost = None
+            assert sequences(query, 1) == [52]
+    finally:
+        proxy.close()
+
+
+def test_a_watch_that_one_of_its_streams_refuses_leaves_no_consumer(
+    nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    streams = made(nats_py, f"{unique}_A", f"{unique}_B")
+    refused = {"error": {"code": 400, "err_code": 10026, "description": "maximum consumers limit reached"}}
+    api = ForwardedApi(nats_py)
+    api.answers[f"CONSUMER.CREATE.{unique}_B"] = lambda _: refused
+    options = {"stream": ",".join(streams), "apiPrefix": api.PREFIX, "startingOffsets": "earliest"}
+    with api.serving(), caplog.at_level(logging.WARNING):
+        query = Query(stream_reader(nats_server, **options))
+        wait_until(lambda: query.micro_batch() == [] and "[NATS_NOT_WATCHED]" in caplog.text)
+        assert api.count(f"CONSUMER.CREATE.{unique}_A") == 1
+        wait_until(lambda: watches(nats_py, f"{unique}_A") == [])
+        query.reader.stop()
+
+
 @pytest.mark.parametrize("behind", [0, watching.MOST_BEHIND + 50])
 def test_a_watch_passes_what_was_read_or_begins_behind_it(
     nats_server: Server, nats_py: NatsPy, unique: str, behind: int
@@ -226,6 +272,29 @@ def test_a_stream_with_few_consumers_keeps_them_for_tasks(
     assert [line.split("]")[0] for line in caplog.messages] == ["[NATS_NOT_WATCHED"]
     nats_py.store_empty(unique, 1)
     assert sequences(query, 1) == [1]
+
+
+LIMITED = "accounts { A { jetstream: {max_consumers: %d}, users: [ {user: a, password: pw} ] } }"
+
+
+@pytest.mark.parametrize("whose", ["account", "stream"])
+@pytest.mark.parametrize(("most", "listened"), [(3, False), (4, True)])
+def test_half_of_the_consumers_that_there_may_be_are_left_to_others(
+    server_factory: ServerFactory, unique: str, whose: str, most: int, listened: bool
+) -> None:
+    """One is somebody else's, and the watch would be the second one."""
+    server = server_factory(LIMITED % (most if whose == "account" else 100))
+    login = {"user": "a", "password": "pw"}
+    with NatsPy(server.url, **login) as client:
+        client.create_stream(unique, **({"max_consumers": most} if whose == "stream" else {}))
+        client.api(f"CONSUMER.CREATE.{unique}.other", {"stream_name": unique, "config": {"name": "other"}})
+        query = Query(stream_reader(server, stream=unique, startingOffsets="earliest", **login))
+        if listened:
+            listen(query)
+        else:
+            assert asks(query, client).count(f"$JS.API.STREAM.INFO.{unique}") > 1
+        assert len(watches(client, unique)) == listened
+        query.reader.stop()
 
 
 def test_who_may_make_no_consumers_looks(

@@ -147,6 +147,14 @@ STREAM_NOT_NAMED = Condition(
     "it is not read now; if you name it again, the query resumes at sequence {next}",
     "the checkpoint keeps its position: name the stream again, and the query resumes there",
 )
+CHECKPOINT_OF_OTHERS = Condition(
+    "the checkpoint names {others}, and none of the streams that this source reads now: it reads {stream!r} from its "
+    "first message, at sequence {first}. If sources of the query have changed places, as in a union, put them back: "
+    "each then resumes where it was",
+    "if you replaced all streams on purpose, do nothing. If not, the order of the query's sources has changed: Spark "
+    "gives each source the offset of the one that had its place, so streams are read again. Stop the query and put "
+    "the sources back",
+)
 FILTER_MATCHES_NONE = Condition(
     "no message can match the subject {filters}: the messages in {streams} have subjects {subjects}",
     "the option `subject` matches none of the streams' subjects, so there are no rows: correct it, see "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark import TaskContext
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.functions import col
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
@@ -276,6 +277,67 @@ def test_a_stream_that_joins_at_a_restart_is_read_from_its_beginning(
     nats_py.store(f"{new}.x", ["3"])
     run(new, offset)
     assert sorted(read) == [(new, 1), (new, 2), (new, 3), (old, 1), (old, 2), (old, 3)]
+
+
+@pytest.mark.promise("operating#other-streams")
+def test_a_source_that_reads_none_of_its_checkpoints_streams_says_from_where_it_reads_each(
+    nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = one, other, third = [f"{unique}_{letter}" for letter in "ABC"]
+    for name in names:
+        nats_py.create_stream(name)
+        nats_py.store(f"{name}.x", ["1", "2", "3"])
+    nats_py.purge_stream(other, seq=2)
+
+    def run(streams: str, checkpoint: dict[str, Any] | None = None) -> tuple[dict[str, Any], list[str]]:
+        """How the query goes on with these streams, and what the log says of other streams, while it waits for more."""
+        caplog.clear()
+        reader = stream_reader(nats_server, MESSAGE, stream=streams, startingOffsets="earliest", minOffsetsPerTrigger=6)
+        query = Query(reader, checkpoint)
+        end = query.offset
+        with caplog.at_level(logging.WARNING):
+            for _ in range(3):
+                query.reader._idling.forget()  # or it would not look
+                end = reader.latestOffset(query.offset, reader.getDefaultReadLimit())
+        return end, [line for line in caplog.messages if "[NATS_CHECKPOINT_OF_OTHERS]" in line]
+
+    offset, said = run(f"{one},{third}")
+    assert said == []
+    assert run(f"{one},{other}", offset)[1] == []  # one stream more, one less
+    assert run(other, offset)[1] == [
+        f"[NATS_CHECKPOINT_OF_OTHERS] the checkpoint names '{one}', '{third}', and none of the streams that this "
+        f"source reads now: it reads '{other}' from its first message, at sequence 2. If sources of the query have "
+        "changed places, as in a union, put them back: each then resumes where it was"
+    ]
+
+
+@pytest.mark.promise("operating#other-streams")
+def test_sources_that_have_changed_places_read_again_and_go_on_when_they_are_put_back(
+    spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
+) -> None:
+    one, other = [f"{unique}_{letter}" for letter in "AB"]
+    for name in (one, other):
+        nats_py.create_stream(name)
+        nats_py.store(f"{name}.x", ["1"])
+
+    def run(*streams: str) -> list[tuple[str, int]]:
+        """What a run of the query finds, with a source for each stream."""
+        found: list[tuple[str, int]] = []
+        first, second = (
+            nats(spark.readStream, nats_server, stream=name, startingOffsets="earliest").load() for name in streams
+        )
+        sink = first.union(second).writeStream.foreachBatch(lambda rows, _: found.extend(map(placed, rows.collect())))
+        finish(sink.trigger(availableNow=True).option("checkpointLocation", str(tmp_path)).start())
+        return sorted(found)
+
+    def placed(row: Row) -> tuple[str, int]:
+        return row["stream"], row["sequence"]
+
+    assert run(one, other) == [(one, 1), (other, 1)]
+    assert run(other, one) == [(one, 1), (other, 1)]
+    nats_py.store(f"{one}.x", ["2"])
+    nats_py.store(f"{other}.x", ["2"])
+    assert run(one, other) == [(one, 2), (other, 2)]
 
 
 def test_a_checkpoint_of_another_source_is_refused(

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import logging
 
-from spark_nats.conditions.warnings import STREAM_NOT_NAMED
+from spark_nats.conditions.warnings import CHECKPOINT_OF_OTHERS, STREAM_NOT_NAMED
 from spark_nats.jetstream.fingerprints import first_new
 from spark_nats.jetstream.judgement import contradiction
 from spark_nats.jetstream.matching import matches
 from spark_nats.jetstream.positions import Position
 from spark_nats.source.stream.advance import Advance, advance
-from spark_nats.source.stream.facts import StreamFacts
+from spark_nats.source.stream.facts import Facts, StreamFacts
 from spark_nats.source.stream.limits import Limits
 from spark_nats.source.stream.looks import Look, Memory
 from spark_nats.source.stream.losses import Loss, history_lost, say
@@ -35,11 +35,11 @@ def latest(look: Look, start: QueryOffset, limits: Limits) -> Advance:
     """
     pattern, memory, begins = look.options.pattern, look.memory, positions(start)
     names = memory.selection.names
-    if pattern is None:
-        _warn_of_others(look, begins)
-    else:  # that a stream was not listed may be the word of a server which is not up to date
+    if pattern is not None:  # that a stream was not listed may be the word of a server which is not up to date
         names = tuple(sorted({*names, *(name for name in start if matches(pattern, name))}))
     facts = look.gather(names, begins, may_wait=True)
+    if pattern is None:
+        _warn_of_others(look, begins, facts)
     while True:
         found = advance(start, facts, limits, look.options)
         for name, what in found.doubts.items():
@@ -65,13 +65,21 @@ def latest(look: Look, start: QueryOffset, limits: Limits) -> Advance:
     return found
 
 
-def _warn_of_others(look: Look, begins: dict[str, Position]) -> None:
-    """Say once that the query does not read streams any more that it has read. Their places stay in the offset."""
-    for name in begins:
-        if name not in look.memory.selection.names and name not in look.memory.guard.said:
-            look.memory.guard.say(name)
-            following = begins[name].next
-            logger.warning(STREAM_NOT_NAMED(stream=name, last=following - 1, next=following).coded)
+def _warn_of_others(look: Look, begins: dict[str, Position], facts: Facts) -> None:
+    """Say once that the query does not read streams any more that it has read. Their places stay in the offset.
+
+    If it reads none of them, the offset may be that of another source: Spark tells sources apart by their order.
+    """
+    left = begins.keys() - look.memory.selection.names - look.memory.guard.said
+    for name in sorted(left):
+        look.memory.guard.say(name)
+        following = begins[name].next
+        logger.warning(STREAM_NOT_NAMED(stream=name, last=following - 1, next=following).coded)
+    if left and left == begins.keys():
+        others = ", ".join(map(repr, sorted(left)))
+        for name, info in facts.infos.items():
+            said = CHECKPOINT_OF_OTHERS(others=others, stream=name, first=info.first_sequence)
+            logger.warning(said.coded)
 
 
 def hold(look: Look, start: QueryOffset) -> None:

@@ -98,10 +98,12 @@ PATTERN_CHANGED = Condition(
 )
 STATE_BUCKET_OLDER = Condition(
     "the state bucket {bucket!r} is older than the query's checkpoint, which is at micro-batch {batch}: {reason} "
-    "(was it restored from a copy, or has the query run without deduplicate=exact meanwhile?)",
+    "(was it restored from a copy, has the query run without deduplicate=exact meanwhile, or has another query run "
+    "with a copy of this checkpoint?)",
     "the bucket was restored to an older copy, or `deduplicate` was not `exact` for a while: see "
     "[de-duplication](writing.md#de-duplication). Restore the right copy; or set `failOnDataLoss` to false for "
-    "one micro-batch, which leaves out rows that are among the stream's last 4,096 messages",
+    "one micro-batch, which leaves out rows that are among the stream's last 4,096 messages. If queries run with "
+    "copies of one checkpoint, see [copies](writing.md#copies-of-a-checkpoint)",
 )
 STORED_BEFORE_UNKNOWN = Condition(
     "{task} was begun before, and it is unknown what it stored then: {reason}",

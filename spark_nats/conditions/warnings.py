@@ -109,9 +109,10 @@ TARGET_LOST_END = Condition(
     "now ends at {now}; lost rows of {others} are not stored again",
 )
 CHECKPOINT_OLDER = Condition(
-    "{task} comes after micro-batch {batch}, as if an older checkpoint were in use: its rows may already be "
-    "stored, and are then stored twice",
-    "a checkpoint was restored or deleted, so rows may be stored twice",
+    "{task} comes after micro-batch {batch}, as if an older checkpoint were in use, or another query with a copy of it "
+    "had gone further: its rows may already be stored, and are then stored twice",
+    "a checkpoint was restored or deleted, or queries run with [copies](writing.md#copies-of-a-checkpoint) of one, so "
+    "rows may be stored twice",
 )
 TARGET_CHANGED = Condition(
     "{task} was begun before, and written to the stream {old} created at {created}; now all of it is written to "

@@ -134,7 +134,8 @@ VALUE_REFUSED = Condition(
 ATTEMPT_TOO_LATE = Condition(
     "{task} comes too late: the query has begun micro-batch {batch} since, so another attempt has written these "
     "rows; nothing was written now",
-    "nothing to do: this attempt was stopped for long, or its driver has died; another attempt has written its rows",
+    "nothing to do: this attempt was stopped for long, or its driver has died; another attempt has written its rows. "
+    "If another query runs with a [copy](writing.md#copies-of-a-checkpoint) of the checkpoint, stop one of them",
 )
 OTHER_PARTITIONS = Condition(
     "{task} was begun before, and is split into other partitions now: rows were stored by {partition}, and are "

@@ -299,8 +299,9 @@ def _report_older(options: WriteOptions, task: Task, stream: StreamInfo, since: 
         what,
         options.fail_on_data_loss,
         f"all rows of {task.name}{found}, so that some may be stored twice",
-        "put the right copy back, or set the option 'failOnDataLoss' to false for this micro-batch, of which rows may "
-        "then be stored twice",
+        "put the right copy of the bucket back; of queries with copies of one checkpoint, run only the one that has "
+        "gone furthest; or set the option 'failOnDataLoss' to false for this micro-batch, of which rows may then be "
+        "stored twice",
     )
 
 

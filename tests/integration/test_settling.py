@@ -346,6 +346,37 @@ def test_an_attempt_of_a_former_run_that_the_query_has_overtaken_writes_nothing(
     )  # the bucket allows it
 
 
+@pytest.mark.parametrize("who", ["the one behind, with a bucket of its own", "the one ahead, with the same bucket"])
+def test_queries_with_copies_of_a_checkpoint_are_told_to_run_only_the_one_ahead(
+    nats_server: Server, nats_py: NatsPy, unique: str, who: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two runs of one query: blue is at micro-batch 7, and green begins with a copy of its checkpoint at 5."""
+    nats_py.create_stream(unique)
+    shared, own = options_of(nats_server, unique), options_of(nats_server, unique, stateBucket=unique)
+    prepare(own, streaming=True)
+
+    def run(name: str, batch: int, planned: int, options: WriteOptions = shared) -> None:
+        task = Task(QUERY + unique, str(batch), 0, run=name + unique, planned=planned)
+        write_partition(options, task, payload_batches([str(batch)]))
+
+    for batch in (5, 6, 7):
+        run("blue", batch, planned=batch)
+    if "behind" in who:
+        failing = partial(run, "green", 5, 8, own)
+    else:
+        run("green", 5, planned=8)
+        assert "or another query with a copy of it had gone further: its rows may already be stored" in caplog.text
+        failing = partial(run, "blue", 8, 9)
+    said = (
+        r"or has another query run with a copy of this checkpoint\?\).* of queries with copies of one checkpoint, run "
+        "only the one that has gone furthest"
+    )
+    with pytest.raises(DataLossError, match=said) as raised:
+        failing()
+    assert raised.value.condition == "NATS_STATE_BUCKET_OLDER"
+    assert stored_counts(nats_py, unique) == Counter(["5", "6", "7"])
+
+
 @pytest.mark.parametrize("fails", [True, False])
 def test_a_key_that_was_deleted_denies_what_was_begun(
     nats_server: Server, nats_py: NatsPy, unique: str, fails: bool, caplog: pytest.LogCaptureFixture

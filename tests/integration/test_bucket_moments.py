@@ -17,6 +17,9 @@ from nats.js.kv import KeyValue
 from pyspark.sql import SparkSession
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType, TimestampType
 
+from spark_nats.errors import JetStreamError
+from spark_nats.jetstream import JetStream
+from spark_nats.jetstream.buckets.moments import LatestReader
 from spark_nats.jetstream.reading import pulls
 from spark_nats.jetstream.reading.delivering import Delivered
 from spark_nats.source import held
@@ -447,6 +450,51 @@ def test_the_word_of_a_replica_that_lags_is_no_moment(
         found = moment(nats_server, unique, asOf="latest", apiPrefix=api.PREFIX)
     assert asked == [101, 101]
     assert found == {f"k.{i}": b"1" if i in (0, 99) else b"0" for i in range(100)}
+
+
+@pytest.mark.parametrize("stale", [False, True], ids=["up to date", "then with a leader and a replica that are not"])
+def test_an_answer_that_does_not_hold_all_is_no_moment(
+    nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch, stale: bool
+) -> None:
+    """What it does not hold has removed something that it would have held: the state of a new key in between."""
+    bucket(nats_py, unique, history=1, direct=True)
+    nats_py.put(unique, {f"k.{i}": b"0" for i in range(100)})
+    api, asked = ForwardedApi(nats_py), []
+
+    def of_a_replica(request: dict[str, Any]) -> dict[str, Any]:
+        asked.append(request["seq"])
+        if len(asked) == 1:
+            other.put(unique, {"k.5": b"1", "new": b"2"})
+            return {**request, "batch": 2}  # as where more does not fit into an answer
+        return {**request, "seq": request["seq"] + 1_000} if stale and len(asked) == 3 else request
+
+    def of_a_leader(answer: dict[str, Any]) -> dict[str, Any]:
+        if stale and len(asked) == 1:
+            answer["state"]["last_seq"] = 102
+            asked.append(0)
+        return answer
+
+    api.requests["DIRECT.GET"], api.answers[f"STREAM.INFO.KV_{unique}"] = of_a_replica, of_a_leader
+    first = {"k.99": b"1", "new": b"1"}
+    with NatsPy(nats_server.url) as other, api.serving(), during(monkeypatch, lambda: nats_py.put(unique, first)):
+        found = moment(nats_server, unique, asOf="latest", apiPrefix=api.PREFIX)
+    assert asked == ([101, 0, 104, 104] if stale else [101, 104])
+    assert found == {**{f"k.{i}": b"1" if i in (5, 99) else b"0" for i in range(100)}, "new": b"2"}
+
+
+def test_a_bucket_that_was_made_again_is_not_taken_for_the_one_that_was_read(
+    js: JetStream, nats_py: NatsPy, unique: str
+) -> None:
+    """Though it has as many revisions."""
+    for again in (False, True):
+        bucket(nats_py, unique)
+        nats_py.put(unique, {"a": b"1", "b": b"1"})
+        if not again:
+            reader = LatestReader(unique, nats_py.stream_info(f"KV_{unique}")["created"], after=2)
+            nats_py.delete_stream(f"KV_{unique}")
+    with pytest.raises(JetStreamError, match="was deleted and created again"):
+        list(reader.read(js))
+    assert reader.revision is None
 
 
 @pytest.mark.parametrize("history", [1, 3])

@@ -12,8 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_nats.embedded import NatsServer
-from spark_nats.jetstream import matching
+from spark_nats.jetstream import JetStream, matching
 from spark_nats.jetstream.consuming import kept, watching
+from spark_nats.protocol.api import encode_pull
 from spark_nats.source.stream import idling
 from tests.chaos.proxy import Direction, Proxy
 from tests.integration.forwarding import ForwardedApi
@@ -26,6 +27,8 @@ PAUSE = 0.02
 
 @pytest.fixture(autouse=True)
 def _shorter_moments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no look a minute later, by which a query would find what it should have heard of."""
+    monkeypatch.setattr(idling, "LONGEST_QUIET", 3600.0)
     monkeypatch.setattr(idling, "LOOK_INTERVAL", PAUSE)
     monkeypatch.setattr(idling, "UNSURE_FOR", 0.2)
 
@@ -212,7 +215,6 @@ def test_a_delivery_that_is_lost_does_not_keep_a_query_asleep(
 ) -> None:
     """The heartbeats, which come, say that there was one."""
     monkeypatch.setattr(watching, "HEARTBEAT", 0.2)
-    monkeypatch.setattr(idling, "LONGEST_QUIET", 3600.0)
     server = server_factory()
     proxy = Proxy(int(server.url.rpartition(":")[2]))
     try:
@@ -229,6 +231,52 @@ def test_a_delivery_that_is_lost_does_not_keep_a_query_asleep(
         proxy.close()
 
 
+def test_the_silence_of_one_of_several_streams_is_noticed(
+    nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server has forgotten that somebody listens to one of the watch's inboxes."""
+    monkeypatch.setattr(watching, "HEARTBEAT", 0.2)
+    streams = made(nats_py, f"{unique}_A", f"{unique}_B")
+    with idle_query(nats_server, *streams) as query:
+        watch = query.reader._idling._watch
+        watch.js.connection.send(b"UNSUB %d\r\n" % watch._arrived.sids[1])
+        watch.js.connection.flush()
+        nats_py.store_empty(streams[1], 1)
+        assert sequences(query, 1) == [1]
+
+
+def test_a_request_that_has_ended_is_made_again(
+    nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the same consumer: that there is nothing to bring is no reason to take another one."""
+    monkeypatch.setattr(watching, "encode_pull", lambda wanted, *_: encode_pull(wanted, None, 0.5, 0.2))
+    nats_py.create_stream(unique)
+    with nats_py.collect(f"$JS.API.CONSUMER.MSG.NEXT.{unique}.>") as asked, idle_query(nats_server, unique) as query:
+        wait_until(lambda: query.micro_batch() == [] and len(asked.messages) > 3)
+        assert len({each.subject for each in asked.messages}) == 1
+
+
+def test_what_was_removed_before_a_watch_began_is_a_sign_too(js: JetStream, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique)
+    nats_py.store_empty(unique, 3)
+    nats_py.purge_stream(unique)
+    watch = watching.Watch(js, {unique: 2}, ())
+    assert watch.wait(0.0)
+    assert not watching.Watch(js, {unique: 4}, ()).wait(0.0)
+
+
+def test_more_streams_than_may_be_listened_to_are_looked_at(
+    nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(idling, "MOST_WATCHED", 1)
+    streams = made(nats_py, f"{unique}_A", f"{unique}_B")
+    query = Query(stream_reader(nats_server, stream=",".join(streams), startingOffsets="earliest"))
+    assert asks(query, nats_py).count(f"$JS.API.STREAM.INFO.{streams[0]}") > 1
+    assert [watches(nats_py, stream) for stream in streams] == [[], []]
+    nats_py.store_empty(streams[1], 1)
+    assert sequences(query, 1) == [1]
+
+
 def test_a_watch_that_one_of_its_streams_refuses_leaves_no_consumer(
     nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -240,6 +288,8 @@ def test_a_watch_that_one_of_its_streams_refuses_leaves_no_consumer(
     with api.serving(), caplog.at_level(logging.WARNING):
         query = Query(stream_reader(nats_server, **options))
         wait_until(lambda: query.micro_batch() == [] and "[NATS_NOT_WATCHED]" in caplog.text)
+        for _ in range(5):  # nor does it try again soon
+            assert query.micro_batch() == []
         assert api.count(f"CONSUMER.CREATE.{unique}_A") == 1
         wait_until(lambda: watches(nats_py, f"{unique}_A") == [])
         query.reader.stop()
@@ -262,8 +312,13 @@ def test_a_watch_passes_what_was_read_or_begins_behind_it(
 
 
 def test_a_stream_with_few_consumers_keeps_them_for_tasks(
-    nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture
+    nats_server: Server,
+    nats_py: NatsPy,
+    unique: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(idling, "REFUSED_FOR", 0.0)  # it tries again each time, and says so once
     nats_py.create_stream(unique, max_consumers=1)
     query = Query(stream_reader(nats_server, stream=unique, startingOffsets="earliest"))
     with caplog.at_level(logging.WARNING):
@@ -360,7 +415,7 @@ def test_a_query_that_waits_for_more_leaves_the_server_in_peace(
         asks_nothing(query, nats_py, unique)
 
 
-@pytest.mark.parametrize("retention", ["workqueue", "interest"])
+@pytest.mark.parametrize("retention", ["workqueue", "interest", "limits"])
 def test_a_query_that_consumes_has_no_second_consumer(
     nats_server: Server, nats_py: NatsPy, unique: str, retention: str
 ) -> None:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 INFO = b'INFO {"server_id":"S","version":"2.10.0","headers":true,"max_payload":1048576,"proto":1}\r\n'
+
+
+def api_answer(operation: str, document: dict[str, Any]) -> bytes:
+    """What JetStream answers to an operation such as `STREAM.INFO`, with the type that says so."""
+    name = "account_info" if operation == "INFO" else operation.lower().replace(".", "_")
+    return json.dumps({"type": f"io.nats.jetstream.api.v1.{name}_response", **document}).encode()
 
 
 class Peer:

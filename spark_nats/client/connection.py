@@ -114,29 +114,42 @@ class Connection(Link):
         """Wait, and meanwhile receive what comes and answer PING, so that the server does not hang up."""
         self._receive_until(lambda: False, clock.monotonic() + seconds)
 
-    def request(self, subject: str, payload: bytes, timeout: float | None = None, header: bytes | None = None) -> Reply:
+    def request(
+        self,
+        subject: str,
+        payload: bytes,
+        timeout: float | None = None,
+        header: bytes | None = None,
+        mark: bytes = b"",
+    ) -> Reply:
         """Send a request, with a header block if any, and return its first answer; see :meth:`request_all`.
 
         Raises:
             NoRespondersError: nobody listens there.
             NatsTimeoutError: no answer in time.
         """
-        (reply,) = self.request_all([(subject, payload, header)], timeout)
+        (reply,) = self.request_all([(subject, payload, header)], timeout, [mark])
         if isinstance(reply, NatsError):
             raise reply
         return reply
 
     def request_all(
-        self, requests: Sequence[tuple[str, bytes, bytes | None]], timeout: float | None = None
+        self,
+        requests: Sequence[tuple[str, bytes, bytes | None]],
+        timeout: float | None = None,
+        marks: Sequence[bytes] | None = None,
     ) -> list[Reply | NatsError]:
         """Send requests one behind the other: one round trip for all of them.
 
         Args:
             requests: subject, payload and header block, if any, of each.
             timeout: seconds to wait; the connection's ``request_timeout`` when None.
+            marks: of each what its answer contains, if it comes from whom the request is for: others may listen there
+                too, and answer first.
 
         Returns:
-            For each its first answer; or that nobody listens there, or that none has come in time.
+            For each its first answer, without its mark if none with it has come in time; or that nobody listens there,
+            or that none has come.
 
         Raises:
             ValueError: a subject cannot be published to.
@@ -146,11 +159,12 @@ class Connection(Link):
                 raise ValueError(f"subject {subject!r} {violation}")
         if self._requests is None:
             self._requests = self.subscribe(f"{self.new_inbox()}.*")
-        open_ = {}  # subjects of the requests without an answer, by their inboxes
-        for subject, payload, header in requests:
+        open_ = {}  # subjects and marks of the requests without an answer, by their inboxes
+        strangers: dict[str, Reply] = {}
+        for (subject, payload, header), mark in zip(requests, marks or [b""] * len(requests), strict=True):
             self._request_count += 1
             inbox = f"{self._requests.subject[:-1]}{self._request_count}"
-            open_[inbox] = subject
+            open_[inbox] = subject, mark
             self.publish(subject, payload, inbox, header)
         inboxes = list(open_)
         replies: dict[str, Reply | NatsError] = {}
@@ -159,16 +173,21 @@ class Connection(Link):
         while open_:
             messages = self.next(self._requests, deadline - clock.monotonic())
             for inbox, reply in _answers(messages, open_) if messages is not None else ():
-                subject = open_.pop(inbox)
+                subject, mark = open_[inbox]
                 status = None if reply.payload else parse_status(reply.header)
+                if status is None and mark not in reply.payload:
+                    strangers[inbox] = reply
+                    continue
+                del open_[inbox]
                 if status is not None and status.code == NO_RESPONDERS:
                     replies[inbox] = NoRespondersError(NOBODY_LISTENS(subject=subject, server=self.server))
                 else:
                     replies[inbox] = reply
             if clock.monotonic() >= deadline:  # whatever has come, it may go on coming
                 break
-        for inbox, subject in open_.items():
-            replies[inbox] = NatsTimeoutError(REQUEST_TIMEOUT(server=self.server, subject=subject, timeout=limit))
+        for inbox, (subject, _) in open_.items():
+            late = NatsTimeoutError(REQUEST_TIMEOUT(server=self.server, subject=subject, timeout=limit))
+            replies[inbox] = strangers.get(inbox, late)
         return [replies[inbox] for inbox in inboxes]
 
     # Sending

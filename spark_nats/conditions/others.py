@@ -16,6 +16,12 @@ SPOOL_FAILED = Condition(
     "or a URI that the driver can write to",
     "the driver must be able to write there",
 )
+ANSWERED_BY_ANOTHER = Condition(
+    "something other than JetStream answered on {subject}: {answer}",
+    "another client subscribes to this subject, perhaps with a wildcard such as `>`, and answers each message, as a "
+    "worker does that acknowledges its tasks (`+ACK`). Subscribe to its own subjects there; `nats-server`'s `/subsz` "
+    "shows who listens",
+)
 ANSWER_INVALID = Condition(
     "the server's answer to {request} is invalid: {reason}",
     "something other than nats-server answers: check what is in between",
@@ -26,9 +32,6 @@ ANSWER_FROM_BEFORE = Condition(
 ANSWER_FROM_ELSEWHERE = Condition(
     "stream {stream!r} was asked for what begins at sequence {start}, and sent {messages} messages from {first} to "
     "{last}"
-)
-REPLY_MISSING = Condition(
-    "a message without a reply subject came from consumer {consumer!r}: {header!r}",
 )
 REPLY_INVALID = Condition(
     "the reply subject of a delivery is not a JetStream acknowledgement subject: {reply!r}",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from spark_nats.client.connection import Connection, Reply
-from spark_nats.conditions.others import ANSWER_INVALID
+from spark_nats.conditions.others import ANSWER_INVALID, ANSWERED_BY_ANOTHER
 from spark_nats.conditions.streams import API_ERROR, JETSTREAM_UNAVAILABLE, STREAM_NOT_FOUND
 from spark_nats.errors import (
     Hint,
@@ -20,8 +20,10 @@ from spark_nats.errors import (
     ProtocolError,
     StreamNotFoundError,
 )
-from spark_nats.protocol.api import API_PREFIX, NOT_ENABLED, Api, ApiError, ErrCode, parse_answer
+from spark_nats.protocol.api import API_PREFIX, NOT_ENABLED, Api, ApiError, ErrCode, parse_api_answer
+from spark_nats.protocol.documents import quoted
 from spark_nats.protocol.headers import REQUIRED_API_LEVEL, encode_block
+from spark_nats.protocol.statuses import NO_RESPONDERS
 
 
 class Request(NamedTuple):
@@ -77,13 +79,14 @@ class JetStream:
     ) -> list[dict[str, Any] | NatsError]:
         """Send requests in one round trip; return for each the answer's JSON object, or what :meth:`request` raises.
 
-        The answers are waited for so many seconds; for the connection's ``request_timeout`` when it is None.
+        The answers are waited for so many seconds; for the connection's ``request_timeout`` when it is None. What
+        somebody else answers meanwhile does not count.
 
         Raises:
             NatsError: the connection failed, or an answer is not what the API's documentation says.
         """
         sent = [(f"{self.prefix}.{each.operation.about(*each.names)}", *each.encoded()) for each in requests]
-        replies = self.connection.request_all(sent, timeout)
+        replies = self.connection.request_all(sent, timeout, [each.operation.answer_type.encode() for each in requests])
         return [self._answer(request, reply) for request, reply in zip(requests, replies, strict=True)]
 
     def _answer(self, request: Request, reply: Reply | NatsError) -> dict[str, Any] | NatsError:
@@ -94,8 +97,15 @@ class JetStream:
         if isinstance(reply, NatsError):
             return reply
         with interpreting(request.operation, *request.names):
-            answer = parse_answer(reply.payload)
+            answer = parse_api_answer(reply.payload, request.operation)
+        if answer is None:
+            return answered_by_another(f"{self.prefix}.{request.operation.about(*request.names)}", reply.payload)
         return _error_of(answer, request.operation, request.names) if isinstance(answer, ApiError) else answer
+
+
+def answered_by_another(subject: str, payload: bytes) -> JetStreamError:
+    """Return the error that somebody else has answered than whom a request was for, who may answer first next time."""
+    return JetStreamError(ANSWERED_BY_ANOTHER(subject=subject, answer=quoted(payload)), NO_RESPONDERS)
 
 
 @contextlib.contextmanager

@@ -300,6 +300,8 @@ def _consumer(stream: str, listed: _Listed) -> Row:
     config = entry.get("config")
     if not isinstance(config, dict):
         raise ValueError("a 'config' is no object")
+    if _text(entry, "stream_name") not in (stream, None):  # one that is offline does not say it
+        raise ValueError("it lists a consumer of another stream")
     row = {
         "stream": stream,
         "name": name,

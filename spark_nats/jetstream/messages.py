@@ -15,7 +15,8 @@ from spark_nats.errors import JetStreamError, NatsError, ProtocolError
 from spark_nats.jetstream.api import JetStream, Request, interpreting
 from spark_nats.jetstream.streams import MOMENT, StreamInfo, check_leader, state_in, stream_info
 from spark_nats.protocol.api import Api, ErrCode
-from spark_nats.protocol.documents import EPOCH, bytes_at, integer_at, time_at
+from spark_nats.protocol.documents import EPOCH, bytes_at, integer_at, string_at, time_at
+from spark_nats.protocol.subjects import overlap
 
 
 class StoredMessage(NamedTuple):
@@ -73,6 +74,8 @@ class MessageAt(Question[StoredMessage | None]):
     def read(self, answer: dict[str, Any]) -> StoredMessage:
         """Return the message in an answer."""
         with interpreting(Api.MESSAGE_GET, self.stream):
+            if not overlap(self.subject, string_at(answer, "message", "subject")):
+                raise ValueError(f"it is a message of another subject than {self.subject}")
             found = StoredMessage(
                 sequence=integer_at(answer, "message", "seq"),
                 time=time_at(answer, "message", "time"),

@@ -8,7 +8,7 @@ from enum import IntEnum, StrEnum
 from typing import Any, NamedTuple
 
 from spark_nats.conditions import Transient
-from spark_nats.protocol.documents import integer_at, parse_document, printable, string_at
+from spark_nats.protocol.documents import integer_at, is_object, parse_document, printable, string_at
 
 API_PREFIX = "$JS.API"  # first tokens of the API's subjects, unless an account imports them from elsewhere
 
@@ -51,6 +51,12 @@ class Api(StrEnum):
     def about(self, *names: str) -> str:
         """Return the operation as it stands in a subject and in messages, such as ``STREAM.INFO.ORDERS``."""
         return ".".join([self.value, *names])
+
+    @property
+    def answer_type(self) -> str:
+        """What JetStream says as the ``type`` of each answer to it, errors included."""
+        name = "account_info" if self is Api.ACCOUNT_INFO else self.value.lower().replace(".", "_")
+        return f"io.nats.jetstream.api.v1.{name}_response"
 
 
 class ErrCode(IntEnum):
@@ -148,7 +154,18 @@ class ApiError(NamedTuple):
 
 def parse_answer(payload: bytes) -> dict[str, Any] | ApiError:
     """Return an answer's JSON object, or the error in it; ValueError when it is no object, or no error of the API's."""
+    return _error_or(parse_document(payload))
+
+
+def parse_api_answer(payload: bytes, operation: Api) -> dict[str, Any] | ApiError | None:
+    """Return what JetStream has answered to an operation, as :func:`parse_answer`; None when it was somebody else."""
+    if not is_object(payload):
+        return None
     answer = parse_document(payload)
+    return _error_or(answer) if answer.get("type") == operation.answer_type else None
+
+
+def _error_or(answer: dict[str, Any]) -> dict[str, Any] | ApiError:
     error = answer.get("error")
     if error is None:
         return answer

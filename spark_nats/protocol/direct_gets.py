@@ -98,11 +98,11 @@ class DirectGetReplies:
         return _nanoseconds(self.data, *self.times)
 
 
-def take_apart(answers: Messages) -> tuple[Messages, DirectGetReplies, list[bytes]]:
-    """Tell stored messages from statuses, and give each its own subject and headers back.
+def take_apart(answers: Messages) -> tuple[Messages, DirectGetReplies, list[tuple[bytes, bytes]]]:
+    """Tell stored messages from whatever else has come, and give each its own subject and headers back.
 
     Returns:
-        The messages as they were stored, their metadata row by row, and the header blocks of the statuses.
+        The messages as they were stored, their metadata row by row, and of all else header block and payload.
 
     Raises:
         ProtocolError: a number is none.
@@ -110,8 +110,8 @@ def take_apart(answers: Messages) -> tuple[Messages, DirectGetReplies, list[byte
     data, offsets = packed(answers.gather(answers.header))
     lines = split(data == _LF, offsets)
     stored = _has_added_lines(data, lines)
-    statuses = [answers.header_at(int(i)) for i in np.flatnonzero(~stored)]
-    if statuses:
+    others = [(answers.header_at(i), answers.payload_at(i)) for i in np.flatnonzero(~stored).tolist()]
+    if others:
         answers, offsets = answers.take(stored), offsets[:-1][stored]
         lines = Fields(lines.position, lines.first[stored], lines.per_row[stored])
     else:
@@ -129,7 +129,12 @@ def take_apart(answers: Messages) -> tuple[Messages, DirectGetReplies, list[byte
     own = np.where(added - offsets > len(VERSION) + 2, added, offsets)  # a version alone is no header
     header = Span(answers.header.start, own + shift)
     gotten = DirectGetReplies(sequences, previous, data, Span(*_value(lines, 3, _TIME)), streams)
-    return replace(answers, subject=subject, header=header), gotten, statuses
+    return replace(answers, subject=subject, header=header), gotten, others
+
+
+def is_single(header: bytes) -> bool:
+    """Tell whether an answer is the message alone that a server before 2.11 gives, which knows no batches."""
+    return _SEQUENCE in header
 
 
 def _has_added_lines(data: Bytes, lines: Fields) -> Mask:

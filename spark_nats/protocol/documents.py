@@ -15,8 +15,14 @@ LARGEST_NUMBER = 2**64 - 1  # largest number that is taken from a server: it cou
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)", re.ASCII)
 _MOST_WORDS = 500  # characters
+_MOST_QUOTED = 80  # bytes
 _SEPARATORS = (b",", b"[", b"{")
 _MOST_PARTS = 200_000
+
+
+def is_object(data: bytes) -> bool:
+    """Tell whether somebody has sent what begins as a JSON object does."""
+    return data.lstrip().startswith(b"{")
 
 
 def parse_document(data: bytes) -> dict[str, Any]:
@@ -172,3 +178,9 @@ def printable(said: str) -> str:
     """Return what a server says to people, so that it can be part of a message: short, and on one line."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in said[:_MOST_WORDS])
     return shown + "…" * (len(said) > _MOST_WORDS)
+
+
+def quoted(payload: bytes) -> str:
+    """Return what somebody has answered, so that it can be part of a message: short, escaped, and in quotes."""
+    shown = payload[:_MOST_QUOTED].decode("utf-8", "backslashreplace")
+    return f"{shown!r}{'…' * (len(payload) > _MOST_QUOTED)}" if payload else "nothing"

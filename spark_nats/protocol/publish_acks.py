@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from spark_nats.protocol.api import NOT_ENABLED, NOT_READY, ApiError, ErrCode, parse_answer
 from spark_nats.protocol.bytecolumns import Mask, Positions, decimals, flags_of, gather, load_words, words_of
-from spark_nats.protocol.documents import integer_at, parse_document, string_at
+from spark_nats.protocol.documents import integer_at, is_object, parse_document, string_at
 from spark_nats.protocol.messages import Messages
 from spark_nats.protocol.statuses import NO_RESPONDERS, TOO_MANY_REQUESTS, parse_status
 
@@ -56,6 +56,25 @@ class Refusal(NamedTuple):
 
     reason: str  # to be shown
     verdict: Verdict
+
+
+def mark_of(stream: str) -> bytes:
+    """Return what each answer of a stream to a message contains."""
+    return f'"stream":"{stream}"'.encode()
+
+
+def stored_by(payload: bytes, stream: str) -> bool | ApiError:
+    """Tell whether an answer says that a stream has stored a message; or return the error that it is.
+
+    Whatever does not name the stream says nothing, and whoever has given it is somebody else. So is a service, which
+    describes its errors in the same way, but has no codes of JetStream. ValueError when it is no error of the API's.
+    """
+    if not is_object(payload):
+        return False
+    answer = parse_answer(payload)
+    if isinstance(answer, ApiError):
+        return answer if answer.err_code else False
+    return answer.get("stream") == stream and integer_at(answer, "seq") > 0
 
 
 class PublishAcks:
@@ -105,7 +124,15 @@ class PublishAcks:
                 return None
             if integer_at(answer, "seq"):
                 verdict = Verdict.NO  # another stream has stored it
-        return Refusal(f"somebody else than the stream answers on it: {payload[:80]!r}", verdict)
+        return _of_somebody_else(payload, verdict)
+
+    def batch_refusal(self, answers: Messages, i: int, batch: str, count: int) -> Refusal | None:
+        """Return why an answer refuses a batch of so many messages; None when it says that this one was stored."""
+        if (refusal := self.refusal(answers, i)) is not None:
+            return refusal
+        answer = parse_document(payload := answers.payload_at(i))
+        stored = (answer.get("batch"), answer.get("count")) == (batch, count)
+        return None if stored else _of_somebody_else(payload, Verdict.NO)
 
     def stored(self, answers: Messages) -> Mask:
         """Tell which answers say that their message was stored."""
@@ -140,6 +167,10 @@ class PublishAcks:
             with contextlib.suppress(ValueError, OverflowError):
                 sequences[i] = integer_at(parse_answer(answers.payload_at(i)), "seq")
         return sequences
+
+
+def _of_somebody_else(payload: bytes, verdict: Verdict) -> Refusal:
+    return Refusal(f"somebody else than the stream answers on it: {payload[:80]!r}", verdict)
 
 
 _OF_ONE_MESSAGE = frozenset(

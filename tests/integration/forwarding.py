@@ -41,7 +41,8 @@ class ForwardedApi:
                 await nats.publish(f"$JS.API.{operation}", request, reply=message.reply)
                 return
             answer = await nats.request(f"$JS.API.{operation}", request, timeout=10)
-            await message.respond(self._changed(self.answers, operation, answer.data))
+            if message.reply:
+                await nats.publish(message.reply, self._changed(self.answers, operation, answer.data))
 
         wait_until(lambda: succeeds(lambda: self._client.request("$JS.API.INFO", timeout=1.0)), timeout=60)
         subscription = self._client.run(nats.subscribe(f"{self.PREFIX}.>", cb=forward))
@@ -59,7 +60,9 @@ class ForwardedApi:
     ) -> bytes:
         for name, change in changes.items():
             if f"{operation}.".startswith(f"{name}."):
-                return json.dumps(change(json.loads(document))).encode()
+                real = json.loads(document)
+                kind = {"type": real["type"]} if "type" in real else {}  # which says that JetStream answers
+                return json.dumps({**kind, **change(real)}).encode()
         return document
 
     def count(self, operation: str) -> int:

@@ -25,7 +25,8 @@ from spark_nats.errors import DataLossError, JetStreamUnavailableError, NatsConn
 from spark_nats.jetstream.reading import direct, pulls
 from tests.connections import options_for
 from tests.integration.support import batch_reader, batch_sequences, monitoring
-from tests.nats_py import NatsPy, wait_until
+from tests.nats_py import Message, NatsPy, wait_until
+from tests.scripted_server import api_answer
 from tests.servers import Cluster, Server, ServerFactory
 
 
@@ -240,11 +241,16 @@ def test_a_server_that_is_cut_off_from_jetstream_is_left_for_another(
     nats_py.store_empty(unique, 100)
     (partition,) = batch_reader(nats_server, stream=unique).partitions()
     cut_off = server_factory(jetstream=False)
-    not_ready = b'{"error": {"code": 503, "err_code": 10008, "description": "temporarily unavailable"}}'
+
+    def not_ready(request: Message) -> bytes:
+        operation = request.subject.removeprefix("$JS.API.").rpartition(".")[0]
+        error = {"code": 503, "err_code": 10008, "description": "temporarily unavailable"}
+        return api_answer(operation, {"error": error})
+
     reader = batch_reader(f"{cut_off.url},{nats_server.url}", stream=unique)
     with NatsPy(cut_off.url) as client, ExitStack() as stack:
         if answers:
-            stack.enter_context(client.respond("$JS.API.>", lambda _: not_ready))
+            stack.enter_context(client.respond("$JS.API.>", not_ready))
         assert batch_sequences(reader.read(partition)) == list(range(1, 101))
 
 

@@ -32,6 +32,7 @@ from spark_nats.options.values import TABLES
 from spark_nats.source.schema import TABLE_SCHEMAS
 from tests.integration.support import batch_reader, error_of, finish, nats, read, read_partitions, sentence_of, source
 from tests.nats_py import NatsPy, succeeds, wait_until
+from tests.scripted_server import api_answer
 from tests.servers import OLDER_BINARY, Cluster, Server, ServerFactory
 
 pytestmark = pytest.mark.timeout(180)
@@ -506,11 +507,12 @@ Answer = Callable[[Row], Row]
 def answering(client: NatsPy, prefix: str, **answers: Answer) -> Iterator[None]:
     """An API of its own, that answers with what these functions make of a request's body."""
     with ExitStack() as stack:
-        for operation, answer in answers.items():
-            subject = f"{prefix}.{operation.replace('_', '.')}"
+        for name, answer in answers.items():
+            operation = name.replace("_", ".")
+            subject = f"{prefix}.{operation}"
 
-            def encoded(message: Any, answer: Answer = answer) -> bytes:
-                return json.dumps(answer(json.loads(message.payload or b"{}"))).encode()
+            def encoded(message: Any, operation: str = operation, answer: Answer = answer) -> bytes:
+                return api_answer(operation, answer(json.loads(message.payload or b"{}")))
 
             stack.enter_context(client.respond(subject, encoded))
             stack.enter_context(client.respond(f"{subject}.*", encoded))
@@ -583,7 +585,7 @@ def test_streams_that_do_not_answer_have_a_row_in_the_tables_of_subjects_and_con
         ExitStack() as api,
     ):
         for name, answer in (("A", offline), ("B", leaderless), ("C", None)):
-            encoded = json.dumps(answer).encode()
+            encoded = api_answer("STREAM.INFO", answer or {})
             if answer is None:
                 api.enter_context(nats_py.collect(f"{unique}.STREAM.INFO.{name}"))  # and says nothing
             else:
@@ -618,6 +620,7 @@ def test_numbers_that_no_column_can_hold_are_not_told(nats_server: Server, nats_
         ("consumers", {"total": 1, "consumers": [{"name": "c", "config": {"metadata": 5}}]}),
         ("streams", {"streams": []}),
         ("consumers", {"total": 1, "consumers": [{"name": "c"}]}),
+        ("consumers", {"total": 1, "consumers": [{"stream_name": "B", "name": "c", "config": {}}]}),
         ("consumers", {"total": 1, "consumers": [{"name": "c", "config": {"metadata": "x"}}]}),
         ("consumers", {"total": 1, "consumers": [{"name": "c", "config": {}, "num_pending": "x"}]}),
     ],

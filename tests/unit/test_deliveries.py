@@ -152,3 +152,17 @@ class TestOtherSubjects:
         except ProtocolError:
             return
         assert all(row.startswith(b"$JS.ACK.") and row.count(b".") in (8, 10, 11) for row in rows)
+
+
+CONSUMERS = st.tuples(st.sampled_from(["ORDERS", "S", "ORDERS2"]), st.sampled_from(["spark-nats-1", "spark-nats-22"]))
+
+
+@given(
+    CONSUMERS, st.lists(st.tuples(CONSUMERS, st.sampled_from(["", "hub.HASH."]), st.integers(1, 10**12)), max_size=6)
+)
+def test_a_delivery_of_another_consumer_is_named(
+    of: tuple[str, str], rows: list[tuple[tuple[str, str], str, int]]
+) -> None:
+    subjects = [f"$JS.ACK.{before}{'.'.join(names)}.1.{n}.{n}.1700000000.0" for names, before, n in rows]
+    others = [repr(subject) for subject, (names, _, _) in zip(subjects, rows, strict=True) if names != of]
+    assert Deliveries(replies(*subjects)).other_consumer(*of) == (others[0] if others else None)

@@ -77,9 +77,9 @@ stored = st.builds(
 @given(st.lists(st.one_of(stored, st.sampled_from([EOB, NOTHING])), max_size=10))
 def test_messages_come_out_as_they_were_stored_and_statuses_apart(rows: list[Stored | bytes]) -> None:
     wire = answers(*(row if isinstance(row, bytes) else (block_of(row), row.payload) for row in rows))
-    messages, gotten, statuses = take_apart(wire)
+    messages, gotten, others = take_apart(wire)
     expected = [row for row in rows if isinstance(row, Stored)]
-    assert statuses == [row for row in rows if isinstance(row, bytes)]
+    assert [header for header, _ in others] == [row for row in rows if isinstance(row, bytes)]
     assert len(messages) == len(gotten) == len(expected)
     assert messages.subjects().to_pylist() == [row.subject for row in expected]
     assert messages.payloads().to_pylist() == [row.payload for row in expected]
@@ -105,8 +105,8 @@ def test_the_head_is_the_first_messages() -> None:
 @pytest.mark.parametrize("beginning", [b"NATS/1.0 503\r\n", b"NATS/1.0", b"A: b", b"", b"NATS/1.0\r\nA: b"])
 def test_a_message_whose_own_headers_are_broken_is_a_message(beginning: bytes) -> None:
     added = block_of(Stored("s", [], b"x", 7, 6, 0)).removeprefix(b"NATS/1.0\r\n")
-    messages, gotten, statuses = take_apart(answers((beginning + added, b"x")))
-    assert statuses == []
+    messages, gotten, others = take_apart(answers((beginning + added, b"x")))
+    assert others == []
     assert messages.subjects().to_pylist() == ["s"]
     assert gotten.stream_sequences().tolist() == [7]
     assert gotten.other_stream("ORDERS") is None
@@ -127,9 +127,9 @@ def test_it_is_seen_that_another_stream_has_answered(rows: list[tuple[Stored, st
 
 @pytest.mark.parametrize("block", [b"\r\n" * 9, b"\n" * 7, b"NATS/1.0\r\n\r\n", b"NATS/1.0\r\n" + b"A: b\r\n" * 9])
 def test_what_lacks_the_added_headers_is_no_message(block: bytes) -> None:
-    messages, _, statuses = take_apart(answers(block))
+    messages, _, others = take_apart(answers(block))
     assert len(messages) == 0
-    assert statuses == [block]
+    assert others == [(block, b"")]
 
 
 @pytest.mark.parametrize(("old", "new"), [(b"Sequence: 7", b"Sequence: x"), (b"Last-Sequence: 6", b"Last-Sequence: ")])

@@ -27,14 +27,15 @@ def test_what_becomes_of_a_durable_that_is_taken_or_gone(life: Life, found: Life
 
 def answer(**other: Any) -> dict[str, Any]:
     state = {"delivered": {"consumer_seq": 3, "stream_seq": 7}, "ack_floor": {"stream_seq": 5}, "num_pending": 2}
-    return {"name": "d", "config": {"metadata": {"a": "b"}, "filter_subject": "x"}, **state, **other}
+    config = {"metadata": {"a": "b"}, "filter_subject": "x"}
+    return {"stream_name": "S", "name": "d", "config": config, **state, **other}
 
 
 def test_a_consumers_state_is_read_from_what_a_server_says() -> None:
-    info = consumer_in(answer(cluster={"leader": "n1"}), "d")
+    info = consumer_in(answer(cluster={"leader": "n1"}), "S", "d")
     assert (info.begins, info.deliveries, info.floor, info.pending, info.leader) == (8, 3, 6, 2, "n1")
     assert (info.metadata, info.filters, info.max_batch) == ({"a": "b"}, ("x",), None)
-    several = consumer_in(answer(config={"filter_subjects": ["x", "y"], "max_batch": 7}), "d")
+    several = consumer_in(answer(config={"filter_subjects": ["x", "y"], "max_batch": 7}), "S", "d")
     assert (several.metadata, several.filters, several.max_batch) == ({}, ("x", "y"), 7)
 
 
@@ -42,6 +43,7 @@ def test_a_consumers_state_is_read_from_what_a_server_says() -> None:
     "wrong",
     [
         {"name": "e"},
+        {"stream_name": "T"},
         {"config": None},
         {"delivered": {}},
         {"ack_floor": None},
@@ -51,5 +53,5 @@ def test_a_consumers_state_is_read_from_what_a_server_says() -> None:
     ids=lambda wrong: next(iter(wrong)),
 )
 def test_an_answer_that_does_not_tell_a_consumers_state_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"its|it is|is not"):
-        consumer_in(answer(**wrong), "d")
+    with pytest.raises(ValueError, match=r"its|it is|is not|does not"):
+        consumer_in(answer(**wrong), "S", "d")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import resource
 import threading
 import time
@@ -26,9 +27,10 @@ from spark_nats.errors import (
 from spark_nats.jetstream import JetStream, read_range
 from spark_nats.jetstream.messages import first_sequence_at, last_sequence
 from spark_nats.jetstream.streams import stream_info
+from spark_nats.protocol.api import Api
 from tests.connections import options_for, publisher_for, retries_for
 from tests.nats_py import wait_until
-from tests.scripted_server import INFO, Peer, scripted_server
+from tests.scripted_server import INFO, Peer, api_answer, scripted_server
 
 TIMEOUT = 0.2
 
@@ -139,10 +141,12 @@ def test_an_answer_of_the_api_that_is_none_is_an_error_of_ours(answer: bytes) ->
         while True:
             line = peer.expect(b"\r\n")
             if line.startswith(b"PUB $JS.API."):
-                inbox = line.split(b" ")[2]
-                peer.send(b"MSG %b 1 %d\r\n%b\r\n" % (inbox, len(answer), answer))
+                subject, inbox = line.decode().split(" ")[1:3]
+                operation = next(each for each in Api if subject.startswith(f"$JS.API.{each}."))
+                said = api_answer(operation, json.loads(answer)) if answer.startswith(b"{") else answer
+                peer.send(b"MSG %b 1 %d\r\n%b\r\n" % (inbox.encode(), len(said), said))
 
-    with scripted_server(script) as url, connect(options(url)) as connection:
+    with scripted_server(script) as url, connect(options(url, request_timeout=TIMEOUT)) as connection:
         js = JetStream(connection)
         for ask in (
             lambda: next(read_range(js, "S", 1, 10)),
@@ -192,20 +196,19 @@ def test_deliveries_of_what_was_not_asked_for_are_a_protocol_error(sequences: tu
             line = peer.expect(b"\r\n")
             if b".CONSUMER.CREATE." in line:
                 name, inbox = line.split(b" ")[1].rpartition(b".")[2], line.split(b" ")[2]
-                answer = (
-                    b'{"name":"%b","config":{},"num_pending":100,"delivered":{"stream_seq":4,"consumer_seq":0},'
-                    b'"ack_floor":{"stream_seq":0}}' % name
-                )
+                state = {"delivered": {"stream_seq": 4, "consumer_seq": 0}, "ack_floor": {"stream_seq": 0}}
+                described = {"stream_name": "S", "name": name.decode(), "config": {}, "num_pending": 100, **state}
+                answer = api_answer("CONSUMER.CREATE", described)
                 peer.send(b"MSG %b 1 %d\r\n%b\r\n" % (inbox, len(answer), answer))
             elif b".STREAM.INFO." in line:
-                answer = (
-                    b'{"created":"","config":{"name":"S","retention":"limits","subjects":[]},'
-                    b'"state":{"messages":14,"bytes":0,"first_seq":1,"last_seq":14}}'
-                )
+                config = {"name": "S", "retention": "limits", "subjects": []}
+                state = {"messages": 14, "bytes": 0, "first_seq": 1, "last_seq": 14}
+                answer = api_answer("STREAM.INFO", {"created": "", "config": config, "state": state})
                 peer.send(b"MSG %b 1 %d\r\n%b\r\n" % (line.split(b" ")[2], len(answer), answer))
             elif b".CONSUMER.MSG.NEXT." in line:
                 inbox = line.split(b" ")[2]
-                replies = [b"$JS.ACK.S.C.1.%d.%d.1700000000000000000.9" % (s, i + 1) for i, s in enumerate(sequences)]
+                of = b"$JS.ACK.S." + line.split(b" ")[1].rpartition(b".")[2]
+                replies = [b"%b.1.%d.%d.1700000000000000000.9" % (of, s, i + 1) for i, s in enumerate(sequences)]
                 peer.send(b"".join(b"MSG %b 2 %b 0\r\n\r\n" % (inbox, reply) for reply in replies))
                 peer.wait_for_close()
 

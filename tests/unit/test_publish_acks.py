@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from spark_nats.protocol.decoder import Decoder
 from spark_nats.protocol.messages import Messages
-from spark_nats.protocol.publish_acks import PublishAcks, Refusal, Verdict, are_duplicates, is_other_last_id
+from spark_nats.protocol.publish_acks import PublishAcks, Refusal, Verdict, are_duplicates, is_other_last_id, stored_by
 
 STATUS = b"HMSG i.1 1 %d %d\r\n%b\r\n"
 
@@ -221,3 +221,31 @@ def test_no_answer_is_an_error(payloads: list[bytes]) -> None:
 )
 def test_another_last_id_is_told_from_other_answers(answer: bytes, other: bool) -> None:
     assert is_other_last_id(answer) is other
+
+
+@pytest.mark.parametrize(
+    ("answer", "stored"),
+    [
+        (b'{"stream":"S","seq":9,"batch":"b","count":3}', True),
+        (b'{"stream":"S","domain":"hub","seq":9,"batch":"b","count":3}', True),
+        (b'{"stream":"T","seq":9,"batch":"b","count":3}', False),
+        (b'{"stream":"S","seq":9,"batch":"c","count":3}', False),
+        (b'{"stream":"S","seq":9,"batch":"b","count":2}', False),
+        (b'{"stream":"S","seq":9}', False),
+        (b"+ACK", False),
+    ],
+)
+def test_a_batch_is_stored_if_the_answer_names_stream_batch_and_rows(answer: bytes, stored: bool) -> None:
+    refusal = PublishAcks("S").batch_refusal(answers(answer), 0, "b", 3)
+    assert (refusal is None) == stored
+    verdict = Verdict.NO if answer.startswith(b"{") else Verdict.STRANGER
+    assert stored or refusal == Refusal(f"somebody else than the stream answers on it: {answer!r}", verdict)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"", b"+ACK", b"null", b'{"ok":true}', b'{"stream":"T","seq":1}', b'{"error":{"code":500,"description":"no"}}'],
+)
+def test_what_does_not_name_the_stream_stores_nothing(answer: bytes) -> None:
+    assert stored_by(answer, "S") is False
+    assert stored_by(b'{"stream":"S","seq":1}', "S") is True

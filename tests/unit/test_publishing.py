@@ -30,7 +30,7 @@ from spark_nats.protocol.bytecolumns import strings
 from spark_nats.protocol.headers import MSG_ID, wrap_lines
 from spark_nats.protocol.publish_acks import Verdict
 from tests.connections import options_for, publisher_for, retries_for
-from tests.scripted_server import Peer, scripted_server
+from tests.scripted_server import Peer, api_answer, scripted_server
 
 
 class Fate(Enum):
@@ -134,16 +134,17 @@ class Stream:
         config = {"name": "S", "retention": "limits", "subjects": ["S.>"], "duplicate_window": int(self._window * 1e9)}
         state = {"messages": last, "bytes": 0, "first_seq": 1, "last_seq": last}
         described = {"created": "then", "config": config, "state": state} | ({"ts": self.clock} if self.clock else {})
-        return json.dumps(described | ({"cluster": {"leader": self.leader}} if self.leader else {})).encode()
+        return api_answer("STREAM.INFO", described | ({"cluster": {"leader": self.leader}} if self.leader else {}))
 
     def _message(self, sequence: int) -> bytes:
         if sequence > len(self.stored):
-            return b'{"error":{"code":404,"err_code":10037,"description":"no message found"}}'
+            return api_answer("STREAM.MSG.GET", {"error": {"code": 404, "err_code": 10037, "description": "none"}})
         row = self.stored[sequence - 1].encode()
         header = b"NATS/1.0\r\nNats-Msg-Id: %b\r\n\r\n" % row
         parts = {"hdrs": base64.b64encode(header).decode(), "data": base64.b64encode(row).decode()}
         time = "2026-01-01T00:01:00Z" if self.old and sequence > self.old else "2026-01-01T00:00:00Z"
-        return json.dumps({"message": {"seq": sequence, "time": time, **parts}}).encode()
+        found = {"subject": "S.x", "seq": sequence, "time": time, **parts}
+        return api_answer("STREAM.MSG.GET", {"message": found})
 
     def _take(self, row: str, has_id: bool) -> list[tuple[bytes, bytes]]:
         """The answers to a message: headers and payloads."""

@@ -18,7 +18,7 @@ from spark_nats.jetstream.reading import pulls
 from spark_nats.jetstream.reading.stored import kept_until
 from spark_nats.jetstream.streams import stream_info
 from tests.connections import options_for, patience, retries_for
-from tests.scripted_server import INFO, Peer, scripted_server
+from tests.scripted_server import INFO, Peer, api_answer, scripted_server
 
 A, B = "S.a", "S.b"
 WAYS = [
@@ -41,6 +41,7 @@ class Stream:
     def __init__(self, messages: dict[int, str], lost: Sequence[int] = ()) -> None:
         self.messages = messages
         self.lost = set(lost)
+        self.astray: set[int] = set()  # sequences that first come as deliveries of another stream's consumer
         self.followers_that_lag = 0  # consumers that say that there is nothing for them
         self.leaders_that_lag = 0  # answers that there are no more messages
         self.created = "then"
@@ -74,11 +75,11 @@ class Stream:
         sid = self._sids.get(inbox) or self._sids[inbox.rpartition(b".")[0]]
         match operation.split("."):
             case ["STREAM", "INFO", _]:
-                return message(inbox, sid, self._info())
+                return message(inbox, sid, "STREAM.INFO", self._info())
             case ["STREAM", "MSG", "GET", _]:
-                return message(inbox, sid, self._get(body["seq"], body["next_by_subj"]))
+                return message(inbox, sid, "STREAM.MSG.GET", self._get(body["seq"], body["next_by_subj"]))
             case ["CONSUMER", "CREATE", _, name]:
-                return message(inbox, sid, self._consumer(name, body["config"]))
+                return message(inbox, sid, "CONSUMER.CREATE", self._consumer(name, body["config"]))
             case ["CONSUMER", "MSG", "NEXT", _, name]:
                 return self._deliveries(name, body["batch"], sid)
             case ["DIRECT", "GET", _]:
@@ -114,7 +115,7 @@ class Stream:
         if self.leaders_that_lag or not found:
             self.leaders_that_lag = max(0, self.leaders_that_lag - 1)
             return {"error": {"code": 404, "err_code": 10037, "description": "no message found"}}
-        return {"message": {"seq": found[0], "time": self._time(found[0])}}
+        return {"message": {"subject": self.messages[found[0]], "seq": found[0], "time": self._time(found[0])}}
 
     def _consumer(self, name: str, config: dict[str, Any]) -> dict[str, Any]:
         wanted = self._from(config["opt_start_seq"], config.get("filter_subjects", ()))
@@ -124,7 +125,7 @@ class Stream:
         self._consumers[name] = wanted, 0
         delivered = {"consumer_seq": 0, "stream_seq": config["opt_start_seq"] - 1}
         state = {"delivered": delivered, "ack_floor": {"stream_seq": 0}, "num_pending": len(wanted)}
-        return {"name": name, "config": {}, **state}
+        return {"stream_name": "S", "name": name, "config": {}, **state}
 
     def _arrives(self, sequence: int) -> bool:
         self.sent += 1
@@ -139,7 +140,9 @@ class Stream:
         self.shuts_down = False
         for number, sequence in enumerate(wanted[done : done + count], done + 1):
             time = YEAR + self.seconds.get(sequence, 0) * 10**9
-            reply = b"$JS.ACK.S.%b.1.%d.%d.%d.%d" % (name.encode(), sequence, number, time, len(wanted) - number)
+            of = b"T" if sequence in self.astray else b"S"
+            self.astray.discard(sequence)
+            reply = b"$JS.ACK.%b.%b.1.%d.%d.%d.%d" % (of, name.encode(), sequence, number, time, len(wanted) - number)
             if self._arrives(sequence):
                 sent += b"MSG %b %b %b 0\r\n\r\n" % (self.messages[sequence].encode(), sid, reply)
         self._consumers[name] = wanted, min(done + count, len(wanted))
@@ -167,8 +170,8 @@ class Stream:
         return sent + headed(inbox, sid, "NATS/1.0 204 EOB", {"Nats-Num-Pending": left, "Nats-Last-Sequence": previous})
 
 
-def message(subject: bytes, sid: bytes, document: dict[str, Any]) -> bytes:
-    payload = json.dumps(document).encode()
+def message(subject: bytes, sid: bytes, operation: str, document: dict[str, Any]) -> bytes:
+    payload = api_answer(operation, document)
     return b"MSG %b %b %d\r\n%b\r\n" % (subject, sid, len(payload), payload)
 
 
@@ -208,6 +211,15 @@ def test_what_is_lost_on_its_way_is_asked_for_again(
     wanted = [s for s, subject in messages.items() if subject in how.get("filters", (A,))]
     assert read(stream, 41, **direct, **how) == wanted
     assert not stream.lost
+
+
+@pytest.mark.parametrize("astray", [{1}, {21}, {40}, {1, 23, 37}], ids=str)
+def test_a_delivery_of_another_consumer_is_no_row(astray: set[int]) -> None:
+    stream = Stream(dict.fromkeys(range(1, 41), A))
+    stream.astray = set(astray)
+    assert read(stream, 41) == list(range(1, 41))
+    assert not stream.astray
+    assert sum(asked.startswith("CONSUMER.CREATE.") for asked in stream.asked) > 1
 
 
 def test_the_last_message_of_a_batch_of_direct_gets_is_asked_for_again() -> None:

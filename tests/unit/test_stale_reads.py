@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from spark_nats.client import connect
@@ -13,7 +11,7 @@ from spark_nats.jetstream.stale_reads import StaleReadGuard, state_beyond_doubt
 from spark_nats.jetstream.streams import stream_info
 from tests.connections import options_for
 from tests.nats_py import succeeds, wait_until
-from tests.scripted_server import Peer, scripted_server
+from tests.scripted_server import Peer, api_answer, scripted_server
 
 GREETING = b'INFO {"server_id":"S","version":"2.10.0","headers":true,"max_payload":1048576,"proto":1,"cluster":"C"}\r\n'
 
@@ -24,7 +22,7 @@ def state(last: int) -> bytes:
         "created": "then",
         "state": {"messages": last, "bytes": 0, "first_seq": 1, "last_seq": last},
     }
-    return json.dumps(described).encode()
+    return api_answer("STREAM.INFO", described)
 
 
 def answer(peer: Peer, last: int) -> None:

@@ -20,14 +20,14 @@ from spark_nats.errors import (
     NoRespondersError,
     StreamNotFoundError,
 )
-from spark_nats.jetstream.api import JetStream, interpreting
+from spark_nats.jetstream.api import JetStream, answered_by_another, interpreting
 from spark_nats.jetstream.listing import stream_names, subjects_of
 from spark_nats.jetstream.messages import MessageAt, StoredMessage, ask
 from spark_nats.jetstream.streams import StreamInfo, create_stream
-from spark_nats.protocol.api import ApiError, parse_answer
-from spark_nats.protocol.documents import integer_at
+from spark_nats.protocol.api import ApiError
 from spark_nats.protocol.headers import EXPECTED_REVISION, encode_block
 from spark_nats.protocol.keyvalue import bucket_config, bucket_of, key_subject, stream_of
+from spark_nats.protocol.publish_acks import mark_of, stored_by
 
 
 class Entry(NamedTuple):
@@ -74,14 +74,15 @@ class Bucket:
         subject = key_subject(self._name, key, self._js.prefix)
         try:
             header = None if revision is None else encode_block({EXPECTED_REVISION: str(revision)})
-            reply = self._js.connection.request(subject, value, header=header)
+            reply = self._js.connection.request(subject, value, header=header, mark=mark_of(self._stream))
         except NoRespondersError:
             raise JetStreamUnavailableError(BUCKET_UNAVAILABLE(subject=subject, bucket=self._name)) from None
         with interpreting(f"a message on {subject}"):
-            answer = parse_answer(reply.payload)
-            if not isinstance(answer, ApiError):
-                integer_at(answer, "seq")
+            answer = stored_by(reply.payload, self._stream)
+        if not isinstance(answer, ApiError):
+            if answer:
                 return
+            raise answered_by_another(subject, reply.payload)
         raise JetStreamError(
             VALUE_REFUSED(
                 bucket=self._name,

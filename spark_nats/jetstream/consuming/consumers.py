@@ -68,11 +68,13 @@ class ConsumerInfo:
         return filters_of(self.config)
 
 
-def consumer_in(answer: dict[str, Any], name: str) -> ConsumerInfo:
-    """Return the state of a consumer that an answer tells, or raise a :class:`ValueError`."""
+def consumer_in(answer: dict[str, Any], stream: str, name: str) -> ConsumerInfo:
+    """Return the state of a stream's consumer that an answer tells, or raise a :class:`ValueError`."""
     config = answer.get("config")
     if answer.get("name") != name:  # it becomes part of subjects
         raise ValueError("it is about another consumer or none")
+    if answer.get("stream_name") != stream:
+        raise ValueError("it is about a consumer of another stream")
     if not isinstance(config, dict):
         raise ValueError("its 'config' is no object")
     return ConsumerInfo(
@@ -85,6 +87,13 @@ def consumer_in(answer: dict[str, Any], name: str) -> ConsumerInfo:
         max_batch=integer_at(config, "max_batch") if config.get("max_batch") else None,
         leader=leader_in(answer),
     )
+
+
+def moved_consumer_in(answer: dict[str, Any], stream: str, name: str, sequence: int) -> ConsumerInfo:
+    """Return the state of a consumer that was moved to a sequence, as :func:`consumer_in` does."""
+    if integer_at(answer, "reset_seq") != sequence:
+        raise ValueError(f"it does not say that the consumer begins at {sequence}")
+    return consumer_in(answer, stream, name)
 
 
 def consumer_info(js: JetStream, stream: str, name: str) -> ConsumerInfo | None:
@@ -100,7 +109,7 @@ def consumer_info(js: JetStream, stream: str, name: str) -> ConsumerInfo | None:
             raise
         return None
     with interpreting(Api.CONSUMER_INFO, stream, name):
-        return consumer_in(found, name)
+        return consumer_in(found, stream, name)
 
 
 def finds_all(js: JetStream, filters: Sequence[str]) -> bool:
@@ -215,7 +224,7 @@ def _request(stream: str, config: dict[str, Any]) -> Request:
 
 def _made(request: Request, answer: dict[str, Any]) -> ConsumerInfo:
     with interpreting(request.operation, *request.names):
-        return consumer_in(answer, request.names[-1])
+        return consumer_in(answer, *request.names)
 
 
 def _allowed_threshold(js: JetStream, stream: str) -> int | None:

@@ -45,7 +45,13 @@ from spark_nats.errors import (
     UnsupportedStreamError,
 )
 from spark_nats.jetstream.api import JetStream, interpreting
-from spark_nats.jetstream.consuming.consumers import PLACE_LIMIT, ConsumerInfo, consumer_in, consumer_info
+from spark_nats.jetstream.consuming.consumers import (
+    PLACE_LIMIT,
+    ConsumerInfo,
+    consumer_in,
+    consumer_info,
+    moved_consumer_in,
+)
 from spark_nats.jetstream.messages import next_sequence
 from spark_nats.jetstream.stale_reads import StaleReadGuard
 from spark_nats.jetstream.streams import INTEREST, WORK_QUEUE, StreamInfo
@@ -221,7 +227,7 @@ class DurableHandle:
         body = {"stream_name": self._stream, "config": config, "action": action}
         answer = js.request(Api.CONSUMER_CREATE, self._stream, self.name, body=body)
         with interpreting(Api.CONSUMER_CREATE, self._stream, self.name):
-            return consumer_in(answer, self.name)
+            return consumer_in(answer, self._stream, self.name)
 
     def _refused(self, js: JetStream, error: JetStreamError) -> NatsError:
         """Return the error of a durable that could not be made."""
@@ -336,7 +342,10 @@ class DurableHandle:
             return
         try:
             for end in self._steps(js, first, target) if self.retention == INTEREST else (target,):
-                js.request(Api.CONSUMER_RESET, self._stream, self.name, body={"seq": end}, level=_RESET_LEVEL)
+                reset, names = Api.CONSUMER_RESET, (self._stream, self.name)
+                answer = js.request(reset, *names, body={"seq": end}, level=_RESET_LEVEL)
+                with interpreting(reset, *names):
+                    moved_consumer_in(answer, *names, end)
         except JetStreamError as error:
             if error.err_code == ErrCode.REQUIRED_API_LEVEL:
                 raise _too_old(js, "2.14", f"releasing from a stream with {self.retention} retention") from None

@@ -24,11 +24,10 @@ from spark_nats.client.connection import Connection
 from spark_nats.client.options import ConnectionOptions
 from spark_nats.errors import JetStreamError, NatsError, NatsTimeoutError, PermissionsError, ProtocolError
 from spark_nats.jetstream.api import JetStream, Request, interpreting
-from spark_nats.jetstream.consuming.consumers import ConsumerInfo, consumer_in, create_consumer, delete_consumer
+from spark_nats.jetstream.consuming.consumers import ConsumerInfo, create_consumer, delete_consumer, moved_consumer_in
 from spark_nats.jetstream.messages import StateOf
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.protocol.api import Api, ErrCode
-from spark_nats.protocol.documents import integer_at
 
 MOST = 8  # consumers that one connection keeps; then the one goes that was not used for longest
 PATIENCE = 1.0
@@ -115,7 +114,7 @@ def _move(js: JetStream, use: Use, kept: _Kept, position: int) -> Moved | None:
                 _refuse(js, use.stream)
             return None
         with interpreting(Api.CONSUMER_RESET, use.stream, kept.name):
-            found, sequence = consumer_in(moved, kept.name), integer_at(moved, "reset_seq")
+            found = moved_consumer_in(moved, use.stream, kept.name, position)
     except PermissionsError as error:
         if Api.CONSUMER_RESET not in str(error):
             raise
@@ -125,7 +124,7 @@ def _move(js: JetStream, use: Use, kept: _Kept, position: int) -> Moved | None:
         if js.connection.closed:
             raise
         return None
-    as_asked = (sequence, found.begins, found.deliveries) == (position, position, 0)
+    as_asked = (found.begins, found.deliveries) == (position, 0)
     return Moved(found, info, kept.used) if as_asked else None
 
 

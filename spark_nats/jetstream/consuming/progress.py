@@ -30,8 +30,8 @@ from spark_nats.errors import (
     NatsTimeoutError,
     UnsupportedStreamError,
 )
-from spark_nats.jetstream.api import JetStream, Request
-from spark_nats.jetstream.consuming.consumers import ConsumerInfo, consumer_info
+from spark_nats.jetstream.api import JetStream, Request, interpreting
+from spark_nats.jetstream.consuming.consumers import ConsumerInfo, consumer_in, consumer_info, moved_consumer_in
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.protocol.api import Api
 
@@ -90,6 +90,8 @@ class ProgressConsumer:
             (answer,) = js.request_all([reset], _PATIENCE)
             if isinstance(answer, NatsError):
                 raise answer
+            with interpreting(Api.CONSUMER_RESET, self._stream, self._name):
+                moved_consumer_in(answer, self._stream, self._name, position)
         except NatsError as error:
             self._failed(error)
         else:
@@ -123,7 +125,9 @@ class ProgressConsumer:
 
     def _configure(self, js: JetStream, config: dict[str, Any], action: str) -> None:
         body = {"stream_name": self._stream, "config": config, "action": action}
-        js.request(Api.CONSUMER_CREATE, self._stream, self._name, body=body)
+        answer = js.request(Api.CONSUMER_CREATE, self._stream, self._name, body=body)
+        with interpreting(Api.CONSUMER_CREATE, self._stream, self._name):
+            consumer_in(answer, self._stream, self._name)
 
     def _check_ours(self, found: ConsumerInfo) -> None:
         problem = ""

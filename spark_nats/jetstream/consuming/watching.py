@@ -135,7 +135,10 @@ class Watch:
             each.heard = clock.monotonic()
             if (delivered := of_it & ~from_server).any():
                 messages = arrived.take(delivered)
-                last = Deliveries(messages.gather(messages.reply)).at(len(messages) - 1)
+                deliveries = Deliveries(messages.gather(messages.reply))
+                if (other := deliveries.other_consumer(each.stream, each.name)) is not None:
+                    raise WatchLostError(f"stream {each.stream}: a delivery is not of its consumer: {other}")
+                last = deliveries.at(len(messages) - 1)
                 each.next, each.deliveries = last.stream_sequence + 1, last.consumer_sequence
                 each.asked = max(0, each.asked - len(messages))
             for i in np.flatnonzero(of_it & from_server):

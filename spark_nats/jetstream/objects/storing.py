@@ -22,12 +22,11 @@ from spark_nats.errors import (
     NoRespondersError,
     PublishError,
 )
-from spark_nats.jetstream.api import JetStream, interpreting
+from spark_nats.jetstream.api import JetStream, answered_by_another, interpreting
 from spark_nats.jetstream.messages import MessageAt, ask
 from spark_nats.jetstream.objects.reading import naming_store
 from spark_nats.jetstream.streams import StreamInfo, create_stream, stream_info
-from spark_nats.protocol.api import NOT_ENABLED, NOT_READY, Api, ApiError, parse_answer
-from spark_nats.protocol.documents import integer_at
+from spark_nats.protocol.api import NOT_ENABLED, NOT_READY, Api, ApiError
 from spark_nats.protocol.headers import EXPECTED_STREAM, ROLLUP, encode_block
 from spark_nats.protocol.objects import (
     CHUNK_BYTES,
@@ -40,6 +39,7 @@ from spark_nats.protocol.objects import (
     read_description,
     stream_of_store,
 )
+from spark_nats.protocol.publish_acks import mark_of, stored_by
 from spark_nats.protocol.statuses import TOO_MANY_REQUESTS
 
 CHUNKS_AT_ONCE = 16
@@ -134,21 +134,23 @@ class Putting:
 
     def _publish(self, js: JetStream, messages: Sequence[tuple[str, bytes, bytes | None]]) -> None:
         """Publish messages, and wait until all are stored."""
-        for reply in js.connection.request_all(messages):
+        replies = js.connection.request_all(messages, marks=[mark_of(self._stream)] * len(messages))
+        for (subject, *_), reply in zip(messages, replies, strict=True):
             if isinstance(reply, NoRespondersError):
                 raise JetStreamUnavailableError(
                     OBJECT_STORE_UNAVAILABLE(subject=messages[0][0], store=self._store)
                 ) from None
             if isinstance(reply, NatsError):
                 raise reply
-            self._check(reply)
+            self._check(subject, reply)
 
-    def _check(self, reply: Reply) -> None:
+    def _check(self, subject: str, reply: Reply) -> None:
         with interpreting(f"a part of the object {self._info.name!r}"):
-            answer = parse_answer(reply.payload)
-            if not isinstance(answer, ApiError):
-                integer_at(answer, "seq")
+            answer = stored_by(reply.payload, self._stream)
+        if not isinstance(answer, ApiError):
+            if answer:
                 return
+            raise answered_by_another(subject, reply.payload)
         said = OBJECT_REFUSED(
             store=self._store,
             name=self._info.name,

@@ -151,29 +151,30 @@ class BatchPublisher:
         inbox = connection.new_inbox()
         answers = connection.subscribe(f"{inbox}.*")
         rows = len(batch.subjects)
+        batch_id = clock.token(8)
         columns = (
             batch.subjects,
             batch.payloads,
-            number_batch(batch.headers, clock.token(8)),
+            number_batch(batch.headers, batch_id),
             texts([f"{inbox}.{number}" for number in range(rows)]),
         )
         refused = None
         if rows > 1:  # whether there is room for a batch is said at its beginning
             connection.publish_columns(*(column[:1] for column in columns))
-            refused = self._await(connection, answers, 0)
+            refused = self._await(connection, answers, batch_id, 0)
         if refused is None:
             between = [column[1:-1] for column in columns]
             for part in cut_into_parts(between[1], between[2], rows):
                 connection.publish_columns(*(column[part] for column in between))
             self._committing = clock.monotonic()
             connection.publish_columns(*(column[rows - 1 :] for column in columns))
-            refused = self._await(connection, answers, rows - 1)
+            refused = self._await(connection, answers, batch_id, rows - 1)
             self._committing = None
         connection.unsubscribe(answers)
         return refused
 
-    def _await(self, connection: Connection, answers: Subscription, number: int) -> _Refused | None:
-        """Await the answer to one of the messages; return why that, or one before it, was refused."""
+    def _await(self, connection: Connection, answers: Subscription, batch_id: str, number: int) -> _Refused | None:
+        """Await the answer to one of a batch's messages; return why that, or one before it, was refused."""
         first: _Refused | None = None
         while (messages := connection.next(answers, _LOST_AFTER)) is not None:
             # An answer of no bytes says that the message is kept aside.
@@ -183,7 +184,7 @@ class BatchPublisher:
             if not (valid & (answered <= number)).all():
                 self._give_up(BATCH_ANSWER_TO_NO_ROW(stream=self._name))
             for i in np.flatnonzero(says).tolist():
-                refusal = self._acks.refusal(messages, i)
+                refusal = self._acks.batch_refusal(messages, i, batch_id, number + 1)
                 if refusal is not None and first is None:
                     first = _Refused(int(answered[i]), refusal)
                 if answered[i] == number:

@@ -19,12 +19,12 @@ from spark_nats.client.subscriptions import Subscription
 from spark_nats.conditions.others import DIRECT_GET_INVALID
 from spark_nats.conditions.streams import READING_FAILED
 from spark_nats.errors import JetStreamError, PermissionsError, ProtocolError
-from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.api import JetStream, answered_by_another
 from spark_nats.jetstream.reading import delivering
 from spark_nats.jetstream.reading.cursor import NO_END, Cursor
 from spark_nats.jetstream.reading.delivering import Chunk, Restart, out_of_order
 from spark_nats.protocol.api import Api, encode_direct_get
-from spark_nats.protocol.direct_gets import take_apart
+from spark_nats.protocol.direct_gets import is_single, take_apart
 from spark_nats.protocol.statuses import BatchEnded, NobodyAnswers, RequestRefused, direct_event, parse_status
 
 BATCH_MESSAGES = 8192  # messages asked for by one request. Each has about 250 bytes beside those that the server counts
@@ -60,11 +60,13 @@ class DirectGets:
         self.wanted = NO_END
         self._js = js
         self._stream = stream
+        self._subject = f"{js.prefix}.{Api.DIRECT_GET.about(stream)}"
         self._filter = subject
         self._optional = optional
         self._patience = min(delivering.PATIENCE * 2.0 ** min(fruitless, 16), LONGEST_PATIENCE)
         self._start = 0  # of the batch that is under way
         self._last = 0  # sequence of its last message; 0 before it
+        self._stranger = ""  # what somebody else has answered, in words
         self._inbox: Subscription = js.connection.subscribe(js.connection.new_inbox(), later=True)
 
     def ask(self, cursor: Cursor, throttled: bool) -> None:
@@ -73,8 +75,7 @@ class DirectGets:
         if self.in_flight or self.exhausted or most <= 0:
             return
         body = encode_direct_get(cursor.received, most, BATCH_BYTES, self._filter)
-        subject = f"{self._js.prefix}.{Api.DIRECT_GET.about(self._stream)}"
-        self._js.connection.publish(subject, body, self._inbox.subject)
+        self._js.connection.publish(self._subject, body, self._inbox.subject)
         self.in_flight, self._start, self._last = True, cursor.received, 0
 
     def receive(self) -> Chunk | None:
@@ -86,8 +87,8 @@ class DirectGets:
                 raise
             raise self.unavailable(error) from None
         if arrived is None:
-            raise Restart(f"no answer for {self._patience:g} s")
-        messages, gotten, statuses = take_apart(arrived)
+            raise Restart(f"no answer for {self._patience:g} s{self._stranger}")
+        messages, gotten, others = take_apart(arrived)
         chunk = None
         if len(messages):
             if (other := gotten.other_stream(self._stream)) is not None:
@@ -99,8 +100,8 @@ class DirectGets:
             if (sequences[1:] <= sequences[:-1]).any():
                 raise out_of_order(self._stream, self._start, chunk)
             self._last = chunk.last
-        for header in statuses:
-            self._on_status(header)
+        for header, payload in others:
+            self._on_status(header, payload)
         return chunk
 
     def _answered_by(self, other: str) -> Restart:
@@ -115,10 +116,16 @@ class DirectGets:
     def _missing(self) -> Restart:
         return Restart(f"messages behind sequence {self._last or self._start - 1} are missing")
 
-    def _on_status(self, header: bytes) -> None:
-        """Act on a status, with which every batch ends."""
+    def _on_status(self, header: bytes, payload: bytes) -> None:
+        """Act on a status, with which every batch ends; what is none says nothing, unless an older server has sent it.
+
+        Whoever else has answered, the server's answer may still come.
+        """
         status = parse_status(header)
         if status is None:
+            if not is_single(header):
+                self._stranger = f"; {answered_by_another(self._subject, payload)}"
+                return
             if self._optional:  # while a cluster is upgraded
                 raise self.unavailable("a server answers that is older than 2.11, and knows no batches")
             raise ProtocolError(DIRECT_GET_INVALID(header=header[:80]))

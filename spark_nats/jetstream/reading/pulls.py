@@ -17,10 +17,9 @@ import numpy as np
 
 from spark_nats import clock
 from spark_nats.client.subscriptions import Subscription
-from spark_nats.conditions.others import REPLY_MISSING
 from spark_nats.conditions.streams import MESSAGE_TOO_LARGE, READING_FAILED
-from spark_nats.errors import JetStreamError, NatsError, PermissionsError, ProtocolError
-from spark_nats.jetstream.api import JetStream
+from spark_nats.errors import JetStreamError, NatsError, PermissionsError
+from spark_nats.jetstream.api import JetStream, answered_by_another
 from spark_nats.jetstream.consuming.consumers import ConsumerInfo, delete_consumer
 from spark_nats.jetstream.reading import delivering
 from spark_nats.jetstream.reading.cursor import NO_END, Cursor
@@ -156,6 +155,8 @@ class PullConsumer:
         self._js = js
         self._stream = stream
         self._name = made.name
+        self._subject = f"{js.prefix}.{Api.CONSUMER_NEXT.about(stream, made.name)}"
+        self._stranger = ""  # what somebody else has answered to a pull request, in words
         self._max_batch = made.max_batch or PULL_MESSAGES
         self._heartbeat = HEARTBEAT if heartbeat is None else heartbeat
         self._max_bytes = max(PULL_BYTES, js.connection.info.max_payload + HEADROOM) if bounded else None
@@ -188,8 +189,7 @@ class PullConsumer:
     def pull(self, messages: int, expires: float) -> None:
         """Send a pull request (ADR-13) that lives for so many seconds."""
         body = encode_pull(messages, self._max_bytes, expires, min(self._heartbeat, expires / 2))
-        subject = f"{self._js.prefix}.{Api.CONSUMER_NEXT.about(self._stream, self._name)}"
-        self._js.connection.publish(subject, body, self._inbox.subject)
+        self._js.connection.publish(self._subject, body, self._inbox.subject)
         self._requests.add(messages, self._max_bytes)
         self._asked = clock.monotonic()
 
@@ -203,20 +203,22 @@ class PullConsumer:
         self._lifeless += waited
         if arrived is None:
             if self._lifeless > 2 * HEARTBEAT:
-                raise Restart(f"no message and no heartbeat for {self.silence:.0f} s")
+                raise Restart(f"no message and no heartbeat for {self.silence:.0f} s{self._stranger}")
             self._requests.forget()
             return None
         from_server = arrived.reply.start == arrived.reply.end  # a delivery always has a reply
-        statuses = [arrived.header_at(int(i)) for i in np.flatnonzero(from_server)]
+        statuses = [(arrived.header_at(i), arrived.payload_at(i)) for i in np.flatnonzero(from_server).tolist()]
         messages = arrived.take(~from_server) if statuses else arrived
         chunk = self._count(messages) if len(messages) else None
-        for header in statuses:
-            self._on_status(header)
+        for header, payload in statuses:
+            self._on_status(header, payload)
         return chunk
 
     def _count(self, messages: Messages) -> Chunk:
-        """Check that no delivery is missing, and take them off the requests."""
+        """Check that all deliveries are the consumer's and none is missing, and take them off the requests."""
         deliveries = Deliveries(messages.gather(messages.reply))
+        if (other := deliveries.other_consumer(self._stream, self._name)) is not None:
+            raise Restart(f"a delivery is not of consumer {self._name!r}: {other}")
         count = len(messages)
         first, last = deliveries.at(0), deliveries.at(count - 1)
         expected = self._sequence
@@ -233,11 +235,15 @@ class PullConsumer:
         self.exhausted = last.pending == 0
         return Chunk(messages, deliveries, first.stream_sequence, last.stream_sequence)
 
-    def _on_status(self, header: bytes) -> None:
-        """Act on a status: the server's own words about a pull request (ADR-13, ADR-37)."""
+    def _on_status(self, header: bytes, payload: bytes) -> None:
+        """Act on a status: the server's own words about a pull request (ADR-13, ADR-37).
+
+        What is none was answered by somebody else: the server's answer comes all the same, if there is a consumer.
+        """
         status = parse_status(header)
         if status is None:
-            raise ProtocolError(REPLY_MISSING(consumer=self._name, header=header[:80]))
+            self._stranger = f"; {answered_by_another(self._subject, payload)}"
+            return
         match pull_event(status):
             case Heartbeat(delivered):
                 self.idle, self._lifeless = True, 0.0

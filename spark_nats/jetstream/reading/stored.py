@@ -28,7 +28,7 @@ from spark_nats.jetstream.reading.ranges import RangeReader
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.bytecolumns import Mask, decimals, flags_of, repeated, strings, texts
 from spark_nats.protocol.headers import EXPECTED_MSG_ID, EXPECTED_STREAM, MSG_ID, header_values, wrap_lines
-from spark_nats.protocol.publish_acks import are_duplicates, is_other_last_id
+from spark_nats.protocol.publish_acks import PublishAcks, are_duplicates, is_other_last_id
 
 logger = logging.getLogger(__name__)
 
@@ -101,6 +101,7 @@ def known_ids(connection: Connection, stream: str, subjects: pa.Array, ids: pa.A
     Raises:
         NatsTimeoutError: not all was answered in time.
     """
+    acks = PublishAcks(stream)
     known = np.zeros(len(ids), np.bool_)
     answered = known.copy()
     inbox = connection.new_inbox()
@@ -118,7 +119,7 @@ def known_ids(connection: Connection, stream: str, subjects: pa.Array, ids: pa.A
             if messages is None:
                 raise NatsTimeoutError(IDS_NOT_SAID(server=connection.server, stream=stream))
             number, valid = decimals(messages.buffer, messages.subject.start + len(inbox) + 1, messages.subject.end)
-            duplicates = are_duplicates(messages)
+            duplicates = are_duplicates(messages) & acks.stored(messages)
             for i in np.flatnonzero(~duplicates).tolist():
                 if not is_other_last_id(messages.payload_at(i)):  # no leader at the moment, too many requests
                     raise NatsTimeoutError(IDS_NOT_SAID_NOW(stream=stream))

@@ -24,7 +24,17 @@ from spark_nats.jetstream.streams import create_stream, delete_stream, stream_in
 from spark_nats.protocol.objects import ObjectInfo
 from tests.connections import options_for
 from tests.integration.forwarding import ForwardedApi
-from tests.integration.support import MESSAGE, Query, batch_reader, numbers_of, read, sentence_of, stream_reader
+from tests.integration.support import (
+    MESSAGE,
+    Query,
+    batch_reader,
+    numbers_of,
+    read,
+    run_task,
+    sentence_of,
+    stream_reader,
+    table,
+)
 from tests.nats_py import NatsPy
 from tests.servers import Server, ServerFactory
 
@@ -152,6 +162,18 @@ def test_a_worker_on_all_subjects_does_not_change_what_is_read(server_factory: S
             for _ in range(5):
                 assert numbers_of(read(server, MESSAGE, stream="S")) == list(range(1, MESSAGES + 1))
         assert any(subject.startswith("$JS.API.") for subject in asked)
+
+
+@pytest.mark.parametrize("atomic", [True, False])
+def test_a_worker_on_all_subjects_does_not_change_what_is_written(server_factory: ServerFactory, atomic: bool) -> None:
+    server = server_factory()
+    rows = table(subject=["S.a"] * MESSAGES, payload=[b"%d" % i for i in range(MESSAGES)])
+    with NatsPy(server.url) as client:
+        client.create_stream("S", allow_atomic=True)
+        with worker(client) as asked:
+            counts = run_task(server.url, rows, stream="S", atomic=atomic).counts
+        assert any(subject.startswith("S.") for subject in asked)
+        assert counts.rows == client.held("S") == MESSAGES
 
 
 @pytest.mark.parametrize("allow_direct", [True, False])

@@ -87,7 +87,7 @@ CASES: dict[str, tuple[Outcome, Decision]] = {
         after(NO, open=3, silent=1.0, can_repeat=False),
         Fail(Failure.REFUSED, refused(NO)),
     ),
-    "somebody else answers": (after(Verdict.STRANGER, MANY, open=3), AskSubjects()),
+    "somebody else answers": (after(MANY, open=3, strangers=True), AskSubjects()),
     "somebody else listens on a subject": (
         after(PLACE, open=3, silent=1.0, asked=True),
         Fail(Failure.REFUSED, refused(PLACE)),

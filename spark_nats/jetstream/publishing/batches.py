@@ -84,6 +84,7 @@ class BatchPublisher:
         self._committing: float | None = None  # when a commit was sent that is not answered
         self._doubtful: float | None = None  # when the first commit was sent that may have stored the batch unsaid
         self._pauses = Backoff(0.02, 1.0, least=0.5)  # before the batch is sent again
+        self._stranger = ""  # what somebody else than the stream has answered last, in words
         self._rows = 0
         self.duplicates = 0  # how many of the rows the stream had before they were sent here, by their message ids
 
@@ -185,13 +186,17 @@ class BatchPublisher:
                 self._give_up(BATCH_ANSWER_TO_NO_ROW(stream=self._name))
             for i in np.flatnonzero(says).tolist():
                 refusal = self._acks.batch_refusal(messages, i, batch_id, number + 1)
+                if refusal is not None and refusal.verdict is Verdict.STRANGER:  # the stream's may come behind it
+                    self._stranger = refusal.reason
+                    continue
                 if refusal is not None and first is None:
                     first = _Refused(int(answered[i]), refusal)
                 if answered[i] == number:
                     return first
             if number == 0 and not says.all():
                 return None
-        raise NatsTimeoutError(BATCH_NOT_ANSWERED(server=connection.server, seconds=_LOST_AFTER))
+        said = BATCH_NOT_ANSWERED(server=connection.server, seconds=_LOST_AFTER)
+        raise NatsTimeoutError(reworded(said, f"{said}; {self._stranger}") if self._stranger else said)
 
     # When an answer is lost
 
@@ -242,7 +247,9 @@ class BatchPublisher:
             absent = doubtful_subjects(self._state(), subjects, self._api_prefix)
             if absent:
                 row = pc.index(batch.subjects, absent[0]).as_py()
-                self._give_up(ROW_REFUSED(stream=self._name, row=row, subject=absent[0], reason=UNANSWERED))
+                self._give_up(
+                    ROW_REFUSED(stream=self._name, row=row, subject=absent[0], reason=self._stranger or UNANSWERED)
+                )
 
     def _state(self) -> StreamInfo:
         state = self._lease.ask(lambda connection: stream_info(JetStream(connection, self._api_prefix), self._name))

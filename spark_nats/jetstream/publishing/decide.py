@@ -43,6 +43,7 @@ class Outcome(NamedTuple):
     ack_timeout: float  # seconds of that after which the server is given up
     can_repeat: bool  # whether all rows that may be stored or not can be sent again
     refused: Sequence[Refused] = ()  # messages that were refused
+    strangers: bool = False  # whether somebody else than the stream has answered, and it was not asked about that
     resolved: bool = False  # whether it was decided about those of them that conflict with others
     duplicate_window: float = 0.0  # seconds for which the stream knows a message id
     stream: StreamInfo | NatsError | None = None  # its state, or why it could not be told; None before it was asked for
@@ -113,7 +114,7 @@ Decision = Wait | AskStream | AskSubjects | Resolve | SetAside | Resend | Fail
 
 def decide(outcome: Outcome) -> Decision:
     """Decide what to do next."""
-    if any(each.verdict is Verdict.STRANGER for each in outcome.refused):
+    if outcome.strangers:
         return AskSubjects()
     if outcome.open and (decision := _about_open(outcome)) is not None:
         return decision

@@ -8,7 +8,7 @@ nats-server keeps 512 in a cache, are worth less than a tenth of the rate, and a
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -27,7 +27,7 @@ from spark_nats.protocol.publish_acks import PublishAcks, Refusal, Verdict
 MOST_BYTES = 64 << 20
 """Bytes of payload that may be unanswered: rows are kept until they are, in case they have to be sent again."""
 # What a message is told that will not be stored, unless it is decided otherwise.
-FINAL = (Verdict.NO, Verdict.ROW, Verdict.PLACE, Verdict.STRANGER, Verdict.CONFLICT)
+FINAL = (Verdict.NO, Verdict.ROW, Verdict.PLACE, Verdict.CONFLICT)
 _OPEN, _STORED, _REFUSED = range(3)
 _NOTHING = texts([""])[0]
 
@@ -71,6 +71,7 @@ class Flight:
         self.bytes = 0  # of the payloads that are kept, in case they have to be sent again
         self.heard = now  # when the last message was sent, or the last answer came that told something
         self.refused: dict[int, Refused] = {}  # which messages were refused, by their numbers
+        self.strangers: dict[str, str] = {}  # what somebody else than the stream has answered last, by subjects
         self._parts: deque[tuple[int, Rows]] = deque()  # what is kept, each with the number of its first message
         self._base = first  # all before it are stored
         self._top = first  # all before it were answered, or are out of order
@@ -134,8 +135,9 @@ class Flight:
     def receive(self, answers: Messages, now: float) -> Stored | None:
         """Note answers; return what they say is stored, None when that is nothing.
 
-        Those that name a message whose fate is known say nothing; that one names no message is a
-        :class:`PublishError`. The rows that they are for can be asked for until the next ones come.
+        Those that name a message whose fate is known say nothing, nor do those of somebody else than the stream, whose
+        own may come behind them; that one names no message is a :class:`PublishError`. The rows that they are for can
+        be asked for until the next ones come.
         """
         self._forget()
         start = answers.subject.start + len(self._inbox) + 1
@@ -144,17 +146,22 @@ class Flight:
             raise PublishError(ANSWER_TO_NO_ROW())
         news = numbers >= self._base
         news[news] = self._fates[numbers[news] - self._base] == _OPEN
+        stored = self._acks.stored(answers)
+        for i in np.flatnonzero(news & ~stored).tolist():
+            refusal = self._acks.refusal(answers, i)
+            if refusal is not None and refusal.verdict is Verdict.STRANGER:
+                self.strangers[str(self.row(int(numbers[i])).subjects[0])] = refusal.reason
+                news[i] = False
+        if not news.all():
+            answers, numbers, stored = answers.take(news), numbers[news], stored[news]
         rising = bool((numbers[1:] > numbers[:-1]).all())
         if not rising:
             first = np.zeros(len(numbers), np.bool_)
             first[np.unique(numbers, return_index=True)[1]] = True
-            news &= first
-        if not news.all():
-            answers, numbers = answers.take(news), numbers[news]
+            answers, numbers, stored = answers.take(first), numbers[first], stored[first]
         if not len(numbers):
             return None
         self.heard = now
-        stored = self._acks.stored(answers)
         for i in np.flatnonzero(~stored).tolist():
             self._refuse(int(numbers[i]), self._acks.refusal(answers, i))
         self._fates[numbers - self._base] = np.where(stored, _STORED, _REFUSED)
@@ -181,12 +188,13 @@ class Flight:
         found = [rows.subjects.filter(booleans(fates == _OPEN)) for rows, fates in self._kept()]
         return [] if not found else pc.unique(pa.chunked_array(found)).to_pylist()
 
-    def refuse_open(self, subjects: Collection[str], refusal: Refusal) -> None:
-        """Take the messages on some subjects that have no answer for refused."""
+    def refuse_open(self, reasons: Mapping[str, str], verdict: Verdict) -> None:
+        """Take the messages on some subjects that have no answer for refused, for these reasons."""
+        subjects = texts(list(reasons))
         for first, rows in self._parts:
-            for i in np.flatnonzero(flags_of(pc.is_in(rows.subjects, texts(list(subjects))))).tolist():
+            for i in np.flatnonzero(flags_of(pc.is_in(rows.subjects, subjects))).tolist():
                 if (place := first + i - self._base) >= 0 and self._fates[place] == _OPEN:
-                    self._refuse(first + i, refusal)
+                    self._refuse(first + i, Refusal(reasons[str(rows.subjects[i])], verdict))
                     self._fates[place] = _REFUSED
                     self.open -= 1
         self._judge()

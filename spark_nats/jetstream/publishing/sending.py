@@ -42,7 +42,7 @@ from spark_nats.jetstream.publishing.rows import Rows, count_of, cut
 from spark_nats.jetstream.publishing.window import Window
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.messages import Messages
-from spark_nats.protocol.publish_acks import PublishAcks, Refusal, Verdict
+from spark_nats.protocol.publish_acks import PublishAcks, Verdict
 
 logger = logging.getLogger(__name__)
 
@@ -79,6 +79,7 @@ class Sender:
         self._inbox = self.connection.new_inbox()
         self._answers = self.connection.subscribe(f"{self._inbox}.*")
         self.last_stored = clock.monotonic()  # when a row was stored, or since when there is something to be stored
+        self._stranger = ""  # what somebody else than the stream has answered last, in words
         self._start(0)
 
     def _start(self, first: int) -> None:
@@ -160,6 +161,7 @@ class Sender:
             self.recovery.ack_timeout,
             flight.can_repeat,
             tuple(flight.refused.values()),
+            strangers=bool(flight.strangers),
             duplicate_window=self.recovery.duplicate_window,
             api_prefix=self.recovery.api_prefix,
             set_aside=() if self.set_aside is None else self.set_aside.verdicts,
@@ -185,21 +187,23 @@ class Sender:
                 self.on_stored()
 
     def _ask_subjects(self) -> None:
-        """Find out which messages are not stored because the stream does not listen on their subjects."""
+        """Find out which messages are not stored because the stream does not listen on their subjects.
+
+        Where it does, somebody else's answer says nothing: the stream's may come yet.
+        """
         flight, known = self.flight, self.recovery.known
-        strangers = [each for each in flight.refused.values() if each.verdict is Verdict.STRANGER]
-        subjects = {*flight.open_subjects(), *(each.subject for each in strangers)}
+        subjects, strangers = flight.open_subjects(), flight.strangers
         absent: list[str] = []
         prefix = self.recovery.api_prefix
-        if strangers or known is None or doubtful_subjects(known, subjects, prefix):
+        if known is None or doubtful_subjects(known, subjects, prefix):
             state = self.recovery.state_if_known(self._js)
             if isinstance(state, StreamInfo):
                 absent = doubtful_subjects(state, subjects, prefix)
         if absent:
-            flight.refuse_open(absent, Refusal(UNANSWERED, Verdict.PLACE))
-        for each in strangers:
-            verdict = Verdict.PLACE if each.subject in absent else Verdict.NO
-            flight.refused[each.message] = each._replace(verdict=verdict)
+            flight.refuse_open({each: strangers.get(each, UNANSWERED) for each in absent}, Verdict.PLACE)
+        for subject, reason in strangers.items():
+            self._stranger = f"{subject!r}: {reason}"
+        strangers.clear()
 
     def _set_aside(self, refused: Sequence[Refused]) -> None:
         """Hand over rows that are not stored, and send them no more."""
@@ -214,7 +218,8 @@ class Sender:
 
     def _fail(self, failure: Fail, outcome: Outcome) -> NoReturn:
         if failure.why is Failure.SILENT:
-            raise PublishError(self.recovery.silence(self._js, str(self.flight.rest()[0].subjects[0])))
+            said = self.recovery.silence(self._js, str(self.flight.rest()[0].subjects[0]))
+            raise PublishError(reworded(said, f"{said}; {self._stranger}") if self._stranger else said)
         if failure.why is Failure.AWAY and not isinstance(outcome.stream, StreamInfo):
             raise PublishError(self.recovery.absence("nobody answers, 503"))
         of_rows = all(each.verdict in _OF_ROWS for each in failure.refused)

@@ -15,6 +15,7 @@ from spark_nats.errors import JetStreamError, NatsTimeoutError, ProtocolError
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.buckets.keyvalue import Bucket, make_bucket
 from spark_nats.jetstream.consuming.consumers import consumer_info, create_consumer
+from spark_nats.jetstream.consuming.watching import Watch, WatchLostError
 from spark_nats.jetstream.listing import list_streams, stream_names
 from spark_nats.jetstream.messages import last_message
 from spark_nats.jetstream.objects.storing import Putting
@@ -269,6 +270,24 @@ def test_an_answer_about_something_else_is_an_error(
     api.answers[operation] = change
     with pytest.raises(ProtocolError, match=r"the server's answer to \S+ is invalid: it is a"):
         ask(JetStream(js.connection, js.prefix), f"{unique}" if operation != "STREAM.CREATE" else f"{unique}_2")
+
+
+def test_a_delivery_of_another_consumer_does_not_wake_an_idle_query(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    """Whoever may create consumers can have messages of another stream delivered to its inbox."""
+    other = f"{unique}_OTHER"
+    fill(nats_py, unique)
+    fill(nats_py, other)
+    with (
+        connect(options_for(nats_server.url)) as connection,
+        nats_py.collect(f"$JS.API.CONSUMER.MSG.NEXT.{unique}.*") as asked,
+    ):
+        watch = Watch(JetStream(connection), {unique: MESSAGES + 1}, [])
+        config = {"name": "push", "deliver_subject": asked.wait(1)[0].reply, "ack_policy": "none"}
+        nats_py.api(f"CONSUMER.CREATE.{other}.push", {"stream_name": other, "config": config})
+        with pytest.raises(WatchLostError, match="a delivery is not of its consumer"):
+            watch.wait(60.0)
 
 
 @pytest.mark.parametrize("wrong", [{"name": "other"}, {"stream_name": "OTHER"}, {"reset_seq": 77}], ids=str)

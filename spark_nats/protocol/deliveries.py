@@ -15,15 +15,15 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from spark_nats.conditions.others import REPLY_INVALID
 from spark_nats.errors import ProtocolError
-from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, decimals, load_words, packed, split, words_of
+from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, decimals, flags_of, load_words, packed, split
 from spark_nats.protocol.documents import quoted
 
 _DOT = ord(".")
 _PREFIX = np.uint64(int.from_bytes(b"$JS.ACK.", "little"))  # eight bytes: one word
-_BEHIND_ACK = len("$JS.ACK")
 _MOST_DIGITS = 19  # of a signed 64-bit number
 _SHORT_FORM_DOTS = 8  # nine tokens
 _LONG_FORM_DOTS = 10  # eleven tokens, twelve with the trailing one
@@ -68,18 +68,20 @@ class Deliveries:
         return Deliveries(self._replies.filter(booleans(chosen)))
 
     def other_consumer(self, stream: str, consumer: str) -> str | None:
-        """Return the reply subject of a delivery that is not of this consumer of this stream; None when all are.
-
-        The consumer's name has eight bytes or more, as ours have.
-        """
+        """Return the reply subject of a delivery that is not of this consumer of this stream; None when all are."""
         if not len(self):
             return None
-        names = f".{stream}.{consumer}.".encode()
-        begin = self._dots.at(self._before) + 1 - len(names)
-        named = begin >= self._offsets[:-1] + _BEHIND_ACK
-        for i, word in words_of(names):
-            named &= load_words(self._data, np.maximum(begin + i, 0)) == word
-        return None if named.all() else quoted(self._replies[int(np.argmin(named))].as_py())
+        beginning = b".".join([*self._first_tokens(0), b""])
+        alike = flags_of(pc.starts_with(self._replies, beginning)) & (self._before == self._before[0])
+        for i in (0, *np.flatnonzero(~alike).tolist()):  # those of one consumer begin alike
+            if self._first_tokens(i)[-2:] != [stream.encode(), consumer.encode()]:
+                return quoted(self._replies[i].as_py())
+        return None
+
+    def _first_tokens(self, i: int) -> list[bytes]:
+        """Return the tokens of a reply subject up to the consumer's name."""
+        tokens: list[bytes] = self._replies[i].as_py().split(b".")
+        return tokens[: self._before[i] + 1]
 
     def at(self, i: int) -> Delivery:
         """Return the metadata of delivery ``i``."""

@@ -29,6 +29,7 @@ from tests.integration.support import (
     MESSAGE,
     Query,
     batch_reader,
+    batch_sequences,
     numbers_of,
     read,
     run_task,
@@ -85,8 +86,11 @@ def worker(client: NatsPy, subject: str = ">") -> Iterator[Counter[str]]:
 
 
 @contextmanager
-def answered_first(client: NatsPy, prefix: str, alone: str = "-") -> Iterator[Counter[str]]:
-    """JetStream under another prefix, where a worker is faster; where he is `alone`, JetStream is not even asked."""
+def answered_first(client: NatsPy, prefix: str, alone: str = "-", times: int = 10**9) -> Iterator[Counter[str]]:
+    """JetStream under another prefix, where a worker is faster; where he is `alone`, JetStream is not even asked.
+
+    That is for so many requests in all.
+    """
     asked = Counter[str]()
     nats = client.nats
 
@@ -95,7 +99,7 @@ def answered_first(client: NatsPy, prefix: str, alone: str = "-") -> Iterator[Co
         if message.reply:
             asked[".".join(token for token in operation.split(".") if token.isalpha() and token.isupper())] += 1
             await nats.publish(message.reply, b"+ACK")
-        if not operation.startswith(alone):
+        if not operation.startswith(alone) or asked.total() > times:
             subject = operation if operation.startswith("$KV.") else f"$JS.API.{operation}"
             await nats.publish(subject, message.data, reply=message.reply)
 
@@ -143,6 +147,28 @@ def test_rows_are_read_though_somebody_else_answers_first(
     assert numbers_of(rows) == list(range(1, MESSAGES + 1))
     assert asked["STREAM.INFO"] > 0
     assert asked["CONSUMER.MSG.NEXT"] + asked["DIRECT.GET"] > 0
+
+
+def test_a_task_asks_again_what_only_somebody_else_has_answered(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    fill(nats_py, unique, allow_direct=False)
+    reader = batch_reader(nats_server, stream=unique, apiPrefix=f"API.{unique}", requestTimeout="300ms")
+    with answered_first(nats_py, f"API.{unique}"):
+        (partition,) = reader.partitions()
+    with answered_first(nats_py, f"API.{unique}", alone="", times=2) as asked:
+        assert batch_sequences(reader.read(partition)) == list(range(1, MESSAGES + 1))
+    assert asked.total() > 2
+
+
+def test_a_streaming_query_asks_again_what_only_somebody_else_has_answered(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    fill(nats_py, unique)
+    wish = {"startingOffsets": "earliest", "apiPrefix": f"API.{unique}", "requestTimeout": "300ms"}
+    with answered_first(nats_py, f"API.{unique}", alone="", times=2):
+        query = Query(stream_reader(nats_server, MESSAGE, stream=unique, **wish))
+        assert numbers_of(query.rows(MESSAGES)) == list(range(1, MESSAGES + 1))
 
 
 def test_a_streaming_query_goes_on_though_somebody_else_answers_first(

@@ -243,9 +243,8 @@ def test_a_server_that_is_cut_off_from_jetstream_is_left_for_another(
     cut_off = server_factory(jetstream=False)
 
     def not_ready(request: Message) -> bytes:
-        operation = request.subject.removeprefix("$JS.API.").rpartition(".")[0]
         error = {"code": 503, "err_code": 10008, "description": "temporarily unavailable"}
-        return api_answer(operation, {"error": error})
+        return api_answer(request.subject.removeprefix("$JS.API."), {"error": error})
 
     reader = batch_reader(f"{cut_off.url},{nats_server.url}", stream=unique)
     with NatsPy(cut_off.url) as client, ExitStack() as stack:

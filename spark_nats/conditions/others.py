@@ -1,6 +1,6 @@
 """The rest."""
 
-from spark_nats.conditions import Condition
+from spark_nats.conditions import Condition, Transient
 
 OFFSET_OF_ANOTHER = Condition(
     "the checkpoint's offset {offset} is not one of this source ({reason}); does the checkpoint belong to "
@@ -21,6 +21,7 @@ ANSWERED_BY_ANOTHER = Condition(
     "another client subscribes to this subject, perhaps with a wildcard such as `>`, and answers each message, as a "
     "worker does that acknowledges its tasks (`+ACK`). Subscribe to its own subjects there; `nats-server`'s `/subsz` "
     "shows who listens",
+    transient=Transient.ALWAYS,
 )
 ANSWER_INVALID = Condition(
     "the server's answer to {request} is invalid: {reason}",

@@ -23,7 +23,6 @@ from spark_nats.errors import (
 from spark_nats.protocol.api import API_PREFIX, NOT_ENABLED, Api, ApiError, ErrCode, parse_api_answer
 from spark_nats.protocol.documents import quoted
 from spark_nats.protocol.headers import REQUIRED_API_LEVEL, encode_block
-from spark_nats.protocol.statuses import NO_RESPONDERS
 
 
 class Request(NamedTuple):
@@ -105,7 +104,7 @@ class JetStream:
 
 def answered_by_another(subject: str, payload: bytes) -> JetStreamError:
     """Return the error that somebody else has answered than whom a request was for, who may answer first next time."""
-    return JetStreamError(ANSWERED_BY_ANOTHER(subject=subject, answer=quoted(payload)), NO_RESPONDERS)
+    return JetStreamError(ANSWERED_BY_ANOTHER(subject=subject, answer=quoted(payload)))
 
 
 @contextlib.contextmanager

@@ -26,7 +26,7 @@ from spark_nats.jetstream.listing import (
 )
 from spark_nats.jetstream.matching import matches
 from spark_nats.jetstream.streams import check_leader, leader_in, state_in
-from spark_nats.protocol.api import NOT_READY, Api, ErrCode, filters_of
+from spark_nats.protocol.api import Api, ErrCode, filters_of
 from spark_nats.protocol.documents import (
     boolean_at,
     integer_at,
@@ -144,7 +144,7 @@ def _unasked(stream: str, error: NatsError) -> list[Row]:
     """Return what to say of a stream that cannot be asked; raise the error if it is not about this stream alone."""
     if isinstance(error, StreamNotFoundError):
         return []
-    if isinstance(error, NatsTimeoutError) or (isinstance(error, JetStreamError) and error.err_code in NOT_READY):
+    if isinstance(error, NatsTimeoutError | JetStreamError) and error.passes(established=False):
         return [{"stream": stream, "problem": str(error)}]
     raise error
 

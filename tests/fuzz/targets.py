@@ -140,7 +140,10 @@ class _Repeating:
         return Reply(self._answer, b"")
 
     def request_all(
-        self, requests: Sequence[tuple[str, bytes, bytes | None]], timeout: float | None = None
+        self,
+        requests: Sequence[tuple[str, bytes, bytes | None]],
+        timeout: float | None = None,
+        marks: Sequence[bytes] = (),
     ) -> list[Reply]:
         return [self.request(*each) for each in requests]
 

@@ -351,7 +351,8 @@ def test_a_value_is_stored_if_its_bucket_says_so(
     nats_server: Server, nats_py: NatsPy, unique: str, answer: str
 ) -> None:
     with connect(options_for(nats_server.url, request_timeout=0.5)) as connection:
-        make_bucket(JetStream(connection), unique).put("k", b"1")
+        make_bucket(JetStream(connection), unique)
+        Bucket(JetStream(connection), unique).put("k", b"1")
         elsewhere = Bucket(JetStream(connection, f"API.{unique}"), unique)
         with (
             nats_py.respond(f"API.{unique}.$KV.>", lambda _: answer.encode()),

@@ -136,7 +136,7 @@ class Leader(JetStream):
         found = min((sequence for sequence in messages if sequence >= body["seq"]), default=None)
         if found is None:
             return JetStreamError("none", 404, ErrCode.NO_MESSAGE_FOUND, "no message found")
-        return {"message": {"seq": found, "time": text_of(messages[found][0])}}
+        return {"message": {"subject": "s", "seq": found, "time": text_of(messages[found][0])}}
 
 
 EVENTS = st.one_of(

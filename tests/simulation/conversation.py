@@ -21,6 +21,8 @@ interest                              without consumers acknowledged with a sequ
                                       whose filter matches and that begin at it or before (2.11: wherever they begin)
 direct get                            404 where nothing matches, without EOB; max_bytes ends it behind the message that
                                       reaches them
+a mirror                              answers direct gets of its origin too, under its own name, with the origin's
+                                      sequences and without headers Nats-Expected-…; keeps what the origin removes
 pull requests                         served in turn, a message each. 404 no_wait, after what there was; 408 expired, or
                                       no_wait with expires; 409 size, consumer deleted, batch completed where max_bytes
                                       has bytes left; 503 consumer missing; none when it was used up
@@ -58,12 +60,13 @@ Version = tuple[int, int]
 NEWEST: Version = (2, 15)
 OLDEST: Version = (2, 11)
 
-PATIENCE = 10.0
+PATIENCE = 60.0
 """Seconds without anything after which what was to come is missed."""
 STEPS = 70
 """Steps of a conversation, about; those that make and delete the streams come to them."""
 _BATCHES, _RESETS = (2, 12), (2, 14)  # versions that know them
 _EQUAL = 3  # answers in a row to a question that is asked until nothing changes any more
+_ASKED = 30  # how often at least it is asked what several may answer
 _MILLISECOND = 1_000_000
 _SECOND = 1_000_000  # what the sid of a step's second subscription is more: whichever member of a queue group hears it
 _SOON = 200 * _MILLISECOND  # when a pull request ends; what is there for it has to come before
@@ -191,6 +194,7 @@ class Step:
         endings: when it is over, beside the PONG.
         subscribes: whether its inbox is subscribed to.
         again: whether to ask until the answer does not change any more: servers do some things a moment later.
+        several: whether several answer, any of whom may come first: it is asked until all have.
         unread: fields of the answer that are of no interest here, such as ``delivered.stream_seq``; ``pending`` is how
             many messages a delivery says that there are behind it.
     """
@@ -202,6 +206,7 @@ class Step:
     endings: tuple[Ending, ...] = ()
     subscribes: bool = True
     again: bool = False
+    several: bool = False
     unread: frozenset[str] = frozenset()
 
 
@@ -248,6 +253,7 @@ class _Talk:
         before: Sequence[str] = (),
         endings: Sequence[Ending] | None = None,
         again: bool = False,
+        several: bool = False,
         subscribes: bool = True,
         unread: Iterable[str] = (),
     ) -> int:
@@ -257,7 +263,17 @@ class _Talk:
             endings = [Ending(number, answers=sum(each.reply for each in messages))]
         floor = () if self.version >= _RESETS else ("ack_floor",)  # which 2.11 begins at 0
         self.steps.append(
-            Step(number, what, tuple(before), messages, tuple(endings), subscribes, again, frozenset((*unread, *floor)))
+            Step(
+                number,
+                what,
+                tuple(before),
+                messages,
+                tuple(endings),
+                subscribes,
+                again,
+                several,
+                frozenset((*unread, *floor)),
+            )
         )
         return number
 
@@ -463,12 +479,54 @@ class _Talk:
                 body = {"batch": 2}
         elif last:
             body = {"last_by_subj": self.leaf(stream)}
-        text = json.dumps(body)
-        number = len(self.steps) + 1
-        ending = Ending(number, status=True, answers=None if batch else 1)
-        subject_ = f"$JS.API.DIRECT.GET.{stream.name}"
         again = self.replicas > 1  # any replica answers, which may lag
-        self.say(f"DIRECT.GET {stream.name} {text}", Publication(subject_, text), endings=[ending], again=again)
+        self.get_directly(stream.name, body, again=again)
+
+    def get_directly(self, name: str, body: dict[str, Any], again: bool = False, several: bool = False) -> None:
+        text, number = json.dumps(body), len(self.steps) + 1
+        ending = Ending(number, status=True, answers=None if "batch" in body else 1)
+        message = Publication(f"$JS.API.DIRECT.GET.{name}", text)
+        self.say(f"DIRECT.GET {name} {text}", message, endings=[ending], again=again, several=several)
+
+    # Mirrors
+
+    def make_mirror(self) -> None:
+        """Have a mirror of the only stream, which answers direct gets of both."""
+        (stream,) = self.streams.values()
+        name = stream.name
+        more: dict[str, Any] = self.random.choice(
+            [
+                {},
+                {"filter_subject": f"{name}.a"},
+                {"filter_subject": f"{name}.c.>"},
+                {"subject_transforms": [{"src": f"{name}.>", "dest": f"{name}_OTHER.>"}]},
+            ]
+        )
+        config = {"name": f"{name}_MIRROR", "mirror": {"name": name, **more}, "allow_direct": True}
+        unread = ("config", "state", "created", "total", "offset")
+        self.ask(f"STREAM.CREATE.{name}_MIRROR", config, unread=unread)
+
+    def wait_for_mirror(self) -> None:
+        """Ask the mirror, until it has all that it is to have."""
+        (stream,) = self.streams.values()
+        self.get_directly(f"{stream.name}_MIRROR", {"seq": 1, "batch": 1000}, again=True)
+
+    def remove_what_is_copied(self) -> None:
+        self.wait_for_mirror()
+        self.remove()
+
+    def get_from_either(self) -> None:
+        (stream,) = self.streams.values()
+        self.wait_for_mirror()
+        start, leaf = self.sequence(stream), self.random.choice([self.leaf(stream), f"{stream.name}_OTHER.a"])
+        bodies: list[dict[str, Any]] = [
+            {"seq": 1, "batch": 1000},
+            {"seq": start, "batch": self.random.randint(1, 8)},
+            {"seq": start, "batch": 8, "next_by_subj": self.filter(stream)},
+            {"seq": start},
+            {"last_by_subj": leaf},
+        ]
+        self.get_directly(stream.name, self.random.choice(bodies), several=True)
 
     # Publishing
 
@@ -894,6 +952,22 @@ def steps_in_cluster(seed: int) -> list[Step]:
     return talk.steps
 
 
+def steps_with_mirror(seed: int, version: Version = NEWEST) -> list[Step]:
+    """Return a conversation about a stream and its mirror."""
+    talk = _Talk(seed, version)
+    name = talk.name("S")
+    config = {"name": name, "subjects": [f"{name}.>"], "allow_direct": True}
+    talk.streams[name] = _Stream(name, config, [f"{name}.{leaf}" for leaf in ("a", "b", "c.d")])
+    talk.ask(f"STREAM.CREATE.{name}", config)
+    for act in (talk.publish, talk.publish, talk.publish, talk.remove, talk.make_mirror, talk.get_from_either):
+        act()
+    while len(talk.steps) < STEPS // 2:
+        talk.random.choice([talk.publish, talk.publish, talk.remove_what_is_copied, talk.get_from_either])()
+    for each in (f"{name}_MIRROR", name):
+        talk.ask(f"STREAM.DELETE.{each}")
+    return talk.steps
+
+
 # What is answered
 
 
@@ -1035,6 +1109,7 @@ def transcript(line: Line, seed: int, said: Sequence[Step], expected: Transcript
     listener = _Listener(line, seed)
     listener.begin()
     missed: dict[int, str] = {}
+    several: dict[int, tuple[str, ...]] = {}
     for i, step in enumerate(said):
         came = listener.say(step)
         equal, before = 1, _answers(step, listener.frames[step.number])
@@ -1047,12 +1122,23 @@ def transcript(line: Line, seed: int, said: Sequence[Step], expected: Transcript
             equal, before = (equal + 1 if after == before else 1), after
         if step.again and due not in (None, before):
             expected = None  # they differ, and there is nothing more to wait for
+        if step.several:
+            asked, heard = 1, {" | ".join(before)}
+            while came and (asked < _ASKED or (not heard.issuperset(due or ()) and time.monotonic() < deadline)):
+                listener.frames[step.number].clear()
+                came = listener.say(step)
+                asked += 1
+                heard.add(" | ".join(_answers(step, listener.frames[step.number])))
+            several[step.number] = tuple(sorted(heard))
         if not came:
             missed[step.number] = "and that was not all that is due"
     return [
         (
             f"{step.number} {step.what}",
-            (*_answers(step, listener.frames[step.number]), *([missed[step.number]] if step.number in missed else [])),
+            (
+                *several.get(step.number, _answers(step, listener.frames[step.number])),
+                *([missed[step.number]] if step.number in missed else []),
+            ),
         )
         for step in said
     ] + [("errors", tuple(listener.errors))]

@@ -60,7 +60,7 @@ class Fault:
         lasts: seconds that it lasts, at least and at most.
         loses: whether acknowledged messages may be lost, and that is nobody's fault here.
         cluster: whether it needs several servers.
-        long: whether it lasts longer than anybody waits; then a workload has to ask for it.
+        asked: whether it comes only where a workload asks for it, as what lasts longer than anybody waits.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Fault:
     lasts: tuple[float, float] = (0.0, 0.0)
     loses: bool = False
     cluster: bool = False
-    long: bool = False
+    asked: bool = False
 
 
 def _kill(place: Place) -> End:
@@ -360,15 +360,29 @@ FAULTS: dict[str, Fault] = {
             "leaders take nothing",
             _knob("in_flight_limit", lambda r: -1, 10_000),
             (500, 700),
-            long=True,
+            asked=True,
         ),
-        Fault("all-away", "all servers are away", _all_away, (500, 700), long=True),
+        Fault("all-away", "all servers are away", _all_away, (500, 700), asked=True),
         Fault("clock", "the clock of a server jumps", _clock),
         Fault("clients-clock", "the clients' clock jumps", _clients_clock),
         Fault("locked-out", "no client is let in", _lock_out, (0.5, 20)),
         Fault("denied", "a permission goes", _deny, (0.5, 20)),
         Fault("slow", "the network is slow", _slow, (1, 30)),
         Fault("no-consumers", "all ephemeral consumers are deleted", _delete_consumers),
+        Fault(
+            "strangers-answer",
+            "somebody else answers what JetStream is asked, too",
+            _knob("strange", lambda r: r.choice((0.02, 0.2, 1.0)), 0.0),
+            (1, 60),
+            asked=True,
+        ),
+        Fault(
+            "strangers-ack",
+            "somebody else acknowledges what is published, too",
+            _knob("strange_acks", lambda r: r.choice((0.02, 0.2, 1.0)), 0.0),
+            (5, 30),
+            asked=True,
+        ),
         Fault("restore-older", "members of a stream are put back to an older copy", _restore, (0.5, 5), loses=True),
     )
 }

@@ -348,6 +348,7 @@ class Replica:
     def _stored(self, sequence: int) -> None:
         if (message := self.store.messages.get(sequence)) is not None:
             self.group.stored[message.entry] = message
+            self.group.cluster.copy(self.group.name, message)
 
     def _purged(self, subject: str) -> None:
         for consumer in self.consumers.values():

@@ -21,6 +21,7 @@ from spark_nats import sparkapi
 from spark_nats.errors import ConsumerConflictError, NatsError
 from tests.simulation import programs
 from tests.simulation.faults import FAULTS, Place
+from tests.simulation.mirrors import MirrorSpec
 from tests.simulation.network import Network, Transport
 from tests.simulation.server import Cluster
 from tests.simulation.spark import Attempt, Job, Query, QuerySpec, finish
@@ -88,6 +89,7 @@ class Plan:
     torn: float = 0.1
     capacity: int = 1 << 20
     streams: list[dict[str, Any]] = field(default_factory=list)
+    mirrors: list[MirrorSpec] = field(default_factory=list)
     publishers: list[Publishing] = field(default_factory=list)
     acts: list[Act] = field(default_factory=list)
     queries: list[QuerySpec] = field(default_factory=list)
@@ -130,6 +132,7 @@ class Outcome:
             f"{len(plan.faults)} faults"
         ]
         head += [f"  stream {stream}" for stream in plan.streams]
+        head += [f"  mirror {each}" for each in plan.mirrors]
         head += [
             f"  publisher {each.name}: {len(each.times)} rows into {each.stream}, {', '.join(each.subjects)}"
             f"{'' if each.ids else ', without ids'}"
@@ -219,6 +222,8 @@ class History:
         plan, world = self.plan, self.world
         for stream in plan.streams:
             self.cluster.create_stream(**stream)
+        for mirror in plan.mirrors:
+            self.cluster.mirror(mirror)
         self.publishers = [Outsider(self, each) for each in plan.publishers]
         self.queries = [Query(world, each, self, f"{plan.seed}/{each.name}") for each in plan.queries]
         self.programs = [programs.Program(world, each, self, f"{plan.seed}/{each.name}") for each in plan.programs]
@@ -329,7 +334,8 @@ class History:
         world.current.block(quiet + 0.1)
         for end in self._ends:
             end()
-        self.cluster.heal()
+        if any(each.name != "strangers-answer" for each in plan.faults):  # what heals the servers disturbs them, too
+            self.cluster.heal()
         self.net.latency = plan.latency
         world.tell("history", "all faults are over")
         self.ledger.healed = world.now

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from tests.simulation.consumers import LiveConsumer
 from tests.simulation.group import Group, Replica
+from tests.simulation.mirrors import Mirror, MirrorSpec
 from tests.simulation.network import Network, Wire
 from tests.simulation.store import Publication, Stored, filters_of, matcher, overlaps, tokens_match
 from tests.simulation.world import EPOCH, World
@@ -306,13 +307,26 @@ class ModelServer:
                     self._nobody(reply, subject)
                 return
             if subject.startswith("$JS.API."):
-                if not cluster.api(self, subject.removeprefix("$JS.API."), reply, payload, header):
+                heard = self._stranger_answers(cluster.strange, reply)
+                if not cluster.api(self, subject.removeprefix("$JS.API."), reply, payload, header) and not heard:
                     self._nobody(reply, subject)
                 return
-        delivered = self.route(subject, reply, header, payload, source)
+        delivered = self._stranger_answers(cluster.strange_acks, reply)
+        delivered = self.route(subject, reply, header, payload, source) or delivered
         taken = cluster.store(self, subject, reply, header, payload)
         if not (delivered or taken):
             self._nobody(reply, subject)
+
+    def _stranger_answers(self, probability: float, reply: str) -> bool:
+        """Have a worker that acknowledges whatever it hears do so, before the others or later; tell whether it does."""
+        world = self.cluster.world
+        if not reply or not probability or world.random.random() >= probability:
+            return False
+        if world.random.random() < 0.5:
+            self.route(reply, "", b"", b"+ACK")
+        else:
+            world.after(world.random.uniform(0.0, 0.01), lambda: self.up and self.route(reply, "", b"", b"+ACK"))
+        return True
 
     def _nobody(self, reply: str, subject: str) -> None:
         if reply:
@@ -470,6 +484,9 @@ class Cluster:
         self.mute_acks = 0.0  # the same of acknowledgements
         self.twice_acks = 0.0  # probability that an acknowledgement comes twice
         self.lossy = 0.0  # probability that a message between servers is lost
+        self.strange = 0.0  # probability that somebody else answers a request to the API too
+        self.strange_acks = 0.0  # the same of what is published
+        self.mirrors: list[Mirror] = []
         self._meta_ready = 0.0
         self._answering: Callable[[Any], None] = lambda _: None  # whoever asks for what is done at the moment
         self._matches: dict[str, list[Group]] = {}
@@ -997,6 +1014,9 @@ class Cluster:
             raise Refused(400, 10025, f'invalid JSON: json: unknown field "{unknown}"')
         if body.get("name") != name:
             raise Refused(400, 10056, "stream name in subject does not match request")
+        if "mirror" in body:
+            self.mirror(MirrorSpec.of(body))
+            return {}
         config = self._configured(body)
         known = self.groups.get(name)
         if known is not None:
@@ -1029,6 +1049,9 @@ class Cluster:
         return group
 
     def _delete(self, server: ModelServer, name: str, body: dict[str, Any]) -> dict[str, Any]:
+        for mirror in [each for each in self.mirrors if each.spec.name == name]:
+            self.mirrors.remove(mirror)
+            return {"success": True}
         group = self.groups.pop(name, None)
         if group is None:
             raise Refused(*NO_STREAM)
@@ -1391,17 +1414,21 @@ class Cluster:
 
     def _direct(self, server: ModelServer, stream: str, subject: str, reply: str, payload: bytes) -> bool:
         group = self.groups.get(stream)
-        if group is None or not group.config.get("allow_direct"):
-            return False
-        able = [each for each in group.replicas if each.server.up and self.connected(server, each.server)]
+        holders: list[tuple[str, Replica | Mirror]] = []
+        if group is not None and group.config.get("allow_direct"):
+            holders += [(stream, each) for each in group.replicas]
+        for mirror in self.mirrors:
+            if stream in (mirror.spec.origin, mirror.spec.name):
+                holders.append((mirror.spec.name, mirror))
+        able = [each for each in holders if each[1].server.up and self.connected(server, each[1].server)]
         if not able:
             return False
-        replica = self.world.random.choice(able)
-        self._at(server, replica.server, lambda: self._get_direct(replica, subject, reply, payload))
+        name, holder = self.world.random.choice(able)
+        self._at(server, holder.server, lambda: self._get_direct(name, holder, subject, reply, payload))
         return True
 
-    def _get_direct(self, replica: Replica, subject: str, reply: str, payload: bytes) -> None:
-        store, server, name = replica.look(), replica.server, replica.group.name
+    def _get_direct(self, name: str, holder: Replica | Mirror, subject: str, reply: str, payload: bytes) -> None:
+        store, server = holder.look(), holder.server
         body = json.loads(payload) if payload.strip() else {}
         if subject:
             body["last_by_subj"] = subject
@@ -1455,6 +1482,22 @@ class Cluster:
         return self._make(
             self._configured({"name": name, "subjects": subjects, "num_replicas": num_replicas, **config}), self.servers
         )
+
+    def mirror(self, spec: MirrorSpec) -> None:
+        """Have a mirror of a stream that allows direct gets."""
+        self.mirrors.append(Mirror(spec, self.servers[spec.server]))
+        for message in self.contents(spec.origin):
+            self.copy(spec.origin, message)
+
+    def copy(self, stream: str, message: Stored) -> None:
+        """Have the mirrors of a stream copy a message."""
+        for mirror in self.mirrors:
+            if mirror.spec.origin != stream:
+                continue
+            if mirror.spec.lag:
+                self.world.after(mirror.spec.lag, lambda mirror=mirror: mirror.take(message))
+            else:
+                mirror.take(message)
 
     def offer(
         self,
@@ -1544,6 +1587,7 @@ class Cluster:
         self.cut.clear()
         self.locked_out = False
         self.denied.clear()
+        self.strange = self.strange_acks = 0.0
         self.mute = self.late = self.twice = self.mute_acks = self.twice_acks = self.lossy = 0.0
         self.in_flight_limit = 10_000
         for port, direction in list(self.net.silent):

@@ -62,7 +62,7 @@ def _fewer_faults(plan: Plan) -> Iterator[Plan]:
 
 
 def _fewer_parts(plan: Plan) -> Iterator[Plan]:
-    for part in ("programs", "publishers", "queries"):
+    for part in ("programs", "publishers", "queries", "mirrors"):
         for i in range(len(getattr(plan, part))):
             smaller = plan.copy()
             del getattr(smaller, part)[i]

@@ -139,13 +139,8 @@ class Store:
             match = matcher([pattern])
             for sequence in [s for s, m in self.messages.items() if match(m.subject)]:
                 self.remove(sequence, "rollup")
-        self.messages[self.last] = message
-        if len(self.messages) == 1:
-            self.first = self.last
-        self.last_time = publication.time
+        self.put(message)
         self.last_id = publication.message_id
-        self.bytes += self.size(message.subject, message.header, message.payload)
-        self.subjects.setdefault(publication.subject, []).append(self.last)
         if publication.message_id:
             self.ids[publication.message_id] = (self.last, publication.time)
         self.limit()
@@ -154,6 +149,16 @@ class Store:
         ):  # who begins later counts too, for the moment
             self.remove(message.sequence, "no interest")
         return message.sequence
+
+    def put(self, message: Stored) -> None:
+        """Have a message behind all others."""
+        self.last = message.sequence
+        self.messages[self.last] = message
+        if len(self.messages) == 1:
+            self.first = self.last
+        self.last_time = message.time
+        self.bytes += self.size(message.subject, message.header, message.payload)
+        self.subjects.setdefault(message.subject, []).append(self.last)
 
     def known(self, message_id: str, now: int) -> int:
         """Return the sequence of the message that has an id within the window; 0 when there is none."""

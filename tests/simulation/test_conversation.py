@@ -15,7 +15,18 @@ import pytest
 
 from spark_nats.embedded import NatsServer
 from tests.servers import OLDER_BINARY
-from tests.simulation.conversation import NEWEST, OLDEST, Line, SocketLine, Transcript, Version, steps, transcript
+from tests.simulation.conversation import (
+    NEWEST,
+    OLDEST,
+    Line,
+    SocketLine,
+    Step,
+    Transcript,
+    Version,
+    steps,
+    steps_with_mirror,
+    transcript,
+)
 from tests.simulation.line import ModelLine
 
 SEEDS = range(30)
@@ -60,9 +71,11 @@ PARTNERS: list[tuple[str, Version]] = [
 """Who is talked to beside a nats-server 2.15 (a model of 2.11: beside a 2.11), and what version it is taken for."""
 
 
-def hold(partner: Partner, seed: int, version: Version) -> Transcript:
+def hold(
+    partner: Partner, seed: int, version: Version, made: Callable[[int, Version], list[Step]] = steps
+) -> Transcript:
     """Hold a conversation, which is expected to bring what the model says."""
-    said = steps(seed, version)
+    said = made(seed, version)
     model, line = ModelLine("2.15.1" if version == NEWEST else "2.11.11"), partner()
     try:
         return transcript(line, seed, said, None if isinstance(line, ModelLine) else transcript(model, seed, said))
@@ -98,6 +111,42 @@ def test_the_same_conversation_is_answered_alike(
         assert one == other
         assert "and that was not all that is due" not in one[1]
     assert expected[-1] == ("errors", ())
+
+
+MIRRORED = range(10)
+"""Conversations about a stream and its mirror."""
+
+
+@pytest.mark.parametrize("seed", MIRRORED)
+@pytest.mark.parametrize(
+    ("model", "server", "version"),
+    [
+        ("model 2.15.1", "nats-server 2.15", NEWEST),
+        pytest.param(
+            *("model 2.11.11", "nats-server 2.11", OLDEST),
+            marks=pytest.mark.long("tests/simulation/*", races="when a mirror has what was stored"),
+        ),
+    ],
+    ids=["2.15", "2.11"],
+)
+def test_a_mirror_answers_for_its_origin_as_a_real_one_does(
+    real: Callable[[str], Partner], model: str, server: str, version: Version, seed: int
+) -> None:
+    expected = hold(real(model), seed, version, steps_with_mirror)
+    for one, other in zip(expected, hold(real(server), seed, version, steps_with_mirror), strict=True):
+        assert one == other
+        assert "and that was not all that is due" not in one[1]
+    assert expected[-1] == ("errors", ())
+
+
+def test_a_mirror_and_its_origin_differ_in_the_conversations(real: Callable[[str], Partner]) -> None:
+    heard = ""
+    for seed in MIRRORED:
+        several = {f"{each.number} {each.what}" for each in steps_with_mirror(seed) if each.several}
+        held = hold(real("model 2.15.1"), seed, NEWEST, steps_with_mirror)
+        heard += "\n".join(each for what, answers in held if what in several and len(answers) == 2 for each in answers)
+    for fact in ("_MIRROR'", "404 Message Not Found", "204 EOB", "_OTHER.a'"):
+        assert fact in heard
 
 
 def test_a_seed_gives_the_same_conversation_each_time() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.simulation.faults import FAULTS
 from tests.simulation.history import PASSWORD, SPARK_FAULTS, Act, Happening, Plan, Publishing
+from tests.simulation.mirrors import MirrorSpec
 from tests.simulation.programs import ProgramSpec
 from tests.simulation.spark import QuerySpec
 from tests.simulation.verdict import ORDERLY, STOPPING
@@ -134,7 +135,7 @@ class Draw:
         servers = [
             name
             for name, fault in FAULTS.items()
-            if (not fault.cluster or self.plan.servers > 1) and (not fault.loses or self.loses) and not fault.long
+            if (not fault.cluster or self.plan.servers > 1) and (not fault.loses or self.loses) and not fault.asked
         ]
         if self.orderly:
             servers = [name for name in servers if name in ORDERLY]
@@ -606,6 +607,8 @@ LATER: dict[int, tuple[str, Callable[[Draw], None]]] = {
     37: ("copy, and show the progress", shown),
 }
 """Which ones of a hundred seeds in a row are about something else, so that the other seeds stay what they were."""
+ANSWERED_BY_OTHERS = frozenset([6, 16, 24, 36, 44, 56, 66, 76, 84, 96])
+"""In which of a hundred seeds in a row others answer too: by dice of their own, so that the rest stays what it was."""
 _CHOICES = [name for name, (weight, _) in WORKLOADS.items() for _ in range(weight)]
 
 
@@ -618,4 +621,30 @@ def draw(seed: int) -> Plan:
         name, drawn = LATER[seed % 100]
     chosen.plan.workload = name
     drawn(chosen)
+    if seed % 100 in ANSWERED_BY_OTHERS:
+        answered_by_others(chosen.plan)
     return chosen.plan
+
+
+def answered_by_others(plan: Plan) -> None:
+    """Have mirrors answer for streams, and somebody else for JetStream; mostly beside faults, and else in their place.
+
+    A mirror of a queue is not here: it takes the messages.
+    """
+    dice = random.Random(f"{plan.seed} others")
+    if dice.random() < 0.3:
+        plan.faults.clear()
+    for _ in range(dice.choice([0, 1, 4])):
+        name = dice.choice(["strangers-answer", "strangers-answer", "strangers-ack"])
+        at, lasts = dice.uniform(0.0, 30.0), dice.uniform(*FAULTS[name].lasts)
+        plan.faults.append(Happening(at, name, lasts, dice.getrandbits(32), dice.choice([None, 0.0, 0.02])))
+        if name == "strangers-ack":  # while the stream takes only some
+            plan.faults.append(Happening(at, "too-many", lasts, dice.getrandbits(32), None))
+    plan.faults.sort(key=lambda each: each.time)
+    for stream in plan.streams:
+        first, _, rest = stream["subjects"][0].partition(".")
+        if rest == ">" and stream.get("retention", "limits") == "limits" and dice.random() < 0.8:
+            stream["allow_direct"] = True
+            server, lag = dice.randrange(plan.servers), dice.choice([0.0, 0.01, 1.0, 20.0])
+            subject, to = dice.choice([(">", ">"), (f"{first}.a", f"{first}.a"), (f"{first}.>", "mirror.>")])
+            plan.mirrors.append(MirrorSpec(stream["name"], subject, to, server, lag))

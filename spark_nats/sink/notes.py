@@ -20,6 +20,7 @@ from spark_nats.protocol.documents import integer_at, parse_document, string_at,
 from spark_nats.sink.tasks import Began, Task
 
 _ONCE_MORE = 0.25  # seconds before a state that was not the last one is asked for again
+_NOTED_MEANWHILE = (ErrCode.WRONG_LAST_SEQUENCE, ErrCode.SUBJECT_IN_PROCESS)
 
 
 class Note(NamedTuple):
@@ -68,7 +69,7 @@ def write_note(js: JetStream, options: WriteOptions, task: Task, began: Began, r
             Bucket(js, options.state_bucket).put(task.key, json.dumps(note).encode(), revision)
         except JetStreamError as error:
             # A leader that was stopped for a while has said what was; or another attempt has just begun.
-            if error.err_code != ErrCode.WRONG_LAST_SEQUENCE or clock.monotonic() > deadline:
+            if error.err_code not in _NOTED_MEANWHILE or clock.monotonic() > deadline:
                 raise
             js.connection.wait(_ONCE_MORE)
             return False

@@ -79,6 +79,17 @@ def test_a_partition_is_one_batch(nats_server: Server, nats_py: NatsPy, unique: 
     assert [m.headers.get(COMMIT) for m in messages] == [None] * (rows - 1) + [["1"]]
 
 
+def test_a_batch_is_stored_though_somebody_else_answers_one_of_its_rows(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    make_stream(nats_py, unique)
+    rows = 1000  # so that the answer comes before that of the stream, which is the last one
+    subjects = [f"{unique}.heard" if i == 1 else f"{unique}.x" for i in range(rows)]
+    with nats_py.respond(f"{unique}.heard", lambda _: b"+ACK"):
+        run_atomic(nats_server.url, table(subject=subjects, payload=[b"x" * 5000] * rows), stream=unique)
+    assert nats_py.held(unique) == rows
+
+
 def test_more_rows_than_a_batch_may_have_are_refused_before_anything_is_sent(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:

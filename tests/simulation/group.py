@@ -388,6 +388,7 @@ class Replica:
 
     def put_back(self, log: list[Entry]) -> None:
         """Have an older copy of the log."""
+        self.group.losses.append(self.group.world.now)
         for each in self.group.replicas:
             each.match.pop(self, None)
         self.log = list(log)
@@ -412,6 +413,7 @@ class Group:
         self.acknowledged: list[tuple[float, Any, Stored]] = []  # when, and what
         self.stored: dict[Any, Stored] = {}  # whether anybody was told or not
         self.former: Group | None = None  # the stream of this name before
+        self.losses: list[float] = []  # when a replica got an older copy, or lost the end of its own
         self.removals: dict[Any, float] = {}  # since when some replica has removed a message
         self.batches: dict[str, Any] = {}
         self._electing = False

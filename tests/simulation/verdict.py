@@ -194,6 +194,7 @@ class Ledger:
         self.healed = 0.0
         self.truth: dict[str, list[Truth]] = {}
         self.back: dict[tuple[str, int, bytes], float] = {}  # messages that are there again, and when they were removed
+        self.losses: dict[str, list[float]] = {}  # by stream when a replica has lost something
         self.configs: dict[str, dict[str, Any]] = {}
         self.notes: list[str] = []  # conditions of the documentation that were violated
         self._mistakes: list[tuple[str, BaseException]] = []
@@ -215,6 +216,7 @@ class Ledger:
         """Take over what the servers know at the end."""
         for name, group in history.cluster.groups.items():
             self.configs[name] = group.config
+            self.losses[name] = group.losses
             found = [
                 Truth(at, message.sequence, message.subject, message.payload, message.time, fate)
                 for at, message, fate in history.cluster.ledger(name)
@@ -242,10 +244,14 @@ class Ledger:
             if name in STOPPING and at <= last and at + seconds >= first - 5.0
         )
 
-    def lost_before(self, stored: float, ended: float) -> bool:
-        """Tell whether something that loses messages came between two times, all of it well before the second one."""
-        losing = ("restore-older", "power-of-all")
-        over = [at + seconds for at, name, seconds in self.faults if name in losing and stored < at < ended]
+    def lost_before(self, stream: str, stored: float, ended: float) -> bool:
+        """Tell whether a stream was made to lose messages between two times, and all of that well before the second."""
+        over = [
+            at + seconds
+            for at, name, seconds in self.faults
+            if name in ("restore-older", "power-of-all") and stored < at < ended
+            if any(at <= lost <= at + seconds for lost in self.losses[stream])
+        ]
         return stored > 0 and bool(over) and max(over) + 5.0 < ended
 
     def lost_anything(self) -> bool:
@@ -891,7 +897,7 @@ def _check_chunk(ledger: Ledger, chunk: Chunk, there: dict[bytes, list[Truth]]) 
         gone = [
             each[0]
             for each in copies
-            if each and all(one.fate == LOST and ledger.lost_before(one.at, chunk.ended) for one in each)
+            if each and all(one.fate == LOST and ledger.lost_before(chunk.stream, one.at, chunk.ended) for one in each)
         ]
         if gone:
             found.append(

@@ -19,11 +19,11 @@ from spark_nats.conditions.others import NOT_BEHIND
 from spark_nats.errors import JetStreamError, NatsError, PermissionsError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.consumers import create_consumer, delete_consumer, finds_all
-from spark_nats.jetstream.fingerprints import first_new, judged
 from spark_nats.jetstream.judgement import Judgement
 from spark_nats.jetstream.messages import last_sequence, next_message
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.streams import LIMITS, StreamInfo, stream_info
+from spark_nats.jetstream.views import first_new, judged
 from spark_nats.options.hints import naming_options
 from spark_nats.options.query import Target
 from spark_nats.options.read import TriggerLimits

@@ -48,7 +48,7 @@ class Judgement(Enum):
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether it is to be said for a while (:mod:`.stale_reads`): a server may not know what is there."""
+        """Whether it is to be said for a while (:mod:`.views`): a server may not know what is there."""
         return self in (Judgement.TRUNCATED, Judgement.REWRITTEN, Judgement.MISSING)
 
 

@@ -5,7 +5,7 @@ What is to be known is a question: :class:`StateOf`, :class:`MessageAt`. :func:`
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -13,7 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from spark_nats.conditions.others import ANSWER_FROM_BEFORE
 from spark_nats.errors import JetStreamError, NatsError, ProtocolError
 from spark_nats.jetstream.api import JetStream, Request, interpreting
-from spark_nats.jetstream.streams import MOMENT, StreamInfo, check_leader, state_in, stream_info
+from spark_nats.jetstream.streams import StreamInfo, check_leader, state_in, stream_info
 from spark_nats.protocol.api import Api, ErrCode
 from spark_nats.protocol.documents import EPOCH, bytes_at, integer_at, string_at, time_at
 from spark_nats.protocol.subjects import overlap
@@ -129,24 +129,6 @@ def last_message(js: JetStream, stream: str, subject: str) -> StoredMessage | No
     """Return the last message that matches a filter; None when there is none."""
     found: list[StoredMessage | None] = ask(js, [MessageAt(stream, None, subject, whole=True)])
     return found[0]
-
-
-def second_looks(js: JetStream, said: Mapping[str, StreamInfo]) -> dict[str, StreamInfo | NatsError]:
-    """Return the states of streams, as they were just said, for whoever does not ask again: they must not be old.
-
-    A leader that goes on after it was stopped answers what waits for it, and then hears that there is another one. So
-    one that has not heard of all others lately is asked a second time, a moment later; and of two leaders the one that
-    knows less was stopped.
-    """
-    found: dict[str, StreamInfo | NatsError] = dict(said)
-    if disputed := [StateOf(name) for name, info in said.items() if not info.undisputed]:
-        js.connection.wait(MOMENT)
-        for question, again in zip(disputed, ask_each(js, disputed), strict=True):
-            first = said[question.stream]
-            older = isinstance(again, StreamInfo) and again.last_sequence < first.last_sequence
-            if not older or again.created != first.created:
-                found[question.stream] = again
-    return found
 
 
 def last_sequence(js: JetStream, stream: str, filters: Sequence[str]) -> int:

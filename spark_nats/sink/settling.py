@@ -34,13 +34,12 @@ from spark_nats.conditions.warnings import TARGET_LOST_END, TARGET_LOST_MESSAGES
 from spark_nats.errors import NatsError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.buckets.keyvalue import Entry
-from spark_nats.jetstream.fingerprints import first_new
 from spark_nats.jetstream.judgement import SKEW
 from spark_nats.jetstream.messages import first_sequence_since, next_message
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.reading.stored import is_intact, stored_ids
-from spark_nats.jetstream.stale_reads import CONFIRMATION, state_beyond_doubt
 from spark_nats.jetstream.streams import LIMITS, StreamInfo, stream_info
+from spark_nats.jetstream.views import CONFIRMATION, Trust, believed, first_new
 from spark_nats.options.losses import report_loss
 from spark_nats.options.values import EXACT
 from spark_nats.options.write import WriteOptions
@@ -194,7 +193,7 @@ def settle_bad_rows(lease: Lease, options: WriteOptions, task: Task, prefix: str
 
     def look(connection: Connection) -> Settled | None:
         js = JetStream(connection, options.api_prefix)
-        stream = state_beyond_doubt(js, stream_info(js, str(options.bad_rows_stream)))
+        stream = believed(js, stream_info(js, str(options.bad_rows_stream)), Trust.BEYOND_DOUBT)
         if stream.retention != LIMITS:
             return None
         time = since - (SKEW if connection.info.cluster else 0)
@@ -313,9 +312,8 @@ def _look_back(
     That is where the task began first, unless the stream has lost its end since: then it is where its present history
     begins, which is noted before anything is stored there.
     """
-    for certain in (False, True) if known else (True,):
-        if certain:
-            stream = state_beyond_doubt(js, stream)
+    for trust in (Trust.AS_SAID, Trust.BEYOND_DOUBT) if known else (Trust.BEYOND_DOUBT,):
+        stream = believed(js, stream, trust)
         if is_intact(js, began.end, stream):
             return stream, began
     # A note of an older version does not say when the message was stored; it was written a moment later.
@@ -357,7 +355,7 @@ def _note_anew(js: JetStream, options: WriteOptions, task: Task, began: Began) -
 def _look_at_end(js: JetStream, task: Task, batch: str | None, began: Began, stream: StreamInfo) -> StreamInfo:
     """Warn if a stream ends before the place where a micro-batch, or this write, began; return its state."""
     if began.end.last > stream.last_sequence:
-        stream = state_beyond_doubt(js, stream)
+        stream = believed(js, stream, Trust.BEYOND_DOUBT)
     if began.end.last > stream.last_sequence:
         this, others = _names(task)
         logger.warning(

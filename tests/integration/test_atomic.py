@@ -18,7 +18,7 @@ from nats.js.errors import APIError
 from pyspark.sql import SparkSession
 
 from spark_nats.errors import NatsError, PublishError
-from spark_nats.jetstream import stale_reads
+from spark_nats.jetstream import views
 from spark_nats.jetstream.publishing import batches
 from spark_nats.options import parse_write
 from spark_nats.sink.partitions import write_partition
@@ -46,7 +46,7 @@ run_atomic = partial(run_task, atomic="true")
 @pytest.fixture(params=[1, 3], ids=["one server", "three replicas"])
 def place(request: pytest.FixtureRequest, nats_server: Server, monkeypatch: pytest.MonkeyPatch) -> tuple[str, int]:
     """URLs of servers, and how many replicas a stream is to have there. All of them are up to date."""
-    monkeypatch.setattr(stale_reads, "CONFIRMATION", 0.5)
+    monkeypatch.setattr(views, "CONFIRMATION", 0.5)
     if request.param == 1:
         return nats_server.url, 1
     cluster: Cluster = request.getfixturevalue("cluster")
@@ -468,7 +468,7 @@ def test_a_batch_survives_the_server(server_factory: ServerFactory) -> None:
 def test_a_batch_whose_leader_goes_before_its_end_is_sent_again(
     cluster: Cluster, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stale_reads, "CONFIRMATION", 0.5)
+    monkeypatch.setattr(views, "CONFIRMATION", 0.5)
     awaited: list[int] = []
     await_answer = batches.BatchPublisher._await
 

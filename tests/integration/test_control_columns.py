@@ -15,7 +15,7 @@ from nats.js.errors import APIError
 
 from spark_nats.embedded import NatsServer
 from spark_nats.errors import PublishError
-from spark_nats.jetstream import stale_reads
+from spark_nats.jetstream import views
 from tests.integration.support import MENDING, run_task, sentence_of, table, write
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import IN_DOCKER, OLDER_BINARY, Cluster, Server
@@ -159,7 +159,7 @@ def older() -> Iterator[Server]:
 )
 def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[str, int]:
     """URLs of servers, and how many replicas a stream is to have there. All of them are up to date."""
-    monkeypatch.setattr(stale_reads, "CONFIRMATION", 0.5)
+    monkeypatch.setattr(views, "CONFIRMATION", 0.5)
     fixture, replicas = request.param
     servers: Server | Cluster = request.getfixturevalue(fixture)
     return servers.urls if isinstance(servers, Cluster) else servers.url, replicas

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_nats.client import connect, retrying
-from spark_nats.jetstream import JetStream, RangeReader, stale_reads
+from spark_nats.jetstream import JetStream, RangeReader, views
 from spark_nats.jetstream.messages import MessageAt
 from spark_nats.jetstream.reading.delivering import Restart
 from tests.connections import options_for
@@ -406,7 +406,7 @@ def test_what_is_said_for_long_is_believed(
     to_query: str,
     to_task: str,
 ) -> None:
-    monkeypatch.setattr(stale_reads, "CONFIRMATION", 0.1)
+    monkeypatch.setattr(views, "CONFIRMATION", 0.1)
     batch = batch_reader(**clustered.options())
     partitions = batch.partitions()
     query = Query(stream_reader(**clustered.options(startingOffsets="earliest")))

@@ -20,7 +20,7 @@ import pytest
 from pyspark.sql.types import BinaryType, StringType, StructType
 
 from spark_nats.embedded import NatsServer
-from spark_nats.jetstream import stale_reads
+from spark_nats.jetstream import views
 from spark_nats.jetstream.judgement import SKEW
 from spark_nats.lag import Look, asked, lags
 from spark_nats.options import parse
@@ -491,7 +491,7 @@ def has_in_file(store: Path, payload: str) -> bool:
 def test_members_of_a_cluster_that_come_back_older_lose_nothing_silently(
     tmp_path: Path, members: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stale_reads, "CONFIRMATION", 0.2)
+    monkeypatch.setattr(views, "CONFIRMATION", 0.2)
     restored = RestoredCluster(tmp_path)
     with restored.cluster:
         with restored.client() as client:

@@ -6,7 +6,7 @@ import pytest
 
 from spark_nats.errors import DataLossError, NatsError, StreamNotFoundError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.fingerprints import Witness
+from spark_nats.jetstream.views import Witness
 from spark_nats.options import parse_read
 from spark_nats.source.stream import bounds, offsets
 from spark_nats.source.stream.limits import Limits

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 import spark_nats
 from spark_nats.cli import main
 from spark_nats.client import retrying
-from spark_nats.jetstream import matching, stale_reads
+from spark_nats.jetstream import matching, views
 from spark_nats.lag import lag_of_progress
 from tests.integration.forwarding import ForwardedApi
 from tests.integration.support import (
@@ -473,7 +473,7 @@ def test_names_that_a_server_does_not_know_yet_end_no_query(
 def test_that_a_stream_is_gone_has_to_be_said_for_a_while_in_a_cluster(
     cluster: Cluster, client: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stale_reads, "CONFIRMATION", 0.5)
+    monkeypatch.setattr(views, "CONFIRMATION", 0.5)
     monkeypatch.setattr(retrying, "_LEADERLESS_WAIT", 0.05)
     for name in ("A", "B"):
         client.create_in_cluster(f"{unique}_{name}")

@@ -24,7 +24,7 @@ import pytest
 
 from spark_nats.embedded import NatsServer
 from spark_nats.errors import DataLossError, Hint, NatsError, PublishError
-from spark_nats.jetstream import stale_reads
+from spark_nats.jetstream import views
 from spark_nats.options import WriteOptions, parse_write
 from spark_nats.sink.checks import prepare
 from spark_nats.sink.partitions import write_partition
@@ -592,7 +592,7 @@ def test_a_query_that_turns_to_another_stream_raises_no_alarm(restorable: Restor
 def test_a_cluster_whose_leaders_step_down_raises_no_alarm(
     cluster: Cluster, unique: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stale_reads, "CONFIRMATION", 0.5)
+    monkeypatch.setattr(views, "CONFIRMATION", 0.5)
     given = {"servers": cluster.urls, "stream": unique, "subject": f"{unique}.x", "stateBucket": unique}
     options = parse_write(given, streaming=True)
     with NatsPy(cluster.urls.split(",")) as client:

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from spark_nats.client import Connection
 from spark_nats.errors import JetStreamError, NatsError
 from spark_nats.jetstream.api import JetStream, Request
-from spark_nats.jetstream.fingerprints import Witness, first_new, judged
 from spark_nats.jetstream.judgement import SKEW, Judgement, contradiction, judge, meets
 from spark_nats.jetstream.messages import FirstSince, MessageAt, StoredMessage
 from spark_nats.jetstream.positions import Fingerprint, Position, end_of
 from spark_nats.jetstream.streams import StreamInfo
+from spark_nats.jetstream.views import Witness, first_new, judged
 from spark_nats.protocol.api import ErrCode
 from spark_nats.protocol.control import ServerInfo
 from spark_nats.protocol.documents import text_of, time_at

@@ -10,8 +10,8 @@ from spark_nats.client import Connection
 from spark_nats.conditions import Transient
 from spark_nats.errors import JetStreamError, NatsError
 from spark_nats.jetstream.api import JetStream, Request
-from spark_nats.jetstream.messages import second_looks
 from spark_nats.jetstream.streams import StreamInfo, check_leader, stream_info
+from spark_nats.jetstream.views import Trust, all_believed
 
 HEARD = {"current": True, "active": 400_000_000}
 SILENT = {"current": True, "active": 4_500_000_000}
@@ -48,7 +48,7 @@ class Leaders(JetStream):
 
 
 def looked_at(js: JetStream) -> StreamInfo:
-    found = second_looks(js, {"S": stream_info(js, "S")})["S"]
+    found = all_believed(js, {"S": stream_info(js, "S")}, Trust.TWICE)["S"]
     assert isinstance(found, StreamInfo)
     return found
 

@@ -42,8 +42,8 @@ from spark_nats.jetstream.reading import pulls
 from spark_nats.jetstream.reading.cursor import Cursor
 from spark_nats.jetstream.reading.delivering import Chunk, Delivered, Reading, Restart
 from spark_nats.jetstream.reading.pulls import PullConsumer, sizes_of
-from spark_nats.jetstream.stale_reads import StaleReadGuard
 from spark_nats.jetstream.streams import StreamInfo, stream_info
+from spark_nats.jetstream.views import StaleReadGuard
 from spark_nats.protocol.bytecolumns import Mask, booleans, flags_of, texts
 from spark_nats.protocol.documents import REPLACED
 from spark_nats.protocol.key_columns import are_last

@@ -53,8 +53,8 @@ from spark_nats.jetstream.consuming.consumers import (
     moved_consumer_in,
 )
 from spark_nats.jetstream.messages import next_sequence
-from spark_nats.jetstream.stale_reads import StaleReadGuard
 from spark_nats.jetstream.streams import INTEREST, WORK_QUEUE, StreamInfo
+from spark_nats.jetstream.views import StaleReadGuard
 from spark_nats.protocol.api import Api, ErrCode, filters_of
 from spark_nats.protocol.subjects import overlap
 
@@ -112,7 +112,7 @@ class DurableHandle:
     """The durable of one stream, for one run of a reader. It can be pickled; each call is given a connection.
 
     The filters are those of the reader, which do not overlap; it reads all when there are none. That the durable is
-    gone is doubted for ``patience`` seconds at most, see :class:`~.stale_reads.StaleReadGuard`.
+    gone is doubted for ``patience`` seconds at most, see :class:`~.views.StaleReadGuard`.
     """
 
     def __init__(self, stream: str, name: str, filters: Sequence[str], patience: float) -> None:

@@ -45,8 +45,8 @@ from spark_nats.jetstream.publishing.acknowledged import Account
 from spark_nats.jetstream.publishing.rows import Rows
 from spark_nats.jetstream.publishing.window import FIRST_ABSENCE, LONGEST_ABSENCE
 from spark_nats.jetstream.reading.stored import StoredIds, has_id_of, is_among, kept_until, stored_ids
-from spark_nats.jetstream.stale_reads import StaleReadGuard, state_beyond_doubt
 from spark_nats.jetstream.streams import StreamInfo, stream_info
+from spark_nats.jetstream.views import StaleReadGuard, Trust, believed
 from spark_nats.protocol.api import API_PREFIX
 
 logger = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 
 def read_back(js: JetStream, began: StreamInfo, info: StreamInfo) -> StoredIds:
     """Return the message ids of what a stream has stored since it ``began`` in a state, and until it is in this one."""
-    info = state_beyond_doubt(js, info)
+    info = believed(js, info, Trust.BEYOND_DOUBT)
     return stored_ids(js, info, kept_until(js, began, info))
 
 
@@ -204,7 +204,7 @@ class Recovery:
         ``closely`` also that no other message has taken the sequence of the last row.
         """
         if not self._has_last(js, info, closely):
-            info = state_beyond_doubt(js, info)
+            info = believed(js, info, Trust.BEYOND_DOUBT)
             if not self._has_last(js, info, closely=True):
                 self._report_lost(js)
         self._acknowledged.fallen = None

@@ -2,7 +2,7 @@
 
 What either says of the end is not believed, because its one replica may lag behind: a range ends with its last message,
 or when the stream's leader says that nothing more of it exists; and a leader that knows less than the range was planned
-from has to say so for a while (:mod:`.stale_reads`). What it means that messages are missing, :mod:`.judging` decides;
+from has to say so for a while (:mod:`.views`). What it means that messages are missing, :mod:`.judging` decides;
 here it is asked for and acted on.
 """
 
@@ -21,7 +21,6 @@ from spark_nats.errors import DataLossError, PermissionsError, StreamNotFoundErr
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.consumers import finds_all
 from spark_nats.jetstream.consuming.kept import Use, keep, make_consumer, may_be_kept, move_kept
-from spark_nats.jetstream.fingerprints import judged
 from spark_nats.jetstream.judgement import Judgement, contradiction, judge, meets
 from spark_nats.jetstream.messages import next_sequence
 from spark_nats.jetstream.positions import Fingerprint, Position
@@ -32,8 +31,8 @@ from spark_nats.jetstream.reading.direct import DirectGets, are_available
 from spark_nats.jetstream.reading.judging import goes_on, missing, replica_lacks
 from spark_nats.jetstream.reading.pulls import PullConsumer
 from spark_nats.jetstream.reading.searching import Search
-from spark_nats.jetstream.stale_reads import StaleReadGuard
 from spark_nats.jetstream.streams import MOMENT, StreamInfo, stream_info
+from spark_nats.jetstream.views import StaleReadGuard, judged
 from spark_nats.protocol.documents import text_of
 from spark_nats.protocol.subject_columns import SubjectMatcher
 

@@ -20,12 +20,12 @@ from spark_nats.conditions.notices import IDS_READ_BACK
 from spark_nats.conditions.writing import IDS_NOT_SAID, IDS_NOT_SAID_NOW
 from spark_nats.errors import NatsTimeoutError, PermissionsError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.fingerprints import first_new, judged
 from spark_nats.jetstream.judgement import Judgement
 from spark_nats.jetstream.messages import StoredMessage
 from spark_nats.jetstream.positions import Position, end_of
 from spark_nats.jetstream.reading.ranges import RangeReader
 from spark_nats.jetstream.streams import StreamInfo
+from spark_nats.jetstream.views import first_new, judged
 from spark_nats.protocol.bytecolumns import Mask, decimals, flags_of, repeated, strings, texts
 from spark_nats.protocol.headers import EXPECTED_MSG_ID, EXPECTED_STREAM, MSG_ID, header_values, wrap_lines
 from spark_nats.protocol.publish_acks import PublishAcks, are_duplicates, is_other_last_id

@@ -11,11 +11,11 @@ from spark_nats.conditions.queues import WOULD_RELEASE_UNREAD
 from spark_nats.conditions.streams import PATTERN_MISSES_OFFSETS
 from spark_nats.errors import OptionError
 from spark_nats.jetstream.consuming.consumers import consumer_info
-from spark_nats.jetstream.fingerprints import first_new
 from spark_nats.jetstream.judgement import Judgement, contradiction
 from spark_nats.jetstream.messages import MessageAt, ask, first_sequence_at, next_sequence
 from spark_nats.jetstream.positions import Position, end_of
 from spark_nats.jetstream.streams import LIMITS, WORK_QUEUE, StreamInfo, stream_info
+from spark_nats.jetstream.views import first_new
 from spark_nats.options.values import EARLIEST, LATEST, Floor, Offsets, Place
 from spark_nats.source.stream.looks import Look
 from spark_nats.source.stream.losses import (

@@ -21,14 +21,13 @@ from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.buckets.keyvalue import naming_bucket
 from spark_nats.jetstream.consuming.durables import DurableHandle, check_direct, default_name
 from spark_nats.jetstream.consuming.progress import ProgressConsumer
-from spark_nats.jetstream.fingerprints import Witness, first_new, judged
 from spark_nats.jetstream.judgement import Judgement, contradiction, judge
 from spark_nats.jetstream.matching import Selection
-from spark_nats.jetstream.messages import MessageAt, Question, StateOf, StoredMessage, ask, ask_each, second_looks
+from spark_nats.jetstream.messages import MessageAt, Question, StateOf, StoredMessage, ask, ask_each
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.reading.measuring import measure
-from spark_nats.jetstream.stale_reads import StaleReadGuard
 from spark_nats.jetstream.streams import LIMITS, WORK_QUEUE, StreamInfo, create_stream
+from spark_nats.jetstream.views import StaleReadGuard, Trust, Witness, all_believed, first_new, judged
 from spark_nats.options.read import ReadOptions
 from spark_nats.source.stream.facts import Facts, GapOf, RestAfter, SizesOf, StreamFacts
 from spark_nats.source.stream.losses import say, stream_lost
@@ -162,7 +161,7 @@ class Look:
         answers = dict(zip(asked, ask_each(self.js, asked), strict=True))
         states = {name: answers[StateOf(name)] for name in names}
         new = {name: info for name, info in states.items() if name not in begins and isinstance(info, StreamInfo)}
-        states |= second_looks(self.js, new)
+        states |= all_believed(self.js, new, Trust.TWICE)
         there: dict[str, StoredMessage | None] = {}
         for name, question in messages.items():
             there[name] = answers[question]

@@ -8,10 +8,10 @@ from __future__ import annotations
 import logging
 
 from spark_nats.conditions.warnings import CHECKPOINT_OF_OTHERS, STREAM_NOT_NAMED
-from spark_nats.jetstream.fingerprints import first_new
 from spark_nats.jetstream.judgement import contradiction
 from spark_nats.jetstream.matching import matches
 from spark_nats.jetstream.positions import Position
+from spark_nats.jetstream.views import first_new
 from spark_nats.source.stream.advance import Advance, advance
 from spark_nats.source.stream.facts import Facts, StreamFacts
 from spark_nats.source.stream.limits import Limits

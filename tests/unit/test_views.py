@@ -6,9 +6,9 @@ import pytest
 
 from spark_nats.client import connect
 from spark_nats.errors import JetStreamError
-from spark_nats.jetstream import JetStream, stale_reads
-from spark_nats.jetstream.stale_reads import StaleReadGuard, state_beyond_doubt
+from spark_nats.jetstream import JetStream, views
 from spark_nats.jetstream.streams import stream_info
+from spark_nats.jetstream.views import StaleReadGuard, Trust, believed
 from tests.connections import options_for
 from tests.nats_py import succeeds, wait_until
 from tests.scripted_server import Peer, api_answer, scripted_server
@@ -34,7 +34,7 @@ def answer(peer: Peer, last: int) -> None:
 
 
 def test_pings_are_answered_while_a_cluster_is_given_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stale_reads, "CONFIRMATION", 1.0)
+    monkeypatch.setattr(views, "CONFIRMATION", 1.0)
     answered = []
 
     def script(peer: Peer) -> None:
@@ -50,7 +50,7 @@ def test_pings_are_answered_while_a_cluster_is_given_time(monkeypatch: pytest.Mo
     with scripted_server(script) as url, connect(options_for(url)) as connection:
         js = JetStream(connection)
         said = stream_info(js, "S")
-        assert state_beyond_doubt(js, said).last_sequence == 7
+        assert believed(js, said, Trust.BEYOND_DOUBT).last_sequence == 7
     assert answered == [b"PONG\r\n"] * 3
 
 
@@ -58,7 +58,7 @@ def test_pings_are_answered_while_a_cluster_is_given_time(monkeypatch: pytest.Mo
 def test_a_loss_is_believed_of_a_server_alone_at_once_and_of_a_cluster_when_it_was_said_for_a_while(
     monkeypatch: pytest.MonkeyPatch, greeting: bytes
 ) -> None:
-    monkeypatch.setattr(stale_reads, "CONFIRMATION", 0.2)
+    monkeypatch.setattr(views, "CONFIRMATION", 0.2)
 
     def script(peer: Peer) -> None:
         peer.let_in(greeting)

@@ -1,0 +1,196 @@
+"""What a stream's leader says of it, and how far that is believed.
+
+A leader that was cut off from the others of its cluster, or stopped for a while, goes on answering as the leader until
+it notices. It knows nothing of what was stored meanwhile, nor of streams that were made. So a state is believed as it
+is said, where a later look would set it right; or only when it was said twice; or beyond doubt. What is said to be gone
+has to be said for a while: :class:`StaleReadGuard` raises an error that passes until it was.
+
+What the answers mean for whoever has come to a position :mod:`.judgement` decides; :func:`judged` asks what it lacks,
+and :class:`Witness` says when that is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum, auto
+from typing import Any, NamedTuple
+
+from spark_nats import clock
+from spark_nats.conditions.streams import LOSS_DOUBTFUL
+from spark_nats.errors import JetStreamError, NatsError
+from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.judgement import Judgement, judge
+from spark_nats.jetstream.messages import (
+    FirstSince,
+    MessageAt,
+    Question,
+    StateOf,
+    StoredMessage,
+    ask,
+    ask_each,
+    first_sequence_since,
+)
+from spark_nats.jetstream.positions import Position
+from spark_nats.jetstream.streams import MOMENT, StreamInfo
+from spark_nats.protocol.api import API_PREFIX
+
+CONFIRMATION = 12.0
+"""Seconds for which a cluster has to say that something is gone. A leader without followers notices within ten (the
+server's ``lostQuorumInterval``)."""
+
+
+class Trust(Enum):
+    """How far a state is believed that was just said."""
+
+    AS_SAID = auto()
+    TWICE = auto()  # a leader that has not heard of all others lately has to say it again, a moment later
+    BEYOND_DOUBT = auto()  # as no leader says it that was stopped for a while; in a cluster that takes its time
+
+
+def believed(js: JetStream, said: StreamInfo, trust: Trust) -> StreamInfo:
+    """Return the state of a stream that was just said; as it is said again, where it is not to be believed.
+
+    Raises:
+        NatsError: it is not said again.
+    """
+    found = all_believed(js, {said.name: said}, trust)[said.name]
+    if isinstance(found, NatsError):
+        raise found
+    return found
+
+
+def all_believed(js: JetStream, said: Mapping[str, StreamInfo], trust: Trust) -> dict[str, StreamInfo | NatsError]:
+    """Return the states of streams as :func:`believed` does, or the error that an answer is: in one round trip.
+
+    A leader that goes on after it was stopped answers what waits for it, and then hears that there is another one: of
+    two leaders the one that knows less was stopped.
+    """
+    found: dict[str, StreamInfo | NatsError] = dict(said)
+    twice, beyond = trust is Trust.TWICE, trust is Trust.BEYOND_DOUBT and js.connection.info.cluster
+    doubted = [StateOf(name) for name, info in said.items() if beyond or (twice and not info.undisputed)]
+    if doubted:
+        js.connection.wait(CONFIRMATION if beyond else MOMENT)
+    for question, again in zip(doubted, ask_each(js, doubted), strict=True):
+        first = said[question.stream]
+        knows_less = isinstance(again, StreamInfo) and again.last_sequence < first.last_sequence
+        if not (twice and knows_less and again.created == first.created):
+            found[question.stream] = again
+    return found
+
+
+class StaleReadGuard:
+    """Since when streams, or their ends, are said to be gone; it is asked for ``patience`` seconds at most.
+
+    A server of its own, without a cluster, is believed at once: it listens only when it has its streams.
+    """
+
+    def __init__(self, patience: float) -> None:
+        self._patience = patience
+        self._since: dict[str, float] = {}
+        self._said: set[str] = set()
+
+    def confirm(self, js: JetStream, stream: str, what: str) -> None:
+        """Return when a loss, of which ``what`` tells, has been said for long enough; else raise an error (503)."""
+        since = self._since.setdefault(stream, clock.monotonic())
+        if js.connection.info.cluster and clock.monotonic() - since < min(self._patience, CONFIRMATION):
+            raise JetStreamError(LOSS_DOUBTFUL(what=what))
+
+    @property
+    def said(self) -> frozenset[str]:
+        """The streams of which the log was told something since all of them was there."""
+        return frozenset(self._said)
+
+    def say(self, stream: str) -> None:
+        """Note that the log is told."""
+        self._said.add(stream)
+
+    def clear(self, stream: str) -> None:
+        """Note that all is there."""
+        self._since.pop(stream, None)
+        self._said.discard(stream)
+
+
+def judged(
+    js: JetStream,
+    position: Position,
+    info: StreamInfo,
+    answers: Mapping[Question[Any], Any] = {},
+    look: Callable[[], StoredMessage | None] | None = None,
+) -> Judgement:
+    """Return what has become of a stream; ask its leader what the answers that are known do not say.
+
+    The message before the position is asked for by ``look``, unless that is None.
+
+    Raises:
+        NatsError: a request failed.
+    """
+    known = dict(answers)
+    while not isinstance(found := judge(position, info, known), Judgement):
+        if isinstance(found, FirstSince):
+            known[found] = first_sequence_since(js, found.stream, found.time, found.start, found.end)
+        elif isinstance(found, MessageAt):
+            (known[found],) = [look()] if look else ask(js, [found])
+    return found
+
+
+def first_new(js: JetStream, position: Position, info: StreamInfo) -> int:
+    """Return the sequence of the first message that was stored after all before a position.
+
+    That is the next one to come when none was, or when it is not known when those before it were stored.
+    """
+    behind = info.last_sequence + 1
+    if position.time is None:
+        return behind
+    return first_sequence_since(js, info.name, position.time + 1, info.first_sequence, behind)
+
+
+class _Seen(NamedTuple):
+    connection: tuple[str, int]
+    info: StreamInfo
+    busy: bool
+
+
+class Witness:
+    """Remembers what streams looked like when their histories were last found kept, and so when to compare again.
+
+    That is at the first look, over another connection, under another leader, and when a stream's end has gone back. A
+    stream of another server than ours may be put back and filled again while our connection stays: there a query that
+    has something to do compares each time, in the round trip that it takes anyway.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[str, _Seen] = {}
+
+    def expects(self, js: JetStream, stream: str) -> bool:
+        """Tell, before a stream is asked for its state, whether its history is to be asked for with it."""
+        seen = self._seen.get(stream)
+        return seen is None or seen.connection != _connection(js) or (seen.busy and _is_elsewhere(js))
+
+    def doubts(self, js: JetStream, info: StreamInfo) -> bool:
+        """Tell whether the history of a stream that is in such a state is to be compared."""
+        seen = self._seen.get(info.name)
+        return (
+            seen is None
+            or seen.connection != _connection(js)
+            or (seen.info.leader, seen.info.led_since) != (info.leader, info.led_since)
+            or info.last_sequence < seen.info.last_sequence
+            or info.last_time < seen.info.last_time
+            or (_is_elsewhere(js) and not info.led_since and info.last_time != seen.info.last_time)
+        )
+
+    def saw(self, js: JetStream, info: StreamInfo) -> None:
+        """Note that a stream in such a state has its history."""
+        seen = self._seen.get(info.name)
+        busy = seen is None or seen.info.last_time != info.last_time
+        self._seen[info.name] = _Seen(_connection(js), info, busy)
+
+
+def _is_elsewhere(js: JetStream) -> bool:
+    """Tell whether a stream may be on another server than the one that we are connected to."""
+    return bool(js.connection.info.cluster) or js.prefix != API_PREFIX
+
+
+def _connection(js: JetStream) -> tuple[str, int]:
+    """Return what tells a connection from others: a server that is started again has another id."""
+    info = js.connection.info
+    return info.server_id, info.client_id

@@ -65,14 +65,15 @@ def test_a_task_warns_once_of_what_is_not_utf8_and_names_the_first(
 ) -> None:
     nats_py.create_stream(unique)
     prefix = f"{unique}.".encode()
-    some = [(prefix + b"ok", b"0"), (prefix + b"\xfc", b"1"), (prefix + b"\xf6", b"2", b"H: \xe2\x82\r\nH: b\r\n")]
+    some = [(prefix + b"ok", b"0"), (prefix + b"\xfc", b"1", b"H: \xe2\x82\r\nH: b\r\n"), (prefix + b"\xf6", b"2")]
     store(nats_server, nats_py, unique, *some)
     rows = read(nats_server, stream=unique, minPartitions=1)
     assert [row["subject"] for row in rows] == [f"{unique}.ok", f"{unique}.\ufffd", f"{unique}.\ufffd"]
-    assert [row["headers"] for row in rows] == [[], [], [("H", ["\ufffd", "b"])]]
+    assert [row["headers"] for row in rows] == [[], [("H", ["\ufffd", "b"])], []]
     of = f"stream {unique}: bytes that are not UTF-8 became U+FFFD in "
-    first = f", first at sequence 2, subject '{unique}.\ufffd', in 2 of 3 messages read together"
-    assert warned(caplog) == [f"{of}'subject' and 'headers'{first}{END}"]
+    (said,) = warned(caplog)
+    assert said.startswith(f"{of}'subject' and 'headers', first at sequence 2, subject '{unique}.\ufffd', in ")
+    assert said.endswith(END)  # how many are read together is chance
     caplog.clear()
     assert len(read(nats_server, PAYLOAD, stream=unique)) == 3  # a column that nobody reads is not decoded
     assert warned(caplog) == []
@@ -88,7 +89,6 @@ def test_a_streaming_query_warns_in_each_task_that_reads_such_bytes_and_in_no_ot
     assert [row["subject"] for row in query.micro_batch()] == [f"{unique}.\ufffd"] * 2
     assert len(warned(caplog)) == 1
     assert "first at sequence 1, " in warned(caplog)[0]
-    assert "in 1 of 2 messages" in warned(caplog)[0]
     caplog.clear()
     store(nats_server, nats_py, unique, (prefix + "\ufffd.ü".encode(), b"3"))  # as a copy has it: text like any other
     assert [row["subject"] for row in query.micro_batch()] == [f"{unique}.\ufffd.ü"]

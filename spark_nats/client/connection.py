@@ -148,8 +148,8 @@ class Connection(Link):
                 too, and answer first.
 
         Returns:
-            For each its first answer, without its mark if none with it has come in time; or that nobody listens there,
-            or that none has come.
+            For each the first answer with its mark. If none has come in time, an answer without it; if there is none
+            either, that nothing has come. Or that nobody listens there.
 
         Raises:
             ValueError: a subject cannot be published to.

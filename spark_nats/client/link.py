@@ -187,7 +187,7 @@ class Link:
             if _refuses_certificate(error):
                 raise self._certificate_refused(error) from None
             hints = [Hint.TLS_FIRST] if tls.handshake_first else [Hint.WEBSOCKET] if self._through_websocket else []
-            # Where a server has asked for TLS it speaks it; else the port may be one that does not.
+            # A server that has asked for TLS itself speaks it. In the other cases the port may be a wrong one.
             transient = Transient.ONCE_ESTABLISHED if hints else Transient.ALWAYS
             raise NatsConnectionError(TLS_FAILED(reason=reason_of(error)), hints=hints, transient=transient) from None
         except ValueError as error:

@@ -44,8 +44,7 @@ class Retries:
     Args:
         options: how long, and how often.
         what: names what waits, for the log.
-        established: whether the same has succeeded before, see
-            :class:`~spark_nats.conditions.Transient`.
+        established: whether the same has succeeded before, see :class:`~spark_nats.conditions.Transient`.
         sleep: waits so many seconds; :func:`clock.sleep` when None.
     """
 

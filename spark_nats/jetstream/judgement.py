@@ -54,7 +54,7 @@ class Judgement(Enum):
 
 def judge(
     position: Position, info: StreamInfo | None, answers: Mapping[Question[Any], Any] = {}
-) -> Judgement | Question[Any]:
+) -> Judgement | MessageAt | FirstSince:
     """Decide what has become of a stream that is in such a state now, or does not exist; or what is to be asked."""
     if info is None:
         return Judgement.MISSING

@@ -22,7 +22,6 @@ from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.judgement import Judgement, judge
 from spark_nats.jetstream.messages import (
     FirstSince,
-    MessageAt,
     Question,
     StateOf,
     StoredMessage,
@@ -128,7 +127,7 @@ def judged(
     while not isinstance(found := judge(position, info, known), Judgement):
         if isinstance(found, FirstSince):
             known[found] = first_sequence_since(js, found.stream, found.time, found.start, found.end)
-        elif isinstance(found, MessageAt):
+        else:
             (known[found],) = [look()] if look else ask(js, [found])
     return found
 

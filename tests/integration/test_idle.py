@@ -159,20 +159,27 @@ def test_a_query_notices_what_becomes_of_its_stream(
         assert sequences(query, 1) == [expected[-1] + 1]
 
 
-def test_a_query_hears_over_another_connection_when_one_is_lost(server_factory: ServerFactory, unique: str) -> None:
+@contextmanager
+def proxied(server_factory: ServerFactory) -> Iterator[tuple[NatsPy, Proxy]]:
+    """A server behind a proxy, and a client of it that does not go through that."""
     server = server_factory()
     proxy = Proxy(int(server.url.rpartition(":")[2]))
     try:
         with NatsPy(server.url) as client:
-            client.create_stream(unique)
-            with idle_query(proxy.url, unique, reconnectWait="50ms") as query:
-                for sequence in range(1, 4):
-                    proxy.cut()
-                    client.store_empty(unique, 1)
-                    assert sequences(query, 1) == [sequence]
-                    listen(query)
+            yield client, proxy
     finally:
         proxy.close()
+
+
+def test_a_query_hears_over_another_connection_when_one_is_lost(server_factory: ServerFactory, unique: str) -> None:
+    with proxied(server_factory) as (client, proxy):
+        client.create_stream(unique)
+        with idle_query(proxy.url, unique, reconnectWait="50ms") as query:
+            for sequence in range(1, 4):
+                proxy.cut()
+                client.store_empty(unique, 1)
+                assert sequences(query, 1) == [sequence]
+                listen(query)
 
 
 def test_a_server_that_is_restarted_is_heard_again(server_factory: ServerFactory, unique: str) -> None:
@@ -195,19 +202,14 @@ def test_a_watch_that_is_silent_is_not_relied_on(
 ) -> None:
     """Heartbeats do not come through a network that swallows what the server sends."""
     monkeypatch.setattr(watching, "HEARTBEAT", 0.2)
-    server = server_factory()
-    proxy = Proxy(int(server.url.rpartition(":")[2]))
-    try:
-        with NatsPy(server.url) as client:
-            client.create_stream(unique)
-            with idle_query(proxy.url, unique, connectTimeout="300ms", reconnectWait="50ms") as query:
-                proxy.silent = Direction.TO_CLIENT
-                client.store_empty(unique, 1)
-                wait_until(lambda: query.reader._idling.goes_on(query.offset) is False)
-                proxy.silent = None
-                assert sequences(query, 1) == [1]
-    finally:
-        proxy.close()
+    with proxied(server_factory) as (client, proxy):
+        client.create_stream(unique)
+        with idle_query(proxy.url, unique, connectTimeout="300ms", reconnectWait="50ms") as query:
+            proxy.silent = Direction.TO_CLIENT
+            client.store_empty(unique, 1)
+            wait_until(lambda: query.reader._idling.goes_on(query.offset) is False)
+            proxy.silent = None
+            assert sequences(query, 1) == [1]
 
 
 def test_a_delivery_that_is_lost_does_not_keep_a_query_asleep(
@@ -215,20 +217,18 @@ def test_a_delivery_that_is_lost_does_not_keep_a_query_asleep(
 ) -> None:
     """The heartbeats, which come, say that there was one."""
     monkeypatch.setattr(watching, "HEARTBEAT", 0.2)
-    server = server_factory()
-    proxy = Proxy(int(server.url.rpartition(":")[2]))
-    try:
-        with NatsPy(server.url) as client, idle_query(proxy.url, *made(client, unique), subject=f"{unique}.a") as query:
-            client.publish_acked([(f"{unique}.a", b""), *[(f"{unique}.other", b"")] * 50])
-            assert sequences(query, 1) == [1]
-            listen(query)  # with requests left for what is passed, for which heartbeats go on
-            proxy.lost = b"$JS.ACK."
-            client.store_empty(unique, 1, "a")
-            wait_until(lambda: query.reader._idling.goes_on(query.offset) is False)
-            proxy.lost = None
-            assert sequences(query, 1) == [52]
-    finally:
-        proxy.close()
+    with (
+        proxied(server_factory) as (client, proxy),
+        idle_query(proxy.url, *made(client, unique), subject=f"{unique}.a") as query,
+    ):
+        client.publish_acked([(f"{unique}.a", b""), *[(f"{unique}.other", b"")] * 50])
+        assert sequences(query, 1) == [1]
+        listen(query)  # with requests left for what is passed, for which heartbeats go on
+        proxy.lost = b"$JS.ACK."
+        client.store_empty(unique, 1, "a")
+        wait_until(lambda: query.reader._idling.goes_on(query.offset) is False)
+        proxy.lost = None
+        assert sequences(query, 1) == [52]
 
 
 def test_the_silence_of_one_of_several_streams_is_noticed(

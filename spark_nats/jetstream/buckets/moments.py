@@ -383,14 +383,7 @@ class RevisionReader:
     def _note_written(self, js: JetStream) -> None:
         """Note the keys that were read and were written meanwhile: nothing was removed of all others."""
         if self._meanwhile is None:
-            self._meanwhile = LatestReader(
-                self._bucket,
-                self._created,
-                self._keys,
-                after=self._begins_at or 0,
-                headers_only=True,
-                retries=self._retries,
-            )
+            self._meanwhile = self._all_after(self._begins_at or 0)
         for delivered in self._meanwhile.read(js):
             subjects = _named(pc.unique(_subjects(delivered)))
             self._written.update(_texts(subjects.filter(booleans(self._was_read(subjects)))))
@@ -398,14 +391,7 @@ class RevisionReader:
     def _note_unnamed(self, js: JetStream) -> None:
         """Note what was stored after the revision of keys that no request can name."""
         if self._after is None:
-            self._after = LatestReader(
-                self._bucket,
-                self._created,
-                self._keys,
-                after=self.revision,
-                headers_only=True,
-                retries=self._retries,
-            )
+            self._after = self._all_after(self.revision)
         for delivered in self._after.read(js):
             unnamed = _are_unnamed(_subjects(delivered))
             if not unnamed.any():
@@ -416,6 +402,11 @@ class RevisionReader:
             for subject, sequence, replaces in zip(_subjects(chosen).to_pylist(), sequences, replacing, strict=True):
                 _, found, replaced = self._unnamed.get(subject, (0, 0, False))
                 self._unnamed[subject] = Kept(sequence, found + 1, replaced or replaces)
+
+    def _all_after(self, revision: int) -> LatestReader:
+        return LatestReader(
+            self._bucket, self._created, self._keys, after=revision, headers_only=True, retries=self._retries
+        )
 
     def _unknown_unnamed(self, history: int) -> Iterator[bytes]:
         """Yield the subjects of keys that no request can name, and of which it is not known what they held.

@@ -84,7 +84,7 @@ class BatchPublisher:
         self._committing: float | None = None  # when a commit was sent that is not answered
         self._doubtful: float | None = None  # when the first commit was sent that may have stored the batch unsaid
         self._pauses = Backoff(0.02, 1.0, least=0.5)  # before the batch is sent again
-        self._stranger = ""  # what somebody else than the stream has answered last, in words
+        self._stranger = ""  # what somebody else than the stream has answered to a batch, in words
         self._rows = 0
         self.duplicates = 0  # how many of the rows the stream had before they were sent here, by their message ids
 
@@ -148,7 +148,7 @@ class BatchPublisher:
 
     def _exchange(self, connection: Connection, batch: Rows) -> _Refused | None:
         """Send a batch under a new id; return why it was not stored."""
-        self._committing = None
+        self._committing, self._stranger = None, ""
         inbox = connection.new_inbox()
         answers = connection.subscribe(f"{inbox}.*")
         rows = len(batch.subjects)

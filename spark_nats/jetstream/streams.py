@@ -14,7 +14,7 @@ from spark_nats.conditions.warnings import STREAM_DIFFERS, STREAM_MADE_OTHERWISE
 from spark_nats.errors import JetStreamError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream, interpreting
 from spark_nats.protocol.api import Api, ErrCode, domain_of
-from spark_nats.protocol.documents import integer_at, string_at, strings_at, time_at
+from spark_nats.protocol.documents import integer_at, string_at, strings_at, time_at, value_at
 from spark_nats.protocol.keyvalue import bucket_of
 from spark_nats.protocol.objects import store_of
 from spark_nats.protocol.stream_configs import Wish, differences, nearest_field
@@ -25,6 +25,7 @@ LIMITS, INTEREST, WORK_QUEUE = "limits", "interest", "workqueue"  # what a strea
 FILE, MEMORY, ASYNC = "file", "memory", "async"
 """What its ``storage`` can be; and its ``persist_mode``, unless that is ``default``."""
 _SURE = 0.5  # of a stream's duplicate_window; the rest is for messages on their way
+_LED_SINCE = ("cluster", "leader_since")
 _LEASE = 3.0  # seconds for which no other leader is elected: servers wait for the present one for four at least
 MOMENT = 0.25  # seconds in which a leader that was stopped for a while hears that there is another one
 _said: set[str] = set()  # what the log has been told, in this process; others of the same query may have told it too
@@ -49,7 +50,7 @@ class StreamInfo:
         leader: name of the server that leads it; empty where there is no cluster.
         first_time: when the first message was stored, likewise; 0 when the stream is empty.
         last_time: when the last message was stored that there ever was, likewise; 0 when there was none.
-        led_since: since when that server leads it, as the server writes it; empty where it does not say.
+        led_since: since when that server leads it, by its clock, in nanoseconds since 1970; 0 where it does not say.
         consumers: how many consumers it has.
         undisputed: whether that server has just heard of all others that keep it, so that no other one leads.
     """
@@ -68,7 +69,7 @@ class StreamInfo:
     leader: str = ""
     first_time: int = 0
     last_time: int = 0
-    led_since: str = ""
+    led_since: int = 0
     consumers: int = 0
     undisputed: bool = True
 
@@ -167,15 +168,10 @@ def state_in(answer: dict[str, Any], name: str) -> StreamInfo:
             first_time=time_at(answer, "state", "first_ts") if messages and "first_ts" in answer["state"] else 0,
             # That of a message which is gone stays; before the first one it is in the year 1.
             last_time=max(0, time_at(answer, "state", "last_ts")) if "last_ts" in answer["state"] else 0,
-            led_since=_led_since(answer),
+            led_since=time_at(answer, *_LED_SINCE) if value_at(answer, *_LED_SINCE) else 0,
             consumers=integer_at(answer, "state", "consumer_count") if "consumer_count" in answer["state"] else 0,
             undisputed=all(seconds < _LEASE and current for seconds, current in _others_in(answer)),
         )
-
-
-def _led_since(answer: dict[str, Any]) -> str:
-    cluster = answer.get("cluster")
-    return string_at(cluster, "leader_since") if isinstance(cluster, dict) and "leader_since" in cluster else ""
 
 
 def _others_in(answer: dict[str, Any]) -> list[tuple[float, bool]]:

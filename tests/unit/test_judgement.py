@@ -236,19 +236,19 @@ def js_of(**info: Any) -> JetStream:
 
 def test_a_history_is_compared_when_something_has_happened_that_could_change_it() -> None:
     witness, js = Witness(), js_of()
-    before = state(1, 200, 20, leader="A", led_since="t")
+    before = state(1, 200, 20, leader="A", led_since=1)
     assert witness.expects(js, "S")
     assert witness.doubts(js, before)
     witness.saw(js, before)
     witness.saw(js, before)
     assert not witness.expects(js, "S")
     assert not witness.doubts(js, before)
-    assert not witness.doubts(js, state(1, 201, 21, leader="A", led_since="t"))
+    assert not witness.doubts(js, state(1, 201, 21, leader="A", led_since=1))
     for changed in (
-        state(1, 199, 19, leader="A", led_since="t"),
-        state(1, 200, 19, leader="A", led_since="t"),
-        state(1, 200, 20, leader="B", led_since="t"),
-        state(1, 200, 20, leader="A", led_since="u"),
+        state(1, 199, 19, leader="A", led_since=1),
+        state(1, 200, 19, leader="A", led_since=1),
+        state(1, 200, 20, leader="B", led_since=1),
+        state(1, 200, 20, leader="A", led_since=2),
     ):
         assert witness.doubts(js, changed)
     assert witness.expects(js_of(client_id=2), "S")

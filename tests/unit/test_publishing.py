@@ -19,13 +19,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from spark_nats import clock
 from spark_nats.client.pool import leased
 from spark_nats.errors import Hint, PublishError
 from spark_nats.jetstream import JetStream, Publisher
-from spark_nats.jetstream.publishing import decide, recovery, window
+from spark_nats.jetstream.publishing import acknowledged, decide, recovery, window
 from spark_nats.jetstream.reading.stored import StoredIds
 from spark_nats.jetstream.streams import stream_info
 from spark_nats.protocol.bytecolumns import strings
+from spark_nats.protocol.documents import text_of, time_at
 from spark_nats.protocol.headers import MSG_ID, wrap_lines
 from tests.connections import options_for, publisher_for, retries_for
 from tests.scripted_server import Peer, api_answer, scripted_server
@@ -79,6 +81,7 @@ class Stream:
         self.left = threading.Event()  # and its connection was closed
         self.leader = ""
         self.clock: str | None = None
+        self.led_since = ""
         self.old = 0
         self.counts: Counter[Fate] = Counter()
 
@@ -134,7 +137,8 @@ class Stream:
         config = {"name": "S", "retention": "limits", "subjects": ["S.>"], "duplicate_window": int(self._window * 1e9)}
         state = {"messages": last, "bytes": 0, "first_seq": 1, "last_seq": last}
         described = {"created": "then", "config": config, "state": state} | ({"ts": self.clock} if self.clock else {})
-        return api_answer("STREAM.INFO", described | ({"cluster": {"leader": self.leader}} if self.leader else {}))
+        cluster = {"leader": self.leader} | ({"leader_since": self.led_since} if self.led_since else {})
+        return api_answer("STREAM.INFO", described | ({"cluster": cluster} if self.leader else {}))
 
     def _message(self, sequence: int) -> bytes:
         if sequence > len(self.stored):
@@ -419,6 +423,34 @@ def test_a_lost_end_is_noticed_by_the_row_that_was_there_though_others_were_refu
         stream.lose(30, others=100)
         with pytest.raises(PublishError, match="has lost 10 rows .* ended at sequence 40, and now has other"):
             publisher.verify()
+
+
+@pytest.mark.parametrize("with_ids", [True, False])
+@pytest.mark.parametrize("others", [0, 30])
+def test_a_lost_end_is_noticed_though_others_have_filled_it_before_the_next_row(
+    monkeypatch: pytest.MonkeyPatch, with_ids: bool, others: int
+) -> None:
+    """No sequence falls then, and the stream has the last row. The one before another server led it is looked for."""
+    monkeypatch.setattr(acknowledged, "_PAUSE", 0.0)
+    stream = Stream([])
+    stream.leader, stream.clock, stream.led_since = "n1", "2026-01-01T00:00:10Z", "2026-01-01T00:00:00Z"
+    with publishing(stream) as publisher:
+        give(publisher, 20, with_ids)
+        led = clock.monotonic()
+        if others:
+            stream.lose(10, others)
+        give(publisher, 40, with_ids, first=20)
+        stream.leader = "n2"
+        stream.led_since = text_of(time_at(vars(stream), "clock") - round((clock.monotonic() - led) * 1e9))
+        if not others:
+            publisher.verify()
+            return
+        with pytest.raises(PublishError) as raised:
+            publisher.verify()
+    said = str(raised.value)
+    assert "lost 10 rows that it had acknowledged to this task: it ended at sequence 20, and now has other" in said
+    assert "messages from sequence 11 on" in said
+    assert "of this task's rows 50 were stored" in said
 
 
 @settings(max_examples=8)

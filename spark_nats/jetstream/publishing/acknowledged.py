@@ -2,16 +2,19 @@
 
 A stream gives every message that it stores a higher sequence than all before. So where an acknowledgement names one
 that is not higher, the stream has lost its end meanwhile, with what it had acknowledged; and one that ends before the
-highest sequence has too. The sequences of all rows are not kept, only runs of them.
+highest sequence has too. The sequences of all rows are not kept, only runs of them, and what was the last row whenever
+answers paused: a stream may lose its end meanwhile, and others may fill it before its next answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from spark_nats.jetstream.publishing.flight import Flight, Stored
 from spark_nats.jetstream.publishing.rows import Rows, count_of
@@ -19,6 +22,22 @@ from spark_nats.protocol.bytecolumns import Mask, Positions
 from spark_nats.protocol.publish_acks import PublishAcks, are_duplicates
 
 _MOST_RUNS = 4096
+_MOST_PAUSES = 4096
+_PAUSE = 0.05  # seconds without an answer after which a stream may have another leader
+
+
+class LastRow(NamedTuple):
+    """The row with the highest sequence that a stream had acknowledged at a time."""
+
+    sequence: int
+    since: float  # when it was acknowledged
+    ids: pa.Array | None  # its message id
+    digest: bytes  # of its payload
+
+
+def digest_of(payload: bytes | str) -> bytes:
+    """Return what tells a payload from others."""
+    return blake2b(payload.encode() if isinstance(payload, str) else payload, digest_size=16).digest()
 
 
 class _Run(NamedTuple):
@@ -43,10 +62,11 @@ class Acknowledged:
         self._acks = acks
         self._before = before
         self._runs: list[_Run] = []
+        self._pauses: list[LastRow] = []  # what was the last row before each
         self._behind = 0  # rows whose sequences were not the highest
         self.highest = 0  # the highest sequence that it has named, 0 before there is one
         self.since = 0.0  # when that was
-        self.row: Rows | None = None  # of which row; None before there is one
+        self._row: Rows | None = None  # of which row; None before there is one
         # A sequence of a new row that was not higher than those before; None while there is none.
         self.fallen: int | None = None
         self.duplicates = 0  # how many rows the stream had before they were first sent, by their message ids
@@ -89,17 +109,37 @@ class Acknowledged:
         fallen = new[sequences[new] <= before]
         return int(fallen[0]) if len(fallen) else len(sequences)
 
-    def lost(self, sequence: int, rows: int) -> tuple[int, int]:
-        """Return how many rows are lost with all that had this sequence or a higher one: at least, and at most.
+    def lost(self, first: int, last: int, rows: int) -> tuple[int, int]:
+        """Return how many rows are lost with all that had sequences from the first to the last: at least, and at most.
 
         ``rows`` were acknowledged in all.
         """
-        found = [run.from_on(sequence) for run in self._runs]
-        kept = sum(run.rows - most for run, (_, most) in zip(self._runs, found, strict=True))
-        return sum(least for least, _ in found), max(0, rows - self._behind - kept)
+        found = [(run.rows, *run.from_on(first), *run.from_on(last + 1)) for run in self._runs]
+        kept = sum(of - most + later for of, _, most, later, _ in found)
+        least = sum(max(0, least - later) for _, least, _, _, later in found)
+        return least, max(0, rows - self._behind - kept)
+
+    def last_rows(self, during: tuple[float, float] | None = None) -> list[LastRow]:
+        """Return the last row; and which was the last one when a time began, and when answers paused in that time."""
+        found = [] if self._row is None else [self._last(self._row)]
+        if during is not None:
+            began, ended = during
+            for each in reversed(self._pauses):
+                if each.since < ended:
+                    found.append(each)
+                if each.since < began:
+                    break
+        return found
+
+    def _last(self, row: Rows) -> LastRow:
+        return LastRow(self.highest, self.since, row.ids, digest_of(row.payloads[0].as_py()))
 
     def _raise_to(self, sequence: int, row: Rows, now: float) -> None:
-        self.highest, self.row, self.since = sequence, row, now
+        if self._row is not None and now - self.since >= _PAUSE:
+            self._pauses.append(self._last(self._row))
+            if len(self._pauses) > _MOST_PAUSES:
+                del self._pauses[::2]
+        self.highest, self._row, self.since = sequence, row, now
 
     def _add(self, run: _Run) -> None:
         """Add a run; where there are too many of them, each two become one, which says less."""

@@ -5,7 +5,8 @@ are while the stream knows the ids again (its ``duplicate_window``), and without
 when they were first sent longer ago.
 
 A server may come back with less than it has acknowledged. So sequences must rise, and after every reconnection the
-stream must still have the row with the highest one.
+stream must still have the row with the highest one; under another leader also the last one that it acknowledged before
+that leader.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from spark_nats.errors import (
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.judgement import SKEW
 from spark_nats.jetstream.messages import first_sequence_since, next_message
-from spark_nats.jetstream.publishing.acknowledged import Account
+from spark_nats.jetstream.publishing.acknowledged import Account, LastRow, digest_of
 from spark_nats.jetstream.publishing.rows import Rows
 from spark_nats.jetstream.publishing.window import FIRST_ABSENCE, LONGEST_ABSENCE
 from spark_nats.jetstream.reading.stored import StoredIds, has_id_of, is_among, kept_until, stored_ids
@@ -58,7 +59,7 @@ def read_back(js: JetStream, began: StreamInfo, info: StreamInfo) -> StoredIds:
     return stored_ids(js, info, kept_until(js, began, info))
 
 
-def _leader_of(info: StreamInfo) -> tuple[str, str]:
+def _leader_of(info: StreamInfo) -> tuple[str, int]:
     return info.leader, info.led_since
 
 
@@ -84,6 +85,7 @@ class Recovery:
         self.leader = _leader_of(self.began) if self.began is not None else None
         self._acknowledged = self.account.acknowledged
         self._info = self.began
+        self._asked = 0.0  # when the state was asked for
         self._guard = StaleReadGuard(self.ack_timeout)
         self._waits_for_ids = False  # that was said
 
@@ -96,6 +98,7 @@ class Recovery:
 
     def state(self, js: JetStream) -> StreamInfo:
         """Ask for the stream's state. That there is no such stream has to be said for a while in a cluster."""
+        self._asked = clock.monotonic()
         try:
             self._info = stream_info(js, self.stream)
         except StreamNotFoundError as error:
@@ -203,44 +206,46 @@ class Recovery:
 
         ``closely`` also that no other message has taken the sequence of the last row.
         """
-        if not self._has_last(js, info, closely):
-            info = believed(js, info, Trust.BEYOND_DOUBT)
-            if not self._has_last(js, info, closely=True):
-                self._report_lost(js)
+        for row in self._last_rows(info):
+            if self._lacks(js, info, row, closely):
+                info = believed(js, info, Trust.BEYOND_DOUBT)
+                if self._lacks(js, info, row, closely=True):
+                    self._report_lost(js, row)
         self._acknowledged.fallen = None
         if closely:
             self.leader = _leader_of(info)
 
-    def _has_last(self, js: JetStream, info: StreamInfo, closely: bool) -> bool:
-        """Tell whether the stream has the row that it has acknowledged with the highest sequence.
+    def _last_rows(self, info: StreamInfo) -> list[LastRow]:
+        """Return the row that was acknowledged last; and where another server leads now, those before it did."""
+        if not info.led_since or _leader_of(info) == self.leader:
+            return self._acknowledged.last_rows()
+        led = (info.time - info.led_since) / 1e9
+        return self._acknowledged.last_rows((self._asked - led, clock.monotonic() - led))
+
+    def _lacks(self, js: JetStream, info: StreamInfo, row: LastRow, closely: bool) -> bool:
+        """Tell whether the stream does not have a row any more.
 
         Where it has removed it meanwhile, or does not let us ask, that is told by the sequences.
         """
-        last, row = self._acknowledged.highest, self._acknowledged.row
-        if info.last_sequence < last:
-            return False
-        if not closely or row is None or info.config.get("allow_msg_counter"):
-            return self._acknowledged.fallen is None
-        try:
-            there = next_message(js, self.stream, last, (">",))
-        except (PermissionsError, JetStreamUnavailableError):
-            there = None
-        if there is None or there.sequence != last:
-            return self._acknowledged.fallen is None
-        if row.ids is None:
-            payload = row.payloads[0].as_py()
-            return there.payload == (payload.encode() if isinstance(payload, str) else payload)
-        return has_id_of(there.header, row.ids)
+        if info.last_sequence < row.sequence:
+            return True
+        if closely and not info.config.get("allow_msg_counter"):
+            with contextlib.suppress(PermissionsError, JetStreamUnavailableError):
+                there = next_message(js, self.stream, row.sequence, (">",))
+                if there is not None and there.sequence == row.sequence:
+                    same = digest_of(there.payload) == row.digest
+                    return not (same if row.ids is None else has_id_of(there.header, row.ids))
+        return row.sequence == self._acknowledged.highest and self._acknowledged.fallen is not None
 
-    def _report_lost(self, js: JetStream) -> NoReturn:
-        """Raise that the stream has lost rows, and how many.
+    def _report_lost(self, js: JetStream, row: LastRow) -> NoReturn:
+        """Raise that the stream has lost rows, of which this is the last one, and how many.
 
         What it has got since is told by its time, by the clock of its leader.
         """
         said, all_ids = self._acknowledged, self.account.all_ids
-        ago = clock.monotonic() - said.since
+        ago = clock.monotonic() - row.since
         info = stream_info(js, self.stream)
-        last, end = said.highest, info.last_sequence + 1
+        last, end = row.sequence, info.last_sequence + 1
         first = None if end > last else end
         if info.time:
             since = info.time - round(ago * 1e9) + (SKEW if js.connection.info.cluster else 0)
@@ -248,7 +253,7 @@ class Recovery:
                 first = first_sequence_since(js, self.stream, since, info.first_sequence, end)
         if said.fallen is not None:
             first = min(said.fallen, first or end)
-        least, most = said.lost(first or 0, self.account.stored)
+        least, most = said.lost(first or 0, last, self.account.stored)
         exact = first is not None and least == most
         if first is None:
             now = "has another message there"

@@ -25,7 +25,7 @@ from spark_nats.client.options import RetryOptions
 from spark_nats.client.receiver import Receiver
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.consuming.consumers import create_consumer
-from spark_nats.jetstream.streams import stream_info
+from spark_nats.jetstream.views import stream_info
 from spark_nats.options import connection_options, options_of_urls
 from spark_nats.protocol.keyvalue import stream_of
 

@@ -18,7 +18,7 @@ from spark_nats.client.pool import borrow, leased
 from spark_nats.jetstream import JetStream, RangeReader
 from spark_nats.jetstream.messages import next_message
 from spark_nats.jetstream.positions import Fingerprint
-from spark_nats.jetstream.streams import stream_info
+from spark_nats.jetstream.views import stream_info
 from spark_nats.options import connection_options, options_of_urls
 from spark_nats.source.columns import RowBuilder
 from tests.servers import Cluster

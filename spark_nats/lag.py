@@ -22,8 +22,8 @@ from spark_nats.jetstream.consuming.consumers import create_consumer, delete_con
 from spark_nats.jetstream.judgement import Judgement
 from spark_nats.jetstream.messages import last_sequence, next_message
 from spark_nats.jetstream.positions import Position
-from spark_nats.jetstream.streams import LIMITS, StreamInfo, stream_info
-from spark_nats.jetstream.views import first_new, judged
+from spark_nats.jetstream.streams import LIMITS, StreamInfo
+from spark_nats.jetstream.views import first_new, judged, stream_info
 from spark_nats.options.hints import naming_options
 from spark_nats.options.query import Target
 from spark_nats.options.read import TriggerLimits

@@ -32,7 +32,8 @@ from spark_nats.jetstream.buckets.keyvalue import naming_bucket
 from spark_nats.jetstream.consuming.durables import check_direct, check_releasable
 from spark_nats.jetstream.listing import list_streams
 from spark_nats.jetstream.matching import matching_names, unmatched_filters
-from spark_nats.jetstream.streams import ASYNC, LIMITS, MEMORY, WORK_QUEUE, StreamInfo, stream_info
+from spark_nats.jetstream.streams import ASYNC, LIMITS, MEMORY, WORK_QUEUE, StreamInfo
+from spark_nats.jetstream.views import stream_info
 from spark_nats.options.hints import naming_options
 from spark_nats.options.query import Target
 from spark_nats.options.rows import Use

@@ -28,8 +28,9 @@ from spark_nats.demo.voice import Voice
 from spark_nats.embedded import EmbeddedServerError, NatsServer
 from spark_nats.errors import NatsError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.creating import create_stream, delete_stream
 from spark_nats.jetstream.publishing.publisher import Publisher
-from spark_nats.jetstream.streams import create_stream, delete_stream, stream_info
+from spark_nats.jetstream.views import stream_info
 from spark_nats.options import connection_options, options_of_urls, parse, parse_write
 from spark_nats.options.hints import naming_options
 from spark_nats.protocol.headers import HeaderLines, encode_blocks

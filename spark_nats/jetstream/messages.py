@@ -1,10 +1,11 @@
 """Single messages of streams, and finding the sequence to begin or end with: as their leaders know them.
 
-What is to be known is a question: :class:`StateOf`, :class:`MessageAt`. :func:`ask` sends many of them at once.
+What is to be known is a question, such as :class:`MessageAt`. :func:`ask` sends many of them at once.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,7 +14,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from spark_nats.conditions.others import ANSWER_FROM_BEFORE
 from spark_nats.errors import JetStreamError, NatsError, ProtocolError
 from spark_nats.jetstream.api import JetStream, Request, interpreting
-from spark_nats.jetstream.streams import StreamInfo, check_leader, state_in, stream_info
+from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.api import Api, ErrCode
 from spark_nats.protocol.documents import EPOCH, bytes_at, integer_at, string_at, time_at
 from spark_nats.protocol.subjects import overlap
@@ -37,26 +38,23 @@ class Question(Generic[Answer]):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class StateOf(Question[StreamInfo]):
-    """Asks for a stream's state, see :func:`~spark_nats.jetstream.streams.stream_info`."""
+class Asked(Question[Answer]):
+    """A question that is one request to the stream's leader."""
 
-    stream: str
-    again: int = 0  # the sequence for which it is asked again, which tells this answer from earlier ones; 0 at first
+    __slots__ = ()
 
     @property
+    @abstractmethod
     def request(self) -> Request:
         """What is sent."""
-        return Request(Api.STREAM_INFO, (self.stream,))
 
-    def read(self, answer: dict[str, Any]) -> StreamInfo:
-        """Return the state in an answer, or raise that the stream has no leader that can be believed."""
-        check_leader(answer, self.stream)
-        return state_in(answer, self.stream)
+    @abstractmethod
+    def read(self, answer: dict[str, Any]) -> Answer:
+        """Return what the answer says, or raise that it cannot be believed."""
 
 
 @dataclass(frozen=True, slots=True)
-class MessageAt(Question[StoredMessage | None]):
+class MessageAt(Asked[StoredMessage | None]):
     """Asks for a message of a stream."""
 
     stream: str
@@ -97,7 +95,7 @@ class FirstSince(Question[int]):
     end: int
 
 
-def ask_each(js: JetStream, questions: Sequence[StateOf | MessageAt]) -> list[Any]:
+def ask_each(js: JetStream, questions: Sequence[Asked[Any]]) -> list[Any]:
     """Ask questions in one round trip.
 
     Returns:
@@ -107,7 +105,7 @@ def ask_each(js: JetStream, questions: Sequence[StateOf | MessageAt]) -> list[An
     return [_answer_to(question, answer) for question, answer in zip(questions, answers, strict=True)]
 
 
-def ask(js: JetStream, questions: Sequence[StateOf | MessageAt]) -> list[Any]:
+def ask(js: JetStream, questions: Sequence[Asked[Any]]) -> list[Any]:
     """Ask questions as :func:`ask_each`, and raise the first error that is an answer."""
     found = ask_each(js, questions)
     for each in found:
@@ -116,7 +114,7 @@ def ask(js: JetStream, questions: Sequence[StateOf | MessageAt]) -> list[Any]:
     return found
 
 
-def _answer_to(question: StateOf | MessageAt, answer: dict[str, Any] | NatsError) -> Any:
+def _answer_to(question: Asked[Any], answer: dict[str, Any] | NatsError) -> Any:
     if isinstance(answer, JetStreamError) and answer.err_code == ErrCode.NO_MESSAGE_FOUND:
         return None
     try:
@@ -153,12 +151,11 @@ def next_message(
     return min(filter(None, ask(js, [MessageAt(stream, start, subject, whole) for subject in filters])), default=None)
 
 
-def first_sequence_at(js: JetStream, stream: str | StreamInfo, time: datetime) -> int:
+def first_sequence_at(js: JetStream, info: StreamInfo, time: datetime) -> int:
     """Return the first sequence stored at or after a time, which has a zone; the next one to come when there is none.
 
-    Of a stream's state instead of its name, nothing behind that is looked at.
+    Nothing behind the stream's state is looked at.
     """
-    info = stream_info(js, stream) if isinstance(stream, str) else stream
     since = (time - EPOCH) // timedelta(microseconds=1) * 1000
     return first_sequence_since(js, info.name, since, info.first_sequence, info.last_sequence + 1)
 

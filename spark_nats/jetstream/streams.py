@@ -1,25 +1,17 @@
-"""Streams: their state, as their leaders know it, and creating them."""
+"""What an answer says of a stream: its state, and whether its leader gives it."""
 
 from __future__ import annotations
 
-import logging
-import re
 from dataclasses import dataclass
 from typing import Any
 
-from spark_nats.client.memory import KEPT, once_a_while, parent_process
-from spark_nats.conditions import Condition
-from spark_nats.conditions.streams import LEADER_ALONE, NO_LEADER, STREAM_CANNOT_BE_MADE
-from spark_nats.conditions.warnings import STREAM_DIFFERS, STREAM_MADE_OTHERWISE
-from spark_nats.errors import JetStreamError, StreamNotFoundError
-from spark_nats.jetstream.api import JetStream, interpreting
-from spark_nats.protocol.api import Api, ErrCode, domain_of
+from spark_nats.conditions.streams import LEADER_ALONE, NO_LEADER
+from spark_nats.errors import JetStreamError
+from spark_nats.jetstream.api import interpreting
+from spark_nats.protocol.api import Api, domain_of
 from spark_nats.protocol.documents import integer_at, string_at, strings_at, time_at, value_at
 from spark_nats.protocol.keyvalue import bucket_of
 from spark_nats.protocol.objects import store_of
-from spark_nats.protocol.stream_configs import Wish, differences, nearest_field
-
-logger = logging.getLogger(__name__)
 
 LIMITS, INTEREST, WORK_QUEUE = "limits", "interest", "workqueue"  # what a stream's retention can be: when messages go
 FILE, MEMORY, ASYNC = "file", "memory", "async"
@@ -27,8 +19,6 @@ FILE, MEMORY, ASYNC = "file", "memory", "async"
 _SURE = 0.5  # of a stream's duplicate_window; the rest is for messages on their way
 _LED_SINCE = ("cluster", "leader_since")
 _LEASE = 3.0  # seconds for which no other leader is elected: servers wait for the present one for four at least
-MOMENT = 0.25  # seconds in which a leader that was stopped for a while hears that there is another one
-_said: set[str] = set()  # what the log has been told, in this process; others of the same query may have told it too
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,27 +184,15 @@ def leader_in(answer: dict[str, Any]) -> str:
     return string_at(cluster, "leader") if isinstance(cluster, dict) and cluster.get("leader") else ""
 
 
-def stream_info(js: JetStream, name: str) -> StreamInfo:
-    """Return a stream's state, as its leader knows it.
+def check_leader(answer: dict[str, Any], name: str) -> None:
+    """Raise :class:`JetStreamError` if a stream has no leader that can be believed, by what is said of it.
 
     While a stream has no leader, any server that has a replica answers with what that holds: nothing at all when it has
     just come back with an empty disk. Such an answer names no leader, and is not believed.
 
     A leader that was stopped for a while, or is cut off, answers too. It is not believed unless it has heard of most of
     the others lately.
-
-    Raises:
-        StreamNotFoundError: there is no such stream.
-        JetStreamError: it has no leader at the moment.
-        NatsError: the request failed.
     """
-    answer = js.request(Api.STREAM_INFO, name)
-    check_leader(answer, name)
-    return state_in(answer, name)
-
-
-def check_leader(answer: dict[str, Any], name: str) -> None:
-    """Raise :class:`JetStreamError` if a stream has no leader that can be believed, by what is said of it."""
     cluster = answer.get("cluster")
     if isinstance(cluster, dict) and not cluster.get("leader"):
         raise JetStreamError(NO_LEADER(stream=name))
@@ -222,63 +200,3 @@ def check_leader(answer: dict[str, Any], name: str) -> None:
         lately = [seconds < _LEASE for seconds, _ in _others_in(answer)]
     if 2 * (1 + sum(lately)) <= 1 + len(lately):
         raise JetStreamError(LEADER_ALONE(stream=name, seconds=_LEASE))
-
-
-def create_stream(js: JetStream, config: dict[str, Any]) -> StreamInfo:
-    """Make a stream, or return the one of that name that is there already.
-
-    That is never changed. Where it differs from what somebody has named of the configuration, the log says so.
-
-    Args:
-        js: where.
-        config: the server's stream configuration; ``name`` is required.
-
-    Raises:
-        JetStreamError: the server refuses the configuration.
-    """
-    name = config["name"]
-    try:
-        return _compared(stream_info(js, name), config, STREAM_DIFFERS)
-    except StreamNotFoundError:
-        pass
-    try:
-        # Small ranges are read by direct gets, unless somebody does not want them.
-        info = state_in(js.request(Api.STREAM_CREATE, name, body={"allow_direct": True, **config}), name)
-    except JetStreamError as error:
-        if error.err_code == ErrCode.STREAM_NAME_IN_USE:  # another task was faster
-            return stream_info(js, name)
-        if error.err_code == ErrCode.INVALID_JSON:
-            raise error.with_context(STREAM_CANNOT_BE_MADE(stream=name, reason=_refused(error.description))) from None
-        raise
-    # Older servers leave out in silence what they do not know.
-    return _compared(info, config, STREAM_MADE_OTHERWISE)
-
-
-def _compared(info: StreamInfo, config: dict[str, Any], differs: Condition) -> StreamInfo:
-    """Return the state of a stream, and say once where it is not as somebody wants it."""
-    if isinstance(config, Wish) and (found := differences(config, info.config)):
-        said, of = in_words(info.name), ", ".join(found)
-        if (fact := f"{parent_process()}: {said} differs in {of}") not in _said:
-            _said.add(fact)
-            once_a_while(fact, lambda _: logger.warning(differs(stream=said, fields=of).coded), KEPT)
-    return info
-
-
-def _refused(description: str) -> str:
-    """Return in words why a server does not take a configuration; its own are those of its language."""
-    unknown = re.search(r'unknown field "([^"]*)"', description)
-    if unknown is None:
-        return f"the server does not take its configuration ({description.removeprefix('invalid JSON: ')})"
-    near = nearest_field(unknown[1])
-    hint = f"; did you mean {near!r}?" if near else ""
-    return f"the server knows no field {unknown[1]!r} of a stream's configuration{hint}"
-
-
-def delete_stream(js: JetStream, name: str) -> None:
-    """Delete a stream and all its messages.
-
-    Raises:
-        StreamNotFoundError: there is no such stream.
-        NatsError: the request failed.
-    """
-    js.request(Api.STREAM_DELETE, name)

@@ -3,39 +3,73 @@
 A leader that was cut off from the others of its cluster, or stopped for a while, goes on answering as the leader until
 it notices. It knows nothing of what was stored meanwhile, nor of streams that were made. So a state is believed as it
 is said, where a later look would set it right; or only when it was said twice; or beyond doubt. What is said to be gone
-has to be said for a while: :class:`StaleReadGuard` raises an error that passes until it was.
+has to be said for a while: :class:`StreamView` raises an error that passes until it was.
 
 What the answers mean for whoever has come to a position :mod:`.judgement` decides; :func:`judged` asks what it lacks,
-and :class:`Witness` says when that is needed.
+and :class:`StreamView` says when that is needed. Nobody else asks for a stream's state, but for lists of an account's
+streams and subjects.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
 from spark_nats import clock
 from spark_nats.conditions.streams import LOSS_DOUBTFUL
-from spark_nats.errors import JetStreamError, NatsError
-from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.judgement import Judgement, judge
+from spark_nats.errors import JetStreamError, NatsError, StreamNotFoundError
+from spark_nats.jetstream.api import JetStream, Request
+from spark_nats.jetstream.judgement import Judgement, contradiction, judge
 from spark_nats.jetstream.messages import (
+    Asked,
     FirstSince,
     Question,
-    StateOf,
     StoredMessage,
     ask,
     ask_each,
     first_sequence_since,
 )
 from spark_nats.jetstream.positions import Position
-from spark_nats.jetstream.streams import MOMENT, StreamInfo
-from spark_nats.protocol.api import API_PREFIX
+from spark_nats.jetstream.streams import StreamInfo, check_leader, state_in
+from spark_nats.protocol.api import API_PREFIX, Api
 
+_MOMENT = 0.25  # seconds in which a leader that was stopped for a while hears that there is another one
 CONFIRMATION = 12.0
 """Seconds for which a cluster has to say that something is gone. A leader without followers notices within ten (the
 server's ``lostQuorumInterval``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateOf(Asked[StreamInfo]):
+    """Asks for a stream's state, see :func:`stream_info`."""
+
+    stream: str
+    again: int = 0  # the sequence for which it is asked again, which tells this answer from earlier ones; 0 at first
+
+    @property
+    def request(self) -> Request:
+        """What is sent."""
+        return Request(Api.STREAM_INFO, (self.stream,))
+
+    def read(self, answer: dict[str, Any]) -> StreamInfo:
+        """Return the state in an answer, or raise that the stream has no leader that can be believed."""
+        check_leader(answer, self.stream)
+        return state_in(answer, self.stream)
+
+
+def stream_info(js: JetStream, name: str) -> StreamInfo:
+    """Return a stream's state, as its leader knows it, see :func:`~spark_nats.jetstream.streams.check_leader`.
+
+    Raises:
+        StreamNotFoundError: there is no such stream.
+        JetStreamError: it has no leader at the moment.
+        NatsError: the request failed.
+    """
+    info: StreamInfo
+    (info,) = ask(js, [StateOf(name)])
+    return info
 
 
 class Trust(Enum):
@@ -68,7 +102,7 @@ def all_believed(js: JetStream, said: Mapping[str, StreamInfo], trust: Trust) ->
     twice, beyond = trust is Trust.TWICE, trust is Trust.BEYOND_DOUBT and js.connection.info.cluster
     doubted = [StateOf(name) for name, info in said.items() if beyond or (twice and not info.undisputed)]
     if doubted:
-        js.connection.wait(CONFIRMATION if beyond else MOMENT)
+        js.connection.wait(CONFIRMATION if beyond else _MOMENT)
     for question, again in zip(doubted, ask_each(js, doubted), strict=True):
         first = said[question.stream]
         knows_less = isinstance(again, StreamInfo) and again.last_sequence < first.last_sequence
@@ -77,36 +111,9 @@ def all_believed(js: JetStream, said: Mapping[str, StreamInfo], trust: Trust) ->
     return found
 
 
-class StaleReadGuard:
-    """Since when streams, or their ends, are said to be gone; it is asked for ``patience`` seconds at most.
-
-    A server of its own, without a cluster, is believed at once: it listens only when it has its streams.
-    """
-
-    def __init__(self, patience: float) -> None:
-        self._patience = patience
-        self._since: dict[str, float] = {}
-        self._said: set[str] = set()
-
-    def confirm(self, js: JetStream, stream: str, what: str) -> None:
-        """Return when a loss, of which ``what`` tells, has been said for long enough; else raise an error (503)."""
-        since = self._since.setdefault(stream, clock.monotonic())
-        if js.connection.info.cluster and clock.monotonic() - since < min(self._patience, CONFIRMATION):
-            raise JetStreamError(LOSS_DOUBTFUL(what=what))
-
-    @property
-    def said(self) -> frozenset[str]:
-        """The streams of which the log was told something since all of them was there."""
-        return frozenset(self._said)
-
-    def say(self, stream: str) -> None:
-        """Note that the log is told."""
-        self._said.add(stream)
-
-    def clear(self, stream: str) -> None:
-        """Note that all is there."""
-        self._since.pop(stream, None)
-        self._said.discard(stream)
+def wait_a_moment(js: JetStream) -> None:
+    """Wait until a leader that was stopped for a while has heard that there is another one."""
+    js.connection.wait(_MOMENT)
 
 
 def judged(
@@ -149,16 +156,69 @@ class _Seen(NamedTuple):
     busy: bool
 
 
-class Witness:
-    """Remembers what streams looked like when their histories were last found kept, and so when to compare again.
+class StreamView:
+    """Streams as somebody sees them who comes back to them: what they were when their histories were last found kept.
 
-    That is at the first look, over another connection, under another leader, and when a stream's end has gone back. A
-    stream of another server than ours may be put back and filled again while our connection stays: there a query that
-    has something to do compares each time, in the round trip that it takes anyway.
+    What is said to be gone since is doubted for ``patience`` seconds at most. A server without a cluster is believed at
+    once: it listens only when it has its streams.
+
+    A history is compared at the first look, over another connection, under another leader, and when a stream's end has
+    gone back. A stream of another server than ours may be put back and filled again while our connection stays: there a
+    query that has something to do compares each time, in the round trip that it takes anyway.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, patience: float) -> None:
+        self._patience = patience
+        self._since: dict[tuple[str, bool], float] = {}  # since when something is doubted, or that it is there at all
+        self._said: set[str] = set()
         self._seen: dict[str, _Seen] = {}
+
+    # Whether it is there
+
+    def state(self, js: JetStream, stream: str) -> StreamInfo:
+        """Return the state of a stream that was there.
+
+        Raises:
+            StreamNotFoundError: that it is gone has been said for long enough.
+            JetStreamError: that it is gone has to be said for longer (503); or it has no leader at the moment.
+            NatsError: the request failed.
+        """
+        try:
+            info = stream_info(js, stream)
+        except StreamNotFoundError as error:
+            self._confirm(js, (stream, True), str(error))
+            raise
+        self._since.pop((stream, True), None)
+        return info
+
+    def confirm(self, js: JetStream, stream: str, what: str) -> None:
+        """Return when a loss, of which ``what`` tells, has been said for long enough; else raise an error (503)."""
+        self._confirm(js, (stream, False), what)
+
+    def confirm_lost(self, js: JetStream, position: Position, info: StreamInfo | None, stream: str) -> None:
+        """The same of what was before a position in a stream that is in such a state now, or does not exist."""
+        self.confirm(js, stream, contradiction(position, info, stream))
+
+    def _confirm(self, js: JetStream, about: tuple[str, bool], what: str) -> None:
+        since = self._since.setdefault(about, clock.monotonic())
+        if js.connection.info.cluster and clock.monotonic() - since < min(self._patience, CONFIRMATION):
+            raise JetStreamError(LOSS_DOUBTFUL(what=what))
+
+    def clear(self, stream: str) -> None:
+        """Note that all is there."""
+        self._since.pop((stream, False), None)
+        self._said.discard(stream)
+
+    @property
+    def said(self) -> frozenset[str]:
+        """The streams of which the log was told something since all of them was there."""
+        return frozenset(self._said)
+
+    def say(self, stream: str) -> None:
+        """Note that the log is told."""
+        self._said.add(stream)
+
+    # Whether it has its history
 
     def expects(self, js: JetStream, stream: str) -> bool:
         """Tell, before a stream is asked for its state, whether its history is to be asked for with it."""
@@ -182,6 +242,31 @@ class Witness:
         seen = self._seen.get(info.name)
         busy = seen is None or seen.info.last_time != info.last_time
         self._seen[info.name] = _Seen(_connection(js), info, busy)
+
+    def compared(
+        self,
+        js: JetStream,
+        position: Position,
+        info: StreamInfo,
+        answers: Mapping[Question[Any], Any] = {},
+        is_due: bool = False,
+    ) -> Judgement:
+        """Return what has become of a stream since somebody was at a position.
+
+        Its history is compared if that ``is_due``, or was asked for with the state, or where there is a doubt.
+
+        Raises:
+            NatsError: a request failed.
+        """
+        found = judge(position, info, answers)
+        if isinstance(found, Judgement):
+            return found
+        if not (answers or is_due or self.doubts(js, info)):
+            return Judgement.INTACT
+        found = judged(js, position, info, answers)
+        if not answers and found is Judgement.INTACT:
+            self.saw(js, info)
+        return found
 
 
 def _is_elsewhere(js: JetStream) -> bool:

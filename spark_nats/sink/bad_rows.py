@@ -25,7 +25,8 @@ from spark_nats.errors import Hint, NatsError, PublishError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.publishing.publisher import Publisher
 from spark_nats.jetstream.publishing.rows import Rows
-from spark_nats.jetstream.streams import StreamInfo, stream_info
+from spark_nats.jetstream.streams import StreamInfo
+from spark_nats.jetstream.views import stream_info
 from spark_nats.options.write import WriteOptions
 from spark_nats.protocol.bytecolumns import Mask, strings, texts
 from spark_nats.protocol.documents import printable

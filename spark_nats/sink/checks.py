@@ -37,9 +37,11 @@ from spark_nats.errors import (
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.buckets.keyvalue import Bucket, Entry, entry_of, make_bucket, naming_bucket, what_holds
 from spark_nats.jetstream.consuming.consumers import try_to_read
+from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.listing import naming_the_nearest
-from spark_nats.jetstream.messages import MessageAt, StateOf, ask_each, next_message
-from spark_nats.jetstream.streams import LIMITS, StreamInfo, create_stream, in_words, stream_info
+from spark_nats.jetstream.messages import MessageAt, ask_each, next_message
+from spark_nats.jetstream.streams import LIMITS, StreamInfo, in_words
+from spark_nats.jetstream.views import StateOf, stream_info
 from spark_nats.options.values import EXACT
 from spark_nats.options.write import WriteOptions
 from spark_nats.sink.bad_rows import LEAST_SIZE, largest_message, subject_of_bad_rows

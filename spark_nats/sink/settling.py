@@ -38,8 +38,8 @@ from spark_nats.jetstream.judgement import SKEW
 from spark_nats.jetstream.messages import first_sequence_since, next_message
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.reading.stored import is_intact, stored_ids
-from spark_nats.jetstream.streams import LIMITS, StreamInfo, stream_info
-from spark_nats.jetstream.views import CONFIRMATION, Trust, believed, first_new
+from spark_nats.jetstream.streams import LIMITS, StreamInfo
+from spark_nats.jetstream.views import CONFIRMATION, Trust, believed, first_new, stream_info
 from spark_nats.options.losses import report_loss
 from spark_nats.options.values import EXACT
 from spark_nats.options.write import WriteOptions
@@ -236,9 +236,7 @@ def _begin(
             known = known._replace(tail=_look_at_tail(js, task, ids, stream, known.note))
             found = begin(task, stream, known)
         if found.older and not confirmed:  # a leader may have been stopped for a while, or another attempt has begun
-            confirmed = True
-            if js.connection.info.cluster:
-                js.connection.wait(CONFIRMATION)
+            stream, confirmed = believed(js, stream, Trust.BEYOND_DOUBT), True
             deadline = clock.monotonic() + CONFIRMATION
             continue
         if found.warning:

@@ -27,7 +27,9 @@ from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.buckets.entries import BucketReader
 from spark_nats.jetstream.buckets.keyvalue import naming_bucket
 from spark_nats.jetstream.buckets.moments import LatestReader, RevisionReader, revision_at
-from spark_nats.jetstream.streams import StreamInfo, create_stream, stream_info
+from spark_nats.jetstream.creating import create_stream
+from spark_nats.jetstream.streams import StreamInfo
+from spark_nats.jetstream.views import stream_info
 from spark_nats.options.hints import naming_options
 from spark_nats.options.losses import report_loss
 from spark_nats.options.read import BucketReadOptions

@@ -21,6 +21,7 @@ from spark_nats.errors import NatsError, ProtocolError
 from spark_nats.jetstream.account import account_info
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.durables import DurableHandle
+from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.inventory import (
     count_subjects,
     describe_buckets,
@@ -30,7 +31,8 @@ from spark_nats.jetstream.inventory import (
 )
 from spark_nats.jetstream.listing import list_streams, stream_names
 from spark_nats.jetstream.messages import first_sequence_at, first_sequence_since, last_sequence, next_sequence
-from spark_nats.jetstream.streams import INTEREST, WORK_QUEUE, StreamInfo, create_stream, stream_info
+from spark_nats.jetstream.streams import INTEREST, WORK_QUEUE, StreamInfo
+from spark_nats.jetstream.views import stream_info
 from spark_nats.protocol import decoder as decoder_module
 from spark_nats.protocol.control import ConnectOptions, ServerInfo, parse_info
 from spark_nats.protocol.decoder import Decoder
@@ -162,7 +164,7 @@ def answers(data: bytes) -> None:
     with suppress(NatsError):
         assert 0 <= (next_sequence(js, "S", 1, ["a"]) or 0) <= LARGEST_NUMBER
     with suppress(NatsError):
-        assert 0 < first_sequence_at(js, "S", datetime.now(UTC)) <= LARGEST_NUMBER + 1
+        assert 0 < first_sequence_at(js, stream_info(js, "S"), datetime.now(UTC)) <= LARGEST_NUMBER + 1
     with suppress(NatsError):
         assert 1 <= first_sequence_since(js, "S", 0, 1, 100) <= 100
     with suppress(NatsError):

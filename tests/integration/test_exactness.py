@@ -26,7 +26,7 @@ from spark_nats.jetstream.consuming.consumers import ConsumerInfo
 from spark_nats.jetstream.consuming.kept import make_consumer
 from spark_nats.jetstream.reading import delivering, direct, pulls, ranges, searching
 from spark_nats.jetstream.reading.ranges import RangeReader
-from spark_nats.jetstream.streams import stream_info
+from spark_nats.jetstream.views import stream_info
 from spark_nats.source.stream import idling
 from tests.connections import options_for, patience, publisher_for, retries_for
 from tests.integration.forwarding import ForwardedApi

@@ -12,7 +12,7 @@ import pytest
 
 from spark_nats.client import connect
 from spark_nats.jetstream import JetStream
-from spark_nats.jetstream.streams import create_stream
+from spark_nats.jetstream.creating import create_stream
 from tests.connections import options_for, publisher_for
 from tests.integration.support import finish, monitoring, nats, running
 from tests.nats_py import NatsPy, wait_until

@@ -22,11 +22,12 @@ from spark_nats.errors import (
     StreamNotFoundError,
 )
 from spark_nats.jetstream import JetStream
+from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.listing import stream_names
 from spark_nats.jetstream.messages import first_sequence_at, last_sequence, next_sequence
 from spark_nats.jetstream.reading import delivering, pulls, ranges
 from spark_nats.jetstream.reading.pulls import sizes_of
-from spark_nats.jetstream.streams import create_stream, stream_info
+from spark_nats.jetstream.views import stream_info
 from spark_nats.protocol.api import prefix_of_domain
 from spark_nats.protocol.headers import encode_blocks, flatten
 from tests.connections import options_for, publisher_for

@@ -6,7 +6,7 @@ import pytest
 
 from spark_nats.errors import DataLossError, NatsError, StreamNotFoundError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.views import Witness
+from spark_nats.jetstream.views import StreamView
 from spark_nats.options import parse_read
 from spark_nats.source.stream import bounds, offsets
 from spark_nats.source.stream.limits import Limits
@@ -24,7 +24,7 @@ class Query:
         self._memory = Memory(options, patience=0.0)
 
     def _look(self):
-        self._memory.witness = Witness()
+        self._memory.witness = StreamView(0.0)
         return Look(self._js, self._options, self._memory)
 
     def starting(self):

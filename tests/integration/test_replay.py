@@ -97,7 +97,7 @@ import time
 from pyspark import TaskContext
 from spark_nats.client import connect
 from spark_nats.jetstream import JetStream
-from spark_nats.jetstream.streams import stream_info
+from spark_nats.jetstream.views import stream_info
 from spark_nats.options import connection_options
 
 url, stream, folder = arguments

@@ -19,7 +19,8 @@ from spark_nats.client import connect
 from spark_nats.client.auth import parse_creds
 from spark_nats.embedded import NatsServer
 from spark_nats.jetstream import JetStream
-from spark_nats.jetstream.streams import create_stream, stream_info
+from spark_nats.jetstream.creating import create_stream
+from spark_nats.jetstream.views import stream_info
 from spark_nats.options import parse
 from tests.certificates import Certificates
 from tests.operator_mode import Key, OperatorMode

@@ -17,7 +17,7 @@ from spark_nats.client.receiver import Receiver
 from spark_nats.embedded import NatsServer
 from spark_nats.errors import AuthorizationError, NatsConnectionError
 from spark_nats.jetstream import JetStream, read_range
-from spark_nats.jetstream.streams import create_stream
+from spark_nats.jetstream.creating import create_stream
 from spark_nats.options import parse
 from tests.certificates import Certificates
 from tests.connections import options_for, publisher_for, retries_for

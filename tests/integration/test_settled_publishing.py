@@ -29,11 +29,12 @@ from spark_nats.client.publishing import CorePublisher
 from spark_nats.embedded import NatsServer
 from spark_nats.errors import Hint, NatsConnectionError, NatsError, PublishError
 from spark_nats.jetstream import JetStream, Publisher, StreamInfo
+from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.publishing import decide
 from spark_nats.jetstream.publishing.acknowledged import Account, Acknowledged
 from spark_nats.jetstream.publishing.recovery import Recovery
 from spark_nats.jetstream.publishing.rows import Rows
-from spark_nats.jetstream.streams import create_stream, stream_info
+from spark_nats.jetstream.views import stream_info
 from spark_nats.protocol.headers import MSG_ID, wrap_lines
 from spark_nats.protocol.publish_acks import PublishAcks
 from tests.chaos.proxy import HARMS, Direction, Proxy

@@ -16,12 +16,13 @@ from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.buckets.keyvalue import Bucket, make_bucket
 from spark_nats.jetstream.consuming.consumers import consumer_info, create_consumer
 from spark_nats.jetstream.consuming.watching import Watch, WatchLostError
+from spark_nats.jetstream.creating import create_stream, delete_stream
 from spark_nats.jetstream.listing import list_streams, stream_names
 from spark_nats.jetstream.messages import last_message
 from spark_nats.jetstream.objects.storing import Putting
 from spark_nats.jetstream.reading import direct
 from spark_nats.jetstream.reading.stored import known_ids
-from spark_nats.jetstream.streams import create_stream, delete_stream, stream_info
+from spark_nats.jetstream.views import stream_info
 from spark_nats.protocol.objects import ObjectInfo
 from tests.connections import options_for
 from tests.integration.forwarding import ForwardedApi

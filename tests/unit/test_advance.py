@@ -15,10 +15,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from spark_nats.jetstream.judgement import SKEW, Judgement, judge
-from spark_nats.jetstream.messages import FirstSince, MessageAt, Question, StateOf, StoredMessage
+from spark_nats.jetstream.messages import FirstSince, MessageAt, Question, StoredMessage
 from spark_nats.jetstream.positions import Position, end_of
 from spark_nats.jetstream.reading.measuring import Sizes
 from spark_nats.jetstream.streams import StreamInfo
+from spark_nats.jetstream.views import StateOf
 from spark_nats.options import parse_read
 from spark_nats.options.read import ReadOptions
 from spark_nats.source.stream.advance import Advance, advance

@@ -26,7 +26,7 @@ from spark_nats.errors import (
 )
 from spark_nats.jetstream import JetStream, read_range
 from spark_nats.jetstream.messages import first_sequence_at, last_sequence
-from spark_nats.jetstream.streams import stream_info
+from spark_nats.jetstream.views import stream_info
 from tests.connections import options_for, publisher_for, retries_for
 from tests.nats_py import wait_until
 from tests.scripted_server import INFO, Peer, api_answer, scripted_server
@@ -153,7 +153,7 @@ def test_an_answer_of_the_api_that_is_none_is_an_error_of_ours(answer: bytes) ->
         for ask in (
             lambda: next(read_range(js, "S", 1, 10)),
             lambda: stream_info(js, "S"),
-            lambda: first_sequence_at(js, "S", datetime.now(UTC)),
+            lambda: first_sequence_at(js, stream_info(js, "S"), datetime.now(UTC)),
             lambda: last_sequence(js, "S", ["a"]),
         ):
             with pytest.raises(NatsError):

@@ -17,7 +17,7 @@ from spark_nats.jetstream.judgement import SKEW, Judgement, contradiction, judge
 from spark_nats.jetstream.messages import FirstSince, MessageAt, StoredMessage
 from spark_nats.jetstream.positions import Fingerprint, Position, end_of
 from spark_nats.jetstream.streams import StreamInfo
-from spark_nats.jetstream.views import Witness, first_new, judged
+from spark_nats.jetstream.views import StreamView, first_new, judged
 from spark_nats.protocol.api import ErrCode
 from spark_nats.protocol.control import ServerInfo
 from spark_nats.protocol.documents import text_of, time_at
@@ -235,7 +235,7 @@ def js_of(**info: Any) -> JetStream:
 
 
 def test_a_history_is_compared_when_something_has_happened_that_could_change_it() -> None:
-    witness, js = Witness(), js_of()
+    witness, js = StreamView(0.0), js_of()
     before = state(1, 200, 20, leader="A", led_since=1)
     assert witness.expects(js, "S")
     assert witness.doubts(js, before)
@@ -256,7 +256,7 @@ def test_a_history_is_compared_when_something_has_happened_that_could_change_it(
 
 
 def test_a_stream_of_another_server_is_compared_whenever_it_has_something_new() -> None:
-    witness, js = Witness(), js_of(cluster="C")
+    witness, js = StreamView(0.0), js_of(cluster="C")
     witness.saw(js, state(1, 200, 20, leader="A"))
     assert witness.expects(js, "S")  # it was busy, and may be again
     witness.saw(js, state(1, 200, 20, leader="A"))

@@ -10,8 +10,8 @@ from spark_nats.client import Connection
 from spark_nats.conditions import Transient
 from spark_nats.errors import JetStreamError, NatsError
 from spark_nats.jetstream.api import JetStream, Request
-from spark_nats.jetstream.streams import StreamInfo, check_leader, stream_info
-from spark_nats.jetstream.views import Trust, all_believed
+from spark_nats.jetstream.streams import StreamInfo, check_leader
+from spark_nats.jetstream.views import Trust, all_believed, stream_info
 
 HEARD = {"current": True, "active": 400_000_000}
 SILENT = {"current": True, "active": 4_500_000_000}

@@ -25,7 +25,7 @@ from spark_nats.errors import Hint, PublishError
 from spark_nats.jetstream import JetStream, Publisher
 from spark_nats.jetstream.publishing import acknowledged, decide, recovery, window
 from spark_nats.jetstream.reading.stored import StoredIds
-from spark_nats.jetstream.streams import stream_info
+from spark_nats.jetstream.views import stream_info
 from spark_nats.protocol.bytecolumns import strings
 from spark_nats.protocol.documents import text_of, time_at
 from spark_nats.protocol.headers import MSG_ID, wrap_lines

@@ -16,7 +16,7 @@ from spark_nats.jetstream import JetStream, RangeReader
 from spark_nats.jetstream.positions import Fingerprint
 from spark_nats.jetstream.reading import pulls
 from spark_nats.jetstream.reading.stored import kept_until
-from spark_nats.jetstream.streams import stream_info
+from spark_nats.jetstream.views import stream_info
 from tests.connections import options_for, patience, retries_for
 from tests.scripted_server import INFO, Peer, api_answer, scripted_server
 

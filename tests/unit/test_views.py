@@ -7,8 +7,7 @@ import pytest
 from spark_nats.client import connect
 from spark_nats.errors import JetStreamError
 from spark_nats.jetstream import JetStream, views
-from spark_nats.jetstream.streams import stream_info
-from spark_nats.jetstream.views import StaleReadGuard, Trust, believed
+from spark_nats.jetstream.views import StreamView, Trust, believed, stream_info
 from tests.connections import options_for
 from tests.nats_py import succeeds, wait_until
 from tests.scripted_server import Peer, api_answer, scripted_server
@@ -65,9 +64,9 @@ def test_a_loss_is_believed_of_a_server_alone_at_once_and_of_a_cluster_when_it_w
         peer.wait_for_close()
 
     with scripted_server(script) as url, connect(options_for(url)) as connection:
-        js, guard = JetStream(connection), StaleReadGuard(patience=60.0)
+        js, guard = JetStream(connection), StreamView(patience=60.0)
 
-        def is_believed(guard: StaleReadGuard = guard) -> bool:
+        def is_believed(guard: StreamView = guard) -> bool:
             return succeeds(lambda: guard.confirm(js, "S", "the stream 'S' does not exist"))
 
         if greeting is not GREETING:
@@ -78,4 +77,4 @@ def test_a_loss_is_believed_of_a_server_alone_at_once_and_of_a_cluster_when_it_w
         wait_until(is_believed)
         guard.clear("S")
         assert not is_believed()
-        assert is_believed(StaleReadGuard(patience=0.0))
+        assert is_believed(StreamView(patience=0.0))

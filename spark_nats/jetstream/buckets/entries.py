@@ -42,8 +42,8 @@ from spark_nats.jetstream.reading import pulls
 from spark_nats.jetstream.reading.cursor import Cursor
 from spark_nats.jetstream.reading.delivering import Chunk, Delivered, Reading, Restart
 from spark_nats.jetstream.reading.pulls import PullConsumer, sizes_of
-from spark_nats.jetstream.streams import StreamInfo, stream_info
-from spark_nats.jetstream.views import StaleReadGuard
+from spark_nats.jetstream.streams import StreamInfo
+from spark_nats.jetstream.views import StreamView
 from spark_nats.protocol.bytecolumns import Mask, booleans, flags_of, texts
 from spark_nats.protocol.documents import REPLACED
 from spark_nats.protocol.key_columns import are_last
@@ -143,7 +143,7 @@ class BucketReader:
         self._handed: list[pa.BinaryArray] = []  # subjects of the keys that were handed on
         self._sought: frozenset[str] | None = None  # subjects of keys that were moved, once there were any
         self._reading = Reading(self._stream, retries)
-        self._guard = StaleReadGuard(self._reading.retries.timeout)
+        self._view = StreamView(self._reading.retries.timeout)
 
     def read(self, js: JetStream) -> Iterator[Delivered]:
         """Read on over a connection.
@@ -258,11 +258,9 @@ class BucketReader:
 
     def _state(self, js: JetStream) -> StreamInfo:
         try:
-            info = stream_info(js, self._stream)
+            info = self._view.state(js, self._stream)
         except StreamNotFoundError:
-            self._guard.confirm(js, self._stream, f"the stream {self._stream!r} does not exist")
             raise JetStreamError(DELETED_WHILE_READ(stream=self._stream)) from None
-        self._guard.clear(self._stream)
         if info.created != self.created:
             raise JetStreamError(MADE_AGAIN_WHILE_READ(stream=self._stream, created=info.created))
         return info

@@ -21,9 +21,10 @@ from spark_nats.errors import (
     StreamNotFoundError,
 )
 from spark_nats.jetstream.api import JetStream, answered_by_another, interpreting
+from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.listing import stream_names, subjects_of
 from spark_nats.jetstream.messages import MessageAt, StoredMessage, ask
-from spark_nats.jetstream.streams import StreamInfo, create_stream
+from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.api import ApiError
 from spark_nats.protocol.headers import EXPECTED_REVISION, encode_block
 from spark_nats.protocol.keyvalue import bucket_config, bucket_of, key_subject, stream_of

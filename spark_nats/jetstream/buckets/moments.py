@@ -49,7 +49,8 @@ from spark_nats.jetstream.reading.cursor import Cursor
 from spark_nats.jetstream.reading.delivering import Delivered, Restart
 from spark_nats.jetstream.reading.direct import BATCH_MESSAGES, DirectGets, are_available
 from spark_nats.jetstream.reading.ranges import RangeReader
-from spark_nats.jetstream.streams import MOMENT, StreamInfo, stream_info
+from spark_nats.jetstream.streams import StreamInfo
+from spark_nats.jetstream.views import stream_info, wait_a_moment
 from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, flags_of, texts, to_text
 from spark_nats.protocol.documents import EPOCH, REPLACED
 from spark_nats.protocol.headers import is_within_batch
@@ -175,7 +176,7 @@ class LatestReader:
             if self._parts > MOST_PARTS:
                 raise JetStreamError(NO_MOMENT(bucket=bucket_of(self._stream), parts=MOST_PARTS))
             if last < self._reached:  # a leader that was stopped for a while
-                js.connection.wait(MOMENT)
+                wait_a_moment(js)
             elif self._is_one_get(js, info):
                 yield from self._read_one_get(js, last)
             else:

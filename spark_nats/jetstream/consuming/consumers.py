@@ -13,7 +13,8 @@ from spark_nats.conditions.notices import WAITS_FOR_PLACE
 from spark_nats.conditions.streams import NO_PLACE_FOR_CONSUMER
 from spark_nats.errors import JetStreamError, NatsError
 from spark_nats.jetstream.api import JetStream, Request, interpreting
-from spark_nats.jetstream.streams import leader_in, stream_info
+from spark_nats.jetstream.streams import leader_in
+from spark_nats.jetstream.views import stream_info
 from spark_nats.protocol.api import Api, ErrCode, filters_of
 from spark_nats.protocol.documents import integer_at
 from spark_nats.protocol.subjects import subject_violation

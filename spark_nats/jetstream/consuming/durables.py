@@ -54,7 +54,7 @@ from spark_nats.jetstream.consuming.consumers import (
 )
 from spark_nats.jetstream.messages import next_sequence
 from spark_nats.jetstream.streams import INTEREST, WORK_QUEUE, StreamInfo
-from spark_nats.jetstream.views import StaleReadGuard
+from spark_nats.jetstream.views import StreamView
 from spark_nats.protocol.api import Api, ErrCode, filters_of
 from spark_nats.protocol.subjects import overlap
 
@@ -112,7 +112,7 @@ class DurableHandle:
     """The durable of one stream, for one run of a reader. It can be pickled; each call is given a connection.
 
     The filters are those of the reader, which do not overlap; it reads all when there are none. That the durable is
-    gone is doubted for ``patience`` seconds at most, see :class:`~.views.StaleReadGuard`.
+    gone is doubted for ``patience`` seconds at most, see :class:`~.views.StreamView`.
     """
 
     def __init__(self, stream: str, name: str, filters: Sequence[str], patience: float) -> None:
@@ -126,7 +126,7 @@ class DurableHandle:
         self._config: dict[str, Any] = {}  # of the durable, as the server has it
         self._released = 0  # all before this sequence is known to be released
         self._looked = 0.0
-        self._guard = StaleReadGuard(patience)
+        self._view = StreamView(patience)
 
     @property
     def begun(self) -> bool:
@@ -193,9 +193,9 @@ class DurableHandle:
         """Return what the server says of the durable; None when there is none, and that is certain."""
         found = consumer_info(js, self._stream, self.name)
         if found is not None:
-            self._guard.clear(self.name)
+            self._view.clear(self.name)
         elif self._life.is_of_old:
-            self._guard.confirm(js, self.name, f"{self._what} does not exist any more")
+            self._view.confirm(js, self.name, f"{self._what} does not exist any more")
         return found
 
     def _make(self, js: JetStream) -> ConsumerInfo:

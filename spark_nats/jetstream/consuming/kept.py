@@ -25,8 +25,8 @@ from spark_nats.client.options import ConnectionOptions
 from spark_nats.errors import JetStreamError, NatsError, NatsTimeoutError, PermissionsError, ProtocolError
 from spark_nats.jetstream.api import JetStream, Request, interpreting
 from spark_nats.jetstream.consuming.consumers import ConsumerInfo, create_consumer, delete_consumer, moved_consumer_in
-from spark_nats.jetstream.messages import StateOf
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
+from spark_nats.jetstream.views import StateOf
 from spark_nats.protocol.api import Api, ErrCode
 
 MOST = 8  # consumers that one connection keeps; then the one goes that was not used for longest

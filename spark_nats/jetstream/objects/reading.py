@@ -20,7 +20,7 @@ from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.listing import stream_names, subjects_of, warn_of_replaced
 from spark_nats.jetstream.messages import MessageAt, ask
 from spark_nats.jetstream.reading.ranges import RangeReader
-from spark_nats.jetstream.streams import stream_info
+from spark_nats.jetstream.views import stream_info
 from spark_nats.protocol.objects import (
     ObjectInfo,
     chunk_subject,

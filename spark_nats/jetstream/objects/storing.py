@@ -23,9 +23,11 @@ from spark_nats.errors import (
     PublishError,
 )
 from spark_nats.jetstream.api import JetStream, answered_by_another, interpreting
+from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.messages import MessageAt, ask
 from spark_nats.jetstream.objects.reading import naming_store
-from spark_nats.jetstream.streams import StreamInfo, create_stream, stream_info
+from spark_nats.jetstream.streams import StreamInfo
+from spark_nats.jetstream.views import stream_info
 from spark_nats.protocol.api import NOT_ENABLED, NOT_READY, Api, ApiError
 from spark_nats.protocol.headers import EXPECTED_STREAM, ROLLUP, encode_block
 from spark_nats.protocol.objects import (

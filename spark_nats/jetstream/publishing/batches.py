@@ -42,7 +42,8 @@ from spark_nats.jetstream.publishing.flight import FINAL
 from spark_nats.jetstream.publishing.recovery import read_back
 from spark_nats.jetstream.publishing.rows import Rows
 from spark_nats.jetstream.reading.stored import is_among, known_ids
-from spark_nats.jetstream.streams import StreamInfo, stream_info
+from spark_nats.jetstream.streams import StreamInfo
+from spark_nats.jetstream.views import stream_info
 from spark_nats.protocol.api import API_PREFIX
 from spark_nats.protocol.bytecolumns import Mask, decimals, strings, texts
 from spark_nats.protocol.headers import (

@@ -46,8 +46,8 @@ from spark_nats.jetstream.publishing.acknowledged import Account, LastRow, diges
 from spark_nats.jetstream.publishing.rows import Rows
 from spark_nats.jetstream.publishing.window import FIRST_ABSENCE, LONGEST_ABSENCE
 from spark_nats.jetstream.reading.stored import StoredIds, has_id_of, is_among, kept_until, stored_ids
-from spark_nats.jetstream.streams import StreamInfo, stream_info
-from spark_nats.jetstream.views import StaleReadGuard, Trust, believed
+from spark_nats.jetstream.streams import StreamInfo
+from spark_nats.jetstream.views import StreamView, Trust, believed, stream_info
 from spark_nats.protocol.api import API_PREFIX
 
 logger = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class Recovery:
         self._acknowledged = self.account.acknowledged
         self._info = self.began
         self._asked = 0.0  # when the state was asked for
-        self._guard = StaleReadGuard(self.ack_timeout)
+        self._view = StreamView(self.ack_timeout)
         self._waits_for_ids = False  # that was said
 
     # The stream's state
@@ -99,12 +99,7 @@ class Recovery:
     def state(self, js: JetStream) -> StreamInfo:
         """Ask for the stream's state. That there is no such stream has to be said for a while in a cluster."""
         self._asked = clock.monotonic()
-        try:
-            self._info = stream_info(js, self.stream)
-        except StreamNotFoundError as error:
-            self._guard.confirm(js, self.stream, str(error))
-            raise
-        self._guard.clear(self.stream)
+        self._info = self._view.state(js, self.stream)
         return self._info
 
     def state_if_known(self, js: JetStream) -> StreamInfo | NatsError:

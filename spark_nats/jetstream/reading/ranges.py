@@ -31,8 +31,8 @@ from spark_nats.jetstream.reading.direct import DirectGets, are_available
 from spark_nats.jetstream.reading.judging import goes_on, missing, replica_lacks
 from spark_nats.jetstream.reading.pulls import PullConsumer
 from spark_nats.jetstream.reading.searching import Search
-from spark_nats.jetstream.streams import MOMENT, StreamInfo, stream_info
-from spark_nats.jetstream.views import StaleReadGuard, judged
+from spark_nats.jetstream.streams import StreamInfo
+from spark_nats.jetstream.views import StreamView, judged, stream_info, wait_a_moment
 from spark_nats.protocol.documents import text_of
 from spark_nats.protocol.subject_columns import SubjectMatcher
 
@@ -144,7 +144,7 @@ class RangeReader:
         self._judged = 0.0
         self._unproven = False  # whether it is not known that the source's replica has what is to come first
         self._reading = Reading(stream, retries)
-        self._guard = StaleReadGuard(self._reading.retries.timeout)
+        self._guard = StreamView(self._reading.retries.timeout)
 
     @property
     def position(self) -> int:
@@ -384,7 +384,7 @@ class RangeReader:
         disputed = bool(js.connection.info.cluster) and not self._state(js).undisputed
         following = self._next(js, self.cursor.end)
         if following is None and disputed:
-            js.connection.wait(MOMENT)
+            wait_a_moment(js)
             following = self._next(js, self.cursor.end)
         return following
 

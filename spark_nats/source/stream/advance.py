@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 from spark_nats.conditions.losses import PATTERN_CHANGED, STREAM_MADE_AGAIN
 from spark_nats.jetstream.judgement import Judgement, contradiction
 from spark_nats.jetstream.matching import matches
-from spark_nats.jetstream.messages import MessageAt, Question, StateOf, StoredMessage
+from spark_nats.jetstream.messages import MessageAt, Question, StoredMessage
 from spark_nats.jetstream.positions import Position, end_of
 from spark_nats.jetstream.streams import StreamInfo
+from spark_nats.jetstream.views import StateOf
 from spark_nats.options.read import ReadOptions
 from spark_nats.source.stream import losses as lost
 from spark_nats.source.stream.facts import Facts, GapOf, LackingError, RestAfter, StreamFacts

@@ -14,8 +14,8 @@ from spark_nats.jetstream.consuming.consumers import consumer_info
 from spark_nats.jetstream.judgement import Judgement, contradiction
 from spark_nats.jetstream.messages import MessageAt, ask, first_sequence_at, next_sequence
 from spark_nats.jetstream.positions import Position, end_of
-from spark_nats.jetstream.streams import LIMITS, WORK_QUEUE, StreamInfo, stream_info
-from spark_nats.jetstream.views import first_new
+from spark_nats.jetstream.streams import LIMITS, WORK_QUEUE, StreamInfo
+from spark_nats.jetstream.views import first_new, stream_info
 from spark_nats.options.values import EARLIEST, LATEST, Floor, Offsets, Place
 from spark_nats.source.stream.looks import Look
 from spark_nats.source.stream.losses import (

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from spark_nats.jetstream.messages import MessageAt, StateOf
+from spark_nats.jetstream.messages import MessageAt
 from spark_nats.jetstream.positions import Position, end_of
+from spark_nats.jetstream.views import StateOf
 from spark_nats.options.read import ReadOptions
 from spark_nats.source.stream.facts import Facts, SizesOf
 from spark_nats.source.stream.losses import Loss, beginning_lost

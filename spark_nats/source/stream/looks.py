@@ -21,13 +21,14 @@ from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.buckets.keyvalue import naming_bucket
 from spark_nats.jetstream.consuming.durables import DurableHandle, check_direct, default_name
 from spark_nats.jetstream.consuming.progress import ProgressConsumer
+from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.judgement import Judgement, contradiction, judge
 from spark_nats.jetstream.matching import Selection
-from spark_nats.jetstream.messages import MessageAt, Question, StateOf, StoredMessage, ask, ask_each
+from spark_nats.jetstream.messages import MessageAt, Question, StoredMessage, ask, ask_each
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.reading.measuring import measure
-from spark_nats.jetstream.streams import LIMITS, WORK_QUEUE, StreamInfo, create_stream
-from spark_nats.jetstream.views import StaleReadGuard, Trust, Witness, all_believed, first_new, judged
+from spark_nats.jetstream.streams import LIMITS, WORK_QUEUE, StreamInfo
+from spark_nats.jetstream.views import StateOf, StreamView, Trust, all_believed, first_new, judged
 from spark_nats.options.read import ReadOptions
 from spark_nats.source.stream.facts import Facts, GapOf, RestAfter, SizesOf, StreamFacts
 from spark_nats.source.stream.losses import say, stream_lost
@@ -41,8 +42,8 @@ class Memory:
 
     Attributes:
         selection: which streams are read, as far as is found out.
-        guard: what was said to be gone.
-        witness: what was seen of their histories.
+        guard: what is believed of them.
+        witness: the same.
         holds: by stream the durable consumers that hold messages for the query; none where it does not consume.
         progress: by stream the consumers that show how far the query is; none where nobody asks for that.
         searched: up to where they were searched in vain.
@@ -53,8 +54,7 @@ class Memory:
 
     def __init__(self, options: ReadOptions, patience: float) -> None:
         self.selection = Selection(options.streams, options.pattern)
-        self.guard = StaleReadGuard(patience)
-        self.witness = Witness()
+        self.guard = self.witness = StreamView(patience)
         self.holds = {
             name: DurableHandle(
                 name, options.consumer or default_name(name, options.filters), options.filters, patience

@@ -1,0 +1,82 @@
+"""Streams that are made, or deleted."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any
+
+from spark_nats.client.memory import KEPT, once_a_while, parent_process
+from spark_nats.conditions import Condition
+from spark_nats.conditions.streams import STREAM_CANNOT_BE_MADE
+from spark_nats.conditions.warnings import STREAM_DIFFERS, STREAM_MADE_OTHERWISE
+from spark_nats.errors import JetStreamError, StreamNotFoundError
+from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.streams import StreamInfo, in_words, state_in
+from spark_nats.jetstream.views import stream_info
+from spark_nats.protocol.api import Api, ErrCode
+from spark_nats.protocol.stream_configs import Wish, differences, nearest_field
+
+logger = logging.getLogger(__name__)
+
+_said: set[str] = set()  # what the log has been told, in this process; others of the same query may have told it too
+
+
+def create_stream(js: JetStream, config: dict[str, Any]) -> StreamInfo:
+    """Make a stream, or return the one of that name that is there already.
+
+    That is never changed. Where it differs from what somebody has named of the configuration, the log says so.
+
+    Args:
+        js: where.
+        config: the server's stream configuration; ``name`` is required.
+
+    Raises:
+        JetStreamError: the server refuses the configuration.
+    """
+    name = config["name"]
+    try:
+        return _compared(stream_info(js, name), config, STREAM_DIFFERS)
+    except StreamNotFoundError:
+        pass
+    try:
+        # Small ranges are read by direct gets, unless somebody does not want them.
+        info = state_in(js.request(Api.STREAM_CREATE, name, body={"allow_direct": True, **config}), name)
+    except JetStreamError as error:
+        if error.err_code == ErrCode.STREAM_NAME_IN_USE:  # another task was faster
+            return stream_info(js, name)
+        if error.err_code == ErrCode.INVALID_JSON:
+            raise error.with_context(STREAM_CANNOT_BE_MADE(stream=name, reason=_refused(error.description))) from None
+        raise
+    # Older servers leave out in silence what they do not know.
+    return _compared(info, config, STREAM_MADE_OTHERWISE)
+
+
+def _compared(info: StreamInfo, config: dict[str, Any], differs: Condition) -> StreamInfo:
+    """Return the state of a stream, and say once where it is not as somebody wants it."""
+    if isinstance(config, Wish) and (found := differences(config, info.config)):
+        said, of = in_words(info.name), ", ".join(found)
+        if (fact := f"{parent_process()}: {said} differs in {of}") not in _said:
+            _said.add(fact)
+            once_a_while(fact, lambda _: logger.warning(differs(stream=said, fields=of).coded), KEPT)
+    return info
+
+
+def _refused(description: str) -> str:
+    """Return in words why a server does not take a configuration; its own are those of its language."""
+    unknown = re.search(r'unknown field "([^"]*)"', description)
+    if unknown is None:
+        return f"the server does not take its configuration ({description.removeprefix('invalid JSON: ')})"
+    near = nearest_field(unknown[1])
+    hint = f"; did you mean {near!r}?" if near else ""
+    return f"the server knows no field {unknown[1]!r} of a stream's configuration{hint}"
+
+
+def delete_stream(js: JetStream, name: str) -> None:
+    """Delete a stream and all its messages.
+
+    Raises:
+        StreamNotFoundError: there is no such stream.
+        NatsError: the request failed.
+    """
+    js.request(Api.STREAM_DELETE, name)

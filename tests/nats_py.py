@@ -170,11 +170,14 @@ class NatsPy:
 
     def iterate_stream(self, name: str, timeout: float = 60.0) -> Iterator[Message]:
         """Every message that is in the stream now, in order, and not all in memory at once."""
-        left = held = self.held(name)
+        info = self.stream_info(name)
+        left = held = int(info["state"]["messages"])
         if not left:
             return
         consumer = f"nats-py-{secrets.token_hex(4)}"
         config = {"name": consumer, "ack_policy": "none", "deliver_policy": "all", "mem_storage": True}
+        if "inactive_threshold" not in info["config"].get("consumer_limits", {}):
+            config["inactive_threshold"] = 600 * 10**9  # whoever takes messages slowly finds it gone after 5 s
         self.api(f"CONSUMER.CREATE.{name}.{consumer}", {"stream_name": name, "config": config})
         inbox = self._client.new_inbox()
         with self.collect(inbox) as collected:

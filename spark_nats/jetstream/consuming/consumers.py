@@ -113,6 +113,28 @@ def consumer_info(js: JetStream, stream: str, name: str) -> ConsumerInfo | None:
         return consumer_in(found, stream, name)
 
 
+def configure_durable(js: JetStream, stream: str, config: Mapping[str, Any], action: str) -> ConsumerInfo:
+    """Make a durable of this name and configuration, or update it, as the ``action`` is ``create`` or ``update``."""
+    names = stream, str(config["name"])
+    answer = js.request(Api.CONSUMER_CREATE, *names, body={"stream_name": stream, "config": config, "action": action})
+    with interpreting(Api.CONSUMER_CREATE, *names):
+        return consumer_in(answer, *names)
+
+
+def durable_config(name: str, filters: Sequence[str], metadata: dict[str, str], **more: Any) -> dict[str, Any]:
+    """Return the configuration of a durable for some subjects, or all when there are none, from which nobody pulls."""
+    chosen = {"filter_subjects": list(filters)} if filters else {}
+    return {"name": name, "durable_name": name, "ack_policy": "explicit", "metadata": metadata, **more, **chosen}
+
+
+def not_ours(found: ConsumerInfo, mark: str, filters: Sequence[str], what_for: str = "") -> str:
+    """Say why a durable is none that we have made for some subjects, with a mark in its metadata; empty if it is."""
+    if mark not in found.metadata:
+        return f"was not made by spark-nats{what_for}"
+    same = sorted(found.filters) == sorted(filters)
+    return "" if same else f"is for {', '.join(found.filters) or 'all subjects'}"
+
+
 def finds_all(js: JetStream, filters: Sequence[str]) -> bool:
     """Tell whether a consumer with these filters delivers, and counts, all that matches.
 

@@ -48,9 +48,11 @@ from spark_nats.jetstream.api import JetStream, interpreting
 from spark_nats.jetstream.consuming.consumers import (
     PLACE_LIMIT,
     ConsumerInfo,
-    consumer_in,
+    configure_durable,
     consumer_info,
+    durable_config,
     moved_consumer_in,
+    not_ours,
 )
 from spark_nats.jetstream.messages import next_sequence
 from spark_nats.jetstream.streams import INTEREST, WORK_QUEUE, StreamInfo
@@ -199,16 +201,10 @@ class DurableHandle:
         return found
 
     def _make(self, js: JetStream) -> ConsumerInfo:
-        config: dict[str, Any] = {
-            "name": self.name,
-            "durable_name": self.name,
-            **{name: value for name, value in _NEVER_PULLED.items() if value is not None},
-            "metadata": {OWNER: self._owner, NEW: "true"},
-        }
-        if self._filters:
-            config["filter_subjects"] = list(self._filters)
+        metadata = {OWNER: self._owner, NEW: "true"}
+        config = durable_config(self.name, self._filters, metadata, deliver_policy=_NEVER_PULLED["deliver_policy"])
         try:
-            made = self._configure(js, config, "create")
+            made = configure_durable(js, self._stream, config, "create")
         except JetStreamError as error:
             raise self._refused(js, error) from None
         logger.info(DURABLE_MADE(stream=self._stream, consumer=self.name).coded)
@@ -217,17 +213,11 @@ class DurableHandle:
     def _mark(self, js: JetStream, config: dict[str, Any], metadata: dict[str, Any]) -> ConsumerInfo:
         """Give a durable that is there other metadata."""
         try:
-            return self._configure(js, {**config, "metadata": metadata}, "update")
+            return configure_durable(js, self._stream, {**config, "metadata": metadata}, "update")
         except JetStreamError as error:
             if error.err_code == ErrCode.CONSUMER_DOES_NOT_EXIST:  # somebody has deleted it this moment
                 raise JetStreamError(DURABLE_JUST_DELETED(what=self._what)) from None
             raise
-
-    def _configure(self, js: JetStream, config: dict[str, Any], action: str) -> ConsumerInfo:
-        body = {"stream_name": self._stream, "config": config, "action": action}
-        answer = js.request(Api.CONSUMER_CREATE, self._stream, self.name, body=body)
-        with interpreting(Api.CONSUMER_CREATE, self._stream, self.name):
-            return consumer_in(answer, self._stream, self.name)
 
     def _refused(self, js: JetStream, error: JetStreamError) -> NatsError:
         """Return the error of a durable that could not be made."""
@@ -263,12 +253,8 @@ class DurableHandle:
 
     def _check_ours(self, found: ConsumerInfo) -> None:
         """Check that a durable of our name is one that we, or an earlier run, have made."""
-        problem = None
-        if found.metadata.get(OWNER) is None:
-            problem = "was not made by spark-nats"
-        elif sorted(found.filters) != sorted(self._filters):
-            problem = f"is for {', '.join(found.filters) or 'all subjects'}"
-        elif {name: found.config.get(name) for name in _NEVER_PULLED} != _NEVER_PULLED:
+        problem = not_ours(found, OWNER, self._filters)
+        if not problem and {name: found.config.get(name) for name in _NEVER_PULLED} != _NEVER_PULLED:
             problem = "has another configuration than spark-nats gives it"
         if problem:
             why = DURABLE_NOT_OURS(what=self._what, problem=problem)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from spark_nats import clock
 from spark_nats.conditions.notices import DURABLE_MADE
@@ -31,7 +30,13 @@ from spark_nats.errors import (
     UnsupportedStreamError,
 )
 from spark_nats.jetstream.api import JetStream, Request, interpreting
-from spark_nats.jetstream.consuming.consumers import ConsumerInfo, consumer_in, consumer_info, moved_consumer_in
+from spark_nats.jetstream.consuming.consumers import (
+    configure_durable,
+    consumer_info,
+    durable_config,
+    moved_consumer_in,
+    not_ours,
+)
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.protocol.api import Api
 
@@ -107,37 +112,17 @@ class ProgressConsumer:
     def _take(self, js: JetStream, info: StreamInfo) -> None:
         found = consumer_info(js, self._stream, self._name)
         if found is None:
-            config: dict[str, Any] = {
-                "name": self._name,
-                "durable_name": self._name,
-                "description": "shows how far a query of Spark has come; nobody pulls from it",
-                "ack_policy": "explicit",
-                "metadata": {READER: self._run},
-            }
-            if self._filters:
-                config["filter_subjects"] = list(self._filters)
-            self._configure(js, config, "create")
+            about = "shows how far a query of Spark has come; nobody pulls from it"
+            config = durable_config(self._name, self._filters, {READER: self._run}, description=about)
+            configure_durable(js, self._stream, config, "create")
             logger.info(DURABLE_MADE(stream=self._stream, consumer=self._name).coded)
         else:
-            self._check_ours(found)
-            self._configure(js, {**found.config, "metadata": {**found.metadata, READER: self._run}}, "update")
+            if problem := not_ours(found, READER, self._filters, " to show progress"):
+                why = DURABLE_NOT_OURS(what=f"the consumer {self._name!r} of stream {self._stream!r}", problem=problem)
+                raise ConsumerConflictError(why, hints=[Hint.PROGRESS_CONSUMER])
+            config = {**found.config, "metadata": {**found.metadata, READER: self._run}}
+            configure_durable(js, self._stream, config, "update")
         self._created, self._shown = info.created, 0
-
-    def _configure(self, js: JetStream, config: dict[str, Any], action: str) -> None:
-        body = {"stream_name": self._stream, "config": config, "action": action}
-        answer = js.request(Api.CONSUMER_CREATE, self._stream, self._name, body=body)
-        with interpreting(Api.CONSUMER_CREATE, self._stream, self._name):
-            consumer_in(answer, self._stream, self._name)
-
-    def _check_ours(self, found: ConsumerInfo) -> None:
-        problem = ""
-        if READER not in found.metadata:
-            problem = "was not made by spark-nats to show progress"
-        elif sorted(found.filters) != sorted(self._filters):
-            problem = f"is for {', '.join(found.filters) or 'all subjects'}"
-        if problem:
-            what = f"the consumer {self._name!r} of stream {self._stream!r}"
-            raise ConsumerConflictError(DURABLE_NOT_OURS(what=what, problem=problem), hints=[Hint.PROGRESS_CONSUMER])
 
 
 def check_shows_progress(js: JetStream, info: StreamInfo) -> None:

@@ -16,9 +16,7 @@ class Transient(IntEnum):
     """Whether what has happened may pass by itself, so that trying again helps."""
 
     NEVER = 0  # somebody has to repair it
-    ONCE_ESTABLISHED = (
-        1  # where the same has succeeded before; else it is a mistake: a server that restarts says so too
-    )
+    ONCE_ESTABLISHED = 1  # where it has worked before; else it is a mistake, though a restarting server says the same
     ALWAYS = 2
 
 

@@ -23,7 +23,7 @@ from benchmarks.targets import OURS
 from spark_nats.client.transport import CHUNK
 from spark_nats.options import parse_write
 from spark_nats.protocol.subject_columns import SubjectMatcher
-from spark_nats.protocol.subjects import matches
+from spark_nats.protocol.subjects import covers
 from spark_nats.sink.columns import RowChecker
 from spark_nats.source.columns import RowBuilder
 
@@ -282,7 +282,7 @@ def _matching(settings: Settings) -> Iterator[Comparison]:
         return Sample(count, seconds())
 
     def one_by_one(filters: list[str]) -> list[bool]:
-        return [any(matches(each, subject) for each in filters) for subject in few]
+        return [any(covers(each, subject) for each in filters) for subject in few]
 
     def theirs() -> Sample:
         with timed(time.process_time) as seconds:

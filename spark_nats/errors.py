@@ -102,10 +102,10 @@ class NatsError(Exception):
         said = self.args[0]
         return self.with_context(said.coded) if isinstance(said, Said) else self
 
-    def advising(self, hint: Hint) -> Self:
-        """Return this error with one thing to look at, which stands for those that it had."""
+    def advising(self, *hints: Hint) -> Self:
+        """Return this error with other things to look at than it had, or none."""
         error = copy.copy(self)
-        error.hints = (hint,)
+        error.hints = hints
         return error
 
 

@@ -23,6 +23,7 @@ from spark_nats.errors import (
 from spark_nats.protocol.api import API_PREFIX, NOT_ENABLED, Api, ApiError, ErrCode, parse_api_answer
 from spark_nats.protocol.documents import quoted
 from spark_nats.protocol.headers import REQUIRED_API_LEVEL, encode_block
+from spark_nats.protocol.publish_acks import stored_by
 
 
 class Request(NamedTuple):
@@ -105,6 +106,18 @@ class JetStream:
 def answered_by_another(subject: str, payload: bytes) -> JetStreamError:
     """Return the error that somebody else has answered than whom a request was for, who may answer first next time."""
     return JetStreamError(ANSWERED_BY_ANOTHER(subject=subject, answer=quoted(payload)))
+
+
+def refusal_in(reply: Reply, stream: str, subject: str) -> ApiError | None:
+    """Return why a stream has not stored a message that was published on a subject; None where it has.
+
+    That somebody else has answered is a :class:`JetStreamError`.
+    """
+    with interpreting(f"a message on {subject}"):
+        answer = stored_by(reply.payload, stream)
+    if answer is False:
+        raise answered_by_another(subject, reply.payload)
+    return answer if isinstance(answer, ApiError) else None
 
 
 @contextlib.contextmanager

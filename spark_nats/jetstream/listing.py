@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
+from spark_nats.conditions import Said
 from spark_nats.conditions.streams import LISTING_CHANGES
 from spark_nats.conditions.warnings import SUBJECTS_REPLACED
 from spark_nats.errors import Hint, JetStreamError, NatsError, StreamNotFoundError
@@ -137,11 +138,33 @@ def naming_the_nearest(js: JetStream, names: Sequence[str], to_read: bool = True
             known = stream_names(js)
         missing = next((name for name in names if name not in known), "")
         if to_read and known:
-            named = error.with_context(f"{error}; {_listed(missing, known)}")
-            named.hints = ()
-            raise named from None
+            raise error.with_context(f"{error}; {_listed(missing, known)}").advising() from None
         near = _nearest(missing, known, 0.8)
         raise error.with_context(f"{error}, but {near[0]!r} does") if near else error from None
+
+
+@contextlib.contextmanager
+def naming_what_it_is(
+    js: JetStream,
+    name: str,
+    subject: str,
+    name_in: Callable[[str], str | None],
+    missing: Callable[..., Said],
+    *hints: Hint,
+) -> Iterator[None]:
+    """Say of a stream that does not exist what it is of that name, and which other one was probably meant.
+
+    Streams of its kind listen on a subject, have its name in theirs, and are said to be ``missing`` in these words.
+    """
+    try:
+        yield
+    except StreamNotFoundError as error:
+        streams: list[str] = []
+        with contextlib.suppress(NatsError):  # as far as one may know them
+            streams = stream_names(js, subject)
+        near = _nearest(name, [*filter(None, map(name_in, streams))], 0.6)
+        hint = f" (there is {near[0]!r})" if near else ""
+        raise error.with_context(missing(hint=hint)).advising(*hints) from None
 
 
 def _listed(missing: str, known: Sequence[str]) -> str:

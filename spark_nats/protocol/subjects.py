@@ -56,17 +56,6 @@ def _violation(text: str, forbidden: re.Pattern[str], what: str) -> str | None:
     return f"contains {what}" if forbidden.search(text) else None
 
 
-def matches(subject_filter: str, subject: str) -> bool:
-    """Tell whether a valid filter matches a literal subject."""
-    wanted, tokens = subject_filter.split("."), subject.split(".")
-    for i, token in enumerate(wanted):
-        if token == ">":
-            return len(tokens) > i
-        if i >= len(tokens) or token not in ("*", tokens[i]):
-            return False
-    return len(wanted) == len(tokens)
-
-
 def overlap(one: str, other: str) -> bool:
     """Tell whether some subject is matched by both of two valid filters."""
     first, second = one.split("."), other.split(".")

@@ -125,9 +125,7 @@ def _check_bad_rows_stream(js: JetStream, options: WriteOptions, name: str) -> N
         with naming_the_nearest(js, [name], to_read=False):
             stream = stream_info(js, name)
     except StreamNotFoundError as error:
-        missing = error.with_context(BAD_ROWS_STREAM_MISSING(reason=error))
-        missing.hints = ()
-        raise missing from None
+        raise error.with_context(BAD_ROWS_STREAM_MISSING(reason=error)).advising() from None
     if stream.config.get("no_ack"):
         raise PublishError(NO_ACKNOWLEDGEMENTS(stream=name))
     if has_counters(stream):

@@ -10,7 +10,7 @@ from nats.js.kv import VALID_KEY_RE
 
 from spark_nats.protocol.key_columns import find_key_violation, is_marker
 from spark_nats.protocol.keyvalue import key_subject, key_violation
-from spark_nats.protocol.subjects import filter_violation, matches, subject_violation
+from spark_nats.protocol.subjects import covers, filter_violation, subject_violation
 from tests.unit.reference import broken
 
 KEYS = st.one_of(st.text(max_size=8), st.text("ab._-/=kv*> ", max_size=10))
@@ -21,7 +21,7 @@ def test_a_key_is_a_subject_of_its_bucket(key: str) -> None:
     if key_violation(key) is None:
         assert VALID_KEY_RE.match(key)
         assert subject_violation(key_subject("B", key)) is None
-        assert matches(key_subject("B", ">"), key_subject("B", key))
+        assert covers(key_subject("B", ">"), key_subject("B", key))
         assert filter_violation(key) is None
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from spark_nats.jetstream.matching import unmatched_filters
 from spark_nats.jetstream.streams import StreamInfo
-from spark_nats.protocol.subjects import matches
+from spark_nats.protocol.subjects import covers
 
 
 def stream(*subjects: str, **config: Any) -> StreamInfo:
@@ -51,6 +51,6 @@ literals = st.lists(st.sampled_from(["a", "b"]), min_size=1, max_size=4).map("."
 def test_no_message_that_a_stream_takes_matches_an_unmatched_filter(
     filters: list[str], subjects: list[str], subject: str
 ) -> None:
-    taken = any(matches(each, subject) for each in subjects)
+    taken = any(covers(each, subject) for each in subjects)
     for unmatched in unmatched_filters(filters, [stream(*subjects)]):
-        assert not (taken and matches(unmatched, subject))
+        assert not (taken and covers(unmatched, subject))

@@ -30,7 +30,7 @@ from spark_nats.protocol.encoder import encode_message, encode_messages
 from spark_nats.protocol.headers import encode_blocks, flatten, parse_block
 from spark_nats.protocol.statuses import parse_status
 from spark_nats.protocol.subject_columns import find_subject_violation
-from spark_nats.protocol.subjects import filter_violation, matches, subject_violation
+from spark_nats.protocol.subjects import covers, filter_violation, subject_violation
 from tests.unit.readers import decode
 from tests.unit.reference import (
     ControlLine,
@@ -112,7 +112,7 @@ def test_wildcards_inside_a_token_may_be_neither(wildcard: str) -> None:
     ],
 )
 def test_a_wildcard_matches_what_the_page_says(wanted: str, subject: str, expected: bool) -> None:
-    assert matches(wanted, subject) is expected
+    assert covers(wanted, subject) is expected
 
 
 # INFO

@@ -12,7 +12,6 @@ from spark_nats.protocol.subject_columns import SubjectMatcher, find_subject_vio
 from spark_nats.protocol.subjects import (
     covers,
     filter_violation,
-    matches,
     name_violation,
     overlap,
     queue_violation,
@@ -131,22 +130,22 @@ class TestFilters:
     @given(filters, few_subjects)
     def test_a_filter_matches_what_it_matches_token_by_token(self, wanted: str, subject: str) -> None:
         assert filter_violation(wanted) is None
-        assert matches(wanted, subject) == subject_matches(wanted.split("."), subject.split("."))
+        assert covers(wanted, subject) == subject_matches(wanted.split("."), subject.split("."))
 
     @settings(max_examples=100)
     @given(subjects)
     def test_every_subject_matches_itself_and_the_full_wildcard(self, subject: str) -> None:
-        assert matches(subject, subject)
-        assert matches(">", subject)
-        assert not matches(subject, subject + ".more")
-        assert not matches(subject + ".>", subject)
-        assert matches(subject + ".>", subject + ".more")
-        assert matches("*", subject) == ("." not in subject)
+        assert covers(subject, subject)
+        assert covers(">", subject)
+        assert not covers(subject, subject + ".more")
+        assert not covers(subject + ".>", subject)
+        assert covers(subject + ".>", subject + ".more")
+        assert covers("*", subject) == ("." not in subject)
 
     @settings(max_examples=300)
     @given(filters, filters, few_subjects)
     def test_filters_that_both_match_a_subject_overlap(self, one: str, other: str, subject: str) -> None:
-        if matches(one, subject) and matches(other, subject):
+        if covers(one, subject) and covers(other, subject):
             assert overlap(one, other)
         assert overlap(one, other) == overlap(other, one)
 
@@ -164,7 +163,7 @@ class TestFilters:
             for pair in zip(*(tokens + ["*"] * (length - len(tokens)) for tokens in padded), strict=True)
         ]
         subject = ".".join(common)
-        assert overlap(one, other) == (matches(one, subject) and matches(other, subject))
+        assert overlap(one, other) == (covers(one, subject) and covers(other, subject))
 
     @settings(max_examples=250)
     @given(filters, filters, few_subjects)
@@ -172,7 +171,7 @@ class TestFilters:
         assert covers(one, one)
         if covers(one, other):
             assert overlap(one, other)
-            assert matches(one, subject) or not matches(other, subject)
+            assert covers(one, subject) or not covers(other, subject)
 
     @pytest.mark.parametrize(
         ("one", "other", "expected"),
@@ -220,14 +219,14 @@ class TestColumnsAgainstFilters:
     ) -> None:
         column = pa.array([value.encode() for value in values], pa.binary()).slice(skip)
         column = column.slice(0, max(len(column) - drop, 0))
-        expected = [any(matches(w, value.decode()) for w in wanted) for value in column.to_pylist()]
+        expected = [any(covers(w, value.decode()) for w in wanted) for value in column.to_pylist()]
         assert SubjectMatcher(wanted).match(column).tolist() == expected
 
     @settings(max_examples=300)
     @given(st.lists(odd_filters, max_size=12), st.lists(st.binary(max_size=12), max_size=12))
     def test_subjects_that_are_no_text_are_matched_byte_by_byte(self, wanted: list[str], values: list[bytes]) -> None:
         as_text = [w.encode().decode("latin-1") for w in wanted]
-        expected = [any(matches(w, value.decode("latin-1")) for w in as_text) for value in values]
+        expected = [any(covers(w, value.decode("latin-1")) for w in as_text) for value in values]
         assert SubjectMatcher(wanted).match(pa.array(values, pa.binary())).tolist() == expected
 
     @pytest.mark.parametrize("wildcard", ["orders.*.{}", "orders.{}.>", "{}.*.>", "orders.{}.é"])

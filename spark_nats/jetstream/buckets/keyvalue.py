@@ -5,9 +5,8 @@ A value is asked of the stream's leader, and not by direct get: a replica that l
 
 from __future__ import annotations
 
-import contextlib
-import difflib
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, NamedTuple
 
 from spark_nats.conditions.streams import BUCKET_NOT_FOUND, BUCKET_UNAVAILABLE
@@ -16,19 +15,16 @@ from spark_nats.errors import (
     Hint,
     JetStreamError,
     JetStreamUnavailableError,
-    NatsError,
     NoRespondersError,
-    StreamNotFoundError,
 )
-from spark_nats.jetstream.api import JetStream, answered_by_another, interpreting
+from spark_nats.jetstream.api import JetStream, refusal_in
 from spark_nats.jetstream.creating import create_stream
-from spark_nats.jetstream.listing import stream_names, subjects_of
+from spark_nats.jetstream.listing import naming_what_it_is, subjects_of
 from spark_nats.jetstream.messages import MessageAt, StoredMessage, ask
 from spark_nats.jetstream.streams import StreamInfo
-from spark_nats.protocol.api import ApiError
 from spark_nats.protocol.headers import EXPECTED_REVISION, encode_block
 from spark_nats.protocol.keyvalue import bucket_config, bucket_of, key_subject, stream_of
-from spark_nats.protocol.publish_acks import mark_of, stored_by
+from spark_nats.protocol.publish_acks import mark_of
 
 
 class Entry(NamedTuple):
@@ -78,23 +74,10 @@ class Bucket:
             reply = self._js.connection.request(subject, value, header=header, mark=mark_of(self._stream))
         except NoRespondersError:
             raise JetStreamUnavailableError(BUCKET_UNAVAILABLE(subject=subject, bucket=self._name)) from None
-        with interpreting(f"a message on {subject}"):
-            answer = stored_by(reply.payload, self._stream)
-        if not isinstance(answer, ApiError):
-            if answer:
-                return
-            raise answered_by_another(subject, reply.payload)
-        raise JetStreamError(
-            VALUE_REFUSED(
-                bucket=self._name,
-                bytes=len(value),
-                reason=answer.description,
-                code=answer.code,
-                err_code=answer.err_code,
-            ),
-            *answer,
-            transient=answer.transient,
-        )
+        if (refused := refusal_in(reply, self._stream, subject)) is not None:
+            code, err_code, reason = refused
+            said = VALUE_REFUSED(bucket=self._name, bytes=len(value), reason=reason, code=code, err_code=err_code)
+            raise JetStreamError(said, *refused, transient=refused.transient)
 
     def keys(self, pattern: str) -> list[str]:
         """Return the keys that match a pattern with the wildcards of subjects."""
@@ -110,15 +93,7 @@ def make_bucket(js: JetStream, name: str, **wish: Any) -> StreamInfo:
     return create_stream(js, dict(bucket_config(name, wish)))  # what one has that is there is nobody's contradiction
 
 
-@contextlib.contextmanager
-def naming_bucket(js: JetStream, name: str) -> Iterator[None]:
+def naming_bucket(js: JetStream, name: str) -> AbstractContextManager[None]:
     """Say of a stream that does not exist that it is this bucket, and which others have similar names."""
-    try:
-        yield
-    except StreamNotFoundError as error:
-        names: list[str] = []
-        with contextlib.suppress(NatsError):  # as far as one may know them
-            names = stream_names(js, key_subject("*", ">"))
-        near = difflib.get_close_matches(name, filter(None, map(bucket_of, names)), n=1)
-        hint = f" (there is {near[0]!r})" if near else ""
-        raise error.with_context(BUCKET_NOT_FOUND(bucket=name, hint=hint)).advising(Hint.CREATE_BUCKET) from None
+    missing = partial(BUCKET_NOT_FOUND, bucket=name)
+    return naming_what_it_is(js, name, key_subject("*", ">"), bucket_of, missing, Hint.CREATE_BUCKET)

@@ -6,18 +6,18 @@ it is read moves to the stream's end, and is asked for by its subject wherever i
 
 from __future__ import annotations
 
-import contextlib
-import difflib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 
 from spark_nats.client.retrying import Retries
 from spark_nats.conditions import Said
 from spark_nats.conditions.losses import LINK_BROKEN, OBJECT_DAMAGED
 from spark_nats.conditions.streams import OBJECT_MOVES_ON, OBJECT_NOT_DESCRIBED, OBJECT_STORE_NOT_FOUND
-from spark_nats.errors import JetStreamError, NatsError, ProtocolError, StreamNotFoundError
+from spark_nats.errors import JetStreamError, ProtocolError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.listing import stream_names, subjects_of, warn_of_replaced
+from spark_nats.jetstream.listing import naming_what_it_is, subjects_of, warn_of_replaced
 from spark_nats.jetstream.messages import MessageAt, ask
 from spark_nats.jetstream.reading.ranges import RangeReader
 from spark_nats.jetstream.views import stream_info
@@ -237,17 +237,6 @@ def _content(js: JetStream, found: StoredObject, retries: Retries | None) -> byt
     return content
 
 
-@contextlib.contextmanager
-def naming_store(js: JetStream, name: str) -> Iterator[None]:
+def naming_store(js: JetStream, name: str) -> AbstractContextManager[None]:
     """Say of a stream that does not exist that it is this object store, and which others have similar names."""
-    try:
-        yield
-    except StreamNotFoundError as error:
-        names: list[str] = []
-        with contextlib.suppress(NatsError):  # as far as one may know them
-            names = stream_names(js, descriptions("*"))
-        near = difflib.get_close_matches(name, filter(None, map(store_of, names)), n=1)
-        hint = f" (there is {near[0]!r})" if near else ""
-        named = error.with_context(OBJECT_STORE_NOT_FOUND(store=name, hint=hint))
-        named.hints = ()
-        raise named from None
+    return naming_what_it_is(js, name, descriptions("*"), store_of, partial(OBJECT_STORE_NOT_FOUND, store=name))

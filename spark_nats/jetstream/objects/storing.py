@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 from spark_nats import clock
-from spark_nats.client.connection import Reply
 from spark_nats.conditions import Transient
 from spark_nats.conditions.writing import OBJECT_REFUSED, OBJECT_STORE_UNAVAILABLE, OBJECT_UNFIT
 from spark_nats.errors import (
@@ -22,13 +21,13 @@ from spark_nats.errors import (
     NoRespondersError,
     PublishError,
 )
-from spark_nats.jetstream.api import JetStream, answered_by_another, interpreting
+from spark_nats.jetstream.api import JetStream, refusal_in
 from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.messages import MessageAt, ask
 from spark_nats.jetstream.objects.reading import naming_store
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import stream_info
-from spark_nats.protocol.api import NOT_ENABLED, NOT_READY, Api, ApiError
+from spark_nats.protocol.api import NOT_ENABLED, NOT_READY, Api
 from spark_nats.protocol.headers import EXPECTED_STREAM, ROLLUP, encode_block
 from spark_nats.protocol.objects import (
     CHUNK_BYTES,
@@ -41,7 +40,7 @@ from spark_nats.protocol.objects import (
     read_description,
     stream_of_store,
 )
-from spark_nats.protocol.publish_acks import mark_of, stored_by
+from spark_nats.protocol.publish_acks import mark_of
 from spark_nats.protocol.statuses import TOO_MANY_REQUESTS
 
 CHUNKS_AT_ONCE = 16
@@ -144,22 +143,10 @@ class Putting:
                 ) from None
             if isinstance(reply, NatsError):
                 raise reply
-            self._check(subject, reply)
-
-    def _check(self, subject: str, reply: Reply) -> None:
-        with interpreting(f"a part of the object {self._info.name!r}"):
-            answer = stored_by(reply.payload, self._stream)
-        if not isinstance(answer, ApiError):
-            if answer:
-                return
-            raise answered_by_another(subject, reply.payload)
-        said = OBJECT_REFUSED(
-            store=self._store,
-            name=self._info.name,
-            reason=answer.description,
-            code=answer.code,
-            err_code=answer.err_code,
-        )
-        if answer.err_code in NOT_ENABLED | NOT_READY or answer.code == TOO_MANY_REQUESTS:
-            raise JetStreamError(said, description=answer.description, transient=Transient.ALWAYS)
-        raise PublishError(said)
+            if (refused := refusal_in(reply, self._stream, subject)) is not None:
+                code, err_code, reason = refused
+                names = {"store": self._store, "name": self._info.name}
+                said = OBJECT_REFUSED(**names, reason=reason, code=code, err_code=err_code)
+                if err_code in NOT_ENABLED | NOT_READY or code == TOO_MANY_REQUESTS:
+                    raise JetStreamError(said, description=reason, transient=Transient.ALWAYS)
+                raise PublishError(said)

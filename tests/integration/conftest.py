@@ -10,6 +10,7 @@ import pytest
 from spark_nats import clock
 from spark_nats.client import Connection, connect
 from spark_nats.jetstream import JetStream
+from spark_nats.jetstream.publishing import decide
 from tests.connections import options_for
 from tests.servers import Server
 
@@ -25,6 +26,12 @@ def connection(nats_server: Server) -> Iterator[Connection]:
 def js(connection: Connection) -> JetStream:
     """JetStream of the shared server."""
     return JetStream(connection)
+
+
+@pytest.fixture
+def all_answers_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for the other answers when a row is refused for good, however slow the machine is: tests count them."""
+    monkeypatch.setattr(decide, "LOST_ASTRAY", 30.0)
 
 
 @pytest.fixture

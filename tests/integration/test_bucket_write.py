@@ -246,6 +246,7 @@ def test_conflicts_are_skipped_and_counted_if_so_asked(
     assert "300 of the 600 rows of this task were skipped" in caplog.text
 
 
+@pytest.mark.usefixtures("all_answers_are_waited_for")
 def test_an_error_counts_the_rows_that_were_skipped_before_it(
     nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:

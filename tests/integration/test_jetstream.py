@@ -25,7 +25,6 @@ from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.listing import stream_names
 from spark_nats.jetstream.messages import first_sequence_at, last_sequence, next_sequence
-from spark_nats.jetstream.publishing import decide
 from spark_nats.jetstream.reading import delivering, pulls, ranges
 from spark_nats.jetstream.reading.pulls import sizes_of
 from spark_nats.jetstream.views import stream_info
@@ -389,11 +388,11 @@ def test_a_subject_that_no_stream_listens_on_is_refused(connection, nats_py, uni
         publisher.drain()
 
 
+@pytest.mark.usefixtures("all_answers_are_waited_for")
 @pytest.mark.parametrize("bad", [[0], [7000], [4095, 4607, 9999], [100, 612, 1124, 8000]])
 @pytest.mark.parametrize("listens", [False, True])
-def test_refused_rows_among_many_in_flight_are_found(connection, nats_py, unique, bad, listens, monkeypatch):
+def test_refused_rows_among_many_in_flight_are_found(connection, nats_py, unique, bad, listens):
     """Refusals of nobody, and of another stream, come on other ways than acknowledgements, so not in their order."""
-    monkeypatch.setattr(decide, "LOST_ASTRAY", 60.0)  # so that all answers are waited for
     nats_py.create_stream(unique)
     if listens:
         nats_py.create_stream(f"{unique}_other")
@@ -512,8 +511,8 @@ def test_an_answer_of_somebody_else_is_no_acknowledgement(connection, nats_py, u
     assert nats_py.held(unique) == 2
 
 
-def test_when_every_row_is_refused_the_first_is_named(connection, nats_py, unique, monkeypatch):
-    monkeypatch.setattr(decide, "LOST_ASTRAY", 60.0)  # so that all answers are waited for
+@pytest.mark.usefixtures("all_answers_are_waited_for")
+def test_when_every_row_is_refused_the_first_is_named(connection, nats_py, unique):
     nats_py.create_stream(unique, max_msg_size=10)
     publisher = publisher_for(connection, unique)
     with pytest.raises(PublishError, match=r"refused row 0 .*; [0-9]+ rows were refused in all; .* 0 were stored, no"):

@@ -11,7 +11,6 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import Any
 
 from spark_nats.conditions.streams import PATTERN_MATCHES_QUEUES, RETENTION_UNSUPPORTED
@@ -138,7 +137,7 @@ class Look:
                 if begin is not None:
                     judgement = self.judge(found, begin, compares, messages)
                 streams[name] = StreamFacts(found, judgement, searched)
-        return Facts(streams, self.memory.guard.said, last)
+        return Facts(streams, begins, self.memory.guard.said, last)
 
     def _states(
         self, names: Sequence[str], begins: Mapping[str, Position], compares: bool, early: Sequence[MessageAt]
@@ -228,15 +227,15 @@ class Look:
             return 0
         return place.next
 
-    def answered(self, facts: Facts, begins: Mapping[str, Position], questions: Sequence[Question[Any]]) -> Facts:
-        """Return facts with the answers to more questions: those about messages and states in one round trip.
+    def answers(self, facts: Facts, questions: Sequence[Question[Any]]) -> dict[Question[Any], Any]:
+        """Return the answers to questions; those about messages and states are asked in one round trip.
 
         Raises:
             NatsError: a request failed.
         """
         together = [each for each in questions if isinstance(each, StateOf | MessageAt)]
         found: dict[Question[Any], Any] = dict(zip(together, ask(self.js, together), strict=True))
-        infos = facts.infos
+        infos, begins = facts.infos, facts.begins
         for each in questions:
             match each:
                 case RestAfter(name):
@@ -245,7 +244,7 @@ class Look:
                     found[each] = self.memory.holds[name].resumes(self.js, begins[name].next)
                 case SizesOf(name, first, end):
                     found[each] = measure(self.js, infos[name], first, end, self.options.filters)
-        return replace(facts, answers={**facts.answers, **found})
+        return found
 
     def believe_gone(self, name: str, begin: Position | None) -> None:
         """Say that a stream does not exist any more, when that was said for a while.

@@ -6,18 +6,20 @@ A look is gathered first (:mod:`.facts`), decided on (:mod:`.advance`), and then
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 from spark_nats.conditions.warnings import CHECKPOINT_OF_OTHERS, STREAM_NOT_NAMED
 from spark_nats.jetstream.judgement import contradiction
 from spark_nats.jetstream.matching import matches
+from spark_nats.jetstream.messages import Question
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.views import first_new
 from spark_nats.source.stream.advance import Advance, advance
-from spark_nats.source.stream.facts import Facts, StreamFacts
+from spark_nats.source.stream.facts import Facts, Lacking, StreamFacts
 from spark_nats.source.stream.limits import Limits
 from spark_nats.source.stream.looks import Look, Memory
 from spark_nats.source.stream.losses import Loss, history_lost, say
-from spark_nats.source.stream.positions import QueryOffset, positions
+from spark_nats.source.stream.positions import QueryOffset
 
 logger = logging.getLogger(__name__)
 
@@ -33,20 +35,20 @@ def latest(look: Look, start: QueryOffset, limits: Limits) -> Advance:
         JetStreamError: something else than a moment ago, which has to be said for a while (503).
         NatsError: a request failed.
     """
-    pattern, memory, begins = look.options.pattern, look.memory, positions(start)
+    pattern, memory = look.options.pattern, look.memory
     names = memory.selection.names
     if pattern is not None:  # that a stream was not listed may be the word of a server which is not up to date
         names = tuple(sorted({*names, *(name for name in start if matches(pattern, name))}))
-    facts = look.gather(names, begins, may_wait=True)
+    facts = look.gather(names, {name: batch.end for name, batch in start.items()}, may_wait=True)
     if pattern is None:
-        _warn_of_others(look, begins, facts)
-    while True:
-        found = advance(start, facts, limits, look.options)
-        for name, what in found.doubts.items():
-            memory.guard.confirm(look.js, name, what)
-        if not found.lacks:
-            break
-        facts = look.answered(facts, begins, found.lacks)
+        _warn_of_others(look, facts)
+    for name, what in facts.doubts.items():
+        memory.guard.confirm(look.js, name, what)
+    decision, answers = advance(start, facts, limits, look.options), dict[Question[Any], Any]()
+    found = next(decision)
+    while isinstance(found, Lacking):
+        answers |= look.answers(facts, found.questions)
+        found = decision.send(answers)
     say(found.losses, look.options)
     for name, stream in facts.streams.items():
         if stream is None:
@@ -65,11 +67,12 @@ def latest(look: Look, start: QueryOffset, limits: Limits) -> Advance:
     return found
 
 
-def _warn_of_others(look: Look, begins: dict[str, Position], facts: Facts) -> None:
+def _warn_of_others(look: Look, facts: Facts) -> None:
     """Say once that the query does not read streams any more that it has read. Their places stay in the offset.
 
     If it reads none of them, the offset may be that of another source: Spark tells sources apart by their order.
     """
+    begins = facts.begins
     left = begins.keys() - look.memory.selection.names - look.memory.guard.said
     for name in sorted(left):
         look.memory.guard.say(name)
@@ -84,7 +87,7 @@ def _warn_of_others(look: Look, begins: dict[str, Position], facts: Facts) -> No
 
 def hold(look: Look, start: QueryOffset) -> None:
     """See to it that the durable consumers of a query are there that goes on at ``start``."""
-    begins = positions(start)
+    begins = {name: batch.end for name, batch in start.items()}
     for name, stream in look.gather(tuple(look.memory.holds), begins).streams.items():
         begin, held = begins.get(name), look.memory.holds[name]
         if stream is None:

@@ -43,7 +43,7 @@ from spark_nats.source.stream.limits import Limits
 from spark_nats.source.stream.looks import Look, Memory
 from spark_nats.source.stream.noticing import notice_own_rows
 from spark_nats.source.stream.planning import FirstMessages, StreamRange, cut, for_retention, planned, with_small
-from spark_nats.source.stream.positions import QueryOffset, beginning_at, from_json, new_in, to_json
+from spark_nats.source.stream.positions import QueryOffset, beginning_at, from_json, to_json
 from spark_nats.sparkapi import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
 logger = logging.getLogger(__name__)
@@ -211,7 +211,7 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
             limits = Limits(self._target, self._pace.least, most.max_offsets, most.max_bytes)
         asked = clock.monotonic()
         found = self._asking(lambda look: offsets.latest(look, begin, limits))
-        if new_in(begin, found.end):
+        if found.size:
             self._pace.planned()
         self._reach = found.reach
         self._planned = end = to_json(found.end)

@@ -11,7 +11,8 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from spark_nats.conditions.streams import PATTERN_MATCHES_QUEUES, RETENTION_UNSUPPORTED
 from spark_nats.conditions.warnings import STREAM_NOT_READY
@@ -20,15 +21,15 @@ from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.buckets.keyvalue import naming_bucket
 from spark_nats.jetstream.consuming.durables import DurableHandle, check_direct, default_name
 from spark_nats.jetstream.consuming.progress import ProgressConsumer
-from spark_nats.jetstream.judgement import Judgement, contradiction, judge
+from spark_nats.jetstream.judgement import Judgement, judge
 from spark_nats.jetstream.matching import Selection
-from spark_nats.jetstream.messages import MessageAt, Question, StateOf, StoredMessage, ask, ask_each
+from spark_nats.jetstream.messages import MessageAt, Question, StateOf, ask, ask_each
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.reading.measuring import measure
 from spark_nats.jetstream.streams import LIMITS, WORK_QUEUE, StreamInfo, create_stream
 from spark_nats.jetstream.views import StaleReadGuard, Trust, Witness, all_believed, first_new, judged
 from spark_nats.options.read import ReadOptions
-from spark_nats.source.stream.facts import Facts, GapOf, RestAfter, SizesOf, StreamFacts
+from spark_nats.source.stream.facts import Answers, Facts, GapOf, RestAfter, SizesOf, StreamFacts
 from spark_nats.source.stream.losses import say, stream_lost
 from spark_nats.source.stream.noticing import notice_times_ahead
 
@@ -67,8 +68,22 @@ class Memory:
         self.sizes: dict[str, float] = {}
 
 
+class Asked(NamedTuple):
+    """The answers of one round trip.
+
+    Attributes:
+        begins: to where the query has come in streams where it is already.
+        states: what is said of each stream.
+        early: the answers to other questions, which went with them.
+    """
+
+    begins: Mapping[str, Position]
+    states: Mapping[str, StreamInfo | NatsError]
+    early: Answers
+
+
 class Look:
-    """One look at the streams of a query, over one connection.
+    """One look at the streams of a query, over one connection: it asks, prepares what the query needs, and judges.
 
     Raises:
         NatsError: it could not be asked which streams match.
@@ -78,24 +93,62 @@ class Look:
         self.js = js
         self.options = options
         self.memory = memory
+        self._made: dict[str, StreamInfo] = {}
         memory.selection.look(js)
 
-    def gather(
-        self,
-        names: Sequence[str],
-        begins: Mapping[str, Position] = {},
-        must_exist: bool = False,
-        may_wait: bool = False,
-        compares: bool = False,
-    ) -> Facts:
-        """Return what is to be known of streams first; see to it that the durable consumers of a query are there.
+    def make(self) -> Look:
+        """Make the stream that the query is to make, unless it is there; return the look.
+
+        Raises:
+            NatsError: a request failed, or the server refuses the stream.
+        """
+        if config := self.options.create_stream:
+            self._made = {config["name"]: create_stream(self.js, config)}
+        return self
+
+    def ask(
+        self, names: Sequence[str], begins: Mapping[str, Position] = {}, compares: bool = False, ahead: bool = False
+    ) -> Asked:
+        """Ask what is to be known first, in one round trip. What an answer says is not judged, nor acted upon.
 
         Args:
-            names: which streams.
+            names: which streams. Of one that was just made the state is known.
             begins: to where the query has come in those where it is already.
+            compares: whether what stands there is asked for even where nothing tells that it is due.
+            ahead: whether the last messages that match are asked for, where something new is likely.
+
+        Raises:
+            NatsError: the requests could not be sent, or were not answered.
+        """
+        unknown = [name for name in names if name not in self._made]
+        messages = {
+            name: MessageAt(name, begins[name].last)
+            for name in unknown
+            if name in begins and begins[name].fingerprint
+            if compares or self._releases(name, begins[name]) or self.memory.witness.expects(self.js, name)
+        }
+        last = [MessageAt(name, None, each) for name in unknown if name in begins for each in self.options.filters]
+        asked = [*map(StateOf, unknown), *messages.values(), *(last if ahead and self.memory.expects_more else ())]
+        answers = dict(zip(asked, ask_each(self.js, asked), strict=True))
+        states: dict[str, StreamInfo | NatsError] = {name: answers.pop(StateOf(name)) for name in unknown}
+        new = {n: info for n, info in states.items() if n not in begins and isinstance(info, StreamInfo)}
+        states |= all_believed(self.js, new, Trust.TWICE)
+        for name, question in messages.items():
+            if isinstance(answers[question], NatsError) and not isinstance(states[name], NatsError):
+                states[name] = answers[question]
+        states |= {name: self._made[name] for name in names if name in self._made}
+        return Asked(begins, states, {each: it for each, it in answers.items() if not isinstance(it, NatsError)})
+
+    def prepare(self, asked: Asked, must_exist: bool = False, may_wait: bool = False) -> Facts:
+        """See to it that the query may read streams, and that its consumers are there; say what is worth a warning.
+
+        Args:
+            asked: what is said of the streams.
             must_exist: whether one that is named and does not exist is an error, whatever ``failOnDataLoss`` says.
             may_wait: whether one that matches and has no leader yet keeps the query from no other one.
-            compares: whether their histories are compared even where nothing tells that it is due.
+
+        Returns:
+            What is known of those that are read. It is not judged what has become of them.
 
         Raises:
             StreamNotFoundError: one does not exist, where the query was not yet.
@@ -104,128 +157,96 @@ class Look:
             NatsError: a request failed.
         """
         pattern, streams = self.options.pattern, dict[str, StreamFacts | None]()
-        early = self._last_ones(names, begins) if may_wait and self.memory.expects_more else []
-        states, messages, last = self._states(names, begins, compares, early)
-        for name, found in states.items():
-            begin = begins.get(name)
-            if isinstance(found, StreamNotFoundError):
-                if begin is None and pattern is not None:
+        for name, found in asked.states.items():
+            is_new = name not in asked.begins
+            if isinstance(found, StreamInfo):
+                self._take(found, asked)
+                streams[name] = StreamFacts(found)
+            elif isinstance(found, StreamNotFoundError):
+                if is_new and pattern is not None:
                     self.memory.selection.leave_out(name)  # it has gone since it was found to match
-                elif begin is None and (must_exist or self.options.fail_on_data_loss):
+                elif is_new and (must_exist or self.options.fail_on_data_loss):
                     bucket = self.options.bucket
                     with naming_bucket(self.js, bucket) if bucket else nullcontext():
                         raise found
                 else:
                     streams[name] = None
-            elif isinstance(found, NatsError):
-                if not may_wait or pattern is None or begin is not None or not found.passes(established=True):
-                    raise found
+            elif may_wait and pattern is not None and is_new and found.passes(established=True):
                 logger.warning(STREAM_NOT_READY(stream=name, reason=found).coded)
                 self.memory.selection.leave_out(name)
             else:
-                if name in self.memory.holds:
-                    self.memory.holds[name].adopt(self.js, found)
-                elif found.retention != LIMITS:
-                    self._check_may_be_read(found, states)
-                if (consumer := self.options.progress_consumer) is not None:
-                    shows = ProgressConsumer(name, consumer, self.options.filters)
-                    self.memory.progress.setdefault(name, shows).take(self.js, found)
-                self.memory.selection.see(self.js, found, self.options.filters)
-                notice_times_ahead(found)
-                self._note_size(found)
-                searched, judgement = self._searched(found), Judgement.INTACT
-                if begin is not None:
-                    judgement = self.judge(found, begin, compares, messages)
-                streams[name] = StreamFacts(found, judgement, searched)
-        return Facts(streams, begins, self.memory.guard.said, last)
+                raise found
+        return Facts(streams, asked.begins, self.memory.guard.said, asked.early)
 
-    def _states(
-        self, names: Sequence[str], begins: Mapping[str, Position], compares: bool, early: Sequence[MessageAt]
-    ) -> tuple[
-        dict[str, StreamInfo | NatsError], dict[str, StoredMessage | None], dict[Question[Any], StoredMessage | None]
-    ]:
-        """Return the states of streams, and what stands where the query has come to if that is to be compared.
+    def _take(self, info: StreamInfo, asked: Asked) -> None:
+        """Take one stream for one that is read, with the query's consumers in it."""
+        name, memory = info.name, self.memory
+        if name in memory.holds:
+            memory.holds[name].adopt(self.js, info)
+        elif info.retention != LIMITS:
+            self._check_may_be_read(info, asked.states)
+        if (consumer := self.options.progress_consumer) is not None:
+            shows = ProgressConsumer(name, consumer, self.options.filters)
+            memory.progress.setdefault(name, shows).take(self.js, info)
+        memory.selection.see(self.js, info, self.options.filters)
+        notice_times_ahead(info)
+        # Batches of messages may be had by direct gets (ADR-31) from 2.11 on.
+        if info.allows_direct_gets and not self.js.connection.info.is_older_than(2, 11):
+            memory.sizes[name] = info.average_size
+        else:
+            memory.sizes.pop(name, None)
 
-        The third are the answers to other questions, which go with them.
+    def judged(self, facts: Facts, compares: bool = False) -> Facts:
+        """Return what is known of streams with what has become of them since the query was there.
+
+        Their histories are compared if something tells that it is due, or if ``compares`` says so.
+
+        Raises:
+            NatsError: a request failed.
         """
-        if config := self.options.create_stream:
-            return {name: create_stream(self.js, config) for name in names}, {}, {}
-        messages = {
-            name: MessageAt(name, begins[name].last)
-            for name in names
-            if name in begins and begins[name].fingerprint
-            if compares or self._releases(name, begins[name]) or self.memory.witness.expects(self.js, name)
-        }
-        asked: list[StateOf | MessageAt] = [*map(StateOf, names), *messages.values(), *early]
-        answers = dict(zip(asked, ask_each(self.js, asked), strict=True))
-        states = {name: answers[StateOf(name)] for name in names}
-        new = {name: info for name, info in states.items() if name not in begins and isinstance(info, StreamInfo)}
-        states |= all_believed(self.js, new, Trust.TWICE)
-        there: dict[str, StoredMessage | None] = {}
-        for name, question in messages.items():
-            there[name] = answers[question]
-            if isinstance(answers[question], NatsError) and not isinstance(states[name], NatsError):
-                states[name] = answers[question]
-        return states, there, {each: answers[each] for each in early if not isinstance(answers[each], NatsError)}
+        streams, begins = dict(facts.streams), facts.begins
+        for name, info in facts.infos.items():
+            judgement, searched, place = Judgement.INTACT, 0, self.memory.searched.get(name)
+            if place is not None and self._compared(info, place, False, {}) is Judgement.INTACT:
+                searched = place.next  # it still has the history that was searched
+            if name in begins:
+                judgement = self.judge(info, begins[name], compares, facts.early)
+            streams[name] = StreamFacts(info, judgement, searched)
+        return replace(facts, streams=streams, said=self.memory.guard.said)
 
-    def _last_ones(self, names: Sequence[str], begins: Mapping[str, Position]) -> list[MessageAt]:
-        """Return the questions for the last messages that match, of streams where the query is already."""
-        return [MessageAt(name, None, subject) for name in names if name in begins for subject in self.options.filters]
-
-    def _releases(self, name: str, begin: Position) -> bool:
-        """Tell whether what the query has read of a stream is to be released."""
-        hold = self.memory.holds.get(name)
-        return hold is not None and not hold.released(begin.created, begin.next)
-
-    def judge(
-        self, info: StreamInfo, begin: Position, compares: bool, there: Mapping[str, StoredMessage | None] = {}
-    ) -> Judgement:
+    def judge(self, info: StreamInfo, begin: Position, compares: bool, answers: Answers) -> Judgement:
         """Return what has become of a stream since the query was there.
 
         Args:
             info: the stream's state.
             begin: where the query has come to.
             compares: whether it is compared even if nothing tells that it is due.
-            there: by stream the first message from the one before that on, where it was asked for.
+            answers: to the question for the first message from the one before that on, if it was asked.
 
         Raises:
             NatsError: a request failed.
         """
-        found = self._compared(info, begin, compares or self._releases(info.name, begin), there)
+        found = self._compared(info, begin, compares or self._releases(info.name, begin), answers)
         if found is Judgement.INTACT:
             self.memory.guard.clear(info.name)
             self.memory.witness.saw(self.js, info)
         return found
 
-    def _compared(
-        self, info: StreamInfo, place: Position, is_due: bool, there: Mapping[str, StoredMessage | None]
-    ) -> Judgement:
-        answers: dict[Question[Any], Any] = {}
-        if info.name in there:
-            answers[MessageAt(info.name, place.last)] = there[info.name]
-        found = judge(place, info, answers)
+    def _compared(self, info: StreamInfo, place: Position, is_due: bool, answers: Answers) -> Judgement:
+        found, is_known = judge(place, info, answers), MessageAt(info.name, place.last) in answers
         if isinstance(found, Judgement):
             return found
-        if not (answers or is_due or self.memory.witness.doubts(self.js, info)):
+        if not (is_known or is_due or self.memory.witness.doubts(self.js, info)):
             return Judgement.INTACT
         found = judged(self.js, place, info, answers)
-        if not answers and found is Judgement.INTACT:
+        if not is_known and found is Judgement.INTACT:
             self.memory.witness.saw(self.js, info)
         return found
 
-    def _note_size(self, info: StreamInfo) -> None:
-        """Note how large messages are, where batches of them may be had by direct gets (ADR-31, from 2.11 on)."""
-        if info.allows_direct_gets and not self.js.connection.info.is_older_than(2, 11):
-            self.memory.sizes[info.name] = info.average_size
-        else:
-            self.memory.sizes.pop(info.name, None)
-
-    def _searched(self, info: StreamInfo) -> int:
-        """Return up to where a stream was searched in vain, if it still has the history that was searched; else 0."""
-        place = self.memory.searched.get(info.name)
-        if place is None or self._compared(info, place, False, {}) is not Judgement.INTACT:
-            return 0
-        return place.next
+    def _releases(self, name: str, begin: Position) -> bool:
+        """Tell whether what the query has read of a stream is to be released."""
+        hold = self.memory.holds.get(name)
+        return hold is not None and not hold.released(begin.created, begin.next)
 
     def answers(self, facts: Facts, questions: Sequence[Question[Any]]) -> dict[Question[Any], Any]:
         """Return the answers to questions; those about messages and states are asked in one round trip.
@@ -246,17 +267,26 @@ class Look:
                     found[each] = measure(self.js, infos[name], first, end, self.options.filters)
         return found
 
-    def believe_gone(self, name: str, begin: Position | None) -> None:
+    def confirm(self, facts: Facts, name: str) -> bool:
+        """Tell whether something contradicts what the query has read of a stream; that has to be said for a while.
+
+        Raises:
+            JetStreamError: it has to be said for longer (503).
+        """
+        if what := facts.doubts.get(name):
+            self.memory.guard.confirm(self.js, name, what)
+        return bool(what)
+
+    def believe_gone(self, facts: Facts, name: str) -> None:
         """Say that a stream does not exist any more, when that was said for a while.
 
         Raises:
             DataLossError: that is an error.
             JetStreamError: it has to be said for longer (503).
         """
+        self.confirm(facts, name)
         guard = self.memory.guard
-        if begin is not None:
-            guard.confirm(self.js, name, contradiction(begin, None, name))
-        say(stream_lost(name, begin, name in guard.said, self.options), self.options)
+        say(stream_lost(name, facts.begins.get(name), name in guard.said, self.options), self.options)
         guard.say(name)
 
     def _check_may_be_read(self, info: StreamInfo, states: Mapping[str, StreamInfo | NatsError]) -> None:

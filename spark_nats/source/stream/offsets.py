@@ -9,13 +9,12 @@ import logging
 from typing import Any
 
 from spark_nats.conditions.warnings import CHECKPOINT_OF_OTHERS, STREAM_NOT_NAMED
-from spark_nats.jetstream.judgement import contradiction
 from spark_nats.jetstream.matching import matches
 from spark_nats.jetstream.messages import Question
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.views import first_new
 from spark_nats.source.stream.advance import Advance, advance
-from spark_nats.source.stream.facts import Facts, Lacking, StreamFacts
+from spark_nats.source.stream.facts import Facts, Lacking
 from spark_nats.source.stream.limits import Limits
 from spark_nats.source.stream.looks import Look, Memory
 from spark_nats.source.stream.losses import Loss, history_lost, say
@@ -39,11 +38,12 @@ def latest(look: Look, start: QueryOffset, limits: Limits) -> Advance:
     names = memory.selection.names
     if pattern is not None:  # that a stream was not listed may be the word of a server which is not up to date
         names = tuple(sorted({*names, *(name for name in start if matches(pattern, name))}))
-    facts = look.gather(names, {name: batch.end for name, batch in start.items()}, may_wait=True)
+    asked = look.ask(names, {name: batch.end for name, batch in start.items()}, ahead=True)
+    facts = look.judged(look.prepare(asked, may_wait=True))
     if pattern is None:
         _warn_of_others(look, facts)
-    for name, what in facts.doubts.items():
-        memory.guard.confirm(look.js, name, what)
+    for name in facts.doubts:
+        look.confirm(facts, name)
     decision, answers = advance(start, facts, limits, look.options), dict[Question[Any], Any]()
     found = next(decision)
     while isinstance(found, Lacking):
@@ -87,11 +87,12 @@ def _warn_of_others(look: Look, facts: Facts) -> None:
 
 def hold(look: Look, start: QueryOffset) -> None:
     """See to it that the durable consumers of a query are there that goes on at ``start``."""
-    begins = {name: batch.end for name, batch in start.items()}
-    for name, stream in look.gather(tuple(look.memory.holds), begins).streams.items():
-        begin, held = begins.get(name), look.memory.holds[name]
+    asked = look.ask(tuple(look.memory.holds), {name: batch.end for name, batch in start.items()})
+    facts = look.judged(look.prepare(asked))
+    for name, stream in facts.streams.items():
+        begin, held = facts.begins.get(name), look.memory.holds[name]
         if stream is None:
-            look.believe_gone(name, begin)
+            look.believe_gone(facts, name)
             continue
         if begin is not None and begin.created == stream.info.created and (what := held.resumes(look.js, begin.next)):
             say([Loss(what)], look.options)
@@ -107,11 +108,12 @@ def unreleased(memory: Memory, end: QueryOffset) -> dict[str, Position]:
 def release(look: Look, end: QueryOffset) -> None:
     """Release all before ``end``, of streams that have it: what others have is not what the query has read."""
     due = unreleased(look.memory, end)
-    for name, stream in look.gather(tuple(due), due).streams.items():
-        if stream is None or stream.info.created != due[name].created:
+    facts = look.judged(look.prepare(look.ask(tuple(due), due)))
+    for name, info in facts.infos.items():
+        if info.created != due[name].created:
             continue  # as the next look will find
-        if _believed(look, stream, due[name]):
-            look.memory.holds[name].release(look.js, stream.info, due[name].next)
+        if not look.confirm(facts, name):
+            look.memory.holds[name].release(look.js, info, due[name].next)
 
 
 def rewritten(look: Look, start: QueryOffset, end: QueryOffset) -> set[str]:
@@ -122,18 +124,12 @@ def rewritten(look: Look, start: QueryOffset, end: QueryOffset) -> set[str]:
     """
     ends = {name: stop.end for name, stop in end.items() if stop != start.get(name) and stop.end.fingerprint}
     found = set()
-    for name, stream in look.gather(tuple(ends), ends, compares=True).streams.items():
+    facts = look.judged(look.prepare(look.ask(tuple(ends), ends, compares=True)), compares=True)
+    for name, stream in facts.streams.items():
         if stream is None:
-            look.believe_gone(name, ends[name])
-        elif stream.info.created == ends[name].created and not _believed(look, stream, ends[name]):
+            look.believe_gone(facts, name)
+        elif look.confirm(facts, name):
             first = first_new(look.js, ends[name], stream.info)
             say([history_lost(stream.info, ends[name], stream.judgement, first, planned=True)], look.options)
             found.add(name)  # of one that was made again, its tasks will report it
     return found
-
-
-def _believed(look: Look, stream: StreamFacts, begin: Position) -> bool:
-    """Tell whether a stream has what the query has read of it; that it has not, only when it was said for a while."""
-    if stream.judgement.is_doubtful:
-        look.memory.guard.confirm(look.js, stream.info.name, contradiction(begin, stream.info, stream.info.name))
-    return not stream.judgement.is_doubtful

@@ -48,13 +48,9 @@ def advance(
     start: QueryOffset, facts: Facts, limits: Limits, options: ReadOptions
 ) -> Generator[Lacking | Advance, Answers]:
     """Decide how a query goes on from ``start``: yield what the decision lacks, and at last the decision."""
-    pattern, losses = options.pattern, list[Loss]()
-    if pattern is not None:
-        losses += [
-            Loss(PATTERN_CHANGED(stream=n, sequence=b.end.next - 1))
-            for n, b in start.items()
-            if not matches(pattern, n)
-        ]
+    pattern = options.pattern
+    left = [name for name in start if pattern is not None and not matches(pattern, name)]
+    losses = [Loss(PATTERN_CHANGED(stream=name, sequence=start[name].end.next - 1)) for name in left]
     steps = yield from together(
         {name: _step(stream, start.get(name), facts, options) for name, stream in facts.streams.items() if stream}
     )

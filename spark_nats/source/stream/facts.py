@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from spark_nats.conditions import Said
+from spark_nats.errors import NatsError
 from spark_nats.jetstream.judgement import Judgement, contradiction
 from spark_nats.jetstream.messages import Question
 from spark_nats.jetstream.positions import Position
@@ -82,16 +83,18 @@ class Facts:
     """What a look has found.
 
     Attributes:
-        streams: of each stream what is known; None where it does not exist.
+        streams: of each stream what is known; None where it does not exist, or its state is not known.
         begins: to where the query has come in those where it is already.
         said: streams of which the log was told that they do not.
         early: answers to some questions that were asked together with the states, and may be from before them.
+        errors: why nothing is known of a stream.
     """
 
     streams: Mapping[str, StreamFacts | None]
     begins: Mapping[str, Position] = field(default_factory=dict)
     said: Collection[str] = ()
     early: Answers = field(default_factory=dict)
+    errors: Mapping[str, NatsError] = field(default_factory=dict)
 
     @property
     def infos(self) -> dict[str, StreamInfo]:

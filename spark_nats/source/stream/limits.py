@@ -55,11 +55,8 @@ def limited(
     An end that an earlier look has set gets the time of what stands there now. A stream may have lost what it had
     behind ``start`` at that look, and others be there now.
     """
-    new, losses = (
-        {name: batch for name, batch in reach.items() if batch != start.get(name) and batch.size},
-        list[Loss](),
-    )
-    most, most_bytes, infos, target = limits.most_offsets, limits.most_bytes, facts.infos, limits.target or {}
+    new = {name: batch for name, batch in reach.items() if batch != start.get(name) and batch.size}
+    most, most_bytes, infos, losses = limits.most_offsets, limits.most_bytes, facts.infos, list[Loss]()
     if most is None or sum(batch.size for batch in new.values()) <= most:
         most = None
     if most_bytes is None or sum(infos[name].bytes for name in new) <= most_bytes:
@@ -69,7 +66,7 @@ def limited(
     end = reach | new
     set_before = {
         name: MessageAt(name, bound.last)
-        for name, bound in target.items()
+        for name, bound in (limits.target or {}).items()
         if bound.fingerprint and name in end and end[name] != start.get(name)
         if end[name].end.fingerprint == bound.fingerprint != end_of(infos[name]).fingerprint
     }

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from spark_nats.conditions.streams import PATTERN_MATCHES_QUEUES, RETENTION_UNSUPPORTED
 from spark_nats.conditions.warnings import STREAM_NOT_READY
@@ -68,20 +68,6 @@ class Memory:
         self.sizes: dict[str, float] = {}
 
 
-class Asked(NamedTuple):
-    """The answers of one round trip.
-
-    Attributes:
-        begins: to where the query has come in streams where it is already.
-        states: what is said of each stream.
-        early: the answers to other questions, which went with them.
-    """
-
-    begins: Mapping[str, Position]
-    states: Mapping[str, StreamInfo | NatsError]
-    early: Answers
-
-
 class Look:
     """One look at the streams of a query, over one connection: it asks, prepares what the query needs, and judges.
 
@@ -108,7 +94,7 @@ class Look:
 
     def ask(
         self, names: Sequence[str], begins: Mapping[str, Position] = {}, compares: bool = False, ahead: bool = False
-    ) -> Asked:
+    ) -> Facts:
         """Ask what is to be known first, in one round trip. What an answer says is not judged, nor acted upon.
 
         Args:
@@ -130,25 +116,25 @@ class Look:
         last = [MessageAt(name, None, each) for name in unknown if name in begins for each in self.options.filters]
         asked = [*map(StateOf, unknown), *messages.values(), *(last if ahead and self.memory.expects_more else ())]
         answers = dict(zip(asked, ask_each(self.js, asked), strict=True))
-        states: dict[str, StreamInfo | NatsError] = {name: answers.pop(StateOf(name)) for name in unknown}
-        new = {n: info for n, info in states.items() if n not in begins and isinstance(info, StreamInfo)}
-        states |= all_believed(self.js, new, Trust.TWICE)
-        for name, question in messages.items():
-            if isinstance(answers[question], NatsError) and not isinstance(states[name], NatsError):
-                states[name] = answers[question]
-        states |= {name: self._made[name] for name in names if name in self._made}
-        return Asked(begins, states, {each: it for each, it in answers.items() if not isinstance(it, NatsError)})
+        states = {name: answers.pop(StateOf(name)) for name in unknown}
+        new = {name: info for name, info in states.items() if name not in begins and isinstance(info, StreamInfo)}
+        states |= self._made | all_believed(self.js, new, Trust.TWICE)
+        there = {name: answers[question] for name, question in messages.items()}
+        errors = {name: each for name, each in (*there.items(), *states.items()) if isinstance(each, NatsError)}
+        streams = {name: None if name in errors else StreamFacts(states[name]) for name in names}
+        early = {question: each for question, each in answers.items() if not isinstance(each, NatsError)}
+        return Facts(streams, begins, self.memory.guard.said, early, errors)
 
-    def prepare(self, asked: Asked, must_exist: bool = False, may_wait: bool = False) -> Facts:
+    def prepare(self, facts: Facts, must_exist: bool = False, may_wait: bool = False) -> Facts:
         """See to it that the query may read streams, and that its consumers are there; say what is worth a warning.
 
         Args:
-            asked: what is said of the streams.
+            facts: what is said of the streams.
             must_exist: whether one that is named and does not exist is an error, whatever ``failOnDataLoss`` says.
             may_wait: whether one that matches and has no leader yet keeps the query from no other one.
 
         Returns:
-            What is known of those that are read. It is not judged what has become of them.
+            What is known of those that are read.
 
         Raises:
             StreamNotFoundError: one does not exist, where the query was not yet.
@@ -156,35 +142,33 @@ class Look:
             ConsumerConflictError: the query cannot have its durable consumer.
             NatsError: a request failed.
         """
-        pattern, streams = self.options.pattern, dict[str, StreamFacts | None]()
-        for name, found in asked.states.items():
-            is_new = name not in asked.begins
-            if isinstance(found, StreamInfo):
-                self._take(found, asked)
-                streams[name] = StreamFacts(found)
-            elif isinstance(found, StreamNotFoundError):
-                if is_new and pattern is not None:
-                    self.memory.selection.leave_out(name)  # it has gone since it was found to match
-                elif is_new and (must_exist or self.options.fail_on_data_loss):
-                    bucket = self.options.bucket
-                    with naming_bucket(self.js, bucket) if bucket else nullcontext():
-                        raise found
-                else:
-                    streams[name] = None
-            elif may_wait and pattern is not None and is_new and found.passes(established=True):
-                logger.warning(STREAM_NOT_READY(stream=name, reason=found).coded)
+        pattern, streams = self.options.pattern, dict(facts.streams)
+        for name, stream in facts.streams.items():
+            if stream is not None:
+                self._take(stream.info, facts)
+                continue
+            error, is_new = facts.errors[name], name not in facts.begins
+            is_missing = isinstance(error, StreamNotFoundError)
+            if pattern is not None and is_new and (is_missing or (may_wait and error.passes(established=True))):
+                if not is_missing:  # else it has gone since it was found to match
+                    logger.warning(STREAM_NOT_READY(stream=name, reason=error).coded)
                 self.memory.selection.leave_out(name)
-            else:
-                raise found
-        return Facts(streams, asked.begins, self.memory.guard.said, asked.early)
+                del streams[name]
+            elif not is_missing:
+                raise error
+            elif is_new and (must_exist or self.options.fail_on_data_loss):
+                bucket = self.options.bucket
+                with naming_bucket(self.js, bucket) if bucket else nullcontext():
+                    raise error
+        return replace(facts, streams=streams)
 
-    def _take(self, info: StreamInfo, asked: Asked) -> None:
+    def _take(self, info: StreamInfo, facts: Facts) -> None:
         """Take one stream for one that is read, with the query's consumers in it."""
         name, memory = info.name, self.memory
         if name in memory.holds:
             memory.holds[name].adopt(self.js, info)
         elif info.retention != LIMITS:
-            self._check_may_be_read(info, asked.states)
+            self._check_may_be_read(info, facts.infos)
         if (consumer := self.options.progress_consumer) is not None:
             shows = ProgressConsumer(name, consumer, self.options.filters)
             memory.progress.setdefault(name, shows).take(self.js, info)
@@ -289,7 +273,7 @@ class Look:
         say(stream_lost(name, facts.begins.get(name), name in guard.said, self.options), self.options)
         guard.say(name)
 
-    def _check_may_be_read(self, info: StreamInfo, states: Mapping[str, StreamInfo | NatsError]) -> None:
+    def _check_may_be_read(self, info: StreamInfo, infos: Mapping[str, StreamInfo]) -> None:
         """Check that a stream whose messages go when they are acknowledged may be read without doing so."""
         if self.options.peek:
             if info.retention == WORK_QUEUE:
@@ -297,7 +281,7 @@ class Look:
             return
         is_streaming = self.options.ending is None
         if self.options.pattern is not None:  # all that match and cannot be read are named at once
-            names = sorted(n for n, it in states.items() if isinstance(it, StreamInfo) and it.retention != LIMITS)
+            names = sorted(name for name, it in infos.items() if it.retention != LIMITS)
             way = "" if is_streaming else "; set the option 'peek' to true to read what they hold"
             begin = f"(?!({'|'.join(map(re.escape, names))})$)"
             raise UnsupportedStreamError(PATTERN_MATCHES_QUEUES(streams=", ".join(names), begin=begin, instead=way))

@@ -64,7 +64,10 @@ def advance(
         losses += gone
         if step.size or name in start or pattern is None:
             found[name] = step  # one that is found begins when it has something to read
-    reach = at_most(found, limits.target, start) if limits.target is not None else found
+    reach = dict(found)
+    if limits.target is not None:
+        bounded = {name: at_most(batch, limits.target.get(name), start.get(name)) for name, batch in found.items()}
+        reach = {name: batch for name, batch in bounded.items() if batch is not None}
     # What was lost is said once, and so goes on into a micro-batch at once.
     new = sum(batch.size for name, batch in reach.items() if batch != start.get(name))
     waits = limits.target is None and not losses and new < limits.least
@@ -75,8 +78,8 @@ def advance(
         losses += gone
     size = sum(batch.size for name, batch in end.items() if batch != start.get(name))
     # Spark asks how to go on when all before is in its checkpoint.
-    intact = [name for name, each in facts.streams.items() if each and each.judgement is Judgement.INTACT]
-    releases = {name: facts.begins[name].next for name in intact if name in facts.begins}
+    intact = {name for name, each in facts.streams.items() if each and each.judgement is Judgement.INTACT}
+    releases = {name: begin.next for name, begin in facts.begins.items() if name in intact}
     searched = {name: end_of(info) for name, info in facts.infos.items() if found.get(name) == start.get(name)}
     yield Advance(end, reach, losses, releases, searched, size, waits)
 

@@ -30,21 +30,16 @@ class Limits(NamedTuple):
     most_bytes: int | None = None
 
 
-def at_most(latest: QueryOffset, target: Mapping[str, Position], start: QueryOffset) -> QueryOffset:
-    """Return ``latest``, but no stream beyond ``target``. A stream that ``target`` lacks stays where it is."""
-    found = dict[str, Batch]()
-    for name, batch in latest.items():
-        bound, begin = target.get(name), start.get(name)
-        if bound is None:
-            found |= {name: begin} if begin is not None else {}
-        elif batch == begin or bound.created != batch.end.created or batch.end.next <= bound.next:
-            found[name] = batch  # it may stay also where a leader that knew less has set the target
-        else:
-            found[name] = batch.up_to(bound)
-            is_behind = batch.first < bound.next  # of a stream that has lost its end
-            if begin and begin.end.created == bound.created and begin.end.next >= bound.next and not is_behind:
-                found[name] = begin  # in the words of before, since Spark compares offsets as text
-    return found
+def at_most(batch: Batch, bound: Position | None, begin: Batch | None) -> Batch | None:
+    """Return what a micro-batch has of a stream, but not beyond ``bound``. A stream without one stays where it is."""
+    if bound is None:
+        return begin
+    if batch == begin or bound.created != batch.end.created or batch.end.next <= bound.next:
+        return batch  # it may stay also where a leader that knew less has set the target
+    is_behind = batch.first < bound.next  # of a stream that has lost its end
+    if begin and begin.end.created == bound.created and begin.end.next >= bound.next and not is_behind:
+        return begin  # in the words of before, since Spark compares offsets as text
+    return batch.up_to(bound)
 
 
 def limited(

@@ -1,6 +1,7 @@
-"""How a streaming query goes on: a function of where it has come to and of what a look has found.
+"""How a streaming query goes on: decided from where it has come to and from what a look has found.
 
-No server is asked here, no clock is read, and nothing is said or done: all of that follows from the value.
+No server is asked here, no clock is read, and nothing is said or done: all of that follows from the values. A decision
+that lacks answers yields the questions, and goes on when it is sent what is known.
 """
 
 from __future__ import annotations

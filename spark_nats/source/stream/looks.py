@@ -1,8 +1,9 @@
 """Looking at the streams of a query: all that is to be known is asked first, in few round trips.
 
 One round trip asks for the states of all streams, and, where it is due, for the message before the place to which the
-query has come. What else a decision needs it names (:class:`~spark_nats.jetstream.messages.Question`), and all of that
-goes in one round trip too.
+query has come. Nothing is done for that; what the query needs of the streams is prepared in a step of its own. What
+else a decision needs it names (:class:`~spark_nats.jetstream.messages.Question`), and all of that goes in one round
+trip too.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a streaming query asks for its offsets, and does about them: each function is one call of Spark's.
 
-A look is gathered first (:mod:`.facts`), decided on (:mod:`.advance`), and then acted upon here.
+A look gives facts first (:mod:`.looks`, :mod:`.facts`), is decided on (:mod:`.advance`), and then acted upon here.
 """
 
 from __future__ import annotations

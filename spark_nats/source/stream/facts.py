@@ -85,7 +85,7 @@ class Facts:
     Attributes:
         streams: of each stream what is known; None where it does not exist, or its state is not known.
         begins: to where the query has come in those where it is already.
-        said: streams of which the log was told that they do not.
+        said: streams of which the log was told that they do not exist.
         early: answers to some questions that were asked together with the states, and may be from before them.
         errors: why nothing is known of a stream.
     """

@@ -1,4 +1,4 @@
-"""How much of what there is a micro-batch has: functions of facts."""
+"""How much of what there is a micro-batch has: decided from facts."""
 
 from __future__ import annotations
 

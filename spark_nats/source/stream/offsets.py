@@ -81,8 +81,7 @@ def _warn_of_others(look: Look, facts: Facts) -> None:
     if left and left == begins.keys():
         others = ", ".join(map(repr, sorted(left)))
         for name, info in facts.infos.items():
-            said = CHECKPOINT_OF_OTHERS(others=others, stream=name, first=info.first_sequence)
-            logger.warning(said.coded)
+            logger.warning(CHECKPOINT_OF_OTHERS(others=others, stream=name, first=info.first_sequence).coded)
 
 
 def hold(look: Look, start: QueryOffset) -> None:
@@ -110,9 +109,7 @@ def release(look: Look, end: QueryOffset) -> None:
     due = unreleased(look.memory, end)
     facts = look.judged(look.prepare(look.ask(tuple(due), due)))
     for name, info in facts.infos.items():
-        if info.created != due[name].created:
-            continue  # as the next look will find
-        if not look.confirm(facts, name):
+        if info.created == due[name].created and not look.confirm(facts, name):  # else the next look will find it
             look.memory.holds[name].release(look.js, info, due[name].next)
 
 

@@ -398,14 +398,14 @@ def offset(theme: Theme) -> Drawing:
     latest = d.box(8, 8, 444, 32, ["`readers.latestOffset`"], "spark")
     retrying = d.box(8, 66, 444, 48, ["`client/retrying.py`", "until it works, or retryTimeout"], "ours")
     offsets = d.box(8, 142, 130, 324, ["`offsets.latest`", "one after", "the other"], "ours")
-    looks = d.box(228, 142, 224, 48, ["`looks.gather`", "gives Facts, in one round trip"], "nats")
-    advance = d.box(228, 222, 224, 66, ["`advance`", "start, facts, limits: pure,", "asks nobody"], "ours")
-    more = d.box(228, 322, 224, 48, ["`looks.answered`", "one more round trip"], "nats")
+    looks = d.box(228, 142, 224, 48, ["`ask, prepare, judged`", "give Facts, in one round trip"], "nats")
+    advance = d.box(228, 222, 224, 66, ["`advance`", "start, facts, limits: pure,", "yields what it lacks"], "ours")
+    more = d.box(228, 322, 224, 48, ["`looks.answers`", "one more round trip"], "nats")
     act = d.box(228, 386, 224, 32, ["`losses.say, durables`"], "ours")
     json = d.box(228, 434, 224, 32, ["`positions.to_json`"], "ours")
     d.arrow(latest.bottom, retrying.top)
     d.arrow((73, 114), offsets.top)
-    for number, what, box in (("1", "ask", looks), ("2", "decide", advance), ("3", "act", act), ("4", "say", json)):
+    for number, what, box in (("1", "look", looks), ("2", "decide", advance), ("3", "act", act), ("4", "say", json)):
         d.arrow((138, box.left[1]), box.left)
         d.label(144, box.left[1] - 9, f"{number} {what}", middle=False)
     d.arrow(advance.below(0.2), more.above(0.2), dashed=True)

@@ -25,6 +25,7 @@ from spark_nats.jetstream.judgement import Judgement, contradiction, judge
 from spark_nats.jetstream.messages import (
     Asked,
     FirstSince,
+    MessageAt,
     Question,
     StoredMessage,
     ask,
@@ -253,18 +254,18 @@ class StreamView:
     ) -> Judgement:
         """Return what has become of a stream since somebody was at a position.
 
-        Its history is compared if that ``is_due``, or was asked for with the state, or where there is a doubt.
+        Its history is compared if that ``is_due``, or was asked for with the state, or if there is a doubt.
 
         Raises:
             NatsError: a request failed.
         """
-        found = judge(position, info, answers)
+        found, is_known = judge(position, info, answers), MessageAt(info.name, position.last) in answers
         if isinstance(found, Judgement):
             return found
-        if not (answers or is_due or self.doubts(js, info)):
+        if not (is_known or is_due or self.doubts(js, info)):
             return Judgement.INTACT
         found = judged(js, position, info, answers)
-        if not answers and found is Judgement.INTACT:
+        if not is_known and found is Judgement.INTACT:
             self.saw(js, info)
         return found
 

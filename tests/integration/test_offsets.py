@@ -24,7 +24,7 @@ class Query:
         self._memory = Memory(options, patience=0.0)
 
     def _look(self):
-        self._memory.witness = StreamView(0.0)
+        self._memory.view = StreamView(0.0)
         return Look(self._js, self._options, self._memory)
 
     def starting(self):
@@ -221,6 +221,20 @@ def test_a_batch_ends_where_it_is_told_but_not_beyond_what_there_is(batch, nats_
     store_on(nats_py, unique, *"abcd")
     assert bounds_of(batch(endingOffsets=f'{{"{unique}": 3}}')) == [(1, 3)]
     assert bounds_of(batch(endingOffsets=f'{{"{unique}": 99}}')) == [(1, 5)]
+
+
+def test_asking_prepares_nothing(js, unique):
+    options = parse_read({"stream": unique, "createStream": "true", "subject": f"{unique}.>"}, streaming=True)
+    look = Look(js, options, Memory(options, patience=0.0))
+    assert isinstance(look.ask([unique]).errors[unique], StreamNotFoundError)
+    assert look.make().ask([unique]).infos[unique].name == unique
+    options = parse_read({"stream": unique, "consume": "true"}, streaming=True)
+    look = Look(js, options, Memory(options, patience=0.0))
+    for _ in range(2):
+        facts = look.ask([unique])
+        assert facts.infos[unique].consumers == 0
+    look.prepare(facts)
+    assert look.ask([unique]).infos[unique].consumers == 1
 
 
 class Counting(JetStream):

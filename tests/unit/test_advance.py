@@ -23,10 +23,10 @@ from spark_nats.jetstream.views import StateOf
 from spark_nats.options import parse_read
 from spark_nats.options.read import ReadOptions
 from spark_nats.source.stream.advance import Advance, advance
-from spark_nats.source.stream.facts import Facts, GapOf, RestAfter, SizesOf, StreamFacts
+from spark_nats.source.stream.facts import Facts, GapOf, Lacking, RestAfter, SizesOf, StreamFacts
 from spark_nats.source.stream.limits import Limits
 from spark_nats.source.stream.planning import planned
-from spark_nats.source.stream.positions import Batch, QueryOffset, beginning_at, from_json, positions, to_json
+from spark_nats.source.stream.positions import Batch, QueryOffset, beginning_at, from_json, to_json
 
 SECOND = 10**9
 SIZE = 10  # bytes of each message
@@ -97,7 +97,7 @@ class World(dict[str, Stream]):
                     known = place.next
                 judgement = stream.judge(start[name].end) if name in start else Judgement.INTACT
                 streams[name] = StreamFacts(stream.info, judgement, known)
-        return Facts(streams)
+        return Facts(streams, {name: batch.end for name, batch in start.items()})
 
     def answer(self, question: Question[Any], start: QueryOffset) -> Any:
         match question:
@@ -125,14 +125,15 @@ class World(dict[str, Stream]):
     def decide(
         self, start: QueryOffset, limits: Limits, options: ReadOptions, searched: Mapping[str, Position] = {}
     ) -> Advance:
-        facts = self.facts(options.streams, start, searched)
+        decision = advance(start, self.facts(options.streams, start, searched), limits, options)
+        found, answers = next(decision), dict[Question[Any], Any]()
         for _ in range(8):
-            found = advance(start, facts, limits, options)
-            if not found.lacks:
+            if isinstance(found, Advance):
                 return found
-            asked = {each: self.answer(each, start) for each in found.lacks}
-            assert not set(asked) & set(facts.answers), "it is asked again"
-            facts = replace(facts, answers={**facts.answers, **asked})
+            asked = {each: self.answer(each, start) for each in found.questions}
+            assert not set(asked) & set(answers), "it is asked again"
+            answers |= asked
+            found = decision.send(answers)
         raise AssertionError("a decision takes more than a few round trips")
 
 
@@ -223,7 +224,8 @@ CASES: dict[str, tuple[Stream | None, Batch | None, dict[str, Any], Any, str]] =
 def test_how_a_query_goes_on_in_a_stream(case: str) -> None:
     stream, begin, options, expected, said = CASES[case]
     start = {"A": begin} if begin else {}
-    found = World({"A": stream} if stream else {}).decide(start, Limits(), options_of(stream="A", **options))
+    world = World({"A": stream} if stream else {})
+    found = world.decide(start, Limits(), options_of(stream="A", **options))
     if expected == STAYS:
         assert found.end == start
     else:
@@ -232,26 +234,24 @@ def test_how_a_query_goes_on_in_a_stream(case: str) -> None:
     assert [said in loss.what for loss in found.losses] == [True] * bool(said)
     assert [loss.expected for loss in found.losses] == ([case == "they may"] if said else [])
     is_doubt = case in ("it does not exist",) or "lost" in case or case.startswith("others")
-    assert list(found.doubts) == ["A"] * is_doubt
+    assert list(world.facts(("A",), start, {}).doubts) == ["A"] * is_doubt
     is_same = stream is not None and begin is not None and stream.created == begin.end.created
     assert found.releases == ({"A": begin.end.next} if begin and is_same and not is_doubt else {})
 
 
 def test_a_doubt_comes_before_any_question() -> None:
     stream = held(1, 2)
-    facts = Facts({"A": StreamFacts(stream.info, Judgement.TRUNCATED)})
-    found = advance({"A": read_to(4)}, facts, Limits(), options_of(stream="A"))
-    assert found.doubts == {"A": "stream 'A' ends at sequence 2, before 4"}
-    assert found.lacks == [RestAfter("A")]
-    assert not found.losses
-    assert not found.end["A"].size
+    facts = Facts({"A": StreamFacts(stream.info, Judgement.TRUNCATED)}, {"A": read_to(4).end})
+    assert facts.doubts == ["A"]
+    found = next(advance({"A": read_to(4)}, facts, Limits(), options_of(stream="A")))
+    assert found == Lacking([RestAfter("A")])  # nothing is decided without its answer
 
 
 def test_what_is_asked_for_all_streams_is_asked_at_once() -> None:
     world = World(A=held(1, 2, 3), B=replace(held(1, 2), name="B"))
     options = options_of(subject="a,b")
-    found = advance({}, world.facts(options.streams, {}, {}), Limits(), options)
-    assert found.lacks == [MessageAt(name, None, subject) for name in "AB" for subject in "ab"]
+    found = next(advance({}, world.facts(options.streams, {}, {}), Limits(), options))
+    assert found == Lacking([MessageAt(name, None, subject) for name in "AB" for subject in "ab"])
 
 
 def test_a_query_that_waits_for_more_only_follows_its_streams() -> None:
@@ -277,12 +277,13 @@ def test_a_limit_is_one_of_all_streams_together() -> None:
 
 def test_what_is_removed_while_it_is_searched_for_is_a_loss() -> None:
     found, later = held(1, 2, 3, 4, 5), held(5, s5="b")
-    facts = Facts({"A": StreamFacts(found.info)})
-    options, start = options_of(stream="A", subject="a"), {"A": read_to(2)}
+    facts = Facts({"A": StreamFacts(found.info)}, {"A": read_to(2).end})
+    decision = advance({"A": read_to(2)}, facts, Limits(), options_of(stream="A", subject="a"))
     last, again = MessageAt("A", None, "a"), StateOf("A", again=3)
-    assert advance(start, facts, Limits(), options).lacks == [last]
-    assert advance(start, replace(facts, answers={last: None}), Limits(), options).lacks == [again]
-    decided = advance(start, replace(facts, answers={last: None, again: later.info}), Limits(), options)
+    assert next(decision) == Lacking([last])
+    assert decision.send({last: None}) == Lacking([again])
+    decided = decision.send({last: None, again: later.info})
+    assert isinstance(decided, Advance)
     assert "sequences 3 to 4, which the query had not read yet, are lost" in decided.losses[0].what
     assert decided.end["A"] == Batch(3, 6, Position("C1", 6, 5 * SECOND))
 
@@ -507,6 +508,6 @@ def test_a_query_that_reads_what_there_was_ends_where_it_began_to_look(
             story.happens(*event, Limits())
     else:
         raise AssertionError("it does not end")
-    assert all(place.next <= target[name].next for name, place in positions(query.start).items())
+    assert all(batch.end.next <= target[name].next for name, batch in query.start.items())
     assert len(query.read) == len(set(query.read))
     assert set(query.read) == wanted

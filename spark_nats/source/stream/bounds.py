@@ -11,20 +11,14 @@ from spark_nats.conditions.queues import WOULD_RELEASE_UNREAD
 from spark_nats.conditions.streams import PATTERN_MISSES_OFFSETS
 from spark_nats.errors import OptionError
 from spark_nats.jetstream.consuming.consumers import consumer_info
-from spark_nats.jetstream.judgement import Judgement, contradiction
+from spark_nats.jetstream.judgement import Judgement
 from spark_nats.jetstream.messages import MessageAt, ask, first_sequence_at, next_sequence
 from spark_nats.jetstream.positions import Position, end_of
 from spark_nats.jetstream.streams import LIMITS, WORK_QUEUE, StreamInfo
 from spark_nats.jetstream.views import first_new, stream_info
 from spark_nats.options.values import EARLIEST, LATEST, Floor, Offsets, Place
 from spark_nats.source.stream.looks import Look
-from spark_nats.source.stream.losses import (
-    Loss,
-    beginning_lost,
-    end_lost,
-    history_lost,
-    say,
-)
+from spark_nats.source.stream.losses import Loss, beginning_lost, end_lost, history_lost, say
 from spark_nats.source.stream.planning import StreamRange, for_retention
 
 
@@ -36,7 +30,7 @@ def starting(look: Look) -> dict[str, Position]:
             the time at which the query is to begin, and that is an error.
         NatsError: a request failed.
     """
-    infos = look.gather(look.memory.selection.names, must_exist=True).infos
+    infos = look.prepare(look.ask(look.memory.selection.names), must_exist=True).infos
     found = _starting(look, infos)
     for name, hold in look.memory.holds.items():
         hold.begins(look.js)
@@ -52,9 +46,10 @@ def now(look: Look) -> dict[str, Position]:
     Raises:
         NatsError: a request failed.
     """
-    facts = look.gather(look.memory.selection.names)
-    for name in [name for name, stream in facts.streams.items() if stream is None]:
-        look.believe_gone(name, None)
+    facts = look.prepare(look.ask(look.memory.selection.names))
+    for name, stream in facts.streams.items():
+        if stream is None:
+            look.believe_gone(facts, name)
     return {name: end_of(info) for name, info in facts.infos.items()}
 
 
@@ -67,7 +62,7 @@ def batch(look: Look) -> list[StreamRange]:
         NatsError: a request failed.
     """
     options, found = look.options, list[StreamRange]()
-    infos = look.gather(look.memory.selection.names, must_exist=True).infos
+    infos = look.prepare(look.ask(look.memory.selection.names), must_exist=True).infos
     start = _starting(look, infos)
     end = {name: end_of(info) for name, info in infos.items()}
     if options.ending is not None:
@@ -139,9 +134,9 @@ def _given(look: Look, info: StreamInfo, place: Place, otherwise: str) -> Positi
     given = Position(info.created, place.next, place.timestamp)
     if given.fingerprint is None:
         return given._replace(time=_time_before(look, info, place.next))
-    if (found := look.judge(info, given, compares=True)) is Judgement.INTACT:
+    if (found := look.judge(info, given, True, {})) is Judgement.INTACT:
         return given
-    look.memory.guard.confirm(look.js, info.name, contradiction(given, info, info.name))
+    look.memory.view.confirm_lost(look.js, given, info, info.name)
     first = first_new(look.js, given, info)
     say([history_lost(info, given, found, first)], look.options)
     return Position(info.created, first, _time_before(look, info, first))

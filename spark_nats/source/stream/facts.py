@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from spark_nats.conditions import Said
+from spark_nats.errors import NatsError
 from spark_nats.jetstream.judgement import Judgement
 from spark_nats.jetstream.messages import Question
+from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.reading.measuring import Sizes
 from spark_nats.jetstream.streams import StreamInfo
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +40,27 @@ class SizesOf(Question[Sizes]):
     end: int
 
 
-class LackingError(Exception):
-    """A decision needs answers to more questions."""
+@dataclass(frozen=True, slots=True)
+class Lacking:
+    """The questions that a decision lacks the answers to. All of them can be asked in one round trip."""
 
-    def __init__(self, questions: Sequence[Question[Any]]) -> None:
-        self.questions = questions
+    questions: Sequence[Question[Any]]
+
+
+Answers = Mapping[Question[Any], Any]
+"""What a decision is sent for what it lacks: the answers to all that it has asked so far."""
+
+Deciding = Generator[Lacking, Answers, Result]
+"""A decision, or a part of one: it yields what it lacks, and returns its result."""
+
+
+def together(parts: Mapping[str, Generator[Lacking | Result, Answers]]) -> Deciding[dict[str, Result]]:
+    """Decide several things side by side, each of which yields its result last. What they lack goes together."""
+    said = {name: next(part) for name, part in parts.items()}
+    while lacks := {name: each.questions for name, each in said.items() if isinstance(each, Lacking)}:
+        answers = yield Lacking([question for questions in lacks.values() for question in questions])
+        said |= {name: parts[name].send(answers) for name in lacks}
+    return {name: each for name, each in said.items() if not isinstance(each, Lacking)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,28 +83,26 @@ class Facts:
     """What a look has found.
 
     Attributes:
-        streams: of each stream what is known; None where it does not exist.
-        said: streams of which the log was told that they do not.
+        streams: of each stream what is known; None where it does not exist, or its state is not known.
+        begins: to where the query has come in those where it is already.
+        said: streams of which the log was told that they do not exist.
         early: answers to some questions that were asked together with the states, and may be from before them.
-        answers: to what a decision has asked besides.
+        errors: why nothing is known of a stream.
     """
 
     streams: Mapping[str, StreamFacts | None]
+    begins: Mapping[str, Position] = field(default_factory=dict)
     said: Collection[str] = ()
-    early: Mapping[Question[Any], Any] = field(default_factory=dict)
-    answers: Mapping[Question[Any], Any] = field(default_factory=dict)
+    early: Answers = field(default_factory=dict)
+    errors: Mapping[str, NatsError] = field(default_factory=dict)
 
     @property
     def infos(self) -> dict[str, StreamInfo]:
         """The states of those that exist."""
         return {name: stream.info for name, stream in self.streams.items() if stream}
 
-    def answers_to(self, *questions: Question[Answer]) -> list[Answer]:
-        """Return the answers to some questions.
-
-        Raises:
-            LackingError: some were not asked yet.
-        """
-        if lacks := [each for each in questions if each not in self.answers]:
-            raise LackingError(lacks)
-        return [self.answers[each] for each in questions]
+    @property
+    def doubts(self) -> list[str]:
+        """Streams that contradict what the query has read: to be confirmed before anything else counts."""
+        some = ((name, stream) for name, stream in self.streams.items() if name in self.begins)
+        return [name for name, stream in some if stream is None or stream.judgement.is_doubtful]

@@ -1,15 +1,16 @@
-"""How much of what there is a micro-batch has: functions of facts."""
+"""How much of what there is a micro-batch has: decided from facts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import NamedTuple
 
 from spark_nats.jetstream.messages import MessageAt
 from spark_nats.jetstream.positions import Position, end_of
 from spark_nats.jetstream.views import StateOf
 from spark_nats.options.read import ReadOptions
-from spark_nats.source.stream.facts import Facts, SizesOf
+from spark_nats.source.stream.facts import Deciding, Facts, Lacking, SizesOf
 from spark_nats.source.stream.losses import Loss, beginning_lost
 from spark_nats.source.stream.positions import Batch, QueryOffset
 
@@ -30,96 +31,89 @@ class Limits(NamedTuple):
     most_bytes: int | None = None
 
 
-def at_most(latest: QueryOffset, target: Mapping[str, Position], start: QueryOffset) -> QueryOffset:
-    """Return ``latest``, but no stream beyond ``target``. A stream that ``target`` lacks stays where it is."""
-    found = dict[str, Batch]()
-    for name, batch in latest.items():
-        bound, begin = target.get(name), start.get(name)
-        if bound is None:
-            found |= {name: begin} if begin is not None else {}
-        elif batch == begin or bound.created != batch.end.created or batch.end.next <= bound.next:
-            found[name] = batch  # it may stay also where a leader that knew less has set the target
-        else:
-            found[name] = batch.up_to(bound)
-            is_behind = batch.first < bound.next  # of a stream that has lost its end
-            if begin and begin.end.created == bound.created and begin.end.next >= bound.next and not is_behind:
-                found[name] = begin  # in the words of before, since Spark compares offsets as text
-    return found
+def at_most(batch: Batch, bound: Position | None, begin: Batch | None) -> Batch | None:
+    """Return what a micro-batch has of a stream, but not beyond ``bound``. A stream without one stays where it is."""
+    if bound is None:
+        return begin
+    if batch == begin or bound.created != batch.end.created or batch.end.next <= bound.next:
+        return batch  # it may stay also where a leader that knew less has set the target
+    is_behind = batch.first < bound.next  # of a stream that has lost its end
+    if begin and begin.end.created == bound.created and begin.end.next >= bound.next and not is_behind:
+        return begin  # in the words of before, since Spark compares offsets as text
+    return batch.up_to(bound)
 
 
 def limited(
-    start: QueryOffset, latest: QueryOffset, limits: Limits, facts: Facts, options: ReadOptions
-) -> tuple[QueryOffset, list[Loss]]:
-    """Return an offset up to ``latest`` within the limits of sequences and bytes, and what is lost before it begins.
+    start: QueryOffset, reach: QueryOffset, limits: Limits, facts: Facts, options: ReadOptions
+) -> Deciding[tuple[QueryOffset, list[Loss]]]:
+    """Return an offset up to ``reach`` within the limits of sequences and bytes, and what is lost before it begins.
+
+    An end that an earlier look has set gets the time of what stands there now. A stream may have lost what it had
+    behind ``start`` at that look, and others be there now.
+    """
+    new = {name: batch for name, batch in reach.items() if batch != start.get(name) and batch.size}
+    most, most_bytes, infos, losses = limits.most_offsets, limits.most_bytes, facts.infos, list[Loss]()
+    if most is None or sum(batch.size for batch in new.values()) <= most:
+        most = None
+    if most_bytes is None or sum(infos[name].bytes for name in new) <= most_bytes:
+        most_bytes = None
+    if most is not None or most_bytes is not None:
+        new, losses = yield from _cut(start, new, most, most_bytes, options)
+    end = reach | new
+    set_before = {
+        name: MessageAt(name, bound.last)
+        for name, bound in (limits.target or {}).items()
+        if bound.fingerprint and name in end and end[name] != start.get(name)
+        if end[name].end.fingerprint == bound.fingerprint != end_of(infos[name]).fingerprint
+    }
+    answers = (yield Lacking([*set_before.values()])) if set_before else {}
+    for name, question in set_before.items():
+        message = answers[question]
+        if message is not None and message.sequence == question.sequence:
+            end[name] = end[name]._replace(end=end[name].end._replace(time=message.time))
+    return end, losses
+
+
+def _cut(
+    start: QueryOffset, whole: QueryOffset, most: int | None, most_bytes: int | None, options: ReadOptions
+) -> Deciding[tuple[QueryOffset, list[Loss]]]:
+    """Return what is new, within the limits that it exceeds, and what is lost before it begins.
 
     They count from the first message that there is to read: neither a rare subject nor a hole is passed in
     micro-batches that have no rows. Of each stream that has something new there is one message at least.
-
-    Raises:
-        LackingError: more is to be asked.
     """
-    whole = {name: batch for name, batch in latest.items() if batch != start.get(name) and batch.size}
-    most, most_bytes, infos, losses = limits.most_offsets, limits.most_bytes, facts.infos, list[Loss]()
-    is_long = most is not None and sum(batch.size for batch in whole.values()) > most
-    is_heavy = most_bytes is not None and sum(infos[name].bytes for name in whole) > most_bytes
-    if not is_long and not is_heavy:
-        return latest, losses
-    filters = options.filters or (">",)
-    places = {name: [MessageAt(name, batch.first, each) for each in filters] for name, batch in whole.items()}
+    filters, losses = options.filters or (">",), list[Loss]()
+    firsts = {name: [MessageAt(name, batch.first, each) for each in filters] for name, batch in whole.items()}
     # Mostly there is no hole, and then the same round trip tells where to end.
-    probable = _places(_shared(whole, most), whole, options) if most and is_long else {}
-    facts.answers_to(*(each for several in places.values() for each in several), *probable.values())
-    firsts = {
-        name: [found.sequence for found in facts.answers_to(*several) if found] for name, several in places.items()
-    }
-    solid = {name: batch._replace(first=min([*firsts[name], batch.end.next])) for name, batch in whole.items()}
+    probable = _places(_shared(whole, most), whole, options) if most else {}
+    answers = yield Lacking([*chain(*firsts.values()), *probable.values()])
+    solid = dict[str, Batch]()
+    for name, batch in whole.items():
+        there = [message.sequence for message in map(answers.get, firsts[name]) if message]
+        solid[name] = batch._replace(first=min([*there, batch.end.next]))
 
-    ends = {name: batch.end.next for name, batch in solid.items()}
-    if most and is_long:
-        ends = _shared(solid, most)
-    if most_bytes and is_heavy:
-        sizes = dict(
-            zip(solid, facts.answers_to(*(SizesOf(n, b.first, ends[n]) for n, b in solid.items())), strict=True)
-        )
-        shares = share({name: sizes[name].before(end) for name, end in ends.items()}, most_bytes)
-        ends = {name: sizes[name].end_within(shares[name], end) for name, end in ends.items()}
+    ends = _shared(solid, most) if most else {name: batch.end.next for name, batch in solid.items()}
+    if most_bytes:
+        ranges = {name: SizesOf(name, batch.first, ends[name]) for name, batch in solid.items()}
+        answers = yield Lacking([*ranges.values()])
+        shares = share({name: answers[each].before(each.end) for name, each in ranges.items()}, most_bytes)
+        ends = {name: answers[each].end_within(shares[name], each.end) for name, each in ranges.items()}
 
     holes = {name: StateOf(name, again=b.first) for name, b in whole.items() if solid[name].first > b.first}
     lasts = _places(ends, solid, options)
-    facts.answers_to(*holes.values(), *lasts.values())
+    answers = yield Lacking([each for each in (*holes.values(), *lasts.values()) if each not in answers])
     for name, question in holes.items():
-        (info,), first = facts.answers_to(question), whole[name].first
+        info, first = answers[question], whole[name].first
         if info.created == solid[name].end.created and info.first_sequence > first:  # the limits have made it just now
             may_go = name not in start or start[name].end.earliest
             losses += beginning_lost(info, first, min(solid[name].first, info.first_sequence), may_go, options)
     for name, place in lasts.items():
         # A micro-batch ends behind a message that exists, so that it can be compared. If it has to go on for that, it
         # passes a hole, and this one message.
-        (last,), batch = facts.answers_to(place), solid[name]
+        last, batch = answers[place], solid[name]
         if last is not None and last.sequence + 1 < batch.end.next:
             solid[name] = batch.up_to(Position(batch.end.created, last.sequence + 1, last.time))
-    return latest | solid, losses
-
-
-def with_times_of_now(start: QueryOffset, end: QueryOffset, limits: Limits, facts: Facts) -> QueryOffset:
-    """Return ``end`` with the times of what stands now at ends that an earlier look has set.
-
-    A stream may have lost what it had behind ``start`` at that look, and others be there now.
-
-    Raises:
-        LackingError: more is to be asked.
-    """
-    ends = {n: b.end for n, b in end.items() if b != start.get(n) and b.end.fingerprint and n in (limits.target or {})}
-    set_before = {
-        name: MessageAt(name, stop.next - 1)
-        for name, stop in ends.items()
-        if stop.fingerprint == (limits.target or {})[name].fingerprint != end_of(facts.infos[name]).fingerprint
-    }
-    found = dict(end)
-    for name, message in zip(set_before, facts.answers_to(*set_before.values()), strict=True):
-        if message is not None and message.sequence == ends[name].next - 1:
-            found[name] = end[name]._replace(end=ends[name]._replace(time=message.time))
-    return found
+    return solid, losses
 
 
 def _shared(wanted: QueryOffset, limit: int) -> dict[str, int]:

@@ -7,12 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from spark_nats.conditions import Said
-from spark_nats.conditions.losses import (
-    BEGINNING_LOST,
-    END_LOST,
-    END_REWRITTEN,
-    STREAM_DELETED,
-)
+from spark_nats.conditions.losses import BEGINNING_LOST, END_LOST, END_REWRITTEN, STREAM_DELETED
 from spark_nats.conditions.warnings import BEGINNING_REMOVED
 from spark_nats.jetstream.judgement import Judgement
 from spark_nats.jetstream.positions import Position

@@ -1,23 +1,24 @@
 """What a streaming query asks for its offsets, and does about them: each function is one call of Spark's.
 
-A look is gathered first (:mod:`.facts`), decided on (:mod:`.advance`), and then acted upon here.
+A look gives facts first (:mod:`.looks`, :mod:`.facts`), is decided on (:mod:`.advance`), and then acted upon here.
 """
 
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 from spark_nats.conditions.warnings import CHECKPOINT_OF_OTHERS, STREAM_NOT_NAMED
-from spark_nats.jetstream.judgement import contradiction
 from spark_nats.jetstream.matching import matches
+from spark_nats.jetstream.messages import Question
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.views import first_new
 from spark_nats.source.stream.advance import Advance, advance
-from spark_nats.source.stream.facts import Facts, StreamFacts
+from spark_nats.source.stream.facts import Facts, Lacking
 from spark_nats.source.stream.limits import Limits
 from spark_nats.source.stream.looks import Look, Memory
 from spark_nats.source.stream.losses import Loss, history_lost, say
-from spark_nats.source.stream.positions import QueryOffset, positions
+from spark_nats.source.stream.positions import QueryOffset
 
 logger = logging.getLogger(__name__)
 
@@ -33,24 +34,25 @@ def latest(look: Look, start: QueryOffset, limits: Limits) -> Advance:
         JetStreamError: something else than a moment ago, which has to be said for a while (503).
         NatsError: a request failed.
     """
-    pattern, memory, begins = look.options.pattern, look.memory, positions(start)
+    pattern, memory = look.options.pattern, look.memory
     names = memory.selection.names
     if pattern is not None:  # that a stream was not listed may be the word of a server which is not up to date
         names = tuple(sorted({*names, *(name for name in start if matches(pattern, name))}))
-    facts = look.gather(names, begins, may_wait=True)
+    asked = look.ask(names, {name: batch.end for name, batch in start.items()}, ahead=True)
+    facts = look.judged(look.prepare(asked, may_wait=True))
     if pattern is None:
-        _warn_of_others(look, begins, facts)
-    while True:
-        found = advance(start, facts, limits, look.options)
-        for name, what in found.doubts.items():
-            memory.guard.confirm(look.js, name, what)
-        if not found.lacks:
-            break
-        facts = look.answered(facts, begins, found.lacks)
+        _warn_of_others(look, facts)
+    for name in facts.doubts:
+        look.confirm(facts, name)
+    decision, answers = advance(start, facts, limits, look.options), dict[Question[Any], Any]()
+    found = next(decision)
+    while isinstance(found, Lacking):
+        answers |= look.answers(facts, found.questions)
+        found = decision.send(answers)
     say(found.losses, look.options)
     for name, stream in facts.streams.items():
         if stream is None:
-            memory.guard.say(name)
+            memory.view.say(name)
         elif (shows := memory.progress.get(name)) and name in found.releases:
             shows.show(look.js, stream.info, found.releases[name])
         elif hold := memory.holds.get(name):
@@ -65,30 +67,31 @@ def latest(look: Look, start: QueryOffset, limits: Limits) -> Advance:
     return found
 
 
-def _warn_of_others(look: Look, begins: dict[str, Position], facts: Facts) -> None:
+def _warn_of_others(look: Look, facts: Facts) -> None:
     """Say once that the query does not read streams any more that it has read. Their places stay in the offset.
 
     If it reads none of them, the offset may be that of another source: Spark tells sources apart by their order.
     """
-    left = begins.keys() - look.memory.selection.names - look.memory.guard.said
+    begins = facts.begins
+    left = begins.keys() - look.memory.selection.names - look.memory.view.said
     for name in sorted(left):
-        look.memory.guard.say(name)
+        look.memory.view.say(name)
         following = begins[name].next
         logger.warning(STREAM_NOT_NAMED(stream=name, last=following - 1, next=following).coded)
     if left and left == begins.keys():
         others = ", ".join(map(repr, sorted(left)))
         for name, info in facts.infos.items():
-            said = CHECKPOINT_OF_OTHERS(others=others, stream=name, first=info.first_sequence)
-            logger.warning(said.coded)
+            logger.warning(CHECKPOINT_OF_OTHERS(others=others, stream=name, first=info.first_sequence).coded)
 
 
 def hold(look: Look, start: QueryOffset) -> None:
     """See to it that the durable consumers of a query are there that goes on at ``start``."""
-    begins = positions(start)
-    for name, stream in look.gather(tuple(look.memory.holds), begins).streams.items():
-        begin, held = begins.get(name), look.memory.holds[name]
+    asked = look.ask(tuple(look.memory.holds), {name: batch.end for name, batch in start.items()})
+    facts = look.judged(look.prepare(asked))
+    for name, stream in facts.streams.items():
+        begin, held = facts.begins.get(name), look.memory.holds[name]
         if stream is None:
-            look.believe_gone(name, begin)
+            look.believe_gone(facts, name)
             continue
         if begin is not None and begin.created == stream.info.created and (what := held.resumes(look.js, begin.next)):
             say([Loss(what)], look.options)
@@ -104,11 +107,10 @@ def unreleased(memory: Memory, end: QueryOffset) -> dict[str, Position]:
 def release(look: Look, end: QueryOffset) -> None:
     """Release all before ``end``, of streams that have it: what others have is not what the query has read."""
     due = unreleased(look.memory, end)
-    for name, stream in look.gather(tuple(due), due).streams.items():
-        if stream is None or stream.info.created != due[name].created:
-            continue  # as the next look will find
-        if _believed(look, stream, due[name]):
-            look.memory.holds[name].release(look.js, stream.info, due[name].next)
+    facts = look.judged(look.prepare(look.ask(tuple(due), due)))
+    for name, info in facts.infos.items():
+        if info.created == due[name].created and not look.confirm(facts, name):  # else the next look will find it
+            look.memory.holds[name].release(look.js, info, due[name].next)
 
 
 def rewritten(look: Look, start: QueryOffset, end: QueryOffset) -> set[str]:
@@ -119,18 +121,12 @@ def rewritten(look: Look, start: QueryOffset, end: QueryOffset) -> set[str]:
     """
     ends = {name: stop.end for name, stop in end.items() if stop != start.get(name) and stop.end.fingerprint}
     found = set()
-    for name, stream in look.gather(tuple(ends), ends, compares=True).streams.items():
+    facts = look.judged(look.prepare(look.ask(tuple(ends), ends, compares=True)), compares=True)
+    for name, stream in facts.streams.items():
         if stream is None:
-            look.believe_gone(name, ends[name])
-        elif stream.info.created == ends[name].created and not _believed(look, stream, ends[name]):
+            look.believe_gone(facts, name)
+        elif look.confirm(facts, name):
             first = first_new(look.js, ends[name], stream.info)
             say([history_lost(stream.info, ends[name], stream.judgement, first, planned=True)], look.options)
             found.add(name)  # of one that was made again, its tasks will report it
     return found
-
-
-def _believed(look: Look, stream: StreamFacts, begin: Position) -> bool:
-    """Tell whether a stream has what the query has read of it; that it has not, only when it was said for a while."""
-    if stream.judgement.is_doubtful:
-        look.memory.guard.confirm(look.js, stream.info.name, contradiction(begin, stream.info, stream.info.name))
-    return not stream.judgement.is_doubtful

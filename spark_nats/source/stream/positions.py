@@ -77,11 +77,6 @@ QueryOffset = dict[str, Batch]
 """The offset of a query: one entry for each stream."""
 
 
-def positions(offset: QueryOffset) -> dict[str, Position]:
-    """Return where a query goes on in each stream."""
-    return {name: batch.end for name, batch in offset.items()}
-
-
 def to_json(offset: QueryOffset) -> dict[str, Any]:
     """Return an offset as Spark keeps it. The order is fixed: Spark compares offsets as text."""
     return {name: offset[name].to_json() for name in sorted(offset)}
@@ -100,8 +95,3 @@ def from_json(document: Mapping[str, Any]) -> QueryOffset:
         return {name: Batch.from_json(entry) for name, entry in document.items()}
     except (AttributeError, TypeError, ValueError) as error:
         raise NatsError(OFFSET_OF_ANOTHER(offset=printable(repr(document)), reason=error)) from None
-
-
-def new_in(start: QueryOffset, end: QueryOffset) -> int:
-    """Return how many sequences a micro-batch has."""
-    return sum(batch.size for name, batch in end.items() if batch != start.get(name))

@@ -7,7 +7,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVarTuple
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -43,11 +43,12 @@ from spark_nats.source.stream.limits import Limits
 from spark_nats.source.stream.looks import Look, Memory
 from spark_nats.source.stream.noticing import notice_own_rows
 from spark_nats.source.stream.planning import FirstMessages, StreamRange, cut, for_retention, planned, with_small
-from spark_nats.source.stream.positions import QueryOffset, beginning_at, from_json, new_in, to_json
+from spark_nats.source.stream.positions import QueryOffset, beginning_at, from_json, to_json
 from spark_nats.sparkapi import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
 logger = logging.getLogger(__name__)
 
+Given = TypeVarTuple("Given")
 _SHOWN = 5  # ranges that a line of the log names
 
 
@@ -162,7 +163,7 @@ class NatsReader(_RangesReader, DataSourceReader):
         with borrow(self._options.connection) as connection:
             js = JetStream(connection, self._options.api_prefix)
             with naming_the_nearest(js, self._options.streams):
-                ranges = bounds.batch(Look(js, self._options, memory))
+                ranges = bounds.batch(Look(js, self._options, memory).make())
         if limit is None or not ranges:
             cuts = self._cut(ranges, memory)
             _log_plan("batch", ranges, len(cuts))
@@ -210,8 +211,8 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
         if not isinstance(limit, ReadAllAvailable):
             limits = Limits(self._target, self._pace.least, most.max_offsets, most.max_bytes)
         asked = clock.monotonic()
-        found = self._asking(lambda look: offsets.latest(look, begin, limits))
-        if new_in(begin, found.end):
+        found = self._asking(offsets.latest, begin, limits)
+        if found.size:
             self._pace.planned()
         self._reach = found.reach
         self._planned = end = to_json(found.end)
@@ -239,7 +240,7 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
         """Release what was processed, where the query consumes."""
         position = from_json(end)
         if offsets.unreleased(self._memory, position):
-            self._asking(lambda look: offsets.release(look, position))
+            self._asking(offsets.release, position)
 
     @naming_options()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
@@ -248,11 +249,11 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
         # One that is run again is the first thing that a query asks about, but for an empty one behind it.
         if start != end and not all(hold.begun for hold in self._memory.holds.values()):
             self._established = True
-            self._asking(lambda look: offsets.hold(look, begin))
+            self._asking(offsets.hold, begin)
         rewritten: set[str] = set()
         if end not in (start, self._planned):  # it was planned by an earlier run of the query
             self._established = True
-            rewritten = self._asking(lambda look: offsets.rewritten(look, begin, stop))
+            rewritten = self._asking(offsets.rewritten, begin, stop)
         retentions = {name: hold.retention for name, hold in self._memory.holds.items()}
         planning = planned(begin, stop, self._options.filters, rewritten)
         ranges = [each for whole in planning for each in for_retention(whole, retentions.get(whole.stream))]
@@ -260,7 +261,7 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
         _log_plan("micro-batch", planning, len(cuts), self._reach)
         return cuts
 
-    def _asking(self, ask: Callable[[Look], Result]) -> Result:
+    def _asking(self, ask: Callable[[Look, *Given], Result], *given: *Given) -> Result:
         """Ask the server, and wait for one that cannot be reached."""
 
         def once() -> Result:
@@ -270,9 +271,9 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
                 naming = naming_store(js, objects.store) if objects else contextlib.nullcontext()
                 with naming_the_nearest(js, self._options.streams), naming:
                     with contextlib.suppress(StreamNotFoundError):
-                        return ask(Look(js, self._options, self._memory))
+                        return ask(Look(js, self._options, self._memory).make(), *given)
                     # One that goes meanwhile has to be missing from the beginning.
-                    return ask(Look(js, self._options, self._memory))
+                    return ask(Look(js, self._options, self._memory).make(), *given)
 
         what = f"reading {self._memory.selection}"
         found = retrying(once, self._options.retries, what, established=self._established)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
 
 from spark_nats import clock
 from spark_nats.client.retrying import Retries
@@ -28,7 +30,7 @@ from spark_nats.jetstream.reading import pulls
 from spark_nats.jetstream.reading.cursor import Cursor, gap
 from spark_nats.jetstream.reading.delivering import Chunk, Delivered, Reading, Restart, Source, out_of_order
 from spark_nats.jetstream.reading.direct import DirectGets, are_available
-from spark_nats.jetstream.reading.judging import goes_on, missing, replica_lacks
+from spark_nats.jetstream.reading.judging import Removed, goes_on, missing, replica_lacks
 from spark_nats.jetstream.reading.pulls import PullConsumer
 from spark_nats.jetstream.reading.searching import Search
 from spark_nats.jetstream.streams import MOMENT, StreamInfo, stream_info
@@ -47,12 +49,48 @@ def fail_on_loss(what: Said) -> None:
     raise DataLossError(what)
 
 
+class Way(Enum):
+    """How a range is read."""
+
+    CONSUMER = auto()
+    ONE_GET_FIRST = auto()
+    """One direct get first, of all messages whatever the filters are: that takes one round trip and leaves no consumer
+    behind. What it leaves open is read through a consumer."""
+    GETS = auto()  # direct gets, of one filter at most, and with payloads
+
+
+@dataclass(frozen=True)
+class Range:
+    """The messages of a stream with ``start <= sequence < end``.
+
+    Attributes:
+        stream: which stream.
+        created: when it was made, which tells it from a later one of its name; None for the one there is.
+        start: first sequence.
+        end: sequence before which to stop; must not lie beyond the stream's next sequence.
+        filters: only subjects that match one of these; all when empty.
+        removed: what it means that messages of it are removed. That the stream is gone, or its end, is always a loss.
+        last: the last message of the range, or of what it is a part of, as it was when that was planned; None when it
+            is not known. Another message in its place is one whose history is lost.
+        others: whether that is known to be so: what was stored after ``last`` is then left out.
+    """
+
+    stream: str
+    created: str | None
+    start: int
+    end: int
+    filters: tuple[str, ...] = ()
+    removed: Removed = field(default=Removed.LOSS, kw_only=True)
+    last: Fingerprint | None = field(default=None, kw_only=True)
+    others: bool = field(default=False, kw_only=True)
+
+
 def read_range(
     js: JetStream, stream: str, start: int, end: int, filters: Sequence[str] = (), *, retries: Retries | None = None
 ) -> Iterator[Delivered]:
     """Read the messages with ``start <= sequence < end`` that there are, each exactly once and in order.
 
-    Arguments are those of :class:`RangeReader`; the range begins with whatever there is.
+    Arguments are those of :class:`Range` and :class:`RangeReader`; the range begins with whatever there is.
 
     Raises:
         StreamNotFoundError: there is no such stream.
@@ -60,81 +98,55 @@ def read_range(
         JetStreamError: the server refuses the consumer, or has stopped delivering.
         NatsError: the connection failed.
     """
-    return RangeReader(stream, start, end, filters, head_may_go=True, retries=retries).read(js)
+    what = Range(stream, None, start, end, tuple(filters), removed=Removed.NO_LOSS_AT_FIRST)
+    return RangeReader(what, retries=retries).read(js)
 
 
 class RangeReader:
-    """Reads the messages with ``start <= sequence < end``, each exactly once and in order.
+    """Reads a range, each message exactly once and in order.
 
     Args:
-        stream: which stream.
-        start: first sequence.
-        end: sequence before which to stop; must not lie beyond the stream's next sequence.
-        filters: only subjects that match one of these; all when empty.
-        direct: whether to read by direct gets, and not through consumers; then there may be one filter at most.
-        small: whether to try one direct get first, of all messages whatever the filters are: that takes one round trip
-            and leaves no consumer behind. What it leaves open is read through a consumer.
+        what: which range.
+        way: how.
         headers_only: whether the server leaves the payloads out; each message then has its payload's size in bytes in
             the header ``Nats-Msg-Size``. Not by direct gets.
-        created: when the stream was made, which tells it from a later one of its name; None for the one there is.
-        head_may_go: whether messages that are removed before the first one was delivered are not a data loss, because
-            the range begins with whatever there is.
-        shared: whether no message that is removed is a data loss: others may acknowledge it, or it is of a KV bucket,
-            where a later one takes its place. Then only that the stream is gone, or its end, is one.
-        last: the last message of the range, or of what it is a part of, as it was when that was planned; None when it
-            is not known. Another message in its place is one whose history is lost.
-        others: whether that is known to be so: what was stored after ``last`` is then left out.
         limit: how many messages are wanted, from the beginning of the range on; None for all. No more are asked for,
-            except where they are searched on this side: then two requests more at most. With it ``small`` is for a
-            range that is not, too, if there are no filters.
+            except where they are searched on this side: then two requests more at most.
         lost: called with a sentence about messages of the range that are gone; when it returns, reading goes on.
         retries: how long to go on without progress; what does not work at once is an error when None.
         on_arrival: called each time that messages have arrived, wanted ones or not.
 
     Attributes:
         cursor: how far it was read.
-        created: as given; once the stream was seen, when that was made.
+        created: as the range has it; once the stream was seen, when that was made.
     """
 
     def __init__(
         self,
-        stream: str,
-        start: int,
-        end: int,
-        filters: Sequence[str] = (),
+        what: Range,
+        way: Way = Way.CONSUMER,
         *,
-        direct: bool = False,
-        small: bool = False,
         headers_only: bool = False,
-        created: str | None = None,
-        head_may_go: bool = False,
-        shared: bool = False,
-        last: Fingerprint | None = None,
-        others: bool = False,
         limit: int | None = None,
         lost: Callable[[Said], None] = fail_on_loss,
         retries: Retries | None = None,
         on_arrival: Callable[[], None] | None = None,
     ) -> None:
-        self.cursor = Cursor.of(start, end)
-        self.created = created
-        self._stream = stream
-        self._filters = tuple(filters)
-        self._matcher = SubjectMatcher(self._filters) if filters else None
-        self._search = Search(bool(filters))
-        if direct:
-            self._search.stay(by_server=True)
-        elif small:
-            self._search.stay(by_server=False)
+        self.cursor = Cursor.of(what.start, what.end)
+        self.created = what.created
+        self._stream = what.stream
+        self._filters = what.filters
+        self._matcher = SubjectMatcher(self._filters) if self._filters else None
+        self._search = Search(bool(self._filters))
+        if way is not Way.CONSUMER:
+            self._search.stay(by_server=way is Way.GETS)
         elif limit is not None:  # or a rare message would be looked for among all of a range that may be a whole stream
             self._search.stay(by_server=True)
-        self._direct = direct
-        self._small = small  # until it was tried
+        self._way = way
         self._headers_only = headers_only
-        self._head_may_go = head_may_go
-        self._shared = shared
-        self._last = last
-        self._others = others
+        self._removed = what.removed
+        self._last = what.last
+        self._others = what.others
         self._limit = limit
         self._handed = 0  # messages that were handed on
         self._arrived = 0  # those that have arrived besides
@@ -143,7 +155,7 @@ class RangeReader:
         self._on_arrival = on_arrival
         self._judged = 0.0
         self._unproven = False  # whether it is not known that the source's replica has what is to come first
-        self._reading = Reading(stream, retries)
+        self._reading = Reading(what.stream, retries)
         self._guard = StaleReadGuard(self._reading.retries.timeout)
 
     @property
@@ -169,11 +181,11 @@ class RangeReader:
         """Begin to read the stream that was planned; None when there is nothing left to read."""
         self._arrived = self._handed
         try:
-            if self._small and are_available(js, self._stream):
-                self._small = False
+            if self._way is Way.ONE_GET_FIRST and are_available(js, self._stream):
+                self._way = Way.CONSUMER
                 self._source = self._begin_one_get(js)
             else:
-                self._source = (self._begin_gets if self._direct else self._begin_pulls)(js, fruitless)
+                self._source = (self._begin_gets if self._way is Way.GETS else self._begin_pulls)(js, fruitless)
                 self._want(self._source)
             return self._source
         except StreamNotFoundError:
@@ -395,7 +407,8 @@ class RangeReader:
 
         Where it leaves out nothing, and the stream's leader has no gaps, the source's replica lacks messages.
         """
-        if (self._search.by_server or self._shared) and clock.monotonic() - self._judged < _JUDGE_INTERVAL:
+        may_wait = self._search.by_server or self._removed is Removed.NO_LOSS
+        if may_wait and clock.monotonic() - self._judged < _JUDGE_INTERVAL:
             return cursor
         info = self._state(js)
         if not self._search.by_server and replica_lacks(cursor, info):
@@ -411,7 +424,7 @@ class RangeReader:
         self._judged = clock.monotonic()
         if self._is_recreated(info):
             raise Restart("the stream was deleted and created again")
-        head, lost = missing(cursor, info.first_sequence, head_may_go=self._head_may_go, shared=self._shared)
+        head, lost = missing(cursor, info.first_sequence, self._removed)
         if len(head):
             logger.warning(HEAD_REMOVED(stream=self._stream, sequences=head).coded)
         if len(lost):

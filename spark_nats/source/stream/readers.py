@@ -6,6 +6,7 @@ import contextlib
 import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -30,6 +31,7 @@ from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.listing import naming_the_nearest
 from spark_nats.jetstream.objects.reading import naming_store
 from spark_nats.jetstream.positions import Position
+from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.reading.ranges import RangeReader
 from spark_nats.options.hints import naming_options
 from spark_nats.options.losses import report_loss
@@ -92,17 +94,8 @@ class _RangesReader:
         what = f"reading {partition.stream}, sequences {partition.start} to {partition.end - 1}"
         with naming_options(), leased(options.connection, options.retries, what, waits=False) as lease:
             reader = RangeReader(
-                partition.stream,
-                partition.start,
-                partition.end,
-                partition.filters,
-                direct=partition.direct,
-                small=partition.small,
-                created=partition.created,
-                head_may_go=partition.head_may_go,
-                shared=partition.shared or options.replaces,
-                last=partition.last,
-                others=partition.others,
+                replace(partition, removed=Removed.NO_LOSS) if options.replaces else partition,
+                partition.way,
                 limit=limit,
                 lost=partial(report_loss, fail=options.fail_on_data_loss),
                 retries=lease.retries,

@@ -16,13 +16,7 @@ from pyspark.sql.types import StructType
 
 from spark_nats.client.pool import borrow, leased
 from spark_nats.conditions.options import MOMENT_BEFORE_BUCKET, MOMENT_TO_COME, NO_SUCH_REVISION
-from spark_nats.errors import (
-    JetStreamUnavailableError,
-    NatsConnectionError,
-    NatsTimeoutError,
-    OptionError,
-    ServerError,
-)
+from spark_nats.errors import OptionError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.buckets.entries import BucketReader
 from spark_nats.jetstream.buckets.keyvalue import naming_bucket
@@ -137,13 +131,8 @@ class NatsBucketReader(DataSourceReader):
                     reader = RevisionReader(
                         bucket, created, keys, revision=revision, headers_only=headers_only, retries=lease.retries
                     )
-                while True:
-                    try:
-                        for delivered in reader.read(JetStream(lease.connection, options.api_prefix)):
-                            held.add(delivered)
-                        break
-                    except (NatsConnectionError, NatsTimeoutError, ServerError, JetStreamUnavailableError) as error:
-                        lease.renew(error)
+                for delivered in lease.read(lambda used: reader.read(JetStream(used, options.api_prefix))):
+                    held.add(delivered)
                 for loss in reader.losses:
                     report_loss(loss, options.fail_on_data_loss, "the other rows")
             yield from held.rows_at(reader.revision or 0, reader.doubtful)
@@ -164,11 +153,6 @@ class NatsBucketReader(DataSourceReader):
                 headers_only=not {"value", "headers"} & set(self._schema.names),
                 retries=lease.retries,
             )
-            while True:
-                try:
-                    for delivered in reader.read(JetStream(lease.connection, options.api_prefix)):
-                        if (batch := rows.build(delivered, options.bucket)).num_rows:
-                            yield batch
-                    return
-                except (NatsConnectionError, NatsTimeoutError, ServerError, JetStreamUnavailableError) as error:
-                    lease.renew(error)
+            for delivered in lease.read(lambda used: reader.read(JetStream(used, options.api_prefix))):
+                if (batch := rows.build(delivered, options.bucket)).num_rows:
+                    yield batch

@@ -20,13 +20,7 @@ from spark_nats.client.reporting import Reporter
 from spark_nats.client.retrying import Result, retrying
 from spark_nats.conditions import Said
 from spark_nats.conditions.notices import BATCH_PLANNED, STILL_READING
-from spark_nats.errors import (
-    JetStreamUnavailableError,
-    NatsConnectionError,
-    NatsTimeoutError,
-    ServerError,
-    StreamNotFoundError,
-)
+from spark_nats.errors import StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.listing import naming_the_nearest
 from spark_nats.jetstream.objects.reading import naming_store
@@ -106,18 +100,13 @@ class _RangesReader:
                 ),
             )
             count, looked = 0, False
-            while True:
-                try:
-                    for delivered in reader.read(JetStream(lease.connection, options.api_prefix)):
-                        if not looked:
-                            notice_own_rows(delivered, partition.stream)
-                            looked = True
-                        if (batch := rows.build(delivered, partition.stream)).num_rows:
-                            count += batch.num_rows
-                            yield batch
-                    return
-                except (NatsConnectionError, NatsTimeoutError, ServerError, JetStreamUnavailableError) as error:
-                    lease.renew(error)
+            for delivered in lease.read(lambda used: reader.read(JetStream(used, options.api_prefix))):
+                if not looked:
+                    notice_own_rows(delivered, partition.stream)
+                    looked = True
+                if (batch := rows.build(delivered, partition.stream)).num_rows:
+                    count += batch.num_rows
+                    yield batch
 
 
 def _log_plan(what: str, ranges: Sequence[StreamRange], tasks: int, reach: QueryOffset | None = None) -> None:

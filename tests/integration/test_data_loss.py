@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 from spark_nats.client import connect, retrying
 from spark_nats.jetstream import JetStream, Range, RangeReader, views
 from spark_nats.jetstream.messages import MessageAt
-from spark_nats.jetstream.reading.delivering import Restart
+from spark_nats.jetstream.reading.cursor import Cursor
+from spark_nats.jetstream.reading.delivering import Arrived, Restart, Step
 from spark_nats.jetstream.reading.judging import Removed
 from tests.connections import options_for
 from tests.integration.forwarding import ForwardedApi
@@ -471,12 +472,12 @@ def test_a_range_that_begins_with_what_there_is_may_lose_its_head_until_a_messag
     class Interrupted(RangeReader):
         interrupted = False
 
-        def is_better_elsewhere(self, seconds: float, passed: int) -> bool:
-            if passed and not self.interrupted:
+        def receive(self, js: JetStream, cursor: Cursor, arrived: Arrived) -> Step:
+            if arrived.chunk and not self.interrupted:
                 self.interrupted = True
                 nats_py.purge_stream(unique, seq=6)
                 raise Restart("the consumer was deleted")
-            return super().is_better_elsewhere(seconds, passed)
+            return super().receive(js, cursor, arrived)
 
     nats_py.create_stream(unique)
     nats_py.store_empty(unique, 10)

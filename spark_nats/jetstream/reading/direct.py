@@ -21,7 +21,7 @@ from spark_nats.conditions.streams import READING_FAILED
 from spark_nats.errors import JetStreamError, PermissionsError, ProtocolError
 from spark_nats.jetstream.api import JetStream, answered_by_another
 from spark_nats.jetstream.reading import delivering
-from spark_nats.jetstream.reading.cursor import NO_END, Cursor
+from spark_nats.jetstream.reading.cursor import Cursor
 from spark_nats.jetstream.reading.delivering import Chunk, Restart, out_of_order
 from spark_nats.protocol.api import Api, encode_direct_get
 from spark_nats.protocol.direct_gets import is_single, take_apart
@@ -57,7 +57,6 @@ class DirectGets:
 
     def __init__(self, js: JetStream, stream: str, subject: str | None, fruitless: int, optional: bool = False) -> None:
         self.exhausted = self.in_flight = False
-        self.wanted = NO_END
         self._js = js
         self._stream = stream
         self._subject = f"{js.prefix}.{Api.DIRECT_GET.about(stream)}"
@@ -71,7 +70,7 @@ class DirectGets:
 
     def ask(self, cursor: Cursor, throttled: bool) -> None:
         """Ask for what is still to arrive, unless a batch is under way; there are no more messages than sequences."""
-        most = min(BATCH_MESSAGES, self.wanted, cursor.end - cursor.received)
+        most = int(min(BATCH_MESSAGES, cursor.wanted, cursor.end - cursor.received))
         if self.in_flight or self.exhausted or most <= 0:
             return
         body = encode_direct_get(cursor.received, most, BATCH_BYTES, self._filter)

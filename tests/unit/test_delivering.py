@@ -16,7 +16,7 @@ from spark_nats.errors import JetStreamError, NatsConnectionError
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.reading import delivering
 from spark_nats.jetstream.reading.cursor import Cursor
-from spark_nats.jetstream.reading.delivering import Arrived, Chunk, Delivered, Reading, Restart, Step
+from spark_nats.jetstream.reading.delivering import Arrived, Chunk, Delivered, Move, Reading, Restart, Step
 from tests.connections import patience
 from tests.unit.strategies import Sequences
 
@@ -84,11 +84,11 @@ class Task:
 
     def receive(self, js: JetStream, cursor: Cursor, arrived: Arrived) -> Step:
         if arrived.chunk is None:
-            return Step(cursor)
+            return Step(cursor, Move.RECEIVE)
         rows = cast(Sequences, arrived.chunk.messages)
         cursor, inside = cursor.receive(rows, arrived.chunk.first, arrived.chunk.last)
         wanted = cast(Any, Sequences([s for s in rows.sequences[:inside] if s % 2 == 0]))
-        return Step(cursor, Delivered(wanted, wanted) if len(wanted) else None)
+        return Step(cursor, Move.RECEIVE, Delivered(wanted, wanted) if len(wanted) else None)
 
     def hand_on(self, delivered: Delivered) -> Delivered:
         return delivered
@@ -96,7 +96,7 @@ class Task:
     def ended(self, js: JetStream, cursor: Cursor) -> Step:
         if not cursor.at_end:
             cursor = cursor.skip(min((s for s in self.stored if s >= cursor.received), default=END))
-        return Step(cursor.judged(), over=cursor.at_end)
+        return Step(cursor.judged(), Move.FINISH if cursor.at_end else Move.RECEIVE)
 
 
 def read_on(task: Task, reading: Reading, stops: Iterator[int]) -> list[int]:

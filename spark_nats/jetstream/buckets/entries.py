@@ -40,7 +40,7 @@ from spark_nats.jetstream.listing import subjects_of
 from spark_nats.jetstream.messages import next_sequence
 from spark_nats.jetstream.reading import pulls
 from spark_nats.jetstream.reading.cursor import Cursor
-from spark_nats.jetstream.reading.delivering import Arrived, Delivered, Reading, Restart, Step
+from spark_nats.jetstream.reading.delivering import Arrived, Delivered, Move, Reading, Restart, Step
 from spark_nats.jetstream.reading.pulls import PullConsumer, sizes_of
 from spark_nats.jetstream.streams import StreamInfo, stream_info
 from spark_nats.jetstream.views import StaleReadGuard
@@ -180,7 +180,7 @@ class BucketReader:
             cursor = cursor.reach(last + 1)
             consumer.exhausted = cursor.received >= now.behind or (consumer.exhausted and self._is_through(js, cursor))
         over = arrived.silence is not None and self._is_over(js, cursor, arrived.silence)
-        return Step(cursor, delivered, over)
+        return Step(cursor, Move.END if over else Move.RECEIVE, delivered)
 
     def hand_on(self, delivered: Delivered) -> Delivered | None:
         """Leave out keys that were handed on before, and all but the last message of each; note those that remain."""
@@ -203,7 +203,7 @@ class BucketReader:
         """Tell whether the consumer has brought all that it could, and see what was moved meanwhile."""
         phase, now = self._phase, self._pass
         if cursor.received < now.behind and not self._is_through(js, cursor):
-            return Step(cursor)
+            return Step(cursor, Move.RECEIVE)
         if now.found >= now.expected and (phase.state is not State.NEWER or _has_replaced(self._sought or ())):
             missing: Sequence[str] = phase.rest
         else:
@@ -213,8 +213,9 @@ class BucketReader:
             self._reading.retries.failed(JetStreamError(moved))
         behind = phase.repeats_from if now.listed else cursor.received
         self._phase = phase.followed_by(missing, self._filters, behind)
-        done = self._phase.state is State.DONE
-        return Step(cursor.give_up() if done else Cursor.of(self._phase.start), over=True)
+        if self._phase.state is State.DONE:
+            return Step(cursor.give_up(), Move.FINISH)
+        return Step(Cursor.of(self._phase.start), Move.OPEN)
 
     # What the stream is asked
 

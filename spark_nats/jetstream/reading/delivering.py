@@ -125,6 +125,42 @@ class Source(Protocol):
         """Give it up, or keep it for the next range: it has brought all that it was to bring."""
 
 
+class Move(Enum):
+    """What the loop does next."""
+
+    OPEN = auto()  # begin to read on through a source
+    RECEIVE = auto()  # wait for what it brings next
+    HAND_ON = auto()  # hand on what has arrived
+    END = auto()  # see whether it has brought all
+    CHANGE = auto()  # give it up for one that is faster
+    LEAVE = auto()  # have the rest read elsewhere, because the server is shutting down (lame duck mode)
+    FINISH = auto()
+
+
+def decide(cursor: Cursor, then: Move, *, asked: bool, held: bool, lame_duck: bool, throttled: bool) -> Move:
+    """Decide what to do next.
+
+    Args:
+        cursor: how far it was read.
+        then: what is to come by the source, or the task; to open one where none is.
+        asked: whether something was asked for that may still come.
+        held: whether messages have arrived that were not handed on.
+        lame_duck: whether the server is shutting down.
+        throttled: whether rows are taken slowly.
+    """
+    leaves = lame_duck and not cursor.at_end
+    if then is Move.OPEN:
+        if cursor.complete:
+            return Move.FINISH
+        then = Move.END if cursor.at_end or leaves else then
+    elif then is Move.RECEIVE and (cursor.at_end or (leaves and not asked)):
+        then = Move.END
+    waits = held and throttled and asked and then is not Move.END
+    if cursor.handed_on < cursor.received and not waits:
+        return Move.HAND_ON
+    return Move.LEAVE if leaves and then is Move.END else then
+
+
 class Arrived(NamedTuple):
     """What a source has brought last, and since when it is in use."""
 
@@ -138,9 +174,8 @@ class Step(NamedTuple):
     """What a task makes of what has happened."""
 
     cursor: Cursor  # how far it was read now
+    then: Move  # what is to come
     delivered: Delivered | None = None  # what is wanted of what has arrived
-    over: bool = False  # whether the source has brought all that it was to bring
-    slower: bool = False  # whether another source could do it faster
 
 
 class Task(Protocol):
@@ -161,64 +196,17 @@ class Task(Protocol):
         """Tell, when a source has no more, whether it has brought all; if not, move behind what does not exist."""
 
 
-class Move(Enum):
-    """What the loop does next."""
-
-    OPEN = auto()  # begin to read on through a source
-    RECEIVE = auto()  # wait for what it brings next
-    HAND_ON = auto()  # hand on what has arrived
-    END = auto()  # see whether all was brought
-    CHANGE = auto()  # give the source up for one that is faster
-    LEAVE = auto()  # have the rest read elsewhere, because the server is shutting down (lame duck mode)
-    FINISH = auto()
-
-
-class Standing(NamedTuple):
-    """How it stands with a source."""
-
-    ended: bool  # whether it has no more, or nothing more is wanted of it
-    asked: bool  # whether something was asked for that may still come
-    held: bool  # whether it has brought messages that were not handed on
-    slower: bool  # whether another one could do it faster
-
-
-def decide(cursor: Cursor, source: Standing | None, *, lame_duck: bool, throttled: bool) -> Move:
-    """Decide what to do next; ``source`` is None when none is open, and rows are taken slowly when ``throttled``."""
-    leaves = lame_duck and not cursor.at_end
-    if source is None:
-        if cursor.complete:
-            return Move.FINISH
-        if leaves:
-            return Move.LEAVE
-        return Move.END if cursor.at_end else Move.OPEN
-    ended = cursor.at_end or source.ended or (leaves and not source.asked)
-    waits = source.held and throttled and source.asked
-    if cursor.handed_on < cursor.received and (not waits or (ended and not source.slower)):
-        return Move.HAND_ON
-    if source.slower:
-        return Move.CHANGE
-    if ended:
-        return Move.LEAVE if leaves else Move.END
-    return Move.RECEIVE
-
-
 @dataclass(slots=True)
 class _Use:
     """A source in use."""
 
     source: Source
-    start: int  # the first sequence that it was to bring
-    began: float  # as of :class:`Arrived`
+    start: int  # as of :class:`Arrived`
+    began: float
     looked: float = 0.0  # so long was the silence when the stream was looked at
-    over: bool = False  # the last step's
-    slower: bool = False
+    then: Move = Move.RECEIVE
     # What is to be handed on, with the sequence behind it; several while rows go slowly.
     held: deque[tuple[int, Delivered]] = field(default_factory=deque)
-
-    @property
-    def standing(self) -> Standing:
-        source = self.source
-        return Standing(self.over or source.exhausted, source.in_flight, bool(self.held), self.slower)
 
 
 class Reading:
@@ -292,9 +280,9 @@ class Reading:
                             yield from self._hand_on(js, task, use)
                             continue
                         case Move.END:
-                            cursor, _, over, _ = task.ended(js, self.cursor)
+                            cursor, then, _ = task.ended(js, self.cursor)
                             self._learn(cursor)
-                            if not over:
+                            if then is Move.RECEIVE:
                                 raise Restart("its replica has no more messages, but the stream's leader has")
                         case Move.CHANGE:
                             raise Restart("the other side searches faster")
@@ -319,8 +307,13 @@ class Reading:
                 js.connection.flush(_LAST_WORD)
 
     def _decide(self, js: JetStream, use: _Use | None) -> Move:
-        standing = None if use is None else use.standing
-        return decide(self.cursor, standing, lame_duck=js.connection.lame_duck, throttled=self._throttled)
+        then, asked, held = Move.OPEN, False, False
+        if use is not None:
+            then, asked, held = use.then, use.source.in_flight, bool(use.held)
+            if use.source.exhausted and then is Move.RECEIVE:
+                then = Move.END
+        lame_duck, throttled = js.connection.lame_duck, self._throttled
+        return decide(self.cursor, then, asked=asked, held=held, lame_duck=lame_duck, throttled=throttled)
 
     @property
     def _throttled(self) -> bool:
@@ -348,9 +341,8 @@ class Reading:
             use.looked = 0.0
         if source.idle or source.silence - use.looked > PATIENCE:
             use.looked = silence = source.silence
-        cursor, delivered, use.over, use.slower = task.receive(
-            js, self.cursor, Arrived(chunk, silence, use.began, use.start)
-        )
+        arrived = Arrived(chunk, silence, use.began, use.start)
+        cursor, use.then, delivered = task.receive(js, self.cursor, arrived)
         self._learn(cursor)
         if chunk is not None and self._on_arrival is not None:
             self._on_arrival()
@@ -359,7 +351,7 @@ class Reading:
 
     def _hand_on(self, js: JetStream, task: Task, use: _Use) -> Iterator[Delivered]:
         """Yield what has arrived, up to the limit if there is one: there the range ends."""
-        if use.held and not (use.over or use.slower or self._throttled):
+        if use.held and use.then is Move.RECEIVE and not self._throttled:
             self._ask(js, use.source)  # so that the server works while the messages are being used
         began = clock.monotonic()
         while use.held:
@@ -402,13 +394,8 @@ class Reading:
                 raise trouble
             if self._refusals > _REFUSALS and trouble.passes(established=True):
                 self._refusals = 0
-                raise JetStreamUnavailableError(
-                    trouble.args[0],
-                    trouble.code,
-                    trouble.err_code,
-                    trouble.description,
-                    transient=Transient.ONCE_ESTABLISHED,
-                )
+                said = trouble.args[0], trouble.code, trouble.err_code, trouble.description
+                raise JetStreamUnavailableError(*said, transient=Transient.ONCE_ESTABLISHED)
             self.retries.failed(trouble)
         elif self._fruitless > 1:
             before = "" if end == NO_END else f", before {end}"

@@ -33,6 +33,7 @@ from spark_nats.jetstream.reading.delivering import (
     Arrived,
     Chunk,
     Delivered,
+    Move,
     Reading,
     Restart,
     Source,
@@ -190,14 +191,16 @@ class RangeReader:
 
     def receive(self, js: JetStream, cursor: Cursor, arrived: Arrived) -> Step:
         """See what has arrived, and look at the stream when nothing has for long: what was to come may be removed."""
-        delivered, over = None, False
+        delivered = None
         if arrived.chunk is not None:
             cursor, delivered = self._accept(js, cursor, arrived.chunk)
         if arrived.silence is not None:
             cursor, over = self._is_over(js, cursor, arrived.silence)
+            if over:
+                return Step(cursor, Move.END, delivered)
         seconds, left = clock.monotonic() - arrived.began, cursor.end - cursor.received
-        slower = not over and self._search.change(seconds, cursor.received - arrived.start, left)
-        return Step(cursor, delivered, over, slower)
+        slow = self._search.change(seconds, cursor.received - arrived.start, left)
+        return Step(cursor, Move.CHANGE if slow else Move.RECEIVE, delivered)
 
     def hand_on(self, delivered: Delivered) -> Delivered | None:
         """Return all of it: what of a range is wanted does not change."""
@@ -215,7 +218,7 @@ class RangeReader:
         elif len(cursor.gaps):
             info, cursor = self._look(js, cursor)
             cursor = self._judge(cursor, info)
-        return Step(cursor, over=cursor.at_end)
+        return Step(cursor, Move.FINISH if cursor.at_end else Move.RECEIVE)
 
     # How a source begins
 

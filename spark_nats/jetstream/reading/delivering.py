@@ -27,7 +27,6 @@ from spark_nats.conditions.notices import READS_ANEW
 from spark_nats.conditions.others import ANSWER_FROM_ELSEWHERE
 from spark_nats.conditions.streams import STOPPED_DELIVERING
 from spark_nats.errors import (
-    DataLossError,
     JetStreamError,
     JetStreamUnavailableError,
     NatsConnectionError,
@@ -37,6 +36,7 @@ from spark_nats.errors import (
 )
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.reading.cursor import NO_END, Cursor
+from spark_nats.jetstream.reading.judging import fail_on_loss
 from spark_nats.protocol.bytecolumns import Mask
 from spark_nats.protocol.deliveries import Deliveries
 from spark_nats.protocol.direct_gets import DirectGetReplies
@@ -54,11 +54,6 @@ THROTTLED = 30.0  # seconds without such a slow batch after which the server wor
 _REFUSALS = 2  # errors of the API in a row after which another server is to be asked: this one may be cut off
 _LAST_WORD = 1.0  # seconds for a server to say that a consumer may not be deleted
 _ONCE = RetryOptions(timeout=0.0, wait=0.0, jitter=0.0, attempts=None)
-
-
-def fail_on_loss(what: Said) -> None:
-    """Report messages that are gone as a :class:`DataLossError`."""
-    raise DataLossError(what)
 
 
 class Delivered(NamedTuple):
@@ -86,15 +81,18 @@ class Chunk(NamedTuple):
     first: int
     last: int
 
-
-def out_of_order(stream: str, asked: int, chunk: Chunk) -> ProtocolError:
-    """Return the error that a server has sent what was not asked for."""
-    first, last, messages = chunk.first, chunk.last, len(chunk.messages)
-    return ProtocolError(ANSWER_FROM_ELSEWHERE(stream=stream, start=asked, messages=messages, first=first, last=last))
+    def out_of_order(self, stream: str, asked: int) -> ProtocolError:
+        """Return the error that a server has sent what was not asked for."""
+        _, _, first, last = self
+        count = len(self.messages)
+        return ProtocolError(ANSWER_FROM_ELSEWHERE(stream=stream, start=asked, messages=count, first=first, last=last))
 
 
 class Restart(Exception):  # noqa: N818 - it never leaves the readers
     """A source is of no more use; another one has to go on."""
+
+
+_Trouble = Restart | NatsTimeoutError | JetStreamError
 
 
 class Source(Protocol):
@@ -138,15 +136,10 @@ class Move(Enum):
 
 
 def decide(cursor: Cursor, then: Move, *, asked: bool, held: bool, lame_duck: bool, throttled: bool) -> Move:
-    """Decide what to do next.
+    """Decide what to do next, where source and task say what is ``then`` to come: to open one where there is none.
 
-    Args:
-        cursor: how far it was read.
-        then: what is to come by the source, or the task; to open one where none is.
-        asked: whether something was asked for that may still come.
-        held: whether messages have arrived that were not handed on.
-        lame_duck: whether the server is shutting down.
-        throttled: whether rows are taken slowly.
+    Something may still come that was ``asked`` for. What has arrived is ``held`` until it is handed on, which goes
+    slowly when ``throttled``. A ``lame_duck`` is a server that is shutting down.
     """
     leaves = lame_duck and not cursor.at_end
     if then is Move.OPEN:
@@ -244,6 +237,7 @@ class Reading:
         self._fruitless = 0  # sources in a row that have brought nothing
         self._refusals = 0  # errors of the API in a row
         self._throttled_until = 0.0
+        self._throttled = False
 
     def read(self, js: JetStream, task: Task) -> Iterator[Delivered]:
         """Read on over a connection.
@@ -264,7 +258,7 @@ class Reading:
         before = self.cursor.handed_on
         try:
             while (move := self._decide(js, use)) is not Move.FINISH:
-                trouble: Restart | NatsTimeoutError | JetStreamError | None = None
+                trouble: _Trouble | None = None
                 try:
                     match move:
                         case Move.OPEN:
@@ -312,12 +306,9 @@ class Reading:
             then, asked, held = use.then, use.source.in_flight, bool(use.held)
             if use.source.exhausted and then is Move.RECEIVE:
                 then = Move.END
+        self._throttled = clock.monotonic() < self._throttled_until
         lame_duck, throttled = js.connection.lame_duck, self._throttled
         return decide(self.cursor, then, asked=asked, held=held, lame_duck=lame_duck, throttled=throttled)
-
-    @property
-    def _throttled(self) -> bool:
-        return clock.monotonic() < self._throttled_until
 
     def _learn(self, cursor: Cursor) -> None:
         """Take over what a task has found out, and say what is lost."""
@@ -327,15 +318,11 @@ class Reading:
             for what in cursor.lost:
                 self._lost(what)
 
-    def _ask(self, js: JetStream, source: Source) -> None:
-        """Keep the server at work, unless it shuts down."""
-        if not js.connection.lame_duck:
-            source.ask(self.cursor, self._throttled)
-
     def _receive(self, js: JetStream, task: Task, use: _Use) -> None:
         """Wait for what a source brings next, and see what it means."""
         source, silence = use.source, None
-        self._ask(js, source)
+        if not js.connection.lame_duck:
+            source.ask(self.cursor, self._throttled)
         chunk = source.receive()
         if chunk is not None:
             use.looked = 0.0
@@ -351,8 +338,8 @@ class Reading:
 
     def _hand_on(self, js: JetStream, task: Task, use: _Use) -> Iterator[Delivered]:
         """Yield what has arrived, up to the limit if there is one: there the range ends."""
-        if use.held and use.then is Move.RECEIVE and not self._throttled:
-            self._ask(js, use.source)  # so that the server works while the messages are being used
+        if use.held and use.then is Move.RECEIVE and not (self._throttled or js.connection.lame_duck):
+            use.source.ask(self.cursor, throttled=False)  # so that the server works while the messages are being used
         began = clock.monotonic()
         while use.held:
             until, delivered = use.held.popleft()
@@ -374,9 +361,7 @@ class Reading:
         self.cursor = self.cursor.hand_on(self.cursor.received)
         use.began += clock.monotonic() - began
 
-    def _recover(
-        self, js: JetStream, task: Task, trouble: Restart | NatsTimeoutError | JetStreamError, progress: bool
-    ) -> None:
+    def _recover(self, js: JetStream, task: Task, trouble: _Trouble, progress: bool) -> None:
         """Get ready for another source: wait, where the last ones have brought nothing."""
         if isinstance(trouble, NatsTimeoutError):
             if js.connection.closed:

@@ -22,7 +22,7 @@ from spark_nats.errors import JetStreamError, PermissionsError, ProtocolError
 from spark_nats.jetstream.api import JetStream, answered_by_another
 from spark_nats.jetstream.reading import delivering
 from spark_nats.jetstream.reading.cursor import Cursor
-from spark_nats.jetstream.reading.delivering import Chunk, Restart, out_of_order
+from spark_nats.jetstream.reading.delivering import Chunk, Restart
 from spark_nats.protocol.api import Api, encode_direct_get
 from spark_nats.protocol.direct_gets import is_single, take_apart
 from spark_nats.protocol.statuses import BatchEnded, NobodyAnswers, RequestRefused, direct_event, parse_status
@@ -97,7 +97,7 @@ class DirectGets:
                 raise self._missing()
             chunk = Chunk(messages, gotten, int(sequences[0]), int(sequences[-1]))
             if (sequences[1:] <= sequences[:-1]).any():
-                raise out_of_order(self._stream, self._start, chunk)
+                raise chunk.out_of_order(self._stream, self._start)
             self._last = chunk.last
         for header, payload in others:
             self._on_status(header, payload)

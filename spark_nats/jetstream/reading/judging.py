@@ -9,6 +9,8 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import NamedTuple
 
+from spark_nats.conditions import Said
+from spark_nats.errors import DataLossError
 from spark_nats.jetstream.reading.cursor import NO_GAPS, Cursor, Gaps
 from spark_nats.jetstream.streams import StreamInfo
 
@@ -19,6 +21,11 @@ class Removed(Enum):
     LOSS = auto()
     NO_LOSS_AT_FIRST = auto()  # before the first one has arrived, it is none: the range begins with whatever there is
     NO_LOSS = auto()  # others may acknowledge them, or it is of a KV bucket, where a later one takes the place
+
+
+def fail_on_loss(what: Said) -> None:
+    """Report messages that are gone as a :class:`DataLossError`."""
+    raise DataLossError(what)
 
 
 class Missing(NamedTuple):

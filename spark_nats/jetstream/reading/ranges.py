@@ -29,20 +29,9 @@ from spark_nats.jetstream.messages import next_sequence
 from spark_nats.jetstream.positions import Fingerprint, Position
 from spark_nats.jetstream.reading import pulls
 from spark_nats.jetstream.reading.cursor import Cursor, gap
-from spark_nats.jetstream.reading.delivering import (
-    Arrived,
-    Chunk,
-    Delivered,
-    Move,
-    Reading,
-    Restart,
-    Source,
-    Step,
-    fail_on_loss,
-    out_of_order,
-)
+from spark_nats.jetstream.reading.delivering import Arrived, Chunk, Delivered, Move, Reading, Restart, Source, Step
 from spark_nats.jetstream.reading.direct import DirectGets, are_available
-from spark_nats.jetstream.reading.judging import Removed, goes_on, missing, replica_lacks
+from spark_nats.jetstream.reading.judging import Removed, fail_on_loss, goes_on, missing, replica_lacks
 from spark_nats.jetstream.reading.pulls import PullConsumer
 from spark_nats.jetstream.reading.searching import Search
 from spark_nats.jetstream.streams import MOMENT, StreamInfo, stream_info
@@ -53,7 +42,6 @@ from spark_nats.protocol.subject_columns import SubjectMatcher
 logger = logging.getLogger(__name__)
 
 _LACKS = "its replica lacks what the stream's leader has"
-_RECREATED = "the stream was deleted and created again"
 _JUDGE_INTERVAL = 0.1  # seconds between two looks at the stream where skipped sequences are normal
 
 
@@ -194,10 +182,15 @@ class RangeReader:
         delivered = None
         if arrived.chunk is not None:
             cursor, delivered = self._accept(js, cursor, arrived.chunk)
-        if arrived.silence is not None:
-            cursor, over = self._is_over(js, cursor, arrived.silence)
-            if over:
-                return Step(cursor, Move.END, delivered)
+        if (silence := arrived.silence) is not None:
+            info, cursor = self._look(js, cursor)
+            if info.first_sequence > cursor.received:
+                raise Restart("the stream's limits, or a purge, have removed what it was to deliver")
+            if silence >= pulls.HEARTBEAT:
+                if self._next(js, cursor, cursor.end) is None:
+                    return Step(cursor, Move.END, delivered)
+                if silence > 2 * pulls.HEARTBEAT:
+                    raise Restart(f"nothing but heartbeats for {silence:.0f} s, but the stream's leader has messages")
         seconds, left = clock.monotonic() - arrived.began, cursor.end - cursor.received
         slow = self._search.change(seconds, cursor.received - arrived.start, left)
         return Step(cursor, Move.CHANGE if slow else Move.RECEIVE, delivered)
@@ -207,9 +200,20 @@ class RangeReader:
         return delivered
 
     def ended(self, js: JetStream, cursor: Cursor) -> Step:
-        """Tell whether the range is read, when a source has no more; if not, move to the next message that exists."""
+        """Tell whether the range is read, when a source has no more; if not, move to the next message that exists.
+
+        A leader that was stopped for a while may not know of it. So where a server has not been heard of lately,
+        nothing is believed until it is said a second time, a moment later.
+        """
         if not cursor.at_end:
-            following, cursor = self._following(js, cursor)
+            disputed = False
+            if js.connection.info.cluster:
+                info, cursor = self._look(js, cursor)
+                disputed = not info.undisputed
+            following = self._next(js, cursor, cursor.end)
+            if following is None and disputed:
+                js.connection.wait(MOMENT)
+                following = self._next(js, cursor, cursor.end)
             info, cursor = self._look(js, cursor)  # after it, so that what is gone since is named too
             to = goes_on(cursor, following, info, bool(self._range.filters))
             if to is None:
@@ -227,7 +231,8 @@ class RangeReader:
         stream = self._range.stream
         if not finds_all(js, self._range.filters):
             self._search.stay(by_server=False)
-        filters, position = self._sought, cursor.received
+        filters = self._range.filters if self._search.by_server else ()
+        position = cursor.received
         use = Use(js.prefix, stream, filters, self._headers_only)
         moved = move_kept(js, use, position)
         used = clock.monotonic() if moved is None else moved.used
@@ -235,7 +240,7 @@ class RangeReader:
         consumer = PullConsumer(js, stream, made, fruitless=fruitless)
         try:
             # It is asked for after a new consumer is made: so that is known to be this stream's.
-            info, cursor = self._look_at_planned(js, cursor, None if moved is None else moved.info)
+            info, cursor = self._planned(js, cursor, None if moved is None else moved.info)
             if cursor.at_end:
                 consumer.close()
                 return None, cursor
@@ -267,7 +272,7 @@ class RangeReader:
     def _begin_gets(self, js: JetStream, cursor: Cursor, fruitless: int) -> tuple[Source | None, Cursor]:
         """Begin to read by direct gets."""
         stream, filters = self._range.stream, self._range.filters
-        info, cursor = self._look_at_planned(js, cursor)
+        info, cursor = self._planned(js, cursor)
         if cursor.at_end:
             return None, cursor
         if not info.allows_direct_gets:
@@ -288,7 +293,7 @@ class RangeReader:
         if cursor.left == math.inf and last is not None and last.sequence == cursor.end - 1:
             return gets, cursor
         try:
-            _, cursor = self._look_at_planned(js, cursor)
+            _, cursor = self._planned(js, cursor)
         except BaseException as error:
             gets.close()
             if isinstance(error, PermissionsError):  # of either request; whoever reads otherwise needs this one too
@@ -305,11 +310,6 @@ class RangeReader:
         return replace(cursor, wanted=cursor.left if all_wanted else math.inf)
 
     # What the stream is asked
-
-    @property
-    def _sought(self) -> tuple[str, ...]:
-        """What the server searches for; all when it is nothing."""
-        return self._range.filters if self._search.by_server else ()
 
     def _look(self, js: JetStream, cursor: Cursor, said: StreamInfo | None = None) -> tuple[StreamInfo, Cursor]:
         """Look at the stream: return its state, and the cursor, which ends where the stream does not have its end.
@@ -330,9 +330,7 @@ class RangeReader:
             self._guard.clear(stream)
         return info, cursor
 
-    def _look_at_planned(
-        self, js: JetStream, cursor: Cursor, said: StreamInfo | None = None
-    ) -> tuple[StreamInfo, Cursor]:
+    def _planned(self, js: JetStream, cursor: Cursor, said: StreamInfo | None = None) -> tuple[StreamInfo, Cursor]:
         """Look at the stream that was planned; the cursor is at its end when nothing of the range is left in it."""
         info, cursor = self._look(js, cursor, said)
         if info.created != self.created:
@@ -344,34 +342,6 @@ class RangeReader:
         found = next_sequence(js, self._range.stream, cursor.received, filters or self._range.filters or (">",))
         return found if found is not None and found < end else None
 
-    def _following(self, js: JetStream, cursor: Cursor) -> tuple[int | None, Cursor]:
-        """Return the next message of the range that exists, None when there is none, and the cursor by then.
-
-        A leader that was stopped for a while may not know of it. So where a server has not been heard of lately,
-        nothing is believed until it is said a second time, a moment later.
-        """
-        disputed = False
-        if js.connection.info.cluster:
-            info, cursor = self._look(js, cursor)
-            disputed = not info.undisputed
-        following = self._next(js, cursor, cursor.end)
-        if following is None and disputed:
-            js.connection.wait(MOMENT)
-            following = self._next(js, cursor, cursor.end)
-        return following, cursor
-
-    def _is_over(self, js: JetStream, cursor: Cursor, silence: float) -> tuple[Cursor, bool]:
-        """Look at the stream when nothing has arrived for so many seconds; tell whether nothing more will."""
-        info, cursor = self._look(js, cursor)
-        if info.first_sequence > cursor.received:
-            raise Restart("the stream's limits, or a purge, have removed what it was to deliver")
-        if silence < pulls.HEARTBEAT:
-            return cursor, False
-        left = self._next(js, cursor, cursor.end) is not None
-        if left and silence > 2 * pulls.HEARTBEAT:
-            raise Restart(f"nothing but heartbeats for {silence:.0f} s, but the stream's leader has messages")
-        return cursor, not left
-
     # What has arrived, what is missing, and what is another
 
     def _accept(self, js: JetStream, before: Cursor, chunk: Chunk) -> tuple[Cursor, Delivered | None]:
@@ -379,17 +349,22 @@ class RangeReader:
         messages, deliveries, first, last = chunk
         count = len(messages)
         if first < before.received or last < first + count - 1:
-            raise out_of_order(self._range.stream, before.received, chunk)
+            raise chunk.out_of_order(self._range.stream, before.received)
         if self._unproven:
             self._unproven = False
-            if first > before.received and self._next(js, before, first, self._sought or (">",)) is not None:
+            sought = self._range.filters if self._search.by_server else (">",)
+            if first > before.received and self._next(js, before, first, sought) is not None:
                 raise Restart(_LACKS)
         cursor, inside = before.receive(deliveries, first, last)
         delivered = Delivered(messages, deliveries)
         if inside < count:
             delivered = delivered.head(inside)
-        if len(cursor.gaps) > len(before.gaps) and self._is_time_to_judge:
+        # Where what does not match is left out, there are always some, and they are not judged at once.
+        may_wait = self._search.by_server or self._range.removed is Removed.NO_LOSS
+        at_once = not may_wait or clock.monotonic() - self._judged_at >= _JUDGE_INTERVAL
+        if len(cursor.gaps) > len(before.gaps) and at_once:
             info, before = self._look(js, before)
+            # Where nothing is left out, and the stream's leader has no gaps, the source's replica lacks messages.
             if not self._search.by_server and replica_lacks(cursor, info):
                 raise Restart(_LACKS)
             cursor = self._judge(replace(cursor, lost=before.lost), info)
@@ -406,23 +381,13 @@ class RangeReader:
         )
         return cursor, delivered if len(delivered.messages) else None
 
-    @property
-    def _is_time_to_judge(self) -> bool:
-        """Whether gaps are judged; not at once where what does not match is left out, so that there are always some.
-
-        Where nothing is left out, and the stream's leader has no gaps, the source's replica lacks messages.
-        """
-        may_wait = self._search.by_server or self._range.removed is Removed.NO_LOSS
-        return not may_wait or clock.monotonic() - self._judged_at >= _JUDGE_INTERVAL
-
     def _judge(self, cursor: Cursor, info: StreamInfo) -> Cursor:
         """Return the cursor when it was judged what the stream's limits have removed of what it has skipped.
 
         The stream's state was asked for after that was found missing.
         """
         self._judged_at = clock.monotonic()
-        if info.created != self.created:
-            raise Restart(_RECREATED)
+        self._check_created(info)
         stream = self._range.stream
         head, lost = missing(cursor, info.first_sequence, self._range.removed)
         if len(head):
@@ -430,6 +395,10 @@ class RangeReader:
         if len(lost):
             cursor = cursor.lose(REMOVED_WHILE_READ(stream=stream, first=info.first_sequence, sequences=lost))
         return cursor.judged()
+
+    def _check_created(self, info: StreamInfo) -> None:
+        if info.created != self.created:
+            raise Restart("the stream was deleted and created again")
 
     def _lose_the_rest(self, cursor: Cursor, how: str) -> Cursor:
         rest = gap(cursor.received, cursor.end)
@@ -440,33 +409,25 @@ class RangeReader:
 
         The message at its end may be another partition's, or of a subject that is not read now, and not be seen here.
         """
-        last = self._range.last
+        stream, last = self._range.stream, self._range.last
         if last is None or not len(delivered.messages):
             return cursor, delivered
         if not cursor.others:
             sequence, time = delivered.deliveries.last()
             met = meets(last, sequence, time)
             if met is not Judgement.INTACT:
-                met, cursor = self._compare(js, cursor, last, met)
+                info, cursor = self._look(js, cursor)  # it may be said now that it is lost
+                self._check_created(info)
+                planned = Position(info.created, last.sequence + 1, last.time)
+                if met is None:
+                    met = judged(js, planned, info)
+                    if met is Judgement.TRUNCATED and not cursor.others:
+                        self._guard.confirm(js, stream, contradiction(planned, info, stream))
             if met is not Judgement.INTACT and not cursor.others:
-                cursor = replace(cursor, others=True).lose(_rewritten(self._range.stream, sequence, time, last))
+                cursor = replace(cursor, others=True).lose(_rewritten(stream, sequence, time, last))
         if cursor.others:
             delivered = delivered.take(delivered.deliveries.timestamps() <= last.time)
         return cursor, delivered
-
-    def _compare(
-        self, js: JetStream, cursor: Cursor, last: Fingerprint, met: Judgement | None
-    ) -> tuple[Judgement, Cursor]:
-        """Ask what has become of the history of which the range was planned, unless a message that was ``met`` says."""
-        info, cursor = self._look(js, cursor)
-        if info.created != self.created:
-            raise Restart(_RECREATED)
-        if met is None:
-            planned = Position(info.created, last.sequence + 1, last.time)
-            met = judged(js, planned, info)
-            if met is Judgement.TRUNCATED and not cursor.others:
-                self._guard.confirm(js, self._range.stream, contradiction(planned, info, self._range.stream))
-        return met, cursor
 
 
 def _rewritten(stream: str, sequence: int, time: int, last: Fingerprint) -> Said:

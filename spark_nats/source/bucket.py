@@ -64,6 +64,7 @@ class NatsBucketReader(DataSourceReader):
     def __init__(self, options: BucketReadOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
+        self._headers_only = not {"value", "headers"} & set(schema.names)
 
     @naming_options()
     def partitions(self) -> list[InputPartition]:
@@ -116,21 +117,15 @@ class NatsBucketReader(DataSourceReader):
 
     def _read_moment(self, partition: Moment) -> Iterator[pa.RecordBatch]:
         """Read what was there at one moment; rows come when all was read."""
-        options, revision = self._options, partition.revision
-        bucket, created, keys = options.bucket, partition.created, partition.keys
-        headers_only = not {"value", "headers"} & set(self._schema.names)
-        with HeldEntries(self._schema, bucket, options.ignore_deletes) as held:
-            with (
-                naming_options(),
-                leased(options.connection, options.retries, f"reading bucket {bucket}", waits=False) as lease,
-            ):
+        options, revision, only = self._options, partition.revision, self._headers_only
+        which, what = (options.bucket, partition.created, partition.keys), f"reading bucket {options.bucket}"
+        with HeldEntries(self._schema, options.bucket, options.ignore_deletes) as held:
+            with naming_options(), leased(options.connection, options.retries, what, waits=False) as lease:
                 reader: LatestReader | RevisionReader
                 if revision is None:
-                    reader = LatestReader(bucket, created, keys, headers_only=headers_only, retries=lease.retries)
+                    reader = LatestReader(*which, headers_only=only, retries=lease.retries)
                 else:
-                    reader = RevisionReader(
-                        bucket, created, keys, revision=revision, headers_only=headers_only, retries=lease.retries
-                    )
+                    reader = RevisionReader(*which, revision=revision, headers_only=only, retries=lease.retries)
                 for delivered in lease.read(lambda used: reader.read(JetStream(used, options.api_prefix))):
                     held.add(delivered)
                 for loss in reader.losses:
@@ -139,20 +134,11 @@ class NatsBucketReader(DataSourceReader):
 
     def _read_now(self, partition: Keys) -> Iterator[pa.RecordBatch]:
         """Read what is there, each key at a moment of its own."""
-        options = self._options
+        options, history, only = self._options, self._options.history, self._headers_only
+        which, what = (options.bucket, partition.created, partition.keys), f"reading bucket {options.bucket}"
         rows = EntryBuilder(self._schema, options.bucket, options.ignore_deletes)
-        with (
-            naming_options(),
-            leased(options.connection, options.retries, f"reading bucket {options.bucket}", waits=False) as lease,
-        ):
-            reader = BucketReader(
-                options.bucket,
-                partition.created,
-                partition.keys,
-                history=options.history,
-                headers_only=not {"value", "headers"} & set(self._schema.names),
-                retries=lease.retries,
-            )
+        with naming_options(), leased(options.connection, options.retries, what, waits=False) as lease:
+            reader = BucketReader(*which, history=history, headers_only=only, retries=lease.retries)
             for delivered in lease.read(lambda used: reader.read(JetStream(used, options.api_prefix))):
                 if (batch := rows.build(delivered, options.bucket)).num_rows:
                     yield batch

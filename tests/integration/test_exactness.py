@@ -218,7 +218,7 @@ def test_every_read_is_whole_while_followers_restart_with_and_without_their_stor
             def read(start: int, end: int) -> int:
                 """Read as a task does, which goes elsewhere when its server has lost sight of the others."""
                 reader, count = RangeReader(Range(unique, None, start, end), retries=lease.retries), 0
-                while reader.position < end:
+                while reader.cursor.handed_on < end:
                     try:
                         for messages, _ in reader.read(JetStream(lease.connection)):
                             count += len(messages)

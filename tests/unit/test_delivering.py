@@ -60,7 +60,7 @@ class Source:
             return None
         self._next = there[-1] + 1
         rows = cast(Any, Sequences(there))
-        return Chunk(rows, rows, there[0], there[-1])
+        return Chunk(Delivered(rows, rows), there[0], there[-1])
 
     def close(self) -> None:
         self.closed = True
@@ -85,7 +85,7 @@ class Task:
     def receive(self, js: JetStream, cursor: Cursor, arrived: Arrived) -> Step:
         if arrived.chunk is None:
             return Step(cursor, Move.RECEIVE)
-        rows = cast(Sequences, arrived.chunk.messages)
+        rows = cast(Sequences, arrived.chunk.delivered.messages)
         cursor, inside = cursor.receive(rows, arrived.chunk.first, arrived.chunk.last)
         wanted = cast(Any, Sequences([s for s in rows.sequences[:inside] if s % 2 == 0]))
         return Step(cursor, Move.RECEIVE, Delivered(wanted, wanted) if len(wanted) else None)

@@ -169,14 +169,15 @@ class BucketReader:
 
     def receive(self, js: JetStream, cursor: Cursor, arrived: Arrived) -> Step:
         """Count what was delivered, and leave out what an earlier consumer had come to."""
-        now, consumer, delivered = self._pass, self._pass.consumer, None
+        now, consumer = self._pass, self._pass.consumer
+        delivered: Delivered | None = None
         if arrived.chunk is not None:
-            messages, deliveries, _, last = arrived.chunk
-            sequences = deliveries.stream_sequences()
+            delivered, _, last = arrived.chunk
+            sequences = delivered.deliveries.stream_sequences()
             now.found += int(np.count_nonzero(sequences < now.behind))
             if now.listed:
-                consumer.most = max(1, int(pulls.PULL_BYTES / max(1.0, float(sizes_of(messages).mean()))))
-            delivered = _chosen(Delivered(messages, deliveries), sequences >= cursor.received)
+                consumer.most = max(1, int(pulls.PULL_BYTES / max(1.0, float(sizes_of(delivered.messages).mean()))))
+            delivered = _chosen(delivered, sequences >= cursor.received)
             cursor = cursor.reach(last + 1)
             consumer.exhausted = cursor.received >= now.behind or (consumer.exhausted and self._is_through(js, cursor))
         over = arrived.silence is not None and self._is_over(js, cursor, arrived.silence)

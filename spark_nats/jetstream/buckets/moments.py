@@ -217,7 +217,7 @@ class LatestReader:
                 chunk = gets.receive()
                 if chunk is not None:
                     cursor = cursor.reach(chunk.last + 1)
-                    yield from self._wanted(Delivered(chunk.messages, chunk.deliveries))
+                    yield from self._wanted(chunk.delivered)
         except Restart:
             self._part, self._found = self._range(last), 0
             return

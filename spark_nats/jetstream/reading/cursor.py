@@ -91,9 +91,9 @@ class Cursor:
     wanted: float = math.inf  # how many more may be asked for, besides those that have arrived
 
     @classmethod
-    def of(cls, start: int, end: int = NO_END) -> Cursor:
-        """Return the cursor of a range that is still to be read."""
-        return cls(start, start, end)
+    def of(cls, start: int, end: int = NO_END, *, others: bool = False, limit: int | None = None) -> Cursor:
+        """Return the cursor of a range that is still to be read, of all its messages without a limit."""
+        return cls(start, start, end, others=others, left=math.inf if limit is None else limit)
 
     @property
     def at_end(self) -> bool:

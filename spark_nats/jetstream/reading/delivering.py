@@ -76,15 +76,13 @@ class Delivered(NamedTuple):
 class Chunk(NamedTuple):
     """What has arrived at once, with the sequences of its first and its last message."""
 
-    messages: Messages
-    deliveries: Deliveries | DirectGetReplies
+    delivered: Delivered
     first: int
     last: int
 
     def out_of_order(self, stream: str, asked: int) -> ProtocolError:
         """Return the error that a server has sent what was not asked for."""
-        _, _, first, last = self
-        count = len(self.messages)
+        count, first, last = len(self.delivered.messages), self.first, self.last
         return ProtocolError(ANSWER_FROM_ELSEWHERE(stream=stream, start=asked, messages=count, first=first, last=last))
 
 

@@ -22,7 +22,7 @@ from spark_nats.errors import JetStreamError, PermissionsError, ProtocolError
 from spark_nats.jetstream.api import JetStream, answered_by_another
 from spark_nats.jetstream.reading import delivering
 from spark_nats.jetstream.reading.cursor import Cursor
-from spark_nats.jetstream.reading.delivering import Chunk, Restart
+from spark_nats.jetstream.reading.delivering import Chunk, Delivered, Restart
 from spark_nats.protocol.api import Api, encode_direct_get
 from spark_nats.protocol.direct_gets import is_single, take_apart
 from spark_nats.protocol.statuses import BatchEnded, NobodyAnswers, RequestRefused, direct_event, parse_status
@@ -95,7 +95,7 @@ class DirectGets:
             sequences, previous = gotten.stream_sequences(), gotten.previous
             if previous[0] != self._last or (previous[1:] != sequences[:-1]).any():
                 raise self._missing()
-            chunk = Chunk(messages, gotten, int(sequences[0]), int(sequences[-1]))
+            chunk = Chunk(Delivered(messages, gotten), int(sequences[0]), int(sequences[-1]))
             if (sequences[1:] <= sequences[:-1]).any():
                 raise chunk.out_of_order(self._stream, self._start)
             self._last = chunk.last

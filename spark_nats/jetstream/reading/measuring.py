@@ -72,5 +72,5 @@ def measure(js: JetStream, stream: StreamInfo, start: int, end: int, filters: Se
     totals = np.cumsum(np.concatenate(sizes))
     average = stream.bytes / max(1, stream.messages_from(0))
     if len(totals):
-        average = float(totals[-1]) / (reader.position - start)
-    return Sizes(start, reader.position, np.concatenate(sequences), totals, average)
+        average = float(totals[-1]) / (reader.cursor.handed_on - start)
+    return Sizes(start, reader.cursor.handed_on, np.concatenate(sequences), totals, average)

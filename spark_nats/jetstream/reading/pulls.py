@@ -24,7 +24,7 @@ from spark_nats.jetstream.api import JetStream, answered_by_another
 from spark_nats.jetstream.consuming.consumers import ConsumerInfo, delete_consumer
 from spark_nats.jetstream.reading import delivering
 from spark_nats.jetstream.reading.cursor import Cursor
-from spark_nats.jetstream.reading.delivering import Chunk, Restart
+from spark_nats.jetstream.reading.delivering import Chunk, Delivered, Restart
 from spark_nats.protocol.api import Api, encode_pull
 from spark_nats.protocol.bytecolumns import Positions
 from spark_nats.protocol.deliveries import Deliveries
@@ -233,7 +233,7 @@ class PullConsumer:
         self._requests.count(sizes_of(messages))
         self.silence = self._lifeless = 0.0
         self.exhausted = last.pending == 0
-        return Chunk(messages, deliveries, first.stream_sequence, last.stream_sequence)
+        return Chunk(Delivered(messages, deliveries), first.stream_sequence, last.stream_sequence)
 
     def _on_status(self, header: bytes, payload: bytes) -> None:
         """Act on a status: the server's own words about a pull request (ADR-13, ADR-37).

@@ -133,14 +133,12 @@ class RangeReader:
         self._headers_only = headers_only
         self._matcher = SubjectMatcher(what.filters) if what.filters else None
         self._search = Search(bool(what.filters))
-        if way is not Way.CONSUMER:
-            self._search.stay(by_server=way is Way.GETS)
-        elif limit is not None:  # or a rare message would be looked for among all of a range that may be a whole stream
-            self._search.stay(by_server=True)
+        # With a limit, or a rare message would be looked for among all of a range that may be a whole stream.
+        if way is not Way.CONSUMER or limit is not None:
+            self._search.stay(by_server=way is not Way.ONE_GET_FIRST)
         self._judged_at = 0.0
         self._unproven = False  # whether it is not known that the source's replica has what is to come first
-        left = math.inf if limit is None else limit
-        begin = replace(Cursor.of(what.start, what.end), others=what.others, left=left)
+        begin = Cursor.of(what.start, what.end, others=what.others, limit=limit)
         self._reading = Reading(what.stream, begin, retries, lost, on_arrival)
         self._guard = StaleReadGuard(self._reading.retries.timeout)
 
@@ -148,11 +146,6 @@ class RangeReader:
     def cursor(self) -> Cursor:
         """How far it was read."""
         return self._reading.cursor
-
-    @property
-    def position(self) -> int:
-        """Everything before it has been handed on, or does not exist."""
-        return self.cursor.handed_on
 
     def read(self, js: JetStream) -> Iterator[Delivered]:
         """Read on over a connection.
@@ -346,8 +339,8 @@ class RangeReader:
 
     def _accept(self, js: JetStream, before: Cursor, chunk: Chunk) -> tuple[Cursor, Delivered | None]:
         """Cut off what lies behind the range, and leave out what is of another history or does not match."""
-        messages, deliveries, first, last = chunk
-        count = len(messages)
+        delivered, first, last = chunk
+        count = len(delivered.messages)
         if first < before.received or last < first + count - 1:
             raise chunk.out_of_order(self._range.stream, before.received)
         if self._unproven:
@@ -355,8 +348,7 @@ class RangeReader:
             sought = self._range.filters if self._search.by_server else (">",)
             if first > before.received and self._next(js, before, first, sought) is not None:
                 raise Restart(_LACKS)
-        cursor, inside = before.receive(deliveries, first, last)
-        delivered = Delivered(messages, deliveries)
+        cursor, inside = before.receive(delivered.deliveries, first, last)
         if inside < count:
             delivered = delivered.head(inside)
         # Where what does not match is left out, there are always some, and they are not judged at once.

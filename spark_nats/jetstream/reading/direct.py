@@ -91,7 +91,8 @@ class DirectGets:
         chunk = None
         if len(messages):
             if (other := gotten.other_stream(self._stream)) is not None:
-                raise self._answered_by(other)
+                why = f"stream {other!r}, a mirror, answers direct gets of {self._stream!r}"
+                raise self.unavailable(why) if self._optional else Restart(why)
             sequences, previous = gotten.stream_sequences(), gotten.previous
             if previous[0] != self._last or (previous[1:] != sequences[:-1]).any():
                 raise self._missing()
@@ -102,10 +103,6 @@ class DirectGets:
         for header, payload in others:
             self._on_status(header, payload)
         return chunk
-
-    def _answered_by(self, other: str) -> Restart:
-        why = f"stream {other!r}, a mirror, answers direct gets of {self._stream!r}"
-        return self.unavailable(why) if self._optional else Restart(why)
 
     def unavailable(self, why: object) -> Restart:
         """Note that there are none here for a while, and return what to raise."""

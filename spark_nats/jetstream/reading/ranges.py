@@ -42,6 +42,7 @@ from spark_nats.protocol.subject_columns import SubjectMatcher
 logger = logging.getLogger(__name__)
 
 _LACKS = "its replica lacks what the stream's leader has"
+_RECREATED = "the stream was deleted and created again"
 _JUDGE_INTERVAL = 0.1  # seconds between two looks at the stream where skipped sequences are normal
 
 
@@ -379,7 +380,8 @@ class RangeReader:
         The stream's state was asked for after that was found missing.
         """
         self._judged_at = clock.monotonic()
-        self._check_created(info)
+        if info.created != self.created:
+            raise Restart(_RECREATED)
         stream = self._range.stream
         head, lost = missing(cursor, info.first_sequence, self._range.removed)
         if len(head):
@@ -387,10 +389,6 @@ class RangeReader:
         if len(lost):
             cursor = cursor.lose(REMOVED_WHILE_READ(stream=stream, first=info.first_sequence, sequences=lost))
         return cursor.judged()
-
-    def _check_created(self, info: StreamInfo) -> None:
-        if info.created != self.created:
-            raise Restart("the stream was deleted and created again")
 
     def _lose_the_rest(self, cursor: Cursor, how: str) -> Cursor:
         rest = gap(cursor.received, cursor.end)
@@ -409,7 +407,8 @@ class RangeReader:
             met = meets(last, sequence, time)
             if met is not Judgement.INTACT:
                 info, cursor = self._look(js, cursor)  # it may be said now that it is lost
-                self._check_created(info)
+                if info.created != self.created:
+                    raise Restart(_RECREATED)
                 planned = Position(info.created, last.sequence + 1, last.time)
                 if met is None:
                     met = judged(js, planned, info)

@@ -128,8 +128,6 @@ def cut(ranges: Sequence[StreamRange], min_partitions: int, max_size: int) -> li
     found = []
     for whole, n in zip(ranges, pieces, strict=True):
         for start, end in pairwise(whole.start + whole.size * i // n for i in range(n + 1)):
-            removed = whole.removed
-            if removed is Removed.NO_LOSS_AT_FIRST and start > whole.start:
-                removed = Removed.LOSS
-            found.append(replace(whole, start=start, end=end, removed=removed))
+            same = start == whole.start or whole.removed is Removed.NO_LOSS
+            found.append(replace(whole, start=start, end=end, removed=whole.removed if same else Removed.LOSS))
     return found

@@ -99,11 +99,11 @@ class _RangesReader:
                     lambda done, rate: _still_reading(partition, count, done, rate),
                 ),
             )
-            count, looked = 0, False
-            for delivered in lease.read(lambda used: reader.read(JetStream(used, options.api_prefix))):
-                if not looked:
+            count = 0
+            arriving = lease.read(lambda used: reader.read(JetStream(used, options.api_prefix)))
+            for number, delivered in enumerate(arriving):
+                if not number:
                     notice_own_rows(delivered, partition.stream)
-                    looked = True
                 if (batch := rows.build(delivered, partition.stream)).num_rows:
                     count += batch.num_rows
                     yield batch

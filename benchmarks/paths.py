@@ -21,7 +21,7 @@ from benchmarks import data, environment, raw
 from spark_nats.client.publishing import CorePublisher, cut_into_parts
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.reading.delivering import Delivered
-from spark_nats.jetstream.reading.ranges import RangeReader
+from spark_nats.jetstream.reading.ranges import Range, RangeReader, Way
 from spark_nats.jetstream.reading.searching import Search
 from spark_nats.options import parse_write
 from spark_nats.protocol.decoder import Decoder
@@ -105,7 +105,8 @@ def read_stream(url: str, stream: str, start: int, end: int, direct: bool = Fals
     rows = RowBuilder(SCHEMA)
     count = 0
     with environment.connect(url) as connection:
-        for delivered in RangeReader(stream, start, end, direct=direct).read(JetStream(connection)):
+        reader = RangeReader(Range(stream, None, start, end), Way.GETS if direct else Way.CONSUMER)
+        for delivered in reader.read(JetStream(connection)):
             count += rows.build(delivered, stream).num_rows
     return count
 
@@ -130,7 +131,7 @@ def read_filtered(url: str, stream: str, end: int, filters: list[str], by_server
     rows = RowBuilder(SCHEMA)
     count = 0
     with environment.connect(url) as connection:
-        reader = RangeReader(stream, 1, end, filters)
+        reader = RangeReader(Range(stream, None, 1, end, tuple(filters)))
         if by_server is not None:
             reader._search = _Fixed(by_server)
         for delivered in reader.read(JetStream(connection)):

@@ -20,7 +20,14 @@ from spark_nats.client.options import ConnectionOptions, RetryOptions
 from spark_nats.client.retrying import Result, Retries
 from spark_nats.client.servers import Server
 from spark_nats.conditions.connecting import SERVER_SHUTTING_DOWN
-from spark_nats.errors import JetStreamError, JetStreamUnavailableError, NatsConnectionError, NatsError
+from spark_nats.errors import (
+    JetStreamError,
+    JetStreamUnavailableError,
+    NatsConnectionError,
+    NatsError,
+    NatsTimeoutError,
+    ServerError,
+)
 
 TASK_ATTEMPTS = 60  # most attempts to connect in a row that a task makes, unless its options say otherwise
 
@@ -195,6 +202,18 @@ class Lease:
             else:
                 self.works()
                 return answer
+
+    def read(self, reading: Callable[[Connection], Iterator[Result]]) -> Iterator[Result]:
+        """Yield what is read over the connection, and when that is lost over another one; reading goes on where it was.
+
+        An error that does not pass, or has not passed in time, is raised.
+        """
+        while True:
+            try:
+                yield from reading(self.connection)
+                return
+            except (NatsConnectionError, NatsTimeoutError, ServerError, JetStreamUnavailableError) as error:
+                self.renew(error)
 
     def works(self) -> None:
         """Note that the connection has brought what was asked for."""

@@ -16,13 +16,7 @@ from pyspark.sql.types import StructType
 
 from spark_nats.client.pool import borrow, leased
 from spark_nats.conditions.options import MOMENT_BEFORE_BUCKET, MOMENT_TO_COME, NO_SUCH_REVISION
-from spark_nats.errors import (
-    JetStreamUnavailableError,
-    NatsConnectionError,
-    NatsTimeoutError,
-    OptionError,
-    ServerError,
-)
+from spark_nats.errors import OptionError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.buckets.entries import BucketReader
 from spark_nats.jetstream.buckets.keyvalue import naming_bucket
@@ -72,6 +66,7 @@ class NatsBucketReader(DataSourceReader):
     def __init__(self, options: BucketReadOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
+        self._headers_only = not {"value", "headers"} & set(schema.names)
 
     @naming_options()
     def partitions(self) -> list[InputPartition]:
@@ -124,53 +119,28 @@ class NatsBucketReader(DataSourceReader):
 
     def _read_moment(self, partition: Moment) -> Iterator[pa.RecordBatch]:
         """Read what was there at one moment; rows come when all was read."""
-        options, revision = self._options, partition.revision
-        bucket, created, keys = options.bucket, partition.created, partition.keys
-        headers_only = not {"value", "headers"} & set(self._schema.names)
-        with HeldEntries(self._schema, bucket, options.ignore_deletes) as held:
-            with (
-                naming_options(),
-                leased(options.connection, options.retries, f"reading bucket {bucket}", waits=False) as lease,
-            ):
+        options, revision, only = self._options, partition.revision, self._headers_only
+        which, what = (options.bucket, partition.created, partition.keys), f"reading bucket {options.bucket}"
+        with HeldEntries(self._schema, options.bucket, options.ignore_deletes) as held:
+            with naming_options(), leased(options.connection, options.retries, what, waits=False) as lease:
                 reader: LatestReader | RevisionReader
                 if revision is None:
-                    reader = LatestReader(bucket, created, keys, headers_only=headers_only, retries=lease.retries)
+                    reader = LatestReader(*which, headers_only=only, retries=lease.retries)
                 else:
-                    reader = RevisionReader(
-                        bucket, created, keys, revision=revision, headers_only=headers_only, retries=lease.retries
-                    )
-                while True:
-                    try:
-                        for delivered in reader.read(JetStream(lease.connection, options.api_prefix)):
-                            held.add(delivered)
-                        break
-                    except (NatsConnectionError, NatsTimeoutError, ServerError, JetStreamUnavailableError) as error:
-                        lease.renew(error)
+                    reader = RevisionReader(*which, revision=revision, headers_only=only, retries=lease.retries)
+                for delivered in lease.read(lambda used: reader.read(JetStream(used, options.api_prefix))):
+                    held.add(delivered)
                 for loss in reader.losses:
                     report_loss(loss, options.fail_on_data_loss, "the other rows")
             yield from held.rows_at(reader.revision or 0, reader.doubtful)
 
     def _read_now(self, partition: Keys) -> Iterator[pa.RecordBatch]:
         """Read what is there, each key at a moment of its own."""
-        options = self._options
+        options, history, only = self._options, self._options.history, self._headers_only
+        which, what = (options.bucket, partition.created, partition.keys), f"reading bucket {options.bucket}"
         rows = EntryBuilder(self._schema, options.bucket, options.ignore_deletes)
-        with (
-            naming_options(),
-            leased(options.connection, options.retries, f"reading bucket {options.bucket}", waits=False) as lease,
-        ):
-            reader = BucketReader(
-                options.bucket,
-                partition.created,
-                partition.keys,
-                history=options.history,
-                headers_only=not {"value", "headers"} & set(self._schema.names),
-                retries=lease.retries,
-            )
-            while True:
-                try:
-                    for delivered in reader.read(JetStream(lease.connection, options.api_prefix)):
-                        if (batch := rows.build(delivered, options.bucket)).num_rows:
-                            yield batch
-                    return
-                except (NatsConnectionError, NatsTimeoutError, ServerError, JetStreamUnavailableError) as error:
-                    lease.renew(error)
+        with naming_options(), leased(options.connection, options.retries, what, waits=False) as lease:
+            reader = BucketReader(*which, history=history, headers_only=only, retries=lease.retries)
+            for delivered in lease.read(lambda used: reader.read(JetStream(used, options.api_prefix))):
+                if (batch := rows.build(delivered, options.bucket)).num_rows:
+                    yield batch

@@ -12,9 +12,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_nats.client import connect, retrying
-from spark_nats.jetstream import JetStream, RangeReader, views
+from spark_nats.jetstream import JetStream, Range, RangeReader, views
 from spark_nats.jetstream.messages import MessageAt
-from spark_nats.jetstream.reading.delivering import Restart
+from spark_nats.jetstream.reading.cursor import Cursor
+from spark_nats.jetstream.reading.delivering import Arrived, Restart, Step
+from spark_nats.jetstream.reading.judging import Removed
 from tests.connections import options_for
 from tests.integration.forwarding import ForwardedApi
 from tests.integration.support import (
@@ -470,17 +472,17 @@ def test_a_range_that_begins_with_what_there_is_may_lose_its_head_until_a_messag
     class Interrupted(RangeReader):
         interrupted = False
 
-        def is_better_elsewhere(self, seconds: float, passed: int) -> bool:
-            if passed and not self.interrupted:
+        def receive(self, js: JetStream, cursor: Cursor, arrived: Arrived) -> Step:
+            if arrived.chunk and not self.interrupted:
                 self.interrupted = True
                 nats_py.purge_stream(unique, seq=6)
                 raise Restart("the consumer was deleted")
-            return super().is_better_elsewhere(seconds, passed)
+            return super().receive(js, cursor, arrived)
 
     nats_py.create_stream(unique)
     nats_py.store_empty(unique, 10)
     with connect(options_for(nats_server.url)) as connection:
-        reader = Interrupted(unique, 1, 11, head_may_go=True)
+        reader = Interrupted(Range(unique, None, 1, 11, removed=Removed.NO_LOSS_AT_FIRST))
         delivered = list(reader.read(JetStream(connection)))
     assert reader.interrupted
     assert [s for each in delivered for s in each.deliveries.stream_sequences().tolist()] == [6, 7, 8, 9, 10]

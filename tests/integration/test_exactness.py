@@ -25,7 +25,7 @@ from spark_nats.jetstream.consuming import consumers
 from spark_nats.jetstream.consuming.consumers import ConsumerInfo
 from spark_nats.jetstream.consuming.kept import make_consumer
 from spark_nats.jetstream.reading import delivering, direct, pulls, ranges, searching
-from spark_nats.jetstream.reading.ranges import RangeReader
+from spark_nats.jetstream.reading.ranges import Range, RangeReader
 from spark_nats.jetstream.views import stream_info
 from spark_nats.source.stream import idling
 from tests.connections import options_for, patience, publisher_for, retries_for
@@ -217,8 +217,8 @@ def test_every_read_is_whole_while_followers_restart_with_and_without_their_stor
 
             def read(start: int, end: int) -> int:
                 """Read as a task does, which goes elsewhere when its server has lost sight of the others."""
-                reader, count = RangeReader(unique, start, end, retries=lease.retries), 0
-                while reader.position < end:
+                reader, count = RangeReader(Range(unique, None, start, end), retries=lease.retries), 0
+                while reader.cursor.handed_on < end:
                     try:
                         for messages, _ in reader.read(JetStream(lease.connection)):
                             count += len(messages)

@@ -15,7 +15,8 @@ from spark_nats.client.retrying import retrying
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.consuming import kept
 from spark_nats.jetstream.reading import searching
-from spark_nats.jetstream.reading.ranges import RangeReader
+from spark_nats.jetstream.reading.judging import Removed
+from spark_nats.jetstream.reading.ranges import Range, RangeReader
 from tests.connections import options_for, patience
 from tests.integration.forwarding import ForwardedApi
 from tests.integration.test_permissions import MOVE, READ, user, users
@@ -46,7 +47,8 @@ def silence(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def read(js: JetStream, stream: str, start: int, end: int, filters: Sequence[str] = (), **more: Any) -> list[int]:
     """The sequences of the messages of a range."""
-    reader = RangeReader(stream, start, end, filters, head_may_go=True, retries=patience(), **more)
+    what = Range(stream, None, start, end, tuple(filters), removed=Removed.NO_LOSS_AT_FIRST)
+    reader = RangeReader(what, retries=patience(), **more)
     return [sequence for _, deliveries in reader.read(js) for sequence in deliveries.stream_sequences().tolist()]
 
 
@@ -108,7 +110,7 @@ def test_two_ranges_at_once_have_a_consumer_each(js: JetStream, nats_py: NatsPy,
     nats_py.create_stream(unique)
     fill(nats_py, unique, 60)
     assert read(js, unique, 1, 11) == numbers(1, 11)
-    first = RangeReader(unique, 11, 31, retries=patience()).read(js)
+    first = RangeReader(Range(unique, None, 11, 31), retries=patience()).read(js)
     rows = next(first).deliveries.stream_sequences().tolist()
     assert read(js, unique, 31, 61) == numbers(31, 61)
     rows += [sequence for _, deliveries in first for sequence in deliveries.stream_sequences().tolist()]
@@ -121,7 +123,7 @@ def test_a_range_that_is_given_up_leaves_no_consumer(js: JetStream, nats_py: Nat
     nats_py.create_stream(unique)
     fill(nats_py, unique, 60)
     assert read(js, unique, 1, 11) == numbers(1, 11)
-    reading = RangeReader(unique, 11, 61).read(js)
+    reading = RangeReader(Range(unique, None, 11, 61)).read(js)
     next(reading)
     reading.close()  # type: ignore[attr-defined]
     wait_until(lambda: nats_py.consumers(unique) == [])

@@ -12,7 +12,7 @@ from pyspark.sql.types import BinaryType, StructType
 from spark_nats.client import connect
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.reading.delivering import Delivered
-from spark_nats.jetstream.reading.ranges import RangeReader
+from spark_nats.jetstream.reading.ranges import Range, RangeReader
 from spark_nats.options.queries import parse_read, parse_write
 from spark_nats.options.settings import parse
 from spark_nats.sink.partitions import write_partition
@@ -97,7 +97,7 @@ def test_a_range_through_a_consumer_that_was_kept_takes_two_round_trips(version:
     def body() -> None:
         with connect(parse_read(parse({**SERVERS, "stream": "IN"}), streaming=False).connection) as connection:
             for start in range(1, 41, 10):
-                reading = RangeReader("IN", start, start + 10).read(JetStream(connection))
+                reading = RangeReader(Range("IN", None, start, start + 10)).read(JetStream(connection))
                 batches: list[Delivered] = []
                 found.append(trips.of(lambda: batches.extend(reading)))  # noqa: B023
                 read.extend(sequence for _, each in batches for sequence in each.stream_sequences().tolist())

@@ -16,7 +16,7 @@ from spark_nats.errors import JetStreamError, NatsConnectionError
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.reading import delivering
 from spark_nats.jetstream.reading.cursor import Cursor
-from spark_nats.jetstream.reading.delivering import Chunk, Delivered, Reading, Restart
+from spark_nats.jetstream.reading.delivering import Arrived, Chunk, Delivered, Move, Reading, Restart, Step
 from tests.connections import patience
 from tests.unit.strategies import Sequences
 
@@ -34,10 +34,10 @@ class Source:
     silence = 0.0
     may_not_close = False
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, start: int) -> None:
         self.exhausted = self.in_flight = self.closed = False
         self._task = task
-        self._next = task.cursor.received
+        self._next = start
 
     def ask(self, cursor: Cursor, throttled: bool) -> None:
         self.in_flight = True
@@ -60,7 +60,7 @@ class Source:
             return None
         self._next = there[-1] + 1
         rows = cast(Any, Sequences(there))
-        return Chunk(rows, rows, there[0], there[-1])
+        return Chunk(Delivered(rows, rows), there[0], there[-1])
 
     def close(self) -> None:
         self.closed = True
@@ -74,45 +74,35 @@ class Task:
     created = "then"
 
     def __init__(self, stored: set[int], script: list[Any]) -> None:
-        self.cursor = Cursor.of(1, END)
         self.stored = stored
         self.script = script
         self.sources: list[Source] = []
 
-    @property
-    def complete(self) -> bool:
-        return self.cursor.complete
+    def open(self, js: JetStream, cursor: Cursor, fruitless: int) -> tuple[Source, Cursor]:
+        self.sources.append(Source(self, cursor.received))
+        return self.sources[-1], cursor
 
-    def open(self, js: JetStream, fruitless: int) -> Source:
-        self.sources.append(Source(self))
-        return self.sources[-1]
-
-    def accept(self, js: JetStream, chunk: Chunk) -> Delivered | None:
-        rows = cast(Sequences, chunk.messages)
-        self.cursor, inside = self.cursor.receive(rows, chunk.first, chunk.last)
+    def receive(self, js: JetStream, cursor: Cursor, arrived: Arrived) -> Step:
+        if arrived.chunk is None:
+            return Step(cursor, Move.RECEIVE)
+        rows = cast(Sequences, arrived.chunk.delivered.messages)
+        cursor, inside = cursor.receive(rows, arrived.chunk.first, arrived.chunk.last)
         wanted = cast(Any, Sequences([s for s in rows.sequences[:inside] if s % 2 == 0]))
-        return Delivered(wanted, wanted) if len(wanted) else None
+        return Step(cursor, Move.RECEIVE, Delivered(wanted, wanted) if len(wanted) else None)
 
     def hand_on(self, delivered: Delivered) -> Delivered:
         return delivered
 
-    def is_over(self, js: JetStream, silence: float) -> bool:
-        return False
-
-    def is_better_elsewhere(self, seconds: float, passed: int) -> bool:
-        return False
-
-    def ended(self, js: JetStream) -> bool:
-        if not self.cursor.at_end:
-            self.cursor = self.cursor.skip(min((s for s in self.stored if s >= self.cursor.received), default=END))
-        self.cursor = self.cursor.judged()
-        return self.cursor.at_end
+    def ended(self, js: JetStream, cursor: Cursor) -> Step:
+        if not cursor.at_end:
+            cursor = cursor.skip(min((s for s in self.stored if s >= cursor.received), default=END))
+        return Step(cursor.judged(), Move.FINISH if cursor.at_end else Move.RECEIVE)
 
 
 def read_on(task: Task, reading: Reading, stops: Iterator[int]) -> list[int]:
     """Read over one connection after another, and stop and go on where it is said."""
     found: list[int] = []
-    while not task.complete:
+    while not reading.cursor.complete:
         read = reading.read(cast(JetStream, SimpleNamespace(connection=connection())), task)
         most = next(stops, 10**6)
         try:
@@ -141,22 +131,25 @@ def test_each_row_is_handed_on_once(slowly: bool, stored: set[int], script: list
         patch.setattr(clock, "sleep", lambda _: None)
         patch.setattr(delivering, "SLOW", -1.0 if slowly else 1e9)
         task = Task(stored, [*script])
-        found = read_on(task, Reading("S", patience(60.0)), iter(stops))
+        found = read_on(task, Reading("S", Cursor.of(1, END), patience(60.0)), iter(stops))
     assert found == [s for s in sorted(stored) if s < END and s % 2 == 0]
 
 
 def test_a_source_that_brings_nothing_again_and_again_is_an_error() -> None:
     task = Task(set(range(1, END)), ["restart"] * 3)
     with pytest.raises(JetStreamError, match="stopped delivering at sequence 1, before 60: it is of no more use"):
-        list(Reading("S", None).read(cast(JetStream, SimpleNamespace(connection=connection())), task))
+        list(
+            Reading("S", Cursor.of(1, END), None).read(cast(JetStream, SimpleNamespace(connection=connection())), task)
+        )
 
 
 def test_a_server_that_shuts_down_is_left_when_it_has_brought_what_was_asked_for() -> None:
     task = Task(set(range(1, END)), [5, "answered"])
     server = connection()
-    read = Reading("S", None).read(cast(JetStream, SimpleNamespace(connection=server)), task)
+    reading = Reading("S", Cursor.of(1, END), None)
+    read = reading.read(cast(JetStream, SimpleNamespace(connection=server)), task)
     assert cast(Sequences, next(read).messages).sequences == [2, 4]
     server.lame_duck = True
     with pytest.raises(NatsConnectionError, match="lame duck mode"):
         list(read)
-    assert task.cursor.handed_on == 6
+    assert reading.cursor.handed_on == 6

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from spark_nats.jetstream.reading.cursor import Cursor, Gaps, gap
-from spark_nats.jetstream.reading.judging import goes_on, missing, replica_lacks
+from spark_nats.jetstream.reading.judging import Removed, goes_on, missing, replica_lacks
 from spark_nats.jetstream.streams import StreamInfo
 
 
@@ -33,22 +31,21 @@ def cursor(gaps: list[tuple[int, int]], first: int | None) -> Cursor:
     return Cursor(60, 60, 100, first, Gaps(*columns))
 
 
-HEAD_MAY_GO: dict[str, Any] = {"head_may_go": True}
-SHARED: dict[str, Any] = {"shared": True}
+HEAD_MAY_GO, SHARED = Removed.NO_LOSS_AT_FIRST, Removed.NO_LOSS
 
 
 @pytest.mark.parametrize(
-    ("gaps", "first", "begins", "how", "head", "lost"),
+    ("gaps", "first", "begins", "removed", "head", "lost"),
     [
         # Behind the stream's first sequence messages were deleted one by one.
-        ([(5, 9), (20, 30)], 1, 1, {}, "", "[]"),
-        ([(5, 9), (20, 30)], 1, 5, {}, "", "[]"),
+        ([(5, 9), (20, 30)], 1, 1, Removed.LOSS, "", "[]"),
+        ([(5, 9), (20, 30)], 1, 5, Removed.LOSS, "", "[]"),
         # Before it, limits or a purge have removed them.
-        ([(5, 9), (20, 30)], 1, 9, {}, "", "[(5, 9)]"),
-        ([(5, 9), (20, 30)], 1, 25, {}, "", "[(5, 9), (20, 25)]"),
-        ([(5, 9), (20, 30)], 1, 90, {}, "", "[(5, 9), (20, 30)]"),
+        ([(5, 9), (20, 30)], 1, 9, Removed.LOSS, "", "[(5, 9)]"),
+        ([(5, 9), (20, 30)], 1, 25, Removed.LOSS, "", "[(5, 9), (20, 25)]"),
+        ([(5, 9), (20, 30)], 1, 90, Removed.LOSS, "", "[(5, 9), (20, 30)]"),
         # What was met twice is one loss.
-        ([(20, 30), (5, 9), (22, 33)], 1, 90, {}, "", "[(5, 9), (20, 33)]"),
+        ([(20, 30), (5, 9), (22, 33)], 1, 90, Removed.LOSS, "", "[(5, 9), (20, 33)]"),
         # Others may remove messages.
         ([(5, 9), (20, 30)], 1, 90, SHARED, "", "[]"),
         # The head may go, as long as nothing has arrived.
@@ -57,14 +54,14 @@ SHARED: dict[str, Any] = {"shared": True}
         ([(1, 9)], 9, 9, HEAD_MAY_GO, "[(1, 9)]", "[]"),
         ([(1, 9), (20, 30)], 9, 90, HEAD_MAY_GO, "[(1, 9)]", "[(20, 30)]"),
         ([(20, 30)], 1, 90, HEAD_MAY_GO, "[]", "[(20, 30)]"),
-        ([(1, 9)], None, 9, {}, "", "[(1, 9)]"),
-        ([(1, 9)], None, 9, HEAD_MAY_GO | SHARED, "", "[]"),
+        ([(1, 9)], None, 9, Removed.LOSS, "", "[(1, 9)]"),
+        ([(1, 9)], None, 9, SHARED, "", "[]"),
     ],
 )
 def test_which_gaps_the_limits_have_made(
-    gaps: list[tuple[int, int]], first: int | None, begins: int, how: dict[str, bool], head: str, lost: str
+    gaps: list[tuple[int, int]], first: int | None, begins: int, removed: Removed, head: str, lost: str
 ) -> None:
-    found = missing(cursor(gaps, first), begins, **{"head_may_go": False, "shared": False, **how})
+    found = missing(cursor(gaps, first), begins, removed)
     shown = [str(list(zip(each.starts.tolist(), each.ends.tolist(), strict=True))) for each in found]
     assert shown == [head or "[]", lost]
 
@@ -102,4 +99,4 @@ def test_where_a_range_goes_on_when_a_source_has_no_more(
 
 def test_a_gap_is_judged_where_the_range_began_behind_the_streams_first_message() -> None:
     skipped = Cursor.of(5, 10).skip(10)
-    assert str(missing(skipped, 8, head_may_go=False, shared=False).lost) == str(gap(5, 8))
+    assert str(missing(skipped, 8, Removed.LOSS).lost) == str(gap(5, 8))

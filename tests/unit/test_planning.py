@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from spark_nats.errors import NatsError
 from spark_nats.jetstream.reading.direct import BATCH_BYTES
+from spark_nats.jetstream.reading.ranges import Way
 from spark_nats.source.stream.limits import share
 from spark_nats.source.stream.planning import MOST_SMALL, StreamRange, cut, with_small
 
@@ -50,7 +51,7 @@ def test_there_are_never_more_partitions_than_sequences():
 )
 def test_a_partition_is_small_if_one_direct_get_brings_it(size, bytes_each, small):
     (found,) = with_small(ranges(size), {} if bytes_each is None else {"S0": bytes_each})
-    assert found.small is small
+    assert (found.way is Way.ONE_GET_FIRST) is small
 
 
 @pytest.mark.parametrize(
@@ -60,11 +61,11 @@ def test_a_partition_is_small_if_one_direct_get_brings_it(size, bytes_each, smal
 def test_the_first_messages_of_a_large_range_are_small_where_none_is_left_out(limit, filters, small):
     (whole,) = ranges(10**9)
     (found,) = with_small([replace(whole, filters=filters)], {"S0": 100.0}, limit)
-    assert found.small is small
+    assert (found.way is Way.ONE_GET_FIRST) is small
 
 
 def test_what_is_read_by_direct_gets_anyway_is_not_called_small():
-    queue = StreamRange("Q", "now", 1, 11, direct=True)
+    queue = StreamRange("Q", "now", 1, 11, way=Way.GETS)
     assert with_small([queue], {"Q": 1.0}) == [queue]
 
 

@@ -40,7 +40,7 @@ from spark_nats.jetstream.listing import subjects_of
 from spark_nats.jetstream.messages import next_sequence
 from spark_nats.jetstream.reading import pulls
 from spark_nats.jetstream.reading.cursor import Cursor
-from spark_nats.jetstream.reading.delivering import Chunk, Delivered, Reading, Restart
+from spark_nats.jetstream.reading.delivering import Arrived, Delivered, Move, Reading, Restart, Step
 from spark_nats.jetstream.reading.pulls import PullConsumer, sizes_of
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import StreamView
@@ -118,7 +118,6 @@ class BucketReader:
         retries: how long to go on without progress; what does not work at once is an error when None.
 
     Attributes:
-        cursor: how far the present phase was read.
         created: as given.
     """
 
@@ -132,7 +131,6 @@ class BucketReader:
         headers_only: bool = False,
         retries: Retries | None = None,
     ) -> None:
-        self.cursor = Cursor.of(1)
         self.created: str | None = created
         self._stream = stream_of(bucket)
         self._filters = tuple(map(key_filter, keys))
@@ -142,7 +140,7 @@ class BucketReader:
         self._pass: _Pass
         self._handed: list[pa.BinaryArray] = []  # subjects of the keys that were handed on
         self._sought: frozenset[str] | None = None  # subjects of keys that were moved, once there were any
-        self._reading = Reading(self._stream, retries)
+        self._reading = Reading(self._stream, Cursor.of(1), retries)
         self._view = StreamView(self._reading.retries.timeout)
 
     def read(self, js: JetStream) -> Iterator[Delivered]:
@@ -153,14 +151,9 @@ class BucketReader:
         """
         return self._reading.read(js, self)
 
-    @property
-    def complete(self) -> bool:
-        """Whether nothing is left."""
-        return self._phase.state is State.DONE
-
-    def open(self, js: JetStream, fruitless: int) -> PullConsumer:
+    def open(self, js: JetStream, cursor: Cursor, fruitless: int) -> tuple[PullConsumer, Cursor]:
         """Make a consumer for the present phase."""
-        info, made, listed = self._place(js)
+        info, made, listed = self._place(js, cursor)
         consumer = PullConsumer(js, self._stream, made, heartbeat=HEARTBEAT, bounded=not listed)
         self._pass = _Pass(consumer, listed, info.last_sequence + 1, made.pending)
         if not self._phase.repeats_from:
@@ -168,24 +161,27 @@ class BucketReader:
         if listed:
             consumer.most = max(1, int(pulls.PULL_BYTES / max(1.0, info.average_size)))
         try:
-            consumer.exhausted = not made.pending and self._is_through(js)
+            consumer.exhausted = not made.pending and self._is_through(js, cursor)
         except BaseException:
             consumer.close()
             raise
-        return consumer
+        return consumer, cursor
 
-    def accept(self, js: JetStream, chunk: Chunk) -> Delivered | None:
+    def receive(self, js: JetStream, cursor: Cursor, arrived: Arrived) -> Step:
         """Count what was delivered, and leave out what an earlier consumer had come to."""
-        messages, deliveries, _, last = chunk
         now, consumer = self._pass, self._pass.consumer
-        sequences = deliveries.stream_sequences()
-        now.found += int(np.count_nonzero(sequences < now.behind))
-        if now.listed:
-            consumer.most = max(1, int(pulls.PULL_BYTES / max(1.0, float(sizes_of(messages).mean()))))
-        fresh = sequences >= self.cursor.received
-        self.cursor = self.cursor.reach(last + 1)
-        consumer.exhausted = self.cursor.received >= now.behind or (consumer.exhausted and self._is_through(js))
-        return _chosen(Delivered(messages, deliveries), fresh)
+        delivered: Delivered | None = None
+        if arrived.chunk is not None:
+            delivered, _, last = arrived.chunk
+            sequences = delivered.deliveries.stream_sequences()
+            now.found += int(np.count_nonzero(sequences < now.behind))
+            if now.listed:
+                consumer.most = max(1, int(pulls.PULL_BYTES / max(1.0, float(sizes_of(delivered.messages).mean()))))
+            delivered = _chosen(delivered, sequences >= cursor.received)
+            cursor = cursor.reach(last + 1)
+            consumer.exhausted = cursor.received >= now.behind or (consumer.exhausted and self._is_through(js, cursor))
+        over = arrived.silence is not None and self._is_over(js, cursor, arrived.silence)
+        return Step(cursor, Move.END if over else Move.RECEIVE, delivered)
 
     def hand_on(self, delivered: Delivered) -> Delivered | None:
         """Leave out keys that were handed on before, and all but the last message of each; note those that remain."""
@@ -204,28 +200,11 @@ class BucketReader:
         late[late] = ~new
         return _chosen(delivered, ~late)
 
-    def is_over(self, js: JetStream, silence: float) -> bool:
-        """When a consumer has nothing to send: see whether all is read, else have it go on behind what is gone."""
-        if self._is_through(js):
-            return True
-        if silence > 2 * pulls.HEARTBEAT:
-            raise Restart(f"nothing but heartbeats for {silence:.0f} s, but the stream's leader has messages")
-        if self._pass.listed and self._pass.consumer.idle:
-            self._pass.holes += 1
-            if self._pass.holes > MOST_HOLES:
-                raise Restart("many of the messages that it was to deliver are gone")
-            self._pass.consumer.pull(1, pulls.PULL_EXPIRES)
-        return False
-
-    def is_better_elsewhere(self, seconds: float, passed: int) -> bool:
-        """Tell that there is but one way to read a bucket."""
-        return False
-
-    def ended(self, js: JetStream) -> bool:
+    def ended(self, js: JetStream, cursor: Cursor) -> Step:
         """Tell whether the consumer has brought all that it could, and see what was moved meanwhile."""
         phase, now = self._phase, self._pass
-        if self.cursor.received < now.behind and not self._is_through(js):
-            return False
+        if cursor.received < now.behind and not self._is_through(js, cursor):
+            return Step(cursor, Move.RECEIVE)
         if now.found >= now.expected and (phase.state is not State.NEWER or _has_replaced(self._sought or ())):
             missing: Sequence[str] = phase.rest
         else:
@@ -233,21 +212,22 @@ class BucketReader:
         if missing and len(missing) == phase.left:  # written faster than they can be read
             moved = KEYS_MOVE_ON(keys=len(missing), stream=self._stream)
             self._reading.retries.failed(JetStreamError(moved))
-        behind = phase.repeats_from if now.listed else self.cursor.received
+        behind = phase.repeats_from if now.listed else cursor.received
         self._phase = phase.followed_by(missing, self._filters, behind)
-        self.cursor = Cursor.of(self._phase.start)
-        return True
+        if self._phase.state is State.DONE:
+            return Step(cursor.give_up(), Move.FINISH)
+        return Step(Cursor.of(self._phase.start), Move.OPEN)
 
     # What the stream is asked
 
-    def _place(self, js: JetStream) -> tuple[StreamInfo, ConsumerInfo, bool]:
+    def _place(self, js: JetStream, cursor: Cursor) -> tuple[StreamInfo, ConsumerInfo, bool]:
         """Make a consumer where the stream is led; return the stream's state before that, and whether it has a list."""
         info = self._state(js)
         for _ in range(MOST_PLACES):
             # Where one revision is kept, that is what the stream has, and can be read from a position on.
             one = info.config.get("max_msgs_per_subject") == 1
             listed = not (one or self._history or self._phase.state is State.NEWER)
-            start = None if listed else self.cursor.received
+            start = None if listed else cursor.received
             made = create_consumer(js, self._stream, start, self._phase.filters, headers_only=self._headers_only)
             before, info = info, self._state(js)
             if not made.leader or before.leader == made.leader == info.leader:
@@ -265,9 +245,22 @@ class BucketReader:
             raise JetStreamError(MADE_AGAIN_WHILE_READ(stream=self._stream, created=info.created))
         return info
 
-    def _is_through(self, js: JetStream) -> bool:
+    def _is_over(self, js: JetStream, cursor: Cursor, silence: float) -> bool:
+        """When a consumer has nothing to send: see whether all is read, else have it go on behind what is gone."""
+        if self._is_through(js, cursor):
+            return True
+        if silence > 2 * pulls.HEARTBEAT:
+            raise Restart(f"nothing but heartbeats for {silence:.0f} s, but the stream's leader has messages")
+        if self._pass.listed and self._pass.consumer.idle:
+            self._pass.holes += 1
+            if self._pass.holes > MOST_HOLES:
+                raise Restart("many of the messages that it was to deliver are gone")
+            self._pass.consumer.pull(1, pulls.PULL_EXPIRES)
+        return False
+
+    def _is_through(self, js: JetStream, cursor: Cursor) -> bool:
         """Ask the leader whether nothing is left of what the stream had when the consumer was made."""
-        found = next_sequence(js, self._stream, self.cursor.received, self._phase.filters or (">",))
+        found = next_sequence(js, self._stream, cursor.received, self._phase.filters or (">",))
         return found is None or found >= self._pass.behind
 
     def _missing(self, js: JetStream) -> list[str]:

@@ -48,7 +48,8 @@ from spark_nats.jetstream.messages import MessageAt, ask, first_sequence_since
 from spark_nats.jetstream.reading.cursor import Cursor
 from spark_nats.jetstream.reading.delivering import Delivered, Restart
 from spark_nats.jetstream.reading.direct import BATCH_MESSAGES, DirectGets, are_available
-from spark_nats.jetstream.reading.ranges import RangeReader
+from spark_nats.jetstream.reading.judging import Removed
+from spark_nats.jetstream.reading.ranges import Range, RangeReader
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import stream_info, wait_a_moment
 from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, flags_of, texts, to_text
@@ -194,15 +195,8 @@ class LatestReader:
 
     def _range(self, last: int) -> RangeReader:
         # Without filters: it must be known of every sequence whether it is there.
-        return RangeReader(
-            self._stream,
-            self._reached + 1,
-            last + 1,
-            headers_only=self._headers_only,
-            created=self._created,
-            shared=True,
-            retries=self._retries,
-        )
+        part = Range(self._stream, self._created, self._reached + 1, last + 1, removed=Removed.NO_LOSS)
+        return RangeReader(part, headers_only=self._headers_only, retries=self._retries)
 
     def _read_part(self, js: JetStream, part: RangeReader) -> Iterator[Delivered]:
         """Read on in a part that ends with the last sequence of a moment ago."""
@@ -224,7 +218,7 @@ class LatestReader:
                 chunk = gets.receive()
                 if chunk is not None:
                     cursor = cursor.reach(chunk.last + 1)
-                    yield from self._wanted(Delivered(chunk.messages, chunk.deliveries))
+                    yield from self._wanted(chunk.delivered)
         except Restart:
             self._part, self._found = self._range(last), 0
             return
@@ -294,17 +288,8 @@ class RevisionReader:
         self._after: LatestReader | None = None  # reads all that was stored after the revision
         self._unnamed: dict[bytes, Kept] = {}  # by their subjects, what was found of them
         self._filters = tuple(map(key_filter, keys))
-        self._range = RangeReader(
-            self._stream,
-            1,
-            revision + 1,
-            self._filters,
-            headers_only=headers_only,
-            created=created,
-            head_may_go=True,
-            shared=True,
-            retries=retries,
-        )
+        earlier = Range(self._stream, created, 1, revision + 1, self._filters, removed=Removed.NO_LOSS)
+        self._range = RangeReader(earlier, headers_only=headers_only, retries=retries)
 
     def read(self, js: JetStream) -> Iterator[Delivered]:
         """Read on over a connection.
@@ -363,16 +348,9 @@ class RevisionReader:
     def _note_oldest(self, js: JetStream, last: int) -> None:
         """Note of each key that was not read how what the stream keeps of it begins."""
         if self._later is None:
-            self._later = RangeReader(
-                self._stream,
-                self.revision + 1,
-                last + 1,
-                self._filters,
-                headers_only=True,
-                created=self._created,
-                shared=True,
-                retries=self._retries,
-            )
+            start, end = self.revision + 1, last + 1
+            later = Range(self._stream, self._created, start, end, self._filters, removed=Removed.NO_LOSS)
+            self._later = RangeReader(later, headers_only=True, retries=self._retries)
         for delivered in self._later.read(js):
             subjects = _subjects(delivered)
             unread = ~self._was_read(subjects) & ~_are_unnamed(subjects)

@@ -19,7 +19,8 @@ from spark_nats.errors import JetStreamError, ProtocolError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.listing import naming_what_it_is, subjects_of, warn_of_replaced
 from spark_nats.jetstream.messages import MessageAt, ask
-from spark_nats.jetstream.reading.ranges import RangeReader
+from spark_nats.jetstream.reading.judging import Removed
+from spark_nats.jetstream.reading.ranges import Range, RangeReader
 from spark_nats.jetstream.views import stream_info
 from spark_nats.protocol.objects import (
     ObjectInfo,
@@ -214,17 +215,10 @@ def _content(js: JetStream, found: StoredObject, retries: Retries | None) -> byt
     info, chunks, size = found.info, list[bytes](), 0
     if info.chunks:
         stream = stream_info(js, stream_of_store(found.store))
-        reader = RangeReader(
-            stream.name,
-            stream.first_sequence,
-            stream.last_sequence + 1,
-            [chunk_subject(found.store, info.nuid)],
-            created=stream.created,
-            shared=True,
-            limit=info.chunks,
-            retries=retries,
-        )
-        for delivered in reader.read(js):
+        first, behind = stream.first_sequence, stream.last_sequence + 1
+        subject = chunk_subject(found.store, info.nuid)
+        all_of_it = Range(stream.name, stream.created, first, behind, (subject,), removed=Removed.NO_LOSS)
+        for delivered in RangeReader(all_of_it, limit=info.chunks, retries=retries).read(js):
             chunks += delivered.messages.payloads().to_pylist()
             size = sum(map(len, chunks))
             if size > info.size:

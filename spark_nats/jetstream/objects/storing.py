@@ -145,8 +145,8 @@ class Putting:
                 raise reply
             if (refused := refusal_in(reply, self._stream, subject)) is not None:
                 code, err_code, reason = refused
-                names = {"store": self._store, "name": self._info.name}
-                said = OBJECT_REFUSED(**names, reason=reason, code=code, err_code=err_code)
+                store, name = self._store, self._info.name
+                said = OBJECT_REFUSED(store=store, name=name, reason=reason, code=code, err_code=err_code)
                 if err_code in NOT_ENABLED | NOT_READY or code == TOO_MANY_REQUESTS:
                     raise JetStreamError(said, description=reason, transient=Transient.ALWAYS)
                 raise PublishError(said)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 
+from spark_nats.conditions import Said
 from spark_nats.protocol.bytecolumns import Mask, Positions
 
 NO_END = 1 << 64  # the end of what is not a range of sequences
@@ -73,7 +75,7 @@ NO_GAPS = Gaps(np.empty(0, np.int64), np.empty(0, np.int64))
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cursor:
-    """How far a range of sequences has been read.
+    """How far a range of sequences has been read, and what was found out about it.
 
     What lies between ``handed_on`` and ``received`` has arrived and waits; after a restart it arrives again.
     """
@@ -83,11 +85,15 @@ class Cursor:
     end: int  # sequence before which the range ends
     first: int | None = None  # sequence of the first message that has arrived; None before
     gaps: Gaps = NO_GAPS  # sequences before ``received`` that were skipped, and of which it was not yet judged why
+    lost: tuple[Said, ...] = ()  # what is gone of the range, in sentences that were not yet said
+    others: bool = False  # whether messages of another history have taken sequences of the range
+    left: float = math.inf  # how many messages are still to be handed on
+    wanted: float = math.inf  # how many more may be asked for, besides those that have arrived
 
     @classmethod
-    def of(cls, start: int, end: int = NO_END) -> Cursor:
-        """Return the cursor of a range that is still to be read."""
-        return cls(start, start, end)
+    def of(cls, start: int, end: int = NO_END, *, others: bool = False, limit: int | None = None) -> Cursor:
+        """Return the cursor of a range that is still to be read, of all its messages without a limit."""
+        return cls(start, start, end, others=others, left=math.inf if limit is None else limit)
 
     @property
     def at_end(self) -> bool:
@@ -132,9 +138,9 @@ class Cursor:
             gaps=self.gaps + gap(self.received, reached.received),
         )
 
-    def hand_on(self, until: int) -> Cursor:
-        """Return the cursor when everything before a sequence was handed on."""
-        return replace(self, handed_on=until)
+    def hand_on(self, until: int, messages: int = 0) -> Cursor:
+        """Return the cursor when everything before a sequence was handed on, so many messages last of all."""
+        return replace(self, handed_on=until, left=self.left - messages)
 
     def restart(self) -> Cursor:
         """Return the cursor when what has arrived, and was not handed on, is to arrive again."""
@@ -147,6 +153,10 @@ class Cursor:
         """Return the cursor when it was judged why sequences were skipped."""
         return replace(self, gaps=NO_GAPS)
 
+    def lose(self, *what: Said) -> Cursor:
+        """Return the cursor when it was found that something is gone."""
+        return replace(self, lost=(*self.lost, *what))
+
     def cut(self, end: int) -> Cursor:
         """Return the cursor of a range that ends earlier, where it has not come further already."""
         return replace(self, end=min(self.end, max(end, self.received)))
@@ -157,4 +167,4 @@ class Cursor:
 
     def give_up(self) -> Cursor:
         """Return the cursor when nothing is left of the range."""
-        return Cursor.of(self.end, self.end)
+        return replace(Cursor.of(self.end, self.end), lost=self.lost)

@@ -21,8 +21,8 @@ from spark_nats.conditions.streams import READING_FAILED
 from spark_nats.errors import JetStreamError, PermissionsError, ProtocolError
 from spark_nats.jetstream.api import JetStream, answered_by_another
 from spark_nats.jetstream.reading import delivering
-from spark_nats.jetstream.reading.cursor import NO_END, Cursor
-from spark_nats.jetstream.reading.delivering import Chunk, Restart, out_of_order
+from spark_nats.jetstream.reading.cursor import Cursor
+from spark_nats.jetstream.reading.delivering import Chunk, Delivered, Restart
 from spark_nats.protocol.api import Api, encode_direct_get
 from spark_nats.protocol.direct_gets import is_single, take_apart
 from spark_nats.protocol.statuses import BatchEnded, NobodyAnswers, RequestRefused, direct_event, parse_status
@@ -57,7 +57,6 @@ class DirectGets:
 
     def __init__(self, js: JetStream, stream: str, subject: str | None, fruitless: int, optional: bool = False) -> None:
         self.exhausted = self.in_flight = False
-        self.wanted = NO_END
         self._js = js
         self._stream = stream
         self._subject = f"{js.prefix}.{Api.DIRECT_GET.about(stream)}"
@@ -71,7 +70,7 @@ class DirectGets:
 
     def ask(self, cursor: Cursor, throttled: bool) -> None:
         """Ask for what is still to arrive, unless a batch is under way; there are no more messages than sequences."""
-        most = min(BATCH_MESSAGES, self.wanted, cursor.end - cursor.received)
+        most = int(min(BATCH_MESSAGES, cursor.wanted, cursor.end - cursor.received))
         if self.in_flight or self.exhausted or most <= 0:
             return
         body = encode_direct_get(cursor.received, most, BATCH_BYTES, self._filter)
@@ -92,21 +91,18 @@ class DirectGets:
         chunk = None
         if len(messages):
             if (other := gotten.other_stream(self._stream)) is not None:
-                raise self._answered_by(other)
+                why = f"stream {other!r}, a mirror, answers direct gets of {self._stream!r}"
+                raise self.unavailable(why) if self._optional else Restart(why)
             sequences, previous = gotten.stream_sequences(), gotten.previous
             if previous[0] != self._last or (previous[1:] != sequences[:-1]).any():
                 raise self._missing()
-            chunk = Chunk(messages, gotten, int(sequences[0]), int(sequences[-1]))
+            chunk = Chunk(Delivered(messages, gotten), int(sequences[0]), int(sequences[-1]))
             if (sequences[1:] <= sequences[:-1]).any():
-                raise out_of_order(self._stream, self._start, chunk)
+                raise chunk.out_of_order(self._stream, self._start)
             self._last = chunk.last
         for header, payload in others:
             self._on_status(header, payload)
         return chunk
-
-    def _answered_by(self, other: str) -> Restart:
-        why = f"stream {other!r}, a mirror, answers direct gets of {self._stream!r}"
-        return self.unavailable(why) if self._optional else Restart(why)
 
     def unavailable(self, why: object) -> Restart:
         """Note that there are none here for a while, and return what to raise."""

@@ -6,10 +6,26 @@ what was skipped before it the stream's limits, or a purge, have removed before 
 
 from __future__ import annotations
 
+from enum import Enum, auto
 from typing import NamedTuple
 
+from spark_nats.conditions import Said
+from spark_nats.errors import DataLossError
 from spark_nats.jetstream.reading.cursor import NO_GAPS, Cursor, Gaps
 from spark_nats.jetstream.streams import StreamInfo
+
+
+class Removed(Enum):
+    """What it means that messages of a range were removed before they were read."""
+
+    LOSS = auto()
+    NO_LOSS_AT_FIRST = auto()  # before the first one has arrived, it is none: the range begins with whatever there is
+    NO_LOSS = auto()  # others may acknowledge them, or it is of a KV bucket, where a later one takes the place
+
+
+def fail_on_loss(what: Said) -> None:
+    """Report messages that are gone as a :class:`DataLossError`."""
+    raise DataLossError(what)
 
 
 class Missing(NamedTuple):
@@ -19,14 +35,13 @@ class Missing(NamedTuple):
     lost: Gaps  # all others
 
 
-def missing(cursor: Cursor, first_sequence: int, *, head_may_go: bool, shared: bool) -> Missing:
-    """Decide which of a cursor's gaps the limits of its stream have made.
+def missing(cursor: Cursor, first_sequence: int, removed: Removed) -> Missing:
+    """Decide which of a cursor's gaps the limits of its stream have made, and whether that is a loss.
 
-    Its first sequence is as it was after what was skipped had been found missing. ``head_may_go`` where the range
-    begins with whatever there is, and it is ``shared`` where others may remove messages.
+    Its first sequence is as it was after what was skipped had been found missing.
     """
-    gone = NO_GAPS if shared else cursor.gaps.united().before(first_sequence)
-    if not head_may_go:
+    gone = NO_GAPS if removed is Removed.NO_LOSS else cursor.gaps.united().before(first_sequence)
+    if removed is not Removed.NO_LOSS_AT_FIRST:
         return Missing(NO_GAPS, gone)
     in_head = gone.starts < (cursor.end if cursor.first is None else cursor.first)
     return Missing(gone.chosen(in_head), gone.chosen(~in_head))

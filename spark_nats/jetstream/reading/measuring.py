@@ -15,7 +15,8 @@ import numpy as np
 from spark_nats.conditions.notices import NOT_MEASURED
 from spark_nats.errors import JetStreamError, NatsTimeoutError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.reading.ranges import RangeReader
+from spark_nats.jetstream.reading.judging import Removed
+from spark_nats.jetstream.reading.ranges import Range, RangeReader
 from spark_nats.jetstream.streams import WORK_QUEUE, StreamInfo
 from spark_nats.protocol.bytecolumns import Positions
 
@@ -57,16 +58,10 @@ def measure(js: JetStream, stream: StreamInfo, start: int, end: int, filters: Se
     A work queue does not let anybody have a consumer for that. It holds little but what is still to be read, so the
     average of its messages will do, as it has to where a consumer cannot be had at the moment.
     """
-    reader = RangeReader(
-        stream.name,
-        start,
-        start if stream.retention == WORK_QUEUE else min(end, start + MEASURED),
-        filters,
-        headers_only=True,
-        created=stream.created,
-        shared=True,  # what is gone is reported where it is read
-        lost=lambda what: None,
-    )
+    until = start if stream.retention == WORK_QUEUE else min(end, start + MEASURED)
+    # What is gone is reported where it is read.
+    some = Range(stream.name, stream.created, start, until, tuple(filters), removed=Removed.NO_LOSS)
+    reader = RangeReader(some, headers_only=True, lost=lambda what: None)
     sequences, sizes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     try:
         for delivered in reader.read(js):
@@ -77,5 +72,5 @@ def measure(js: JetStream, stream: StreamInfo, start: int, end: int, filters: Se
     totals = np.cumsum(np.concatenate(sizes))
     average = stream.bytes / max(1, stream.messages_from(0))
     if len(totals):
-        average = float(totals[-1]) / (reader.position - start)
-    return Sizes(start, reader.position, np.concatenate(sequences), totals, average)
+        average = float(totals[-1]) / (reader.cursor.handed_on - start)
+    return Sizes(start, reader.cursor.handed_on, np.concatenate(sequences), totals, average)

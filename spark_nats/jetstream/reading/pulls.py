@@ -9,6 +9,7 @@ or byte; so both sides count. The consumer counts its deliveries, so a missing o
 from __future__ import annotations
 
 import logging
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,8 +23,8 @@ from spark_nats.errors import JetStreamError, NatsError, PermissionsError
 from spark_nats.jetstream.api import JetStream, answered_by_another
 from spark_nats.jetstream.consuming.consumers import ConsumerInfo, delete_consumer
 from spark_nats.jetstream.reading import delivering
-from spark_nats.jetstream.reading.cursor import NO_END, Cursor
-from spark_nats.jetstream.reading.delivering import Chunk, Restart
+from spark_nats.jetstream.reading.cursor import Cursor
+from spark_nats.jetstream.reading.delivering import Chunk, Delivered, Restart
 from spark_nats.protocol.api import Api, encode_pull
 from spark_nats.protocol.bytecolumns import Positions
 from spark_nats.protocol.deliveries import Deliveries
@@ -149,7 +150,6 @@ class PullConsumer:
         self.exhausted = made.pending == 0
         self.idle = False
         self.silence = 0.0
-        self.wanted = NO_END
         # Messages that one request asks for, where the server takes so many.
         self.most = max(1, PULL_MESSAGES >> min(4 * fruitless, 64))
         self._js = js
@@ -178,10 +178,10 @@ class PullConsumer:
         Just one, too, where no more is wanted than so much: the server serves two by turns, and says of one that it has
         ended, and not of which.
         """
-        most_open = 1 if throttled or self.wanted < NO_END else 2
+        most_open = 1 if throttled or cursor.wanted < math.inf else 2
         while not self.exhausted and len(self._requests) < most_open:
-            left = min(self.wanted, cursor.end - cursor.received) - self._requests.messages
-            wanted = min(self.most, self._max_batch, left)
+            left = min(cursor.wanted, cursor.end - cursor.received) - self._requests.messages
+            wanted = int(min(self.most, self._max_batch, left))
             if wanted <= 0:
                 return
             self.pull(wanted, _THROTTLED_EXPIRES if throttled else PULL_EXPIRES)
@@ -233,7 +233,7 @@ class PullConsumer:
         self._requests.count(sizes_of(messages))
         self.silence = self._lifeless = 0.0
         self.exhausted = last.pending == 0
-        return Chunk(messages, deliveries, first.stream_sequence, last.stream_sequence)
+        return Chunk(Delivered(messages, deliveries), first.stream_sequence, last.stream_sequence)
 
     def _on_status(self, header: bytes, payload: bytes) -> None:
         """Act on a status: the server's own words about a pull request (ADR-13, ADR-37).

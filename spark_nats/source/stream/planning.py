@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import InitVar, dataclass, field, replace
 from itertools import pairwise
 
 from spark_nats.conditions.options import TOO_MANY_PARTITIONS
 from spark_nats.errors import NatsError
-from spark_nats.jetstream.positions import Fingerprint
 from spark_nats.jetstream.reading.direct import BATCH_BYTES
+from spark_nats.jetstream.reading.judging import Removed
+from spark_nats.jetstream.reading.ranges import Range, Way
 from spark_nats.jetstream.streams import WORK_QUEUE
 from spark_nats.source.partitions import Partition
 from spark_nats.source.stream.losses import spares
@@ -24,37 +25,22 @@ consumer, which has to be made and deleted (``make bench ARGS="--only small"``).
 
 
 @dataclass(frozen=True)
-class StreamRange(Partition):
-    """The messages of a stream with ``start <= sequence < end``; also what one partition reads.
+class StreamRange(Range, Partition):
+    """A range of a stream; also what one partition reads.
+
+    Args:
+        earliest: whether it begins with whatever there is: instead of ``removed``.
 
     Attributes:
-        stream: name of the stream.
-        created: when the stream was made, which tells it from a later one of the same name.
-        start: first sequence.
-        end: sequence before which to stop.
-        filters: only subjects that match one of these; all when empty.
-        head_may_go: whether it begins with whatever there is, so that messages that are removed before the first one is
-            read are not a data loss.
-        direct: whether it is read by direct gets, for one filter at most.
-        small: whether one direct get may bring all of it.
-        shared: whether no message that is removed is a data loss, because others may acknowledge it.
-        last: the last message of the micro-batch that it is of, as it was when that was planned; None when that is not
-            known.
-        others: whether the stream has lost messages of it and was filled again: what was stored after ``last`` is then
-            not of this range.
+        way: how it is read.
     """
 
-    stream: str
-    created: str
-    start: int
-    end: int
-    filters: tuple[str, ...] = ()
-    head_may_go: bool = False
-    direct: bool = False
-    small: bool = False
-    shared: bool = False
-    last: Fingerprint | None = None
-    others: bool = False
+    earliest: InitVar[bool] = False
+    way: Way = field(default=Way.CONSUMER, kw_only=True)
+
+    def __post_init__(self, earliest: bool) -> None:
+        if earliest:
+            object.__setattr__(self, "removed", Removed.NO_LOSS_AT_FIRST)
 
     @property
     def size(self) -> int:
@@ -83,22 +69,23 @@ def planned(
         if begin == stop:
             continue
         first = stop.first
-        head_may_go = begin is None or begin.end.earliest
+        earliest = begin is None or begin.end.earliest
         # A start beyond ``since`` is that of a new query, which Spark looks up again when the first micro-batch is run
         # again; one before it is that of a query whose offsets were not all kept.
         if begin is not None and begin.end.created == stop.end.created:
             first = begin.end.next if stop.since is None or begin.end.next < stop.since else first
         created, following, last, others = stop.end.created, stop.end.next, stop.end.fingerprint, name in rewritten
-        found.append(StreamRange(name, created, first, following, filters, head_may_go, last=last, others=others))
+        found.append(StreamRange(name, created, first, following, filters, earliest, last=last, others=others))
     return [r for r in found if r.size > 0]
 
 
 def for_retention(whole: StreamRange, retention: str | None, peek: bool = False) -> list[StreamRange]:
     """Return how a range is read of a stream with such a retention, or of one with limits if that is not known."""
-    whole = replace(whole, shared=spares(retention, whole.filters, peek))
+    if spares(retention, whole.filters, peek):
+        whole = replace(whole, removed=Removed.NO_LOSS)
     if retention != WORK_QUEUE:
         return [whole]
-    direct = replace(whole, direct=True)  # direct gets look for one filter each
+    direct = replace(whole, way=Way.GETS)  # direct gets look for one filter each
     return [replace(direct, filters=(each,)) for each in whole.filters] or [direct]
 
 
@@ -113,7 +100,7 @@ def with_small(
     for each in ranges:
         most = each.size if limit is None or each.filters else min(limit, each.size)
         small = most <= MOST_SMALL and most * sizes.get(each.stream, math.inf) <= BATCH_BYTES
-        found.append(each if each.direct else replace(each, small=small))
+        found.append(replace(each, way=Way.ONE_GET_FIRST) if small and each.way is Way.CONSUMER else each)
     return found
 
 
@@ -141,6 +128,6 @@ def cut(ranges: Sequence[StreamRange], min_partitions: int, max_size: int) -> li
     found = []
     for whole, n in zip(ranges, pieces, strict=True):
         for start, end in pairwise(whole.start + whole.size * i // n for i in range(n + 1)):
-            head_may_go = whole.head_may_go and start == whole.start
-            found.append(replace(whole, start=start, end=end, head_may_go=head_may_go))
+            same = start == whole.start or whole.removed is Removed.NO_LOSS
+            found.append(replace(whole, start=start, end=end, removed=whole.removed if same else Removed.LOSS))
     return found

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVarTuple
 
@@ -19,17 +20,12 @@ from spark_nats.client.reporting import Reporter
 from spark_nats.client.retrying import Result, retrying
 from spark_nats.conditions import Said
 from spark_nats.conditions.notices import BATCH_PLANNED, STILL_READING
-from spark_nats.errors import (
-    JetStreamUnavailableError,
-    NatsConnectionError,
-    NatsTimeoutError,
-    ServerError,
-    StreamNotFoundError,
-)
+from spark_nats.errors import StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.listing import naming_the_nearest
 from spark_nats.jetstream.objects.reading import naming_store
 from spark_nats.jetstream.positions import Position
+from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.reading.ranges import RangeReader
 from spark_nats.options.hints import naming_options
 from spark_nats.options.losses import report_loss
@@ -93,17 +89,8 @@ class _RangesReader:
         what = f"reading {partition.stream}, sequences {partition.start} to {partition.end - 1}"
         with naming_options(), leased(options.connection, options.retries, what, waits=False) as lease:
             reader = RangeReader(
-                partition.stream,
-                partition.start,
-                partition.end,
-                partition.filters,
-                direct=partition.direct,
-                small=partition.small,
-                created=partition.created,
-                head_may_go=partition.head_may_go,
-                shared=partition.shared or options.replaces,
-                last=partition.last,
-                others=partition.others,
+                replace(partition, removed=Removed.NO_LOSS) if options.replaces else partition,
+                partition.way,
                 limit=limit,
                 lost=partial(report_loss, fail=options.fail_on_data_loss),
                 retries=lease.retries,
@@ -113,19 +100,14 @@ class _RangesReader:
                     lambda done, rate: _still_reading(partition, count, done, rate),
                 ),
             )
-            count, looked = 0, False
-            while True:
-                try:
-                    for delivered in reader.read(JetStream(lease.connection, options.api_prefix)):
-                        if not looked:
-                            notice_own_rows(delivered, partition.stream)
-                            looked = True
-                        if (batch := rows.build(delivered, partition.stream)).num_rows:
-                            count += batch.num_rows
-                            yield batch
-                    return
-                except (NatsConnectionError, NatsTimeoutError, ServerError, JetStreamUnavailableError) as error:
-                    lease.renew(error)
+            count = 0
+            arriving = lease.read(lambda used: reader.read(JetStream(used, options.api_prefix)))
+            for number, delivered in enumerate(arriving):
+                if not number:
+                    notice_own_rows(delivered, partition.stream)
+                if (batch := rows.build(delivered, partition.stream)).num_rows:
+                    count += batch.num_rows
+                    yield batch
 
 
 def _log_plan(what: str, ranges: Sequence[StreamRange], tasks: int, reach: QueryOffset | None = None) -> None:

@@ -229,3 +229,40 @@ def test_a_process_that_only_reads_options_does_without_what_moves_messages():
 def test_a_process_that_plans_does_without_pandas():
     assert "spark_nats.source.stream.readers" in modules_after(PLAN)
     assert "pandas" not in modules_after(PLAN)
+
+
+def test_what_is_believed_of_streams_has_one_address():
+    """Only views.py asks for a stream's state, but for lists of an account's streams and subjects; and it alone has it
+    judged. Others name the request where they say which permissions it takes."""
+    asks = re.compile(r"[rR]equest\(Api\.STREAM_INFO")
+    asking = {module_of(path) for path in PACKAGE.rglob("*.py") if asks.search(path.read_text())}
+    assert asking == {"jetstream.views", "jetstream.listing", "jetstream.inventory"}
+    judging = {module_of(path) for path in PACKAGE.rglob("*.py") if {"judge", "contradiction"} & names_from(path)}
+    assert judging == {"jetstream.views"}
+
+
+def names_from(path, module="spark_nats.jetstream.judgement"):
+    """The names that a file imports from a module."""
+    found = [node for node in nodes(path) if isinstance(node, ast.ImportFrom) and node.module == module]
+    return {alias.name for node in found for alias in node.names}
+
+
+def test_there_is_one_position():
+    named = [
+        (module_of(path), node.name)
+        for path in PACKAGE.rglob("*.py")
+        for node in nodes(path)
+        if isinstance(node, ast.ClassDef) and node.name == "Position"
+    ]
+    assert named == [("jetstream.positions", "Position")]
+
+
+def test_the_loops_that_outlast_a_connection_are_those_that_the_architecture_names():
+    """Whoever counts failures of connections, or exchanges a lost one, has a row in the table."""
+    page = (PACKAGE.parent / "docs/architecture.md").read_text()
+    table = page.partition("\n## When a connection is lost\n")[2].partition("\n## ")[0]
+    named = re.findall(r"^\| `(?:\w+\.)?\w+`, `([\w/]+\.py)` \|", table, re.MULTILINE)
+    assert len(named) <= 8
+    goes_on = re.compile(r"\.renew\(|retries\.failed\(error\)|def retrying")
+    found = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py") if goes_on.search(path.read_text())}
+    assert found == set(named)

@@ -7,7 +7,7 @@ With ``asOf`` it is what it held at one moment. Its changes are read as those of
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ from spark_nats.client.pool import borrow, leased
 from spark_nats.conditions.options import MOMENT_BEFORE_BUCKET, MOMENT_TO_COME, NO_SUCH_REVISION
 from spark_nats.errors import OptionError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.buckets.entries import BucketReader
+from spark_nats.jetstream.buckets.entries import BucketReader, Entries
 from spark_nats.jetstream.buckets.keyvalue import naming_bucket
 from spark_nats.jetstream.buckets.moments import LatestReader, RevisionReader, revision_at
 from spark_nats.jetstream.creating import create_stream
@@ -41,12 +41,10 @@ class Keys(Partition):
     """What one partition reads.
 
     Attributes:
-        created: when the bucket's stream was made, which tells it from a later one.
-        keys: a key, or a filter for several; empty for all.
+        entries: which entries.
     """
 
-    created: str
-    keys: tuple[str, ...]
+    entries: Entries
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,6 @@ class NatsBucketReader(DataSourceReader):
     def __init__(self, options: BucketReadOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        self._headers_only = not {"value", "headers"} & set(schema.names)
 
     @naming_options()
     def partitions(self) -> list[InputPartition]:
@@ -81,13 +78,15 @@ class NatsBucketReader(DataSourceReader):
         ):
             config = options.create_bucket
             info = create_stream(js, config) if config else stream_info(js, stream_of(options.bucket))
+            headers_only = not {"value", "headers"} & set(self._schema.names)
+            every = Entries(options.bucket, info.created, options.keys, headers_only)
             if options.as_of == LATEST:
-                return [Moment(info.created, options.keys, None)]
+                return [Moment(every, None)]
+            parts = [replace(every, keys=(key,)) for key in options.keys] or [every]
             if options.as_of is not None:
                 revision = self._revision(js, info)
-                filters: list[tuple[str, ...]] = [(key,) for key in options.keys] or [()]
-                return [Moment(info.created, keys, revision) for keys in filters] if revision else []
-        return [Keys(info.created, (key,)) for key in options.keys] or [Keys(info.created, ())]
+                return [Moment(part, revision) for part in parts] if revision else []
+        return [Keys(part) for part in parts]
 
     def _revision(self, js: JetStream, info: StreamInfo) -> int:
         """Return the last revision of the moment that is wanted, 0 if there was none yet."""
@@ -119,15 +118,15 @@ class NatsBucketReader(DataSourceReader):
 
     def _read_moment(self, partition: Moment) -> Iterator[pa.RecordBatch]:
         """Read what was there at one moment; rows come when all was read."""
-        options, revision, only = self._options, partition.revision, self._headers_only
-        which, what = (options.bucket, partition.created, partition.keys), f"reading bucket {options.bucket}"
+        options, revision = self._options, partition.revision
+        what = f"reading bucket {options.bucket}"
         with HeldEntries(self._schema, options.bucket, options.ignore_deletes) as held:
             with naming_options(), leased(options.connection, options.retries, what, waits=False) as lease:
                 reader: LatestReader | RevisionReader
                 if revision is None:
-                    reader = LatestReader(*which, headers_only=only, retries=lease.retries)
+                    reader = LatestReader(partition.entries, retries=lease.retries)
                 else:
-                    reader = RevisionReader(*which, revision=revision, headers_only=only, retries=lease.retries)
+                    reader = RevisionReader(partition.entries, revision=revision, retries=lease.retries)
                 for delivered in lease.read(lambda used: reader.read(JetStream(used, options.api_prefix))):
                     held.add(delivered)
                 for loss in reader.losses:
@@ -136,11 +135,11 @@ class NatsBucketReader(DataSourceReader):
 
     def _read_now(self, partition: Keys) -> Iterator[pa.RecordBatch]:
         """Read what is there, each key at a moment of its own."""
-        options, history, only = self._options, self._options.history, self._headers_only
-        which, what = (options.bucket, partition.created, partition.keys), f"reading bucket {options.bucket}"
+        options = self._options
+        what = f"reading bucket {options.bucket}"
         rows = EntryBuilder(self._schema, options.bucket, options.ignore_deletes)
         with naming_options(), leased(options.connection, options.retries, what, waits=False) as lease:
-            reader = BucketReader(*which, history=history, headers_only=only, retries=lease.retries)
+            reader = BucketReader(partition.entries, history=options.history, retries=lease.retries)
             for delivered in lease.read(lambda used: reader.read(JetStream(used, options.api_prefix))):
                 if (batch := rows.build(delivered, options.bucket)).num_rows:
                     yield batch

@@ -41,7 +41,9 @@ from spark_nats.jetstream.messages import next_sequence
 from spark_nats.jetstream.reading import pulls
 from spark_nats.jetstream.reading.cursor import Cursor
 from spark_nats.jetstream.reading.delivering import Arrived, Delivered, Move, Reading, Restart, Step
+from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.reading.pulls import PullConsumer, sizes_of
+from spark_nats.jetstream.reading.ranges import Range
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import StreamView
 from spark_nats.protocol.bytecolumns import Mask, booleans, flags_of, texts
@@ -106,36 +108,55 @@ class _Pass:
     holes: int = 0  # times that it stood still
 
 
+@dataclass(frozen=True)
+class Entries:
+    """Which entries of a KV bucket are read.
+
+    Attributes:
+        bucket: of which bucket.
+        created: when its stream was made.
+        keys: of which keys, with wildcards; of all when empty.
+        headers_only: whether the server leaves the values out.
+    """
+
+    bucket: str
+    created: str
+    keys: tuple[str, ...] = ()
+    headers_only: bool = False
+
+    @property
+    def stream(self) -> str:
+        """The stream that the bucket is."""
+        return stream_of(self.bucket)
+
+    @property
+    def filters(self) -> tuple[str, ...]:
+        """The subjects of the keys; none when all are read."""
+        return tuple(map(key_filter, self.keys))
+
+    def revisions(self, start: int, end: int) -> Range:
+        """Return those with ``start <= revision < end``, any of which may be removed."""
+        return Range(self.stream, self.created, start, end, self.filters, removed=Removed.NO_LOSS)
+
+
 class BucketReader:
     """Reads what a KV bucket holds.
 
     Args:
-        bucket: which one.
-        created: when its stream was made.
-        keys: which keys, with wildcards; all when empty.
+        what: which entries.
         history: whether to read every revision that is kept, and not the last one of each key alone.
-        headers_only: whether the server leaves the values out.
         retries: how long to go on without progress; what does not work at once is an error when None.
 
     Attributes:
         created: as given.
     """
 
-    def __init__(
-        self,
-        bucket: str,
-        created: str,
-        keys: Sequence[str] = (),
-        *,
-        history: bool = False,
-        headers_only: bool = False,
-        retries: Retries | None = None,
-    ) -> None:
-        self.created: str | None = created
-        self._stream = stream_of(bucket)
-        self._filters = tuple(map(key_filter, keys))
+    def __init__(self, what: Entries, *, history: bool = False, retries: Retries | None = None) -> None:
+        self.created: str | None = what.created
+        self._stream = what.stream
+        self._filters = what.filters
         self._history = history
-        self._headers_only = headers_only
+        self._headers_only = what.headers_only
         self._phase = Phase(State.EVERYTHING, self._filters)
         self._pass: _Pass
         self._handed: list[pa.BinaryArray] = []  # subjects of the keys that were handed on

@@ -27,7 +27,8 @@ same, and all keys of a small bucket come in one round trip too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import chain
 from typing import NamedTuple
@@ -42,7 +43,7 @@ from spark_nats.conditions.losses import ENTRIES_EXPIRED, KEYS_NOT_KEPT, REVISIO
 from spark_nats.conditions.streams import MADE_AGAIN_WHILE_READ, NO_MOMENT
 from spark_nats.errors import JetStreamError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.buckets.entries import BucketReader
+from spark_nats.jetstream.buckets.entries import BucketReader, Entries
 from spark_nats.jetstream.listing import subjects_of
 from spark_nats.jetstream.messages import MessageAt, ask, first_sequence_since
 from spark_nats.jetstream.reading.cursor import Cursor
@@ -56,7 +57,7 @@ from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, flags_of,
 from spark_nats.protocol.documents import EPOCH, REPLACED
 from spark_nats.protocol.headers import is_within_batch
 from spark_nats.protocol.key_columns import replace_all
-from spark_nats.protocol.keyvalue import bucket_of, key_filter, stream_of
+from spark_nats.protocol.keyvalue import key_filter
 from spark_nats.protocol.subject_columns import SubjectMatcher
 
 MOST_ASKED = 500  # messages that are asked for in one flight
@@ -112,11 +113,8 @@ class LatestReader:
     What it yields has some entries of a key more than the one of that moment: :func:`held_at` chooses.
 
     Args:
-        bucket: which one.
-        created: when its stream was made.
-        keys: which keys, with wildcards; all when empty.
+        what: which entries.
         after: to read only what was stored after this revision; from the beginning when it is 0.
-        headers_only: whether values are of no use.
         retries: how long to go on without progress; what does not work at once is an error when None.
 
     Attributes:
@@ -126,27 +124,14 @@ class LatestReader:
     doubtful: frozenset[bytes] = frozenset()
     losses: tuple[Said, ...] = ()
 
-    def __init__(
-        self,
-        bucket: str,
-        created: str,
-        keys: Sequence[str] = (),
-        *,
-        after: int = 0,
-        headers_only: bool = False,
-        retries: Retries | None = None,
-    ) -> None:
+    def __init__(self, what: Entries, *, after: int = 0, retries: Retries | None = None) -> None:
         self.revision: int | None = None
-        self._stream = stream_of(bucket)
-        self._created = created
-        self._matcher = SubjectMatcher(tuple(map(key_filter, keys))) if keys else None
-        self._headers_only = headers_only
+        self._what = what
+        self._matcher = SubjectMatcher(what.filters) if what.keys else None
         self._retries = retries
         self._reached = after  # everything up to it was read
         self._parts = 0
-        self._whole: BucketReader | None = None  # reads the beginning
-        if not after:
-            self._whole = BucketReader(bucket, created, keys, headers_only=headers_only, retries=retries)
+        self._whole = None if after else BucketReader(what, retries=retries)  # reads the beginning
         self._begun = bool(after)
         self._part: RangeReader | None = None
         self._found = 0  # messages of the part
@@ -175,7 +160,7 @@ class LatestReader:
                 return
             self._parts += 1
             if self._parts > MOST_PARTS:
-                raise JetStreamError(NO_MOMENT(bucket=bucket_of(self._stream), parts=MOST_PARTS))
+                raise JetStreamError(NO_MOMENT(bucket=self._what.bucket, parts=MOST_PARTS))
             if last < self._reached:  # a leader that was stopped for a while
                 wait_a_moment(js)
             elif self._is_one_get(js, info):
@@ -184,19 +169,19 @@ class LatestReader:
                 self._part, self._found = self._range(last), 0
 
     def _state(self, js: JetStream) -> StreamInfo:
-        info = stream_info(js, self._stream)
-        if info.created != self._created:
-            raise JetStreamError(MADE_AGAIN_WHILE_READ(stream=self._stream, created=info.created))
+        info = stream_info(js, self._what.stream)
+        if info.created != self._what.created:
+            raise JetStreamError(MADE_AGAIN_WHILE_READ(stream=self._what.stream, created=info.created))
         return info
 
     def _is_one_get(self, js: JetStream, info: StreamInfo) -> bool:
         small = info.last_sequence - self._reached <= BATCH_MESSAGES // 2  # there may be as many more by then
-        return small and info.allows_direct_gets and are_available(js, self._stream)
+        return small and info.allows_direct_gets and are_available(js, self._what.stream)
 
     def _range(self, last: int) -> RangeReader:
         # Without filters: it must be known of every sequence whether it is there.
-        part = Range(self._stream, self._created, self._reached + 1, last + 1, removed=Removed.NO_LOSS)
-        return RangeReader(part, headers_only=self._headers_only, retries=self._retries)
+        part = Range(self._what.stream, self._what.created, self._reached + 1, last + 1, removed=Removed.NO_LOSS)
+        return RangeReader(part, headers_only=self._what.headers_only, retries=self._retries)
 
     def _read_part(self, js: JetStream, part: RangeReader) -> Iterator[Delivered]:
         """Read on in a part that ends with the last sequence of a moment ago."""
@@ -210,7 +195,7 @@ class LatestReader:
 
     def _read_one_get(self, js: JetStream, last: int) -> Iterator[Delivered]:
         """Read a part by one direct get, which may reach further than to the last sequence of a moment ago."""
-        gets = DirectGets(js, self._stream, None, 0, optional=True)
+        gets = DirectGets(js, self._what.stream, None, 0, optional=True)
         cursor = Cursor.of(self._reached + 1)
         try:
             gets.ask(cursor, throttled=False)
@@ -242,11 +227,8 @@ class RevisionReader:
     What it yields has some entries of a key more than the one of that moment: :func:`held_at` chooses.
 
     Args:
-        bucket: which one.
-        created: when its stream was made.
-        keys: which keys, with wildcards; all when empty.
+        what: which entries.
         revision: the moment, at most the bucket's last revision.
-        headers_only: whether values are of no use.
         retries: how long to go on without progress; what does not work at once is an error when None.
 
     Attributes:
@@ -255,23 +237,11 @@ class RevisionReader:
         losses: once all was read, what may be missing or is, in sentences.
     """
 
-    def __init__(
-        self,
-        bucket: str,
-        created: str,
-        keys: Sequence[str] = (),
-        *,
-        revision: int,
-        headers_only: bool = False,
-        retries: Retries | None = None,
-    ) -> None:
+    def __init__(self, what: Entries, *, revision: int, retries: Retries | None = None) -> None:
         self.revision = revision
         self.doubtful = frozenset[bytes]()
         self.losses: tuple[Said, ...] = ()
-        self._bucket = bucket
-        self._created = created
-        self._keys = tuple(keys)
-        self._stream = stream_of(bucket)
+        self._what = what
         self._retries = retries
         self._begins_at: int | None = None  # the last revision when reading began
         self._handed: list[pa.BinaryArray] = []  # subjects of the keys that were read
@@ -287,9 +257,8 @@ class RevisionReader:
         self._are_unnamed = False  # whether there are any
         self._after: LatestReader | None = None  # reads all that was stored after the revision
         self._unnamed: dict[bytes, Kept] = {}  # by their subjects, what was found of them
-        self._filters = tuple(map(key_filter, keys))
-        earlier = Range(self._stream, created, 1, revision + 1, self._filters, removed=Removed.NO_LOSS)
-        self._range = RangeReader(earlier, headers_only=headers_only, retries=retries)
+        earlier = what.revisions(1, revision + 1)
+        self._range = RangeReader(earlier, headers_only=what.headers_only, retries=retries)
 
     def read(self, js: JetStream) -> Iterator[Delivered]:
         """Read on over a connection.
@@ -299,7 +268,7 @@ class RevisionReader:
             NatsError: as :meth:`~spark_nats.jetstream.reading.delivering.Reading.read`.
         """
         if self._begins_at is None:
-            self._begins_at = stream_info(js, self._stream).last_sequence
+            self._begins_at = stream_info(js, self._what.stream).last_sequence
         for delivered in self._range.read(js):
             self._handed.append(pc.unique(_subjects(delivered)))
             self._found += len(delivered.messages)
@@ -309,7 +278,7 @@ class RevisionReader:
 
     def _judge(self, js: JetStream) -> None:
         """See what may be missing."""
-        info = stream_info(js, self._stream)
+        info = stream_info(js, self._what.stream)
         if self._found == self.revision or (info.first_sequence == 1 and not info.deleted):
             return  # nothing was ever removed of what there was then
         history = int(info.config.get("max_msgs_per_subject", -1))
@@ -324,21 +293,21 @@ class RevisionReader:
         unknown = self._unknown_unnamed(history)
         self.doubtful = frozenset(subject.encode() for subject in self._doubtful(js, history)).union(unknown)
         losses = []
-        if self._last < self.revision and not self._keys:
-            losses.append(REVISION_NOT_KEPT(bucket=self._bucket, revision=self.revision))
+        if self._last < self.revision and not self._what.keys:
+            losses.append(REVISION_NOT_KEPT(bucket=self._what.bucket, revision=self.revision))
         if self.doubtful:
             keys, key = len(self.doubtful), min(self.doubtful).split(b".", 2)[-1].decode("utf-8", "replace")
             losses.append(
-                KEYS_NOT_KEPT(bucket=self._bucket, revision=self.revision, keys=keys, key=key, history=history)
+                KEYS_NOT_KEPT(bucket=self._what.bucket, revision=self.revision, keys=keys, key=key, history=history)
             )
         if info.max_age is not None or info.config.get("subject_delete_marker_ttl"):
-            losses.append(ENTRIES_EXPIRED(bucket=self._bucket, revision=self.revision))
+            losses.append(ENTRIES_EXPIRED(bucket=self._what.bucket, revision=self.revision))
         self.losses = tuple(losses)
 
     def _note_counts(self, js: JetStream) -> None:
         """Note how many entries the stream has of each key that was not read, the most that were seen."""
-        for pattern in self._filters or (key_filter(">"),):
-            counts = subjects_of(js, self._stream, pattern)
+        for pattern in self._what.filters or (key_filter(">"),):
+            counts = subjects_of(js, self._what.stream, pattern)
             listed = texts(list(counts)).cast(pa.binary())
             subjects = _named(listed)
             self._are_unnamed |= len(subjects) < len(listed)
@@ -348,8 +317,7 @@ class RevisionReader:
     def _note_oldest(self, js: JetStream, last: int) -> None:
         """Note of each key that was not read how what the stream keeps of it begins."""
         if self._later is None:
-            start, end = self.revision + 1, last + 1
-            later = Range(self._stream, self._created, start, end, self._filters, removed=Removed.NO_LOSS)
+            later = self._what.revisions(self.revision + 1, last + 1)
             self._later = RangeReader(later, headers_only=True, retries=self._retries)
         for delivered in self._later.read(js):
             subjects = _subjects(delivered)
@@ -383,9 +351,7 @@ class RevisionReader:
                 self._unnamed[subject] = Kept(sequence, found + 1, replaced or replaces)
 
     def _all_after(self, revision: int) -> LatestReader:
-        return LatestReader(
-            self._bucket, self._created, self._keys, after=revision, headers_only=True, retries=self._retries
-        )
+        return LatestReader(replace(self._what, headers_only=True), after=revision, retries=self._retries)
 
     def _unknown_unnamed(self, history: int) -> Iterator[bytes]:
         """Yield the subjects of keys that no request can name, and of which it is not known what they held.
@@ -405,7 +371,7 @@ class RevisionReader:
                 yield subject
         written = sorted(self._written)
         for some in (written[i : i + MOST_ASKED] for i in range(0, len(written), MOST_ASKED)):
-            firsts = ask(js, [MessageAt(self._stream, 1, subject) for subject in some])
+            firsts = ask(js, [MessageAt(self._what.stream, 1, subject) for subject in some])
             for subject, first in zip(some, firsts, strict=True):
                 if first is None or first.sequence > self.revision:
                     yield subject

@@ -25,7 +25,7 @@ from pyspark import TaskContext
 
 from spark_nats import clock
 from spark_nats.client import choosing, link, memory, pool
-from spark_nats.jetstream import streams
+from spark_nats.jetstream import creating
 from spark_nats.jetstream.consuming import kept
 from spark_nats.jetstream.reading import direct
 from spark_nats.sink import partitions, settling
@@ -72,7 +72,7 @@ class Process:
     GLOBALS: tuple[tuple[Any, str, Callable[[], Any]], ...] = (
         (pool, "_pool", pool._Pool),
         (choosing, "_announced", dict),
-        (streams, "_said", set),
+        (creating, "_said", set),
         (direct, "_refused_until", dict),
         (kept, "_keeping", WeakKeyDictionary),
         (kept, "_refused_until", dict),
@@ -334,7 +334,7 @@ class World:
             (memory, "forget", lambda fact: self.facts.pop(fact, None)),
             (memory, "age", self._age),
             (memory, "parent_process", lambda: "Spark"),
-            (streams, "parent_process", lambda: "Spark"),
+            (creating, "parent_process", lambda: "Spark"),
         ]
         patches = [each for each in patches if hasattr(each[0], each[1])]
         _end_idle_connections()

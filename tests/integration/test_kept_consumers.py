@@ -16,7 +16,7 @@ from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.consuming import kept
 from spark_nats.jetstream.reading import searching
 from spark_nats.jetstream.reading.judging import Removed
-from spark_nats.jetstream.reading.ranges import Range, RangeReader
+from spark_nats.jetstream.reading.ranges import Range, RangeReader, Way
 from tests.connections import options_for, patience
 from tests.integration.forwarding import ForwardedApi
 from tests.integration.test_permissions import MOVE, READ, user, users
@@ -99,7 +99,7 @@ def test_each_use_has_a_consumer_of_its_own_and_the_oldest_one_goes(
 ) -> None:
     nats_py.create_stream(unique)
     nats_py.publish_acked((f"{unique}.{i}", b"abc") for i in range(1, 21))
-    assert read(js, unique, 1, 21) == read(js, unique, 1, 21, headers_only=True) == list(range(1, 21))
+    assert read(js, unique, 1, 21) == read(js, unique, 1, 21, way=Way.HEADERS) == list(range(1, 21))
     assert len(nats_py.consumers(unique)) == 2
     for i in range(1, 21):
         assert read(js, unique, 1, 21, [f"{unique}.{i}"]) == [i]

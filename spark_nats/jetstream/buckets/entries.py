@@ -43,7 +43,7 @@ from spark_nats.jetstream.reading.cursor import Cursor
 from spark_nats.jetstream.reading.delivering import Arrived, Delivered, Move, Reading, Restart, Step
 from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.reading.pulls import PullConsumer, sizes_of
-from spark_nats.jetstream.reading.ranges import Range
+from spark_nats.jetstream.reading.ranges import Range, Way
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import StreamView
 from spark_nats.protocol.bytecolumns import Mask, booleans, flags_of, texts
@@ -133,6 +133,11 @@ class Entries:
     def filters(self) -> tuple[str, ...]:
         """The subjects of the keys; none when all are read."""
         return tuple(map(key_filter, self.keys))
+
+    @property
+    def way(self) -> Way:
+        """How a range of revisions is read."""
+        return Way.HEADERS if self.headers_only else Way.CONSUMER
 
     def revisions(self, start: int, end: int) -> Range:
         """Return those with ``start <= revision < end``, any of which may be removed."""

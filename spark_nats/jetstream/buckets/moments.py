@@ -50,7 +50,7 @@ from spark_nats.jetstream.reading.cursor import Cursor
 from spark_nats.jetstream.reading.delivering import Delivered, Restart
 from spark_nats.jetstream.reading.direct import BATCH_MESSAGES, DirectGets, are_available
 from spark_nats.jetstream.reading.judging import Removed
-from spark_nats.jetstream.reading.ranges import Range, RangeReader
+from spark_nats.jetstream.reading.ranges import Range, RangeReader, Way
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import stream_info, wait_a_moment
 from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, flags_of, texts, to_text
@@ -181,7 +181,7 @@ class LatestReader:
     def _range(self, last: int) -> RangeReader:
         # Without filters: it must be known of every sequence whether it is there.
         part = Range(self._what.stream, self._what.created, self._reached + 1, last + 1, removed=Removed.NO_LOSS)
-        return RangeReader(part, headers_only=self._what.headers_only, retries=self._retries)
+        return RangeReader(part, self._what.way, retries=self._retries)
 
     def _read_part(self, js: JetStream, part: RangeReader) -> Iterator[Delivered]:
         """Read on in a part that ends with the last sequence of a moment ago."""
@@ -258,7 +258,7 @@ class RevisionReader:
         self._after: LatestReader | None = None  # reads all that was stored after the revision
         self._unnamed: dict[bytes, Kept] = {}  # by their subjects, what was found of them
         earlier = what.revisions(1, revision + 1)
-        self._range = RangeReader(earlier, headers_only=what.headers_only, retries=retries)
+        self._range = RangeReader(earlier, what.way, retries=retries)
 
     def read(self, js: JetStream) -> Iterator[Delivered]:
         """Read on over a connection.
@@ -318,7 +318,7 @@ class RevisionReader:
         """Note of each key that was not read how what the stream keeps of it begins."""
         if self._later is None:
             later = self._what.revisions(self.revision + 1, last + 1)
-            self._later = RangeReader(later, headers_only=True, retries=self._retries)
+            self._later = RangeReader(later, Way.HEADERS, retries=self._retries)
         for delivered in self._later.read(js):
             subjects = _subjects(delivered)
             unread = ~self._was_read(subjects) & ~_are_unnamed(subjects)

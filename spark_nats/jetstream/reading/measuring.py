@@ -16,7 +16,7 @@ from spark_nats.conditions.notices import NOT_MEASURED
 from spark_nats.errors import JetStreamError, NatsTimeoutError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.reading.judging import Removed
-from spark_nats.jetstream.reading.ranges import Range, RangeReader
+from spark_nats.jetstream.reading.ranges import Range, RangeReader, Way
 from spark_nats.jetstream.streams import WORK_QUEUE, StreamInfo
 from spark_nats.protocol.bytecolumns import Positions
 
@@ -61,7 +61,7 @@ def measure(js: JetStream, stream: StreamInfo, start: int, end: int, filters: Se
     until = start if stream.retention == WORK_QUEUE else min(end, start + MEASURED)
     # What is gone is reported where it is read.
     some = Range(stream.name, stream.created, start, until, tuple(filters), removed=Removed.NO_LOSS)
-    reader = RangeReader(some, headers_only=True, lost=lambda what: None)
+    reader = RangeReader(some, Way.HEADERS, lost=lambda what: None)
     sequences, sizes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     try:
         for delivered in reader.read(js):

@@ -50,6 +50,8 @@ class Way(Enum):
     """How a range is read."""
 
     CONSUMER = auto()
+    HEADERS = auto()
+    """Through a consumer, without the payloads: the header ``Nats-Msg-Size`` of a message has its payload's size."""
     ONE_GET_FIRST = auto()
     """One direct get first, of all messages whatever the filters are: that takes one round trip and leaves no consumer
     behind. What it leaves open is read through a consumer."""
@@ -105,8 +107,6 @@ class RangeReader:
     Args:
         what: which range.
         way: how.
-        headers_only: whether the server leaves the payloads out; each message then has its payload's size in bytes in
-            the header ``Nats-Msg-Size``. Not by direct gets.
         limit: how many messages are wanted, from the beginning of the range on; None for all. No more are asked for,
             except where they are searched on this side: then two requests more at most.
         lost: called with a sentence about messages of the range that are gone; when it returns, reading goes on.
@@ -122,7 +122,6 @@ class RangeReader:
         what: Range,
         way: Way = Way.CONSUMER,
         *,
-        headers_only: bool = False,
         limit: int | None = None,
         lost: Callable[[Said], None] = fail_on_loss,
         retries: Retries | None = None,
@@ -131,11 +130,10 @@ class RangeReader:
         self.created = what.created
         self._range = what
         self._way = way
-        self._headers_only = headers_only
         self._matcher = SubjectMatcher(what.filters) if what.filters else None
         self._search = Search(bool(what.filters))
         # With a limit, or a rare message would be looked for among all of a range that may be a whole stream.
-        if way is not Way.CONSUMER or limit is not None:
+        if way in (Way.ONE_GET_FIRST, Way.GETS) or limit is not None:
             self._search.stay(by_server=way is not Way.ONE_GET_FIRST)
         self._judged_at = 0.0
         self._unproven = False  # whether it is not known that the source's replica has what is to come first
@@ -227,7 +225,7 @@ class RangeReader:
             self._search.stay(by_server=False)
         filters = self._range.filters if self._search.by_server else ()
         position = cursor.received
-        use = Use(js.prefix, stream, filters, self._headers_only)
+        use = Use(js.prefix, stream, filters, self._way is Way.HEADERS)
         moved = move_kept(js, use, position)
         used = clock.monotonic() if moved is None else moved.used
         made = make_consumer(js, use, position) if moved is None else moved.made

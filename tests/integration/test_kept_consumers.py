@@ -19,6 +19,7 @@ from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.reading.ranges import Range, RangeReader, Way
 from tests.connections import options_for, patience
 from tests.integration.forwarding import ForwardedApi
+from tests.integration.support import batch_reader
 from tests.integration.test_permissions import MOVE, READ, user, users
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import OLDER_BINARY, Cluster, Server, ServerFactory, end
@@ -430,3 +431,16 @@ def test_servers_restart_while_consumers_are_kept_and_every_range_is_whole(
         cluster.restart(server)
     assert connection is not None
     connection.close()
+
+
+def test_a_task_that_takes_no_more_rows_leaves_no_consumer(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    """As one of a query with a LIMIT: what it reads is closed before its connection, which has the consumer deleted."""
+    nats_py.create_stream(unique)
+    fill(nats_py, unique, 50_000)
+    reader = batch_reader(nats_server, stream=unique, minPartitions=1)
+    (partition,) = reader.partitions()
+    rows = reader.read(partition)
+    assert next(rows).num_rows < 50_000
+    assert len(nats_py.consumers(unique)) == 1
+    rows.close()
+    wait_until(lambda: nats_py.consumers(unique) == [], 30.0)  # the server would delete it after 60

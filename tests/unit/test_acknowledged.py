@@ -63,3 +63,15 @@ def test_what_is_lost_between_two_sequences_is_neither_more_nor_less_than_is_sai
     last = data.draw(st.integers(first, end + 1))
     least, most = acknowledged.lost(first, last, len(there))
     assert least <= sum(first <= sequence <= last for sequence in there) <= most
+
+
+def test_a_pause_keeps_one_message_id_and_not_its_batch() -> None:
+    ids = pa.array([f"{i:064d}" for i in range(10_000)])
+    batch = Rows(np.arange(10_000), pa.array(["S.x"] * 10_000), ids, None, ids)
+    acknowledged = Acknowledged(PublishAcks("S"), 0)
+    said = answers(b'{"stream":"S","seq":1}')
+    acknowledged.note(Stored(np.array([7]), said, True), lambda i: batch.take(slice(i, i + 1)), False, 1.0)
+    (row,) = acknowledged.last_rows()
+    assert row.ids is not None
+    assert row.ids.to_pylist() == [ids[7].as_py()]
+    assert row.ids.get_total_buffer_size() < 1000

@@ -14,8 +14,10 @@ from spark_nats.client.pool import leased
 from spark_nats.errors import DataLossError
 from spark_nats.jetstream import JetStream, Range, RangeReader, Way
 from spark_nats.jetstream.positions import Fingerprint
-from spark_nats.jetstream.reading import pulls
+from spark_nats.jetstream.reading import pulls, ranges
+from spark_nats.jetstream.reading.delivering import Restart
 from spark_nats.jetstream.reading.stored import kept_until
+from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import stream_info
 from tests.connections import options_for, patience, retries_for
 from tests.scripted_server import INFO, Peer, api_answer, scripted_server
@@ -287,6 +289,24 @@ def test_what_was_stored_since_is_left_to_the_next_micro_batch_where_the_end_is_
     stream.seconds = dict.fromkeys(range(28, 31), 9)
     said: list[str] = []
     assert read(stream, 41, last=Fingerprint(40, YEAR + 5 * 10**9), lost=said.append) == list(range(1, 28))
+    assert len(said) == 1
+
+
+def test_an_end_that_is_lost_stays_so_if_a_source_fails_meanwhile_and_others_fill_the_stream(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stream = Stream(dict.fromkeys(range(1, 31), A))
+    failures = [Restart("it is gone")]
+
+    def fails_once(js: JetStream, info: StreamInfo) -> bool:
+        while failures:
+            stream.messages |= dict.fromkeys(range(31, 61), A)
+            raise failures.pop()
+        return False
+
+    monkeypatch.setattr(ranges, "may_be_kept", fails_once)
+    said: list[str] = []
+    assert read(stream, 41, lost=said.append) == list(range(1, 31))
     assert len(said) == 1
 
 

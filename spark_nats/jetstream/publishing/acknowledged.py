@@ -132,7 +132,8 @@ class Acknowledged:
         return found
 
     def _last(self, row: Rows) -> LastRow:
-        return LastRow(self.highest, self.since, row.ids, digest_of(row.payloads[0].as_py()))
+        ids = None if row.ids is None else pa.array(row.ids.to_pylist())  # a slice would keep its whole batch
+        return LastRow(self.highest, self.since, ids, digest_of(row.payloads[0].as_py()))
 
     def _raise_to(self, sequence: int, row: Rows, now: float) -> None:
         if self._row is not None and now - self.since >= _PAUSE:

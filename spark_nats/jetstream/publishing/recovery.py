@@ -6,7 +6,7 @@ when they were first sent longer ago.
 
 A server may come back with less than it has acknowledged. So sequences must rise, and after every reconnection the
 stream must still have the row with the highest one; under another leader also the last one that it acknowledged before
-that leader.
+that leader. If several have led it since, the last of them is the one that counts.
 """
 
 from __future__ import annotations
@@ -199,8 +199,9 @@ class Recovery:
     def _look_back(self, js: JetStream, info: StreamInfo, closely: bool) -> None:
         """Check that the stream still has what it has acknowledged.
 
-        ``closely`` also that no other message has taken the sequence of the last row.
+        ``closely`` also that no other message has taken the sequence of one of its last rows.
         """
+        leader = _leader_of(info)
         for row in self._last_rows(info):
             if self._lacks(js, info, row, closely):
                 info = believed(js, info, Trust.BEYOND_DOUBT)
@@ -208,7 +209,7 @@ class Recovery:
                     self._report_lost(js, row)
         self._acknowledged.fallen = None
         if closely:
-            self.leader = _leader_of(info)
+            self.leader = leader
 
     def _last_rows(self, info: StreamInfo) -> list[LastRow]:
         """Return the row that was acknowledged last; and where another server leads now, those before it did."""

@@ -28,7 +28,7 @@ from spark_nats.jetstream.judgement import Judgement, meets
 from spark_nats.jetstream.messages import next_sequence
 from spark_nats.jetstream.positions import Fingerprint, Position
 from spark_nats.jetstream.reading import pulls
-from spark_nats.jetstream.reading.cursor import Cursor, gap
+from spark_nats.jetstream.reading.cursor import NO_END, Cursor, gap
 from spark_nats.jetstream.reading.delivering import Arrived, Chunk, Delivered, Move, Reading, Restart, Source, Step
 from spark_nats.jetstream.reading.direct import DirectGets, are_available
 from spark_nats.jetstream.reading.judging import Removed, fail_on_loss, goes_on, missing, replica_lacks
@@ -136,6 +136,7 @@ class RangeReader:
         if way in (Way.ONE_GET_FIRST, Way.GETS) or limit is not None:
             self._search.stay(by_server=way is not Way.ONE_GET_FIRST)
         self._judged_at = 0.0
+        self._lost_from = NO_END  # sequence from which on the stream has lost its end, once that is believed
         self._unproven = False  # whether it is not known that the source's replica has what is to come first
         begin = Cursor.of(what.start, what.end, others=what.others, limit=limit)
         self._reading = Reading(what.stream, begin, retries, lost, on_arrival)
@@ -314,12 +315,14 @@ class RangeReader:
         end = Position(self.created, cursor.end)
         if judged(js, end, info) is Judgement.TRUNCATED:
             self._view.confirm_lost(js, end, info, stream)
-            # What was stored since has the sequences of what is lost.
-            cursor = replace(cursor.cut(info.last_sequence + 1), others=True)
-            gone = gap(cursor.end, end.next)
-            cursor = cursor.lose(RANGE_LOST(stream=stream, last=info.last_sequence, sequences=gone))
-        if last is None or info.last_sequence >= last.sequence:
+            self._lost_from = min(self._lost_from, info.last_sequence + 1)
+        elif last is None or info.last_sequence >= last.sequence:
             self._view.clear(stream)
+        if max(self._lost_from, cursor.received) < cursor.end:
+            # What was stored since has the sequences of what is lost.
+            cursor = replace(cursor.cut(self._lost_from), others=True)
+            gone = gap(cursor.end, end.next)
+            cursor = cursor.lose(RANGE_LOST(stream=stream, last=self._lost_from - 1, sequences=gone))
         return info, cursor
 
     def _planned(self, js: JetStream, cursor: Cursor, said: StreamInfo | None = None) -> tuple[StreamInfo, Cursor]:

@@ -101,10 +101,12 @@ class _RangesReader:
                 ),
             )
             count = 0
-            arriving = lease.read(lambda used: reader.read(JetStream(used, options.api_prefix)))
-            for number, delivered in enumerate(arriving):
-                if not number:
+            looked = False
+            # Not a name of its own: it has to be closed before the connection when no more rows are taken.
+            for delivered in lease.read(lambda used: reader.read(JetStream(used, options.api_prefix))):
+                if not looked:
                     notice_own_rows(delivered, partition.stream)
+                    looked = True
                 if (batch := rows.build(delivered, partition.stream)).num_rows:
                     count += batch.num_rows
                     yield batch

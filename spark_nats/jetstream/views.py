@@ -170,14 +170,14 @@ class StreamView:
 
     def __init__(self, patience: float) -> None:
         self._patience = patience
-        self._since: dict[tuple[str, bool], float] = {}  # since when something is doubted, or that it is there at all
+        self._since: dict[str, float] = {}  # since when something is doubted
         self._said: set[str] = set()
         self._seen: dict[str, _Seen] = {}
 
     # Whether it is there
 
     def state(self, js: JetStream, stream: str) -> StreamInfo:
-        """Return the state of a stream that was there.
+        """Return the state of a stream that was there, and of which nothing else is doubted.
 
         Raises:
             StreamNotFoundError: that it is gone has been said for long enough.
@@ -187,27 +187,24 @@ class StreamView:
         try:
             info = stream_info(js, stream)
         except StreamNotFoundError as error:
-            self._confirm(js, (stream, True), str(error))
+            self.confirm(js, stream, str(error))
             raise
-        self._since.pop((stream, True), None)
+        self.clear(stream)
         return info
 
     def confirm(self, js: JetStream, stream: str, what: str) -> None:
         """Return when a loss, of which ``what`` tells, has been said for long enough; else raise an error (503)."""
-        self._confirm(js, (stream, False), what)
+        since = self._since.setdefault(stream, clock.monotonic())
+        if js.connection.info.cluster and clock.monotonic() - since < min(self._patience, CONFIRMATION):
+            raise JetStreamError(LOSS_DOUBTFUL(what=what))
 
     def confirm_lost(self, js: JetStream, position: Position, info: StreamInfo | None, stream: str) -> None:
         """The same of what was before a position in a stream that is in such a state now, or does not exist."""
         self.confirm(js, stream, contradiction(position, info, stream))
 
-    def _confirm(self, js: JetStream, about: tuple[str, bool], what: str) -> None:
-        since = self._since.setdefault(about, clock.monotonic())
-        if js.connection.info.cluster and clock.monotonic() - since < min(self._patience, CONFIRMATION):
-            raise JetStreamError(LOSS_DOUBTFUL(what=what))
-
     def clear(self, stream: str) -> None:
         """Note that all is there."""
-        self._since.pop((stream, False), None)
+        self._since.pop(stream, None)
         self._said.discard(stream)
 
     @property

@@ -296,6 +296,13 @@ def test_an_end_that_was_set_before_has_the_time_of_what_stands_there_now() -> N
     assert end["A"] == Batch(2, 2, Position("C1", 4, 3 * SECOND))
 
 
+def test_what_stands_at_such_an_end_is_not_asked_for_twice_where_a_limit_has_asked_for_it() -> None:
+    world = World(A=held(1, 2, 3))
+    target = {"A": Position("C1", 3, 2 * SECOND)}
+    end = world.decide({"A": read_to(1)}, Limits(target, most_bytes=1), options_of(stream="A")).end
+    assert end["A"] == Batch(2, 2, Position("C1", 3, 2 * SECOND))
+
+
 # What holds for all
 
 

@@ -81,7 +81,7 @@ class Stream:
         self.left = threading.Event()  # and its connection was closed
         self.leader = ""
         self.clock: str | None = None
-        self.led_since = ""
+        self.led_at: float | None = None  # when the leader began to lead, by our clock
         self.old = 0
         self.counts: Counter[Fate] = Counter()
 
@@ -137,7 +137,10 @@ class Stream:
         config = {"name": "S", "retention": "limits", "subjects": ["S.>"], "duplicate_window": int(self._window * 1e9)}
         state = {"messages": last, "bytes": 0, "first_seq": 1, "last_seq": last}
         described = {"created": "then", "config": config, "state": state} | ({"ts": self.clock} if self.clock else {})
-        cluster = {"leader": self.leader} | ({"leader_since": self.led_since} if self.led_since else {})
+        cluster = {"leader": self.leader}
+        if self.led_at is not None:
+            led = round((clock.monotonic() - self.led_at) * 1e9)
+            cluster["leader_since"] = text_of(time_at(described, "ts") - led)
         return api_answer("STREAM.INFO", described | ({"cluster": cluster} if self.leader else {}))
 
     def _message(self, sequence: int) -> bytes:
@@ -433,15 +436,14 @@ def test_a_lost_end_is_noticed_though_others_have_filled_it_before_the_next_row(
     """No sequence falls then, and the stream has the last row. The one before another server led it is looked for."""
     monkeypatch.setattr(acknowledged, "_PAUSE", 0.0)
     stream = Stream([])
-    stream.leader, stream.clock, stream.led_since = "n1", "2026-01-01T00:00:10Z", "2026-01-01T00:00:00Z"
+    stream.leader, stream.clock, stream.led_at = "n1", "2026-01-01T00:00:10Z", clock.monotonic()
     with publishing(stream) as publisher:
         give(publisher, 20, with_ids)
         led = clock.monotonic()
         if others:
             stream.lose(10, others)
         give(publisher, 40, with_ids, first=20)
-        stream.leader = "n2"
-        stream.led_since = text_of(time_at(vars(stream), "clock") - round((clock.monotonic() - led) * 1e9))
+        stream.leader, stream.led_at = "n2", led
         if not others:
             publisher.verify()
             return

@@ -22,6 +22,11 @@ class Removed(Enum):
     NO_LOSS_AT_FIRST = auto()  # before the first one has arrived, it is none: the range begins with whatever there is
     NO_LOSS = auto()  # others may acknowledge them, or it is of a KV bucket, where a later one takes the place
 
+    @classmethod
+    def from_start(cls, earliest: bool) -> Removed:
+        """Return what it means in a stream, where the range begins with whatever there is if that is ``earliest``."""
+        return cls.NO_LOSS_AT_FIRST if earliest else cls.LOSS
+
 
 def fail_on_loss(what: Said) -> None:
     """Report messages that are gone as a :class:`DataLossError`."""

@@ -14,6 +14,7 @@ from spark_nats.jetstream.consuming.consumers import consumer_info
 from spark_nats.jetstream.judgement import Judgement
 from spark_nats.jetstream.messages import MessageAt, ask, first_sequence_at, next_sequence
 from spark_nats.jetstream.positions import Position, end_of
+from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.streams import LIMITS, WORK_QUEUE, StreamInfo
 from spark_nats.jetstream.views import first_new, stream_info
 from spark_nats.options.values import EARLIEST, LATEST, Floor, Offsets, Place
@@ -79,7 +80,8 @@ def batch(look: Look) -> list[StreamRange]:
             say(beginning_lost(info, first, min(info.first_sequence, stop.next), False, options), options)
             first = info.first_sequence
         filters, last = options.filters, stop.fingerprint
-        whole = StreamRange(name, info.created, first, stop.next, filters, begin.earliest, last=last)
+        removed = Removed.from_start(begin.earliest)
+        whole = StreamRange(name, info.created, first, stop.next, filters, removed=removed, last=last)
         found += for_retention(whole, info.retention, peek=True)
     return [r for r in found if r.size > 0]
 

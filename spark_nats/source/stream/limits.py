@@ -10,7 +10,7 @@ from spark_nats.jetstream.messages import MessageAt
 from spark_nats.jetstream.positions import Position, end_of
 from spark_nats.jetstream.views import StateOf
 from spark_nats.options.read import ReadOptions
-from spark_nats.source.stream.facts import Deciding, Facts, Lacking, SizesOf
+from spark_nats.source.stream.facts import Answers, Deciding, Facts, Lacking, SizesOf
 from spark_nats.source.stream.losses import Loss, beginning_lost
 from spark_nats.source.stream.positions import Batch, QueryOffset
 
@@ -53,12 +53,13 @@ def limited(
     """
     new = {name: batch for name, batch in reach.items() if batch != start.get(name) and batch.size}
     most, most_bytes, infos, losses = limits.most_offsets, limits.most_bytes, facts.infos, list[Loss]()
+    answers: Answers = {}
     if most is None or sum(batch.size for batch in new.values()) <= most:
         most = None
     if most_bytes is None or sum(infos[name].bytes for name in new) <= most_bytes:
         most_bytes = None
     if most is not None or most_bytes is not None:
-        new, losses = yield from _cut(start, new, most, most_bytes, options)
+        new, losses, answers = yield from _cut(start, new, most, most_bytes, options)
     end = reach | new
     set_before = {
         name: MessageAt(name, bound.last)
@@ -66,7 +67,8 @@ def limited(
         if bound.fingerprint and name in end and end[name] != start.get(name)
         if end[name].end.fingerprint == bound.fingerprint != end_of(infos[name]).fingerprint
     }
-    answers = (yield Lacking([*set_before.values()])) if set_before else {}
+    if lacking := [each for each in set_before.values() if each not in answers]:
+        answers = yield Lacking(lacking)
     for name, question in set_before.items():
         message = answers[question]
         if message is not None and message.sequence == question.sequence:
@@ -76,8 +78,8 @@ def limited(
 
 def _cut(
     start: QueryOffset, whole: QueryOffset, most: int | None, most_bytes: int | None, options: ReadOptions
-) -> Deciding[tuple[QueryOffset, list[Loss]]]:
-    """Return what is new, within the limits that it exceeds, and what is lost before it begins.
+) -> Deciding[tuple[QueryOffset, list[Loss], Answers]]:
+    """Return what is new, within the limits that it exceeds, what is lost before it begins, and what was answered.
 
     They count from the first message that there is to read: neither a rare subject nor a hole is passed in
     micro-batches that have no rows. Of each stream that has something new there is one message at least.
@@ -113,7 +115,7 @@ def _cut(
         last, batch = answers[place], solid[name]
         if last is not None and last.sequence + 1 < batch.end.next:
             solid[name] = batch.up_to(Position(batch.end.created, last.sequence + 1, last.time))
-    return solid, losses
+    return solid, losses, answers
 
 
 def _shared(wanted: QueryOffset, limit: int) -> dict[str, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import InitVar, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from spark_nats.conditions.options import TOO_MANY_PARTITIONS
@@ -28,19 +28,11 @@ consumer, which has to be made and deleted (``make bench ARGS="--only small"``).
 class StreamRange(Range, Partition):
     """A range of a stream; also what one partition reads.
 
-    Args:
-        earliest: whether it begins with whatever there is: instead of ``removed``.
-
     Attributes:
         way: how it is read.
     """
 
-    earliest: InitVar[bool] = False
     way: Way = field(default=Way.CONSUMER, kw_only=True)
-
-    def __post_init__(self, earliest: bool) -> None:
-        if earliest:
-            object.__setattr__(self, "removed", Removed.NO_LOSS_AT_FIRST)
 
     @property
     def size(self) -> int:
@@ -75,7 +67,8 @@ def planned(
         if begin is not None and begin.end.created == stop.end.created:
             first = begin.end.next if stop.since is None or begin.end.next < stop.since else first
         created, following, last, others = stop.end.created, stop.end.next, stop.end.fingerprint, name in rewritten
-        found.append(StreamRange(name, created, first, following, filters, earliest, last=last, others=others))
+        removed = Removed.from_start(earliest)
+        found.append(StreamRange(name, created, first, following, filters, removed=removed, last=last, others=others))
     return [r for r in found if r.size > 0]
 
 

@@ -21,11 +21,11 @@ from benchmarks.peers import nats_py
 from benchmarks.settings import Settings
 from benchmarks.targets import OURS
 from spark_nats.client.transport import CHUNK
+from spark_nats.kinds.streams.read.columns import RowBuilder
+from spark_nats.kinds.streams.write.columns import RowChecker
 from spark_nats.options import parse_write
 from spark_nats.protocol.subject_columns import SubjectMatcher
 from spark_nats.protocol.subjects import covers
-from spark_nats.sink.columns import RowChecker
-from spark_nats.source.columns import RowBuilder
 
 _BATCH = 10_000  # rows in a batch of Spark's, when it writes
 _COPY = Contender("memory copy", lambda: Sample(0, 1))

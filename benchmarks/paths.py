@@ -23,6 +23,10 @@ from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.reading.delivering import Delivered
 from spark_nats.jetstream.reading.ranges import Range, RangeReader, Way
 from spark_nats.jetstream.reading.searching import Search
+from spark_nats.kinds.streams.read.columns import RowBuilder
+from spark_nats.kinds.streams.write.message_ids import MessageIds
+from spark_nats.kinds.streams.write.partitions import write_partition
+from spark_nats.kinds.streams.write.tasks import Task
 from spark_nats.options import parse_write
 from spark_nats.protocol.decoder import Decoder
 from spark_nats.protocol.deliveries import Deliveries
@@ -31,10 +35,6 @@ from spark_nats.protocol.encoder import encode_messages
 from spark_nats.protocol.headers import MSG_ID, encode_blocks, flatten, wrap_lines
 from spark_nats.protocol.messages import Messages
 from spark_nats.protocol.subject_columns import SubjectMatcher
-from spark_nats.sink.message_ids import MessageIds
-from spark_nats.sink.partitions import write_partition
-from spark_nats.sink.tasks import Task
-from spark_nats.source.columns import RowBuilder
 
 SCHEMA = (
     StructType()

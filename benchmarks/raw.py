@@ -16,12 +16,12 @@ from typing import Any
 
 from benchmarks import data, environment
 from spark_nats.client import Connection
-from spark_nats.client.backlog import Backlog
 from spark_nats.client.servers import parse_servers
 from spark_nats.client.transport import CHUNK
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.consuming.consumers import create_consumer, delete_consumer
 from spark_nats.jetstream.reading.pulls import HEADROOM, HEARTBEAT, PULL_BYTES, PULL_EXPIRES, PULL_MESSAGES
+from spark_nats.kinds.core.backlog import Backlog
 from spark_nats.protocol.api import API_PREFIX, Api
 
 GO, CREDIT = "bench.go", "bench.credit"

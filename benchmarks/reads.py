@@ -14,9 +14,9 @@ from benchmarks.measure import Comparison, Contender, Facts, Sample, Table, comp
 from benchmarks.session import Session, start_spark
 from benchmarks.settings import Settings
 from benchmarks.spark import named, noop, percentile, sample, seconds_of, spent_by_us, triggers
-from spark_nats.client.backlog import Backlog
 from spark_nats.client.options import RetryOptions
-from spark_nats.client.receiver import Receiver
+from spark_nats.kinds.core.backlog import Backlog
+from spark_nats.kinds.core.receiver import Receiver
 from spark_nats.options import connection_options, options_of_urls
 
 _SIZE = 128

@@ -20,12 +20,12 @@ from benchmarks.measure import Facts, progress
 from benchmarks.session import Session, start_spark
 from benchmarks.settings import Settings
 from benchmarks.spark import finish
-from spark_nats.client.backlog import Backlog
 from spark_nats.client.options import RetryOptions
-from spark_nats.client.receiver import Receiver
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.consuming.consumers import create_consumer
 from spark_nats.jetstream.views import stream_info
+from spark_nats.kinds.core.backlog import Backlog
+from spark_nats.kinds.core.receiver import Receiver
 from spark_nats.options import connection_options, options_of_urls
 from spark_nats.protocol.keyvalue import stream_of
 

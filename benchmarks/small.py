@@ -19,8 +19,8 @@ from spark_nats.jetstream import JetStream, Range, RangeReader, Way
 from spark_nats.jetstream.messages import next_message
 from spark_nats.jetstream.positions import Fingerprint
 from spark_nats.jetstream.views import stream_info
+from spark_nats.kinds.streams.read.columns import RowBuilder
 from spark_nats.options import connection_options, options_of_urls
-from spark_nats.source.columns import RowBuilder
 from tests.servers import Cluster
 
 _SIZE = 128

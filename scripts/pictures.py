@@ -346,22 +346,22 @@ def layers(theme: Theme) -> Drawing:
     spark = d.box(8, 8, 298, 32, ["`spark.readStream, df.writeStream`"], "spark")
     shell = d.box(318, 8, 134, 48, ["`spark-nats`", "check, lag, options"], "plain")
     datasource = d.box(8, 66, 298, 48, ["`datasource.py`", "options in, reader or writer out"], "ours")
-    source = d.box(8, 142, 142, 66, ["`source/`", "offsets,", "partitions, rows"], "ours")
-    sink = d.box(164, 142, 142, 66, ["`sink/`", "checks, ids,", "commit messages"], "ours")
+    kinds = d.box(
+        8, 142, 298, 66, ["`kinds/`", "what a query can name:", "a reader, a writer, columns for each"], "ours"
+    )
     commands = d.box(318, 142, 134, 66, ["`commands/`"], "ours")
     d.arrow(spark.bottom, datasource.top)
     d.arrow(shell.bottom, commands.top)
-    d.arrow((source.top[0], 114), source.top)
-    d.arrow((sink.top[0], 114), sink.top)
+    d.arrow(datasource.bottom, kinds.top)
     options = d.box(8, 258, 176, 84, ["`options/`", "texts to values, once,", "on the driver"], "ours")
     jetstream = d.box(
         *(200, 258, 252, 84),
-        ["`jetstream/`", "streams, ranges of sequences,", "acknowledged publishing,", "buckets, durables"],
+        ["`jetstream/`", "streams, ranges of sequences,", "acknowledged publishing,", "durables"],
         "ours",
     )
-    for box in (source, sink, commands):
+    for box in (kinds, commands):
         d.arrow(box.bottom, (box.bottom[0], 232), head=False)
-    d.arrow((source.bottom[0], 232), (commands.bottom[0], 232), head=False)
+    d.arrow((kinds.bottom[0], 232), (commands.bottom[0], 232), head=False)
     d.arrow((options.top[0], 232), options.top)
     d.arrow((jetstream.top[0], 232), jetstream.top)
     client = d.box(*(8, 370, 444, 48), ["`client/`", "one connection: socket, TLS, login, requests, retrying"], "ours")
@@ -421,7 +421,7 @@ def rows(theme: Theme) -> Drawing:
         ("spark", "Arrow batch", "from Spark"),
         ("ours", "`columns.py`", "every row is checked"),
         ("ours", "`message_ids.py`", "ids, made of what rows say"),
-        ("ours", "`settling.py`", "leaves out what an earlier attempt stored"),
+        ("ours", "`replay.py`", "leaves out what an earlier attempt stored"),
         ("ours", "`rows.py`", "rows that wait"),
         ("ours", "`flight.py`", "rows that are under way"),
     ]

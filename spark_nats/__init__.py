@@ -13,16 +13,16 @@ from spark_nats.version import __version__
 
 if TYPE_CHECKING:
     from spark_nats.datasource import NatsDataSource
+    from spark_nats.kinds.streams.write.foreach import NatsForeachWriter
     from spark_nats.lag import QueryLag, StreamLag, progress
     from spark_nats.listener import LagListener
     from spark_nats.otel import MetricsListener
-    from spark_nats.sink.foreach import NatsForeachWriter
 
 _MODULES = {
     "LagListener": "listener",
     "MetricsListener": "otel",
     "NatsDataSource": "datasource",
-    "NatsForeachWriter": "sink.foreach",
+    "NatsForeachWriter": "kinds.streams.write.foreach",
     "QueryLag": "lag",
     "StreamLag": "lag",
     "progress": "lag",

@@ -24,6 +24,10 @@ from spark_nats.client.memory import once_a_while, parent_process
 from spark_nats.conditions.options import OVERWRITE_IMPOSSIBLE
 from spark_nats.conditions.spark import NOWHERE_TO_WRITE
 from spark_nats.errors import OptionError
+from spark_nats.kinds.streams.read.schema import BUCKET_SCHEMA, OBJECT_INFO_SCHEMA, OBJECT_SCHEMA, SCHEMA, TABLE_SCHEMAS
+from spark_nats.kinds.streams.read.schema import check_schema as check_source_schema
+from spark_nats.kinds.streams.write.schema import check_schema as check_sink_schema
+from spark_nats.kinds.streams.write.schema import may_have_ids
 from spark_nats.options import (
     BucketReadOptions,
     CoreReadOptions,
@@ -39,10 +43,6 @@ from spark_nats.options.hints import naming_options
 from spark_nats.options.nearest import VIEW
 from spark_nats.options.query import Target
 from spark_nats.options.write import ObjectWriteOptions
-from spark_nats.sink.schema import check_schema as check_sink_schema
-from spark_nats.sink.schema import may_have_ids
-from spark_nats.source.schema import BUCKET_SCHEMA, OBJECT_INFO_SCHEMA, OBJECT_SCHEMA, SCHEMA, TABLE_SCHEMAS
-from spark_nats.source.schema import check_schema as check_source_schema
 
 
 class NatsDataSource(DataSource):
@@ -87,22 +87,22 @@ class NatsDataSource(DataSource):
         check_source_schema(schema, self._columns(self._settings.of(Target)))
         parsed = parse_read(self._settings, streaming=False)
         if isinstance(parsed, CoreReadOptions):
-            from spark_nats.source.core.readers import NatsCoreReader
+            from spark_nats.kinds.core.read import NatsCoreReader
 
             return NatsCoreReader(parsed, schema)
         if isinstance(parsed, BucketReadOptions):
-            from spark_nats.source.bucket import NatsBucketReader
+            from spark_nats.kinds.buckets.read import NatsBucketReader
 
             return NatsBucketReader(parsed, schema)
         if isinstance(parsed, TableReadOptions):
-            from spark_nats.source.tables import NatsTableReader
+            from spark_nats.kinds.tables.read import NatsTableReader
 
             return NatsTableReader(parsed, schema)
         if isinstance(parsed, ObjectReadOptions):
-            from spark_nats.source.objects import NatsObjectReader
+            from spark_nats.kinds.objects.read import NatsObjectReader
 
             return NatsObjectReader(parsed, schema)
-        from spark_nats.source.stream.readers import NatsReader
+        from spark_nats.kinds.streams.read.readers import NatsReader
 
         return NatsReader(parsed, schema)
 
@@ -112,14 +112,14 @@ class NatsDataSource(DataSource):
         check_source_schema(schema, self._columns(self._settings.of(Target)))
         parsed = parse_read(self._settings, streaming=True)
         if isinstance(parsed, CoreReadOptions):
-            from spark_nats.source.core.readers import NatsCoreStreamReader
+            from spark_nats.kinds.core.read import NatsCoreStreamReader
 
             return sparkapi.stream_reader(NatsCoreStreamReader(parsed, schema))
         if parsed.objects is not None:
-            from spark_nats.source.objects import NatsObjectStreamReader
+            from spark_nats.kinds.objects.read import NatsObjectStreamReader
 
             return sparkapi.stream_reader(NatsObjectStreamReader(parsed, parsed.objects, schema))
-        from spark_nats.source.stream.readers import NatsStreamReader
+        from spark_nats.kinds.streams.read.readers import NatsStreamReader
 
         return sparkapi.stream_reader(NatsStreamReader(parsed, schema))
 
@@ -131,15 +131,15 @@ class NatsDataSource(DataSource):
         self._check_where_to_write()
         if self._settings.of(Target).object_store:
             to_store = parse_write_objects(self._settings, streaming=False)
-            from spark_nats.sink.objects import NatsObjectWriter, check_object_schema, prepare_objects
+            from spark_nats.kinds.objects.write import NatsObjectWriter, check_object_schema, prepare_objects
 
             check_object_schema(schema)
             prepare_objects(to_store)
             return NatsObjectWriter(to_store)
         parsed = parse_write(self._settings, streaming=False)
         check_sink_schema(schema, parsed)
-        from spark_nats.sink.checks import prepare
-        from spark_nats.sink.writers import NatsWriter
+        from spark_nats.kinds.streams.write.checks import prepare
+        from spark_nats.kinds.streams.write.writers import NatsWriter
 
         mark = prepare(parsed, streaming=False, columns=schema.fieldNames())
         return NatsWriter(parsed, may_have_ids(schema, parsed), mark)
@@ -150,7 +150,7 @@ class NatsDataSource(DataSource):
         self._check_where_to_write()
         if self._settings.of(Target).object_store:
             to_store = parse_write_objects(self._settings, streaming=True)
-            from spark_nats.sink.objects import NatsObjectStreamWriter, check_object_schema
+            from spark_nats.kinds.objects.write import NatsObjectStreamWriter, check_object_schema
 
             check_object_schema(schema)
             if not sparkapi.ends_a_micro_batch():
@@ -165,7 +165,7 @@ class NatsDataSource(DataSource):
             columns = schema.fieldNames()
             prepared = f"{parent_process()}: prepared {astuple(parsed)} {columns}"
             once_a_while(prepared, partial(_prepare, parsed, columns), PREPARATION_COUNTS)
-        from spark_nats.sink.writers import NatsStreamWriter
+        from spark_nats.kinds.streams.write.writers import NatsStreamWriter
 
         return NatsStreamWriter(parsed, may_have_ids(schema, parsed))
 
@@ -182,7 +182,7 @@ PREPARATION_COUNTS = 60.0
 def _prepare(options: WriteOptions, columns: list[str], known: bool) -> None:
     """Do on the driver what would fail in every task and each of its attempts, and wait for servers that are away."""
     from spark_nats.client.retrying import retrying
-    from spark_nats.sink.checks import prepare
+    from spark_nats.kinds.streams.write.checks import prepare
 
     what = f"writing to {options.stream or 'core NATS'}"
     retrying(lambda: prepare(options, streaming=True, columns=columns), options.retries, what, established=known)
@@ -191,7 +191,7 @@ def _prepare(options: WriteOptions, columns: list[str], known: bool) -> None:
 def _prepare_objects(options: ObjectWriteOptions, known: bool) -> None:
     """Do the same where an object store is written to."""
     from spark_nats.client.retrying import retrying
-    from spark_nats.sink.objects import prepare_objects
+    from spark_nats.kinds.objects.write import prepare_objects
 
     what = f"writing to object store {options.store}"
     retrying(lambda: prepare_objects(options), options.retries, what, established=known)

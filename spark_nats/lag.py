@@ -24,13 +24,13 @@ from spark_nats.jetstream.messages import last_sequence, next_message
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import first_new, judged, stream_info
+from spark_nats.kinds.streams.read.positions import Batch, QueryOffset, from_json
 from spark_nats.options.hints import naming_options
 from spark_nats.options.query import Target
 from spark_nats.options.read import TriggerLimits
 from spark_nats.options.settings import Settings, parse
 from spark_nats.protocol.documents import moment, parse_object
 from spark_nats.protocol.keyvalue import bucket_of
-from spark_nats.source.stream.positions import Batch, QueryOffset, from_json
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.streaming.query import StreamingQuery as ConnectQuery

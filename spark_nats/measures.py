@@ -105,4 +105,4 @@ OF_COUNTS = {
         "How often tasks that write had lost a connection, or could make none at once.",
     ),
 }
-"""Counters of what the sink has done, by the fields of :class:`~spark_nats.sink.tasks.Counts`."""
+"""Counters of what the sink has done, by the fields of :class:`~spark_nats.kinds.streams.write.tasks.Counts`."""

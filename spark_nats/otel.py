@@ -22,11 +22,11 @@ from spark_nats import clock, measures
 from spark_nats.conditions.spark import OTEL_NEEDED
 from spark_nats.conditions.warnings import LAG_UNKNOWN
 from spark_nats.errors import NatsError
+from spark_nats.kinds.streams.write import metrics_channel
+from spark_nats.kinds.streams.write.tasks import Counts
 from spark_nats.lag import MOST_LOOKS, QueryLag, StreamLag, lag_of_progress, look_of, offset_of
 from spark_nats.measures import Measure
 from spark_nats.options.settings import parse
-from spark_nats.sink import telling
-from spark_nats.sink.tasks import Counts
 from spark_nats.version import __version__
 
 try:
@@ -127,7 +127,7 @@ class MetricsListener(StreamingQueryListener):
         if query is None:
             return
         self._count(run, query)
-        telling.ignore(run)
+        metrics_channel.ignore(run)
         with self._lock:
             query.running = False
             query.recent.clear()
@@ -142,14 +142,14 @@ class MetricsListener(StreamingQueryListener):
         run, name = str(started.runId), str(started.name or started.id)
         with self._lock:
             if run not in self._queries:
-                telling.listen(run)
+                metrics_channel.listen(run)
                 earlier = {key for key, each in self._queries.items() if each.name == name and not each.running}
                 self._queries = {key: each for key, each in self._queries.items() if key not in earlier}
                 self._queries[run] = _Query(name)
             return self._queries[run]
 
     def _count(self, run: str, query: _Query) -> None:
-        counts = telling.heard(run)
+        counts = metrics_channel.heard(run)
         if counts != Counts():  # else it may be that it writes elsewhere
             for name, count in asdict(counts).items():
                 self._written[name].add(count, _of(query.name))
@@ -167,7 +167,7 @@ class MetricsListener(StreamingQueryListener):
             with self._lock:
                 running = {run: (each, list(each.recent)) for run, each in self._queries.items() if each.running}
             for run in running:
-                telling.listen(run)  # it is forgotten after a while
+                metrics_channel.listen(run)  # it is forgotten after a while
             found = (self._lag(each, recent) for each, recent in running.values())
             lags = [lag for lag in found if lag is not None]
             self._lags = clock.monotonic(), lags

@@ -28,8 +28,8 @@ from spark_nats.errors import (
 )
 from spark_nats.jetstream.account import account_info
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.buckets.keyvalue import naming_bucket
 from spark_nats.jetstream.consuming.durables import check_direct, check_releasable
+from spark_nats.jetstream.keyvalue import naming_bucket
 from spark_nats.jetstream.listing import list_streams
 from spark_nats.jetstream.matching import matching_names, unmatched_filters
 from spark_nats.jetstream.streams import ASYNC, LIMITS, MEMORY, WORK_QUEUE, StreamInfo

@@ -25,9 +25,9 @@ from spark_nats.conditions.others import (
 )
 from spark_nats.errors import NatsError
 from spark_nats.jetstream.positions import Position
+from spark_nats.kinds.streams.read.positions import Batch, QueryOffset, from_json
 from spark_nats.lag import MOST_LOOKS, Key, Look, is_ours, start_of
 from spark_nats.protocol.documents import integer_at, parse_object, printable, string_at
-from spark_nats.source.stream.positions import Batch, QueryOffset, from_json
 
 
 class Planned(NamedTuple):

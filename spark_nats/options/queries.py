@@ -36,6 +36,7 @@ from spark_nats.conditions.options import (
     TABLE_IS_FOR_BATCHES,
 )
 from spark_nats.errors import OptionError
+from spark_nats.kinds.objects.wire import descriptions, store_config, stream_of_store
 from spark_nats.options.nearest import VIEW
 from spark_nats.options.query import Target
 from spark_nats.options.read import (
@@ -51,7 +52,6 @@ from spark_nats.options.settings import Settings, parse
 from spark_nats.options.values import EARLIEST, EXACT, FAIL, LATEST, NEVER, SUBJECTS, TO_STREAM, Offsets, Place
 from spark_nats.options.write import ObjectWriteOptions, WriteOptions
 from spark_nats.protocol.keyvalue import stream_of
-from spark_nats.protocol.objects import descriptions, store_config, stream_of_store
 from spark_nats.protocol.subjects import subject_violation
 
 Given = Mapping[str, str] | Settings

@@ -200,7 +200,7 @@ _OF_ONE_MESSAGE = frozenset(
 )
 """What the server says of one message by its headers, its size and its subject; it stores the next one.
 
-tests/unit/test_publish_acks.py has a table of all codes of the server.
+tests/unit/protocol/test_publish_acks.py has a table of all codes of the server.
 """
 # The same in words: the code is that of a full stream.
 _STORE_FAILED_FOR_ONE = frozenset({"maximum messages per subject exceeded", "message too large"})

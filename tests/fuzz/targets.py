@@ -22,17 +22,17 @@ from spark_nats.jetstream.account import account_info
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.durables import DurableHandle
 from spark_nats.jetstream.creating import create_stream
-from spark_nats.jetstream.inventory import (
+from spark_nats.jetstream.listing import list_streams, stream_names
+from spark_nats.jetstream.messages import first_sequence_at, first_sequence_since, last_sequence, next_sequence
+from spark_nats.jetstream.streams import INTEREST, WORK_QUEUE, StreamInfo
+from spark_nats.jetstream.views import stream_info
+from spark_nats.kinds.tables.inventory import (
     count_subjects,
     describe_buckets,
     describe_consumers,
     describe_streams,
     find_messages,
 )
-from spark_nats.jetstream.listing import list_streams, stream_names
-from spark_nats.jetstream.messages import first_sequence_at, first_sequence_since, last_sequence, next_sequence
-from spark_nats.jetstream.streams import INTEREST, WORK_QUEUE, StreamInfo
-from spark_nats.jetstream.views import stream_info
 from spark_nats.protocol import decoder as decoder_module
 from spark_nats.protocol.control import ConnectOptions, ServerInfo, parse_info
 from spark_nats.protocol.decoder import Decoder

@@ -24,9 +24,9 @@ from pyspark.sql.types import ArrayType, BinaryType, LongType, MapType, StringTy
 from spark_nats import NatsDataSource
 from spark_nats.embedded import NatsServer
 from spark_nats.errors import NatsError
-from spark_nats.sink.checks import prepare
-from spark_nats.sink.partitions import write_partition
-from spark_nats.sink.tasks import Task, Written
+from spark_nats.kinds.streams.write.checks import prepare
+from spark_nats.kinds.streams.write.partitions import write_partition
+from spark_nats.kinds.streams.write.tasks import Task, Written
 from tests.connections import write_options
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Server

@@ -118,9 +118,9 @@ import pyarrow
 from pyspark.sql.types import ArrayType, BinaryType, LongType, MapType, StringType, StructType, TimestampType
 from spark_nats import NatsDataSource
 from spark_nats.options import parse_write
-from spark_nats.sink.checks import prepare
-from spark_nats.sink.partitions import write_partition
-from spark_nats.sink.tasks import Task
+from spark_nats.kinds.streams.write.checks import prepare
+from spark_nats.kinds.streams.write.partitions import write_partition
+from spark_nats.kinds.streams.write.tasks import Task
 
 headers = MapType(StringType(), ArrayType(StringType()))
 schema = StructType().add("subject", StringType()).add("headers", headers).add("payload", BinaryType())

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from spark_nats.cli import main
-from spark_nats.source.stream import idling
+from spark_nats.kinds.streams.read import idling
 from spark_nats.sparkapi import HAS_READ_LIMITS, RememberingReader
 from tests.integration.support import (
     MESSAGE,

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from spark_nats.client.pool import borrow
+from spark_nats.kinds.streams.write.replay import Settled
 from spark_nats.protocol.bytecolumns import Mask
-from spark_nats.sink.settling import Settled
 from tests.connections import options_for
 from tests.servers import Server
 from tests.simulation.__main__ import known_seeds

@@ -28,7 +28,7 @@ from spark_nats.client import choosing, link, memory, pool
 from spark_nats.jetstream import creating
 from spark_nats.jetstream.consuming import kept
 from spark_nats.jetstream.reading import direct
-from spark_nats.sink import partitions, settling
+from spark_nats.kinds.streams.write import partitions, replay
 
 EPOCH = 1_800_000_000.0
 """Seconds since 1970 when a world begins."""
@@ -76,8 +76,8 @@ class Process:
         (direct, "_refused_until", dict),
         (kept, "_keeping", WeakKeyDictionary),
         (kept, "_refused_until", dict),
-        (settling, "_noted", settling._Memory),
-        (settling, "_began", settling._Memory),
+        (replay, "_noted", replay._Memory),
+        (replay, "_began", replay._Memory),
         (partitions, "_looked", lambda: partitions.deque(maxlen=64)),
         (TaskContext, "_taskContext", lambda: None),
     )

@@ -1,0 +1,401 @@
+"""Reading what a KV bucket held at one moment: at a revision, all rows of which are from one state of the bucket.
+
+A revision is a sequence of the bucket's stream. At revision R a key held its last entry up to R.
+
+**The latest moment** (:class:`LatestReader`). While a bucket is read, keys are written again, and the entry that a key
+held at the beginning may be removed before it is come to. So reading goes on with what was stored meanwhile, in parts,
+each one smaller than the one before. Before a part the stream's leader is asked for the last sequence M. Then:
+
+* All that the stream held up to the end L of the parts before was read. An entry up to L that is missing was removed by
+  one that M does not lie before.
+* If the part has every sequence from L on to M, nothing that M's state consists of is missing: the moment is M.
+* If the part is one direct get, whose server said at its end that it has nothing behind the last message, and if that
+  message is M or a later one, whatever is missing was removed by something that was read: the moment is that message.
+* A moment is not within an atomic batch, which may be seen while it is being stored. A batch whose last message does
+  not say that it is the last one ends where the leader has nothing new.
+
+**An earlier moment** (:class:`RevisionReader`). What the stream still holds up to R is read, and then it is asked which
+keys may have held something at R that is not there any more. A key loses its oldest entries first. So what was read of
+a key is what it held at R, unless its entries up to R were removed while they were read. Of a key without any entry up
+to R it is asked whether it may have had one, by :func:`may_have_lost`.
+
+``multi_last`` with ``up_to_seq`` (ADR-31) is not used. It answers for 1,024 keys at most (413 for more). Of a key that
+was written again since, and kept no earlier entry, it says nothing: of 1,000 keys with a history of 1 of which 500 were
+written again, it returns the other 500 (nats-server 2.15.1). So what is missing would have to be found out here all the
+same, and all keys of a small bucket come in one round trip too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_nats.client.retrying import Retries
+from spark_nats.conditions import Said
+from spark_nats.conditions.losses import ENTRIES_EXPIRED, KEYS_NOT_KEPT, REVISION_NOT_KEPT
+from spark_nats.conditions.streams import MADE_AGAIN_WHILE_READ, NO_MOMENT
+from spark_nats.errors import JetStreamError
+from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.listing import subjects_of
+from spark_nats.jetstream.messages import MessageAt, ask, first_sequence_since
+from spark_nats.jetstream.reading.cursor import Cursor
+from spark_nats.jetstream.reading.delivering import Delivered, Restart
+from spark_nats.jetstream.reading.direct import BATCH_MESSAGES, DirectGets, are_available
+from spark_nats.jetstream.reading.judging import Removed
+from spark_nats.jetstream.reading.ranges import Range, RangeReader, Way
+from spark_nats.jetstream.streams import StreamInfo
+from spark_nats.jetstream.views import stream_info, wait_a_moment
+from spark_nats.kinds.buckets.entries import BucketReader, Entries
+from spark_nats.kinds.buckets.key_columns import replace_all
+from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, flags_of, texts, to_text
+from spark_nats.protocol.documents import EPOCH, REPLACED
+from spark_nats.protocol.headers import is_within_batch
+from spark_nats.protocol.keyvalue import key_filter
+from spark_nats.protocol.subject_columns import SubjectMatcher
+
+MOST_ASKED = 500  # messages that are asked for in one flight
+MOST_PARTS = 200
+"""Parts in which a moment is looked for; a few are enough, unless keys are written faster than they are read."""
+
+
+class Kept(NamedTuple):
+    """What a stream keeps of a key."""
+
+    first: int  # the key's oldest revision
+    revisions: int  # how many of them
+    replaces: bool  # whether the oldest one has removed those before it, as a purge does
+
+
+def may_have_lost(kept: Kept, revision: int, history: int) -> bool:
+    """Tell whether a key may have held an entry at a revision that the bucket no longer keeps.
+
+    Args:
+        kept: what there is of the key.
+        revision: the moment.
+        history: how many revisions of a key the bucket keeps; all of them when it is not positive.
+    """
+    return kept.first > revision and (kept.replaces or 0 < history <= kept.revisions)
+
+
+def held_at(revision: int, subjects: pa.ChunkedArray, sequences: Positions) -> Mask:
+    """Tell which messages are the last ones of their subjects up to a revision; of one that is there twice, one is."""
+    encoded = subjects.dictionary_encode()
+    codes = np.concatenate([np.empty(0, np.int64), *(each.indices.to_numpy() for each in encoded.chunks)]).astype(int)
+    rows = np.flatnonzero(sequences <= revision)
+    rows = rows[np.argsort(sequences[rows], kind="stable")]
+    last = np.full(int(codes.max(initial=-1)) + 1, -1)
+    last[codes[rows]] = rows  # of several the last one stays
+    held = np.zeros(len(sequences), np.bool_)
+    held[last[last >= 0]] = True
+    return held
+
+
+def revision_at(js: JetStream, info: StreamInfo, time: datetime) -> int:
+    """Return the last revision that was stored up to a time, 0 when all were stored after it.
+
+    Times are compared in microseconds, as a row has them. Where the next revisions are not kept, it is the last of them
+    that may have been stored by then.
+    """
+    behind = ((time - EPOCH) // timedelta(microseconds=1) + 1) * 1000
+    return first_sequence_since(js, info.name, behind, info.first_sequence, info.last_sequence + 1) - 1
+
+
+class LatestReader:
+    """Reads what a bucket holds at one moment, which comes while it is read.
+
+    What it yields has some entries of a key more than the one of that moment: :func:`held_at` chooses.
+
+    Args:
+        what: which entries.
+        after: to read only what was stored after this revision; from the beginning when it is 0.
+        retries: how long to go on without progress; what does not work at once is an error when None.
+
+    Attributes:
+        revision: the moment, once it is known.
+    """
+
+    doubtful: frozenset[bytes] = frozenset()
+    losses: tuple[Said, ...] = ()
+
+    def __init__(self, what: Entries, *, after: int = 0, retries: Retries | None = None) -> None:
+        self.revision: int | None = None
+        self._what = what
+        self._matcher = SubjectMatcher(what.filters) if what.keys else None
+        self._retries = retries
+        self._reached = after  # everything up to it was read
+        self._parts = 0
+        self._whole = None if after else BucketReader(what, retries=retries)  # reads the beginning
+        self._begun = bool(after)
+        self._part: RangeReader | None = None
+        self._found = 0  # messages of the part
+        self._in_batch = False  # whether the last message of the part was stored together with later ones
+
+    def read(self, js: JetStream) -> Iterator[Delivered]:
+        """Read on over a connection.
+
+        Raises:
+            JetStreamError: the bucket was deleted or made again, or it is written faster than it can be read.
+            NatsError: as :meth:`~spark_nats.jetstream.reading.delivering.Reading.read`.
+        """
+        if not self._begun:
+            self._reached, self._begun = self._state(js).last_sequence, True
+        if self._whole is not None:
+            yield from self._whole.read(js)
+            self._whole = None
+        while self.revision is None:
+            if self._part is not None:
+                yield from self._read_part(js, self._part)
+                continue
+            info = self._state(js)
+            last = info.last_sequence
+            if last == self._reached:
+                self.revision = last
+                return
+            self._parts += 1
+            if self._parts > MOST_PARTS:
+                raise JetStreamError(NO_MOMENT(bucket=self._what.bucket, parts=MOST_PARTS))
+            if last < self._reached:  # a leader that was stopped for a while
+                wait_a_moment(js)
+            elif self._is_one_get(js, info):
+                yield from self._read_one_get(js, last)
+            else:
+                self._part, self._found = self._range(last), 0
+
+    def _state(self, js: JetStream) -> StreamInfo:
+        info = stream_info(js, self._what.stream)
+        if info.created != self._what.created:
+            raise JetStreamError(MADE_AGAIN_WHILE_READ(stream=self._what.stream, created=info.created))
+        return info
+
+    def _is_one_get(self, js: JetStream, info: StreamInfo) -> bool:
+        small = info.last_sequence - self._reached <= BATCH_MESSAGES // 2  # there may be as many more by then
+        return small and info.allows_direct_gets and are_available(js, self._what.stream)
+
+    def _range(self, last: int) -> RangeReader:
+        # Without filters: it must be known of every sequence whether it is there.
+        part = Range(self._what.stream, self._what.created, self._reached + 1, last + 1, removed=Removed.NO_LOSS)
+        return RangeReader(part, self._what.way, retries=self._retries)
+
+    def _read_part(self, js: JetStream, part: RangeReader) -> Iterator[Delivered]:
+        """Read on in a part that ends with the last sequence of a moment ago."""
+        for delivered in part.read(js):
+            self._found += len(delivered.messages)
+            yield from self._wanted(delivered)
+        last = part.cursor.end - 1
+        if self._found == last - self._reached and not self._in_batch:
+            self.revision = last
+        self._part, self._reached = None, last
+
+    def _read_one_get(self, js: JetStream, last: int) -> Iterator[Delivered]:
+        """Read a part by one direct get, which may reach further than to the last sequence of a moment ago."""
+        gets = DirectGets(js, self._what.stream, None, 0, optional=True)
+        cursor = Cursor.of(self._reached + 1)
+        try:
+            gets.ask(cursor, throttled=False)
+            while gets.in_flight:
+                chunk = gets.receive()
+                if chunk is not None:
+                    cursor = cursor.reach(chunk.last + 1)
+                    yield from self._wanted(chunk.delivered)
+        except Restart:
+            self._part, self._found = self._range(last), 0
+            return
+        finally:
+            gets.close()
+        self._reached = max(self._reached, cursor.received - 1)
+        if gets.exhausted and self._reached >= last and not self._in_batch:
+            self.revision = self._reached
+
+    def _wanted(self, delivered: Delivered) -> Iterator[Delivered]:
+        self._in_batch = is_within_batch(delivered.messages.header_at(len(delivered.messages) - 1))
+        if self._matcher is not None:
+            delivered = delivered.take(self._matcher.match(delivered.messages.gather(delivered.messages.subject)))
+        if len(delivered.messages):
+            yield delivered
+
+
+class RevisionReader:
+    """Reads what a bucket held at a revision, as far as it keeps that.
+
+    What it yields has some entries of a key more than the one of that moment: :func:`held_at` chooses.
+
+    Args:
+        what: which entries.
+        revision: the moment, at most the bucket's last revision.
+        retries: how long to go on without progress; what does not work at once is an error when None.
+
+    Attributes:
+        revision: as given.
+        doubtful: once all was read, the subjects of keys of which it is not known what they held.
+        losses: once all was read, what may be missing or is, in sentences.
+    """
+
+    def __init__(self, what: Entries, *, revision: int, retries: Retries | None = None) -> None:
+        self.revision = revision
+        self.doubtful = frozenset[bytes]()
+        self.losses: tuple[Said, ...] = ()
+        self._what = what
+        self._retries = retries
+        self._begins_at: int | None = None  # the last revision when reading began
+        self._handed: list[pa.BinaryArray] = []  # subjects of the keys that were read
+        self._found = 0  # messages that were read
+        self._last = 0  # sequence of the last one
+        self._later: RangeReader | None = None  # reads what was stored after the revision
+        # Of each subject that was not read before:
+        self._oldest: dict[str, bool] = {}  # whether its first entry has removed others
+        self._counts: dict[str, int] = {}  # how many entries it has
+        self._meanwhile: LatestReader | None = None  # reads what was stored while it was read
+        self._written = set[str]()  # subjects of that which were read before
+        # Of keys whose names may stand for several in the leader's list, as those that are not UTF-8 have them there:
+        self._are_unnamed = False  # whether there are any
+        self._after: LatestReader | None = None  # reads all that was stored after the revision
+        self._unnamed: dict[bytes, Kept] = {}  # by their subjects, what was found of them
+        earlier = what.revisions(1, revision + 1)
+        self._range = RangeReader(earlier, what.way, retries=retries)
+
+    def read(self, js: JetStream) -> Iterator[Delivered]:
+        """Read on over a connection.
+
+        Raises:
+            DataLossError: the bucket was deleted, or made again, or has lost its end.
+            NatsError: as :meth:`~spark_nats.jetstream.reading.delivering.Reading.read`.
+        """
+        if self._begins_at is None:
+            self._begins_at = stream_info(js, self._what.stream).last_sequence
+        for delivered in self._range.read(js):
+            self._handed.append(pc.unique(_subjects(delivered)))
+            self._found += len(delivered.messages)
+            self._last = int(delivered.deliveries.stream_sequences()[-1])
+            yield delivered
+        self._judge(js)
+
+    def _judge(self, js: JetStream) -> None:
+        """See what may be missing."""
+        info = stream_info(js, self._what.stream)
+        if self._found == self.revision or (info.first_sequence == 1 and not info.deleted):
+            return  # nothing was ever removed of what there was then
+        history = int(info.config.get("max_msgs_per_subject", -1))
+        if history != 1:
+            self._note_counts(js)  # before what follows too: what a purge removes meanwhile may have been full
+            self._note_oldest(js, info.last_sequence)
+            if info.last_sequence > (self._begins_at or 0):
+                self._note_written(js)
+        self._note_counts(js)
+        if self._are_unnamed:
+            self._note_unnamed(js)
+        unknown = self._unknown_unnamed(history)
+        self.doubtful = frozenset(subject.encode() for subject in self._doubtful(js, history)).union(unknown)
+        losses = []
+        if self._last < self.revision and not self._what.keys:
+            losses.append(REVISION_NOT_KEPT(bucket=self._what.bucket, revision=self.revision))
+        if self.doubtful:
+            keys, key = len(self.doubtful), min(self.doubtful).split(b".", 2)[-1].decode("utf-8", "replace")
+            losses.append(
+                KEYS_NOT_KEPT(bucket=self._what.bucket, revision=self.revision, keys=keys, key=key, history=history)
+            )
+        if info.max_age is not None or info.config.get("subject_delete_marker_ttl"):
+            losses.append(ENTRIES_EXPIRED(bucket=self._what.bucket, revision=self.revision))
+        self.losses = tuple(losses)
+
+    def _note_counts(self, js: JetStream) -> None:
+        """Note how many entries the stream has of each key that was not read, the most that were seen."""
+        for pattern in self._what.filters or (key_filter(">"),):
+            counts = subjects_of(js, self._what.stream, pattern)
+            listed = texts(list(counts)).cast(pa.binary())
+            subjects = _named(listed)
+            self._are_unnamed |= len(subjects) < len(listed)
+            for subject in _texts(subjects.filter(booleans(~self._was_read(subjects)))):
+                self._counts[subject] = max(self._counts.get(subject, 0), counts[subject])
+
+    def _note_oldest(self, js: JetStream, last: int) -> None:
+        """Note of each key that was not read how what the stream keeps of it begins."""
+        if self._later is None:
+            later = self._what.revisions(self.revision + 1, last + 1)
+            self._later = RangeReader(later, Way.HEADERS, retries=self._retries)
+        for delivered in self._later.read(js):
+            subjects = _subjects(delivered)
+            unread = ~self._was_read(subjects) & ~_are_unnamed(subjects)
+            if unread.any():
+                replacing = replace_all(delivered.messages)[unread]
+                for subject, replaces in zip(_texts(subjects.filter(booleans(unread))), replacing, strict=True):
+                    self._oldest.setdefault(subject, bool(replaces))
+
+    def _note_written(self, js: JetStream) -> None:
+        """Note the keys that were read and were written meanwhile: nothing was removed of all others."""
+        if self._meanwhile is None:
+            self._meanwhile = self._all_after(self._begins_at or 0)
+        for delivered in self._meanwhile.read(js):
+            subjects = _named(pc.unique(_subjects(delivered)))
+            self._written.update(_texts(subjects.filter(booleans(self._was_read(subjects)))))
+
+    def _note_unnamed(self, js: JetStream) -> None:
+        """Note what was stored after the revision of keys that no request can name."""
+        if self._after is None:
+            self._after = self._all_after(self.revision)
+        for delivered in self._after.read(js):
+            unnamed = _are_unnamed(_subjects(delivered))
+            if not unnamed.any():
+                continue
+            chosen = delivered.take(unnamed)
+            sequences = chosen.deliveries.stream_sequences().tolist()
+            replacing = replace_all(chosen.messages).tolist()
+            for subject, sequence, replaces in zip(_subjects(chosen).to_pylist(), sequences, replacing, strict=True):
+                _, found, replaced = self._unnamed.get(subject, (0, 0, False))
+                self._unnamed[subject] = Kept(sequence, found + 1, replaced or replaces)
+
+    def _all_after(self, revision: int) -> LatestReader:
+        return LatestReader(replace(self._what, headers_only=True), after=revision, retries=self._retries)
+
+    def _unknown_unnamed(self, history: int) -> Iterator[bytes]:
+        """Yield the subjects of keys that no request can name, and of which it is not known what they held.
+
+        What was read of a key is right unless the key was written meanwhile, and so often that it lost entries.
+        """
+        was_read = frozenset(chain.from_iterable(each.to_pylist() for each in map(_unnamed, self._handed)))
+        for subject, (last, revisions, replaces) in self._unnamed.items():
+            unchanged = subject in was_read and (history == 1 or last <= (self._begins_at or 0))
+            if not unchanged and may_have_lost(Kept(self.revision + 1, revisions, replaces), self.revision, history):
+                yield subject
+
+    def _doubtful(self, js: JetStream, history: int) -> Iterator[str]:
+        """Yield the subjects of keys of which it is not known what they held."""
+        for subject, count in self._counts.items():
+            if may_have_lost(Kept(self.revision + 1, count, self._oldest.get(subject, False)), self.revision, history):
+                yield subject
+        written = sorted(self._written)
+        for some in (written[i : i + MOST_ASKED] for i in range(0, len(written), MOST_ASKED)):
+            firsts = ask(js, [MessageAt(self._what.stream, 1, subject) for subject in some])
+            for subject, first in zip(some, firsts, strict=True):
+                if first is None or first.sequence > self.revision:
+                    yield subject
+
+    def _was_read(self, subjects: pa.BinaryArray) -> Mask:
+        return flags_of(pc.is_in(subjects, pa.chunked_array(self._handed, pa.binary())))
+
+
+def _subjects(delivered: Delivered) -> pa.BinaryArray:
+    return delivered.messages.gather(delivered.messages.subject)
+
+
+def _are_unnamed(subjects: pa.BinaryArray) -> Mask:
+    """Tell which subjects have U+FFFD in the leader's list, or are U+FFFD: no request can name one of them alone."""
+    return flags_of(pc.match_substring(to_text(subjects).values, REPLACED))
+
+
+def _unnamed(subjects: pa.BinaryArray) -> pa.BinaryArray:
+    return subjects.filter(booleans(_are_unnamed(subjects)))
+
+
+def _named(subjects: pa.BinaryArray) -> pa.BinaryArray:
+    return subjects.filter(booleans(~_are_unnamed(subjects)))
+
+
+def _texts(subjects: pa.BinaryArray) -> list[str]:
+    return [each.decode() for each in subjects.to_pylist()]

@@ -1,0 +1,67 @@
+"""Rows for a KV bucket as the messages that they are (ADR-8): a key is a subject, an operation is a header."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_nats.kinds.buckets.key_columns import DELETE, PURGE, PUT, find_key_violation
+from spark_nats.protocol.bytecolumns import Mask, booleans, flags_of, integers, lengths_of, strings, texts, values_of
+from spark_nats.protocol.headers import OF_SUBJECT
+from spark_nats.protocol.subject_columns import Violation
+
+Refuse = Callable[..., None]
+"""Takes the name of a column and the rows of it that break a rule, if any; raises then. It may show ``values``."""
+
+_OPERATIONS = texts([PUT, DELETE, PURGE])
+_PUT, _DELETE, _PURGE = _OPERATIONS
+_NULL = pa.nulls(1, pa.string())[0]
+_EMPTY = strings([b""])[0]
+_NONE = integers(np.array([-1]))[0]
+_NO_TTL = (
+    "is for keys that are created (expected_revision 0) and for PURGE: when a value that was put expires, the one "
+    "before it would come back (ADR-48)"
+)
+
+
+def messages_of(columns: dict[str, pa.Array], prefix: str, rows: int, refuse: Refuse) -> dict[str, pa.Array]:
+    """Return the columns of messages for the columns of entries.
+
+    Args:
+        columns: ``key`` and ``value``, and what else there is.
+        prefix: what a subject has before the key.
+        rows: how many there are.
+        refuse: is told what cannot be sent.
+    """
+    keys = columns["key"].cast(pa.string())
+    refuse("key", breaking(flags_of(keys.is_null()), "is null"))
+    refuse("key", find_key_violation(keys), values=keys)
+    operations = columns.get("operation", pa.nulls(rows, pa.string())).cast(pa.string()).fill_null(_PUT)
+    known = flags_of(pc.is_in(operations, _OPERATIONS))
+    refuse("operation", breaking(~known, f"is none of {PUT}, {DELETE} and {PURGE}, nor null, which is {PUT}"))
+    is_put = flags_of(pc.equal(operations, _PUT))
+    values = columns.get("value", pa.nulls(rows, pa.binary())).cast(pa.binary())
+    rule = f"is null; an empty value is written as '', a key is deleted by {DELETE}"
+    refuse("value", breaking(flags_of(values.is_null()) & is_put, rule))
+    rule = f"is not empty, but the operation is {DELETE} or {PURGE}, which has no value; let it be null"
+    refuse("value", breaking(~is_put & (lengths_of(values) > 0), rule))
+    if "ttl" in columns:
+        revisions = columns.get("expected_revision", pa.nulls(rows, pa.int64())).cast(pa.int64())
+        creates = is_put & (values_of(revisions.fill_null(_NONE)) == 0)
+        may_age = creates | flags_of(pc.equal(operations, _PURGE))
+        refuse("ttl", breaking(flags_of(columns["ttl"].is_valid()) & ~may_age, _NO_TTL))
+    found = {name: column for name, column in columns.items() if name not in ("key", "value", "operation")}
+    found["subject"] = pc.binary_join_element_wise(texts([prefix])[0], keys, texts([""])[0])
+    found["payload"] = values.fill_null(_EMPTY)
+    if not is_put.all():
+        found["operation"] = pc.if_else(booleans(is_put), _NULL, operations)
+        found["rollup"] = pc.if_else(pc.equal(operations, _PURGE), texts([OF_SUBJECT])[0], _NULL)
+    return found
+
+
+def breaking(wrong: Mask, rule: str) -> Violation | None:
+    """Return that a rule is broken, by a mask of the rows that break it."""
+    return Violation(wrong, lambda _: rule) if wrong.any() else None

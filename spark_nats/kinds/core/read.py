@@ -1,0 +1,299 @@
+"""The readers of core NATS: what is published while they listen.
+
+In a batch every task has a subscription of its own for a limited time. In streaming the subscription outlives the
+micro-batches: the driver's reader holds it, and hands the bytes that were received to the executors, which decode them.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from spark_nats import clock
+from spark_nats.client.connecting import connect
+from spark_nats.client.pool import leased
+from spark_nats.client.retrying import retrying
+from spark_nats.conditions.losses import RECEIVED_LOST, SPOOL_DAMAGED
+from spark_nats.conditions.others import OFFSET_NOT_OF_CORE
+from spark_nats.errors import NatsError
+from spark_nats.kinds.core.backlog import Backlog, Piece
+from spark_nats.kinds.core.receiver import Receiver
+from spark_nats.kinds.core.slices import WireSlice, cut
+from spark_nats.kinds.core.spool import Spool, SpoolDamageError
+from spark_nats.kinds.partitions import Partition, sent
+from spark_nats.kinds.streams.read.columns import RowBuilder
+from spark_nats.kinds.streams.read.pace import Pace
+from spark_nats.options.hints import naming_options
+from spark_nats.options.losses import GO_ON, report_loss
+from spark_nats.options.read import CoreReadOptions
+from spark_nats.protocol.documents import integer_at, string_at
+from spark_nats.protocol.messages import Messages
+from spark_nats.sparkapi import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
+
+logger = logging.getLogger(__name__)
+
+
+def _queue_group(options: CoreReadOptions, subscribers: int) -> str | None:
+    """Return the queue group: several subscribers must share the messages, so one is made up if none is named."""
+    return options.queue_group or (f"spark-nats-{clock.token(8)}" if subscribers > 1 else None)
+
+
+@dataclass(frozen=True)
+class Listening(Partition):
+    """What one task of a batch does.
+
+    Attributes:
+        queue_group: shared by all tasks.
+        messages: after how many messages to end, None for no limit.
+    """
+
+    queue_group: str | None
+    messages: int | None
+
+
+class NatsCoreReader(DataSourceReader):
+    """Reads for a time what is published."""
+
+    def __init__(self, options: CoreReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    @naming_options()
+    def partitions(self) -> list[InputPartition]:
+        """Plan the read: tasks that share the messages and, in equal parts, the limit of their number.
+
+        Raises:
+            NatsError: the server cannot be reached, or refuses the credentials.
+        """
+        connect(self._options.connection).close()  # what is refused is refused once, and not to every task
+        limit = self._options.max_messages
+        tasks = min(self._options.min_partitions, limit or self._options.min_partitions)
+        queue = _queue_group(self._options, tasks)
+        if limit is None:
+            return sent([Listening(queue, None)] * tasks, self._options.connection)
+        shares = [limit * (i + 1) // tasks - limit * i // tasks for i in range(tasks)]
+        return sent([Listening(queue, share) for share in shares], self._options.connection)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Listen, on an executor.
+
+        Raises:
+            NatsError: the connection failed, or the server refused the subscription.
+        """
+        if not isinstance(partition, Listening):
+            return  # Spark's stand-in for a plan without partitions
+        partition.arrive(self._options.connection)
+        rows = RowBuilder(self._schema)
+        left = partition.messages
+        for messages in self._listen(partition):
+            if left is not None:
+                messages = messages.take(slice(left))  # each of several subjects has the limit to itself
+                left -= len(messages)
+            yield rows.build_core(messages, np.full(len(messages), clock.time_ns() // 1000))
+            if left == 0:
+                return
+
+    def _listen(self, partition: Listening) -> Iterator[Messages]:
+        options = self._options
+        what = f"listening to {', '.join(options.subjects)}"
+        with naming_options(), leased(options.connection, options.retries, what) as lease:
+            connection = lease.connection
+            deadline = clock.monotonic() + options.read_timeout
+            subscription = connection.subscribe(*options.subjects, queue=partition.queue_group)
+            if partition.messages is not None:
+                connection.limit(subscription, partition.messages)
+            connection.flush()  # so that a refusal is said at once
+            lease.works()
+            while (remaining := deadline - clock.monotonic()) > 0:
+                messages = connection.next(subscription, remaining)
+                if messages is not None:
+                    yield messages
+            yield from connection.drain(subscription)
+
+
+class CoreOffset(NamedTuple):
+    """How far a query has come.
+
+    Attributes:
+        epoch: tells the process that received the messages from others: each start of the query is another.
+        messages: how many messages it had received.
+    """
+
+    epoch: str
+    messages: int
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> CoreOffset:
+        """Return an offset that Spark kept: one's ``_asdict()``.
+
+        Raises:
+            NatsError: it was not written by this source.
+        """
+        try:
+            epoch, messages = string_at(document, "epoch"), integer_at(document, "messages")
+            if not re.fullmatch("[0-9a-f]{16}", epoch):  # it becomes part of the spool's paths
+                raise ValueError
+            return cls(epoch, messages)
+        except ValueError:
+            raise NatsError(OFFSET_NOT_OF_CORE(offset=repr(document))) from None
+
+
+class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads what is published, for as long as the query runs.
+
+    Spark makes several of these: it connects when it is first asked for an offset, and only that one does.
+    """
+
+    def __init__(self, options: CoreReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._backlog: Backlog | None = None
+        self._receivers: list[Receiver] = []
+        self._spool: Spool | None = None
+        self._epoch = ""
+        self._earlier: set[str] = set()  # epochs before this one that the checkpoint mentions
+        self._pace = Pace(options.limits)
+        self._target: int | None = None  # of a query that ends when it has read what there was at its start
+        self._seen: int | None = None
+
+    def _receiving(self) -> Backlog:
+        """Return what was received; begin to receive if that has not begun.
+
+        Raises:
+            NatsError: the server cannot be reached at the start, or refuses the subscription or the credentials.
+        """
+        if self._backlog is None:
+            options = self._options
+            if options.spool_location:
+                self._spool = Spool(options.spool_location)
+            backlog = Backlog(options.max_buffered_bytes)
+            queue = _queue_group(options, options.receivers)
+            while len(self._receivers) < options.receivers:
+                start = partial(Receiver, options.connection, options.retries, options.subjects, queue, backlog)
+                what = f"listening to {', '.join(options.subjects)}"
+                self._receivers.append(retrying(start, options.retries, what, established=False))
+            self._epoch = clock.token(8)
+            self._backlog = backlog
+        for receiver in self._receivers:
+            receiver.check()
+        return self._backlog
+
+    @naming_options()
+    def initialOffset(self) -> dict[str, Any]:
+        """Return where a new query begins: now."""
+        self._receiving()
+        return CoreOffset(self._epoch, 0)._asdict()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return the limit that the options set."""
+        return self._pace.read_limit
+
+    @naming_options()
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Note what has been received: the query ends there."""
+        self._target = self._receiving().end
+
+    @naming_options()
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Return how far the next micro-batch goes, and keep the micro-batch in the spool if there is one."""
+        backlog = self._receiving()
+        for loss in backlog.losses(",".join(self._options.subjects)):
+            logger.warning(loss.coded)
+        begin = self._number(CoreOffset.from_json(start))
+        self._seen = end = backlog.end
+        if self._target is not None:
+            end = min(end, self._target)
+        if not isinstance(limit, ReadAllAvailable):
+            if self._target is None and not backlog.is_half_full and end - begin < self._pace.least:
+                return start
+            if most := self._options.limits.max_offsets:
+                end = min(end, begin + most)
+            if (most := self._options.limits.max_bytes) and begin < end:
+                end = min(end, backlog.end_within(begin, most))
+        if end <= begin:
+            return start  # in the words of before, since Spark compares offsets as text
+        self._pace.planned()
+        if self._spool:
+            self._spool.write(self._epoch, end, backlog.cut(begin, end))
+        return CoreOffset(self._epoch, end)._asdict()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Return how much was received, which the query's progress shows beside how far it has come."""
+        return None if self._seen is None else CoreOffset(self._epoch, self._seen)._asdict()
+
+    @naming_options()
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Plan a micro-batch: slices of the bytes that were received.
+
+        Raises:
+            DataLossError: it was planned by an earlier process, which has lost it.
+        """
+        backlog = self._receiving()
+        first, last = CoreOffset.from_json(start), CoreOffset.from_json(end)
+        begin = self._number(first)
+        if last.epoch == self._epoch:
+            pieces = backlog.cut(begin, last.messages)
+        elif first == last:
+            pieces = []
+        else:
+            self._earlier.add(last.epoch)
+            pieces = self._received_before(first.messages if first.epoch == last.epoch else 0, last)
+        return list(cut(pieces, self._options.min_partitions))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Decode one partition, on an executor."""
+        if isinstance(partition, WireSlice):  # else it is Spark's stand-in for a plan without partitions
+            with naming_options():
+                yield RowBuilder(self._schema).build_core(*partition.decode())
+
+    @naming_options()
+    def commit(self, end: dict[str, Any]) -> None:
+        """Forget what was processed."""
+        done = CoreOffset.from_json(end)
+        if self._backlog and done.epoch == self._epoch:
+            self._backlog.release(done.messages)
+        if self._spool:
+            self._spool.remove(done.epoch, done.messages)
+            if done.epoch == self._epoch:
+                for epoch in self._earlier:
+                    self._spool.remove(epoch)
+                self._earlier.clear()
+
+    def stop(self) -> None:
+        """Unsubscribe, take in what is on its way, and close the connections."""
+        for receiver in self._receivers:
+            receiver.close()
+
+    def _number(self, offset: CoreOffset) -> int:
+        """Return the number of the message at an offset; this epoch begins where an earlier one ends."""
+        if offset.epoch == self._epoch:
+            return offset.messages
+        self._earlier.add(offset.epoch)
+        return 0
+
+    def _received_before(self, begin: int, last: CoreOffset) -> list[Piece]:
+        """Return a micro-batch that was planned before the query was started again."""
+        subjects = ",".join(self._options.subjects)
+        rest = "what is published now"
+        try:
+            kept = self._spool.read(last.epoch, last.messages) if self._spool else None
+        except SpoolDamageError as damage:
+            first, end = begin + 1, last.messages
+            what = SPOOL_DAMAGED(first=first, last=end, subjects=subjects, epoch=last.epoch, damage=damage)
+            hint = f"put a sound copy of it there, or {GO_ON} {rest}"
+        else:
+            if kept is not None:
+                return kept
+            what = RECEIVED_LOST(messages=last.messages - begin, subjects=subjects)
+            hint = f"{GO_ON} {rest}, and the option 'spoolLocation' to keep such messages in future"
+        report_loss(what, self._options.fail_on_data_loss, rest, hint)
+        return []

@@ -1,0 +1,156 @@
+"""Receiving what core NATS delivers, in a thread, for a reader that comes for it now and then.
+
+A :class:`Receiver` owns a connection and puts whatever arrives into a :class:`Backlog`, as the bytes that came: the
+decoder finds where messages end, and nothing is built of them here. Several receivers may share one backlog. While its
+reader is busy with other things, the receiver answers PING, connects again when the connection is lost, and goes to
+another server when its own is about to shut down.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+
+from spark_nats import clock
+from spark_nats.client.connecting import connect
+from spark_nats.client.options import ConnectionOptions, RetryOptions
+from spark_nats.client.retrying import Retries
+from spark_nats.client.subscriptions import Subscription
+from spark_nats.conditions import Transient
+from spark_nats.conditions.warnings import MESSAGES_MISSED
+from spark_nats.errors import NatsConnectionError, NatsError, PermissionsError
+from spark_nats.kinds.core.backlog import Backlog, Piece, time_of_day
+from spark_nats.protocol.messages import Messages
+
+_POLL = 0.25  # seconds after which a thread looks whether it is to end
+_CLOSE_TIMEOUT = 10.0  # seconds that a thread has to drain and end
+
+
+class Receiver:
+    """A subscription that a thread reads, from a connection of its own, until it is closed.
+
+    It connects again in the rhythm of ``retries``, but without a limit of time, since nothing waits for it.
+
+    Raises:
+        NatsError: the server cannot be reached or refuses the subscription.
+    """
+
+    def __init__(
+        self,
+        options: ConnectionOptions,
+        retries: RetryOptions,
+        subjects: Sequence[str],
+        queue: str | None,
+        backlog: Backlog,
+    ) -> None:
+        self._options = options
+        self._subjects = subjects
+        self._queue = queue
+        self._backlog = backlog
+        self._stop = threading.Event()
+        self._failure: BaseException | None = None
+        what = f"listening to {', '.join(subjects)}"
+        self._retries = Retries(replace(retries, timeout=math.inf), what, established=True, sleep=self._stop.wait)
+        self._connection = connect(options)
+        self._subscription = self._subscribe()
+        self._stays = False  # no other server was found for the one that is about to shut down
+        self._thread = threading.Thread(target=self._run, name="nats-receiver", daemon=True)
+        self._thread.start()
+
+    def check(self) -> None:
+        """Raise what has ended the thread, such as that the server took the permission to subscribe away."""
+        if self._failure is not None:
+            raise self._failure
+
+    def close(self) -> None:
+        """Unsubscribe, take in what is still on its way, and close the connection. Waits ten seconds at most."""
+        self._stop.set()
+        self._thread.join(_CLOSE_TIMEOUT)
+
+    def _subscribe(self) -> Subscription:
+        try:
+            subscription = self._connection.subscribe(*self._subjects, queue=self._queue)
+            self._connection.flush()  # so that a refusal is known, and nothing published from now on is missed
+        except BaseException:
+            self._connection.close()
+            raise
+        return subscription
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                try:
+                    messages = self._connection.next(self._subscription, _POLL)
+                    if messages is not None:
+                        self._keep(messages)
+                    if self._connection.lame_duck and not self._stays:
+                        self._move()
+                except PermissionsError:
+                    raise
+                except NatsError as error:
+                    self._keep_pending()
+                    self._connect_again(error)
+            self._drain()
+        except BaseException as error:
+            self._failure = error
+        finally:
+            self._keep_pending()
+            self._connection.close()
+
+    def _drain(self) -> None:
+        with contextlib.suppress(NatsError):
+            for messages in self._connection.drain(self._subscription):
+                self._keep(messages)
+
+    def _keep(self, messages: Messages) -> None:
+        self._backlog.add(Piece(messages.wire(), len(messages), clock.time_ns() // 1000))
+
+    def _keep_pending(self) -> None:
+        for messages in iter(self._subscription.pop, None):
+            self._keep(messages)
+
+    def _move(self) -> None:
+        """Leave a server that is about to shut down for another one; if there is none, stay until it ends."""
+        server = self._connection.server
+        try:
+            connection = connect(self._options, server)
+        except NatsError:
+            self._stays = True
+            return
+        left = clock.time()
+        self._drain()
+        self._keep_pending()
+        self._connection.close()
+        self._connection = connection
+        self._subscription = self._subscribe()
+        self._note_gap(left, f"{server} is shutting down")
+
+    def _connect_again(self, error: NatsError) -> None:
+        """Connect again, however long it takes, unless the server does not let us in or refuses the subscription."""
+        lost, reason, server = clock.time(), error, self._connection.server
+        self._connection.close()
+        while True:
+            if not error.passes(established=True):  # it has worked: this is for the servers' side to repair
+                error = NatsConnectionError(error.args[0], transient=Transient.ALWAYS)
+            self._retries.failed(error)
+            if self._stop.is_set():
+                return
+            try:
+                self._connection = connect(self._options, server)
+                self._subscription = self._subscribe()
+            except PermissionsError:
+                raise
+            except NatsError as another:
+                error = another
+            else:
+                self._retries.succeeded()
+                self._stays = False
+                self._note_gap(lost, f"there was no connection ({reason})")
+                return
+
+    def _note_gap(self, since: float, reason: str) -> None:
+        subjects, until = ",".join(self._subjects), time_of_day(clock.time())
+        self._backlog.note_gap(MESSAGES_MISSED(subjects=subjects, since=time_of_day(since), until=until, reason=reason))

@@ -1,0 +1,71 @@
+"""What was received of core NATS cut into partitions. Arithmetic and bytes only: no server, no Spark session."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+import numpy as np
+from pyspark.sql.datasource import InputPartition
+
+from spark_nats.kinds.core.backlog import Piece
+from spark_nats.protocol.bytecolumns import Positions
+from spark_nats.protocol.decoder import Decoder
+from spark_nats.protocol.messages import Messages
+
+SLICE_BYTES = 8 << 20
+"""Most bytes in one partition, unless a single reading of the socket brought more. They are decoded in a fraction of
+the time that Spark takes to run a task, so smaller ones would only cost."""
+
+
+@dataclass(frozen=True, eq=False)
+class WireSlice(InputPartition):
+    """Consecutive messages as the bytes that came; what one partition reads.
+
+    Attributes:
+        wire: whole frames.
+        counts: how many messages each reading of the socket brought.
+        received: when each reading was, in microseconds since 1970.
+    """
+
+    wire: bytes = field(repr=False)
+    counts: Positions
+    received: Positions
+
+    @classmethod
+    def of(cls, pieces: Iterable[Piece]) -> Self:
+        """Join pieces."""
+        wires, counts, received = zip(*pieces, strict=True)
+        return cls(b"".join(wires), np.array(counts, np.int64), np.array(received, np.int64))
+
+    def decode(self) -> tuple[Messages, Positions]:
+        """Return the messages, and when each was received."""
+        return Decoder().feed(self.wire).messages, np.repeat(self.received, self.counts)
+
+
+def cut(pieces: Sequence[Piece], min_partitions: int, max_bytes: int = SLICE_BYTES) -> list[WireSlice]:
+    """Cut received messages into partitions, in order.
+
+    They are cut evenly into ``min_partitions``, as long as there are so many messages, and also wherever a partition
+    would become larger than ``max_bytes``; only a piece that is larger by itself makes a larger one.
+    """
+    total = sum(piece.messages for piece in pieces)
+    wanted = min(min_partitions, total)
+    even = deque(total * i // wanted for i in range(1, wanted))
+    parts: list[list[Piece]] = [[]]
+    done, size = 0, 0
+    for piece in pieces:
+        inside = []
+        while even and even[0] < done + piece.messages:
+            inside.append(even.popleft() - done)
+        is_full = size > 0 and size + len(piece.wire) > max_bytes
+        if is_full or 0 in inside:
+            parts.append([])
+        first, *others = piece.split([bound for bound in inside if bound])
+        parts[-1].append(first)
+        parts += [[each] for each in others]
+        done += piece.messages
+        size = len(piece.wire) + (0 if is_full else size)
+    return [WireSlice.of(part) for part in parts if part]

@@ -1,0 +1,216 @@
+"""Reading the objects of an object store, or how they change: their descriptions, and their content if asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import BinaryType, LongType, StringType, StructType, TimestampType
+
+from spark_nats.client.connection import Connection
+from spark_nats.client.pool import Lease, borrow, leased
+from spark_nats.conditions import Said
+from spark_nats.conditions.options import OBJECT_TOO_LARGE
+from spark_nats.errors import OptionError
+from spark_nats.jetstream.api import JetStream
+from spark_nats.kinds.objects.reading import (
+    StoredObject,
+    describe_objects,
+    described_by,
+    list_objects,
+    read_content,
+    read_version,
+)
+from spark_nats.kinds.objects.wire import name_of
+from spark_nats.kinds.partitions import Partition, sent
+from spark_nats.kinds.streams.read.readers import NatsStreamReader
+from spark_nats.options.hints import naming_options
+from spark_nats.options.losses import report_loss
+from spark_nats.options.read import ObjectReadOptions, ReadOptions
+from spark_nats.sparkapi import arrow_schema
+
+OBJECTS_AT_ONCE = 256
+"""Most objects that are asked for in one round trip, and most rows of an Arrow batch."""
+BATCH_BYTES = 16 << 20
+"""Bytes of content after which an Arrow batch ends."""
+
+
+Row = tuple[StoredObject, bytes | None]
+"""An object and its content, which is None where there is none."""
+_MESSAGES = (
+    StructType()
+    .add("subject", StringType())
+    .add("payload", BinaryType())
+    .add("sequence", LongType())
+    .add("timestamp", TimestampType())
+)
+
+
+@dataclass(frozen=True)
+class Objects(Partition):
+    """What one partition reads.
+
+    Attributes:
+        subjects: on which the objects are described.
+    """
+
+    subjects: tuple[str, ...]
+
+
+class _Contents:
+    """Reads the content of objects, where the schema asks for it, and makes rows of them."""
+
+    def __init__(self, options: ObjectReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    @property
+    def wanted(self) -> bool:
+        """Whether content is asked for."""
+        return "content" in self._schema.names
+
+    def latest(self, found: StoredObject, lease: Lease) -> Row | None:
+        """Return an object as it is now, with its content; None if it is deleted."""
+        if not self.wanted:
+            return found, None
+        return lease.ask(
+            lambda connection: read_content(self.js(connection), found, self._check, self._lost, lease.retries)
+        )
+
+    def version(self, found: StoredObject, lease: Lease) -> Row:
+        """Return an object as it is described, with its content; without one where that is gone."""
+        if not self.wanted:
+            return found, None
+        return found, lease.ask(
+            lambda connection: read_version(self.js(connection), found, self._check, self._lost, lease.retries)
+        )
+
+    def batches(self, rows: Iterable[Row | None]) -> Iterator[pa.RecordBatch]:
+        """Return rows in batches, of about :data:`BATCH_BYTES` at most."""
+        schema = arrow_schema(self._schema)
+        some: list[Row] = []
+        size = 0
+        for row in rows:
+            if row is not None:
+                some.append(row)
+                size += len(row[1] or b"")
+            if len(some) == OBJECTS_AT_ONCE or size >= BATCH_BYTES:
+                yield _batch(some, schema)
+                some, size = [], 0
+        if some:
+            yield _batch(some, schema)
+
+    def js(self, connection: Connection) -> JetStream:
+        """Return the API by which objects are read."""
+        return JetStream(connection, self._options.api_prefix)
+
+    def _check(self, found: StoredObject) -> None:
+        if found.info.size > self._options.max_bytes:
+            raise OptionError(
+                OBJECT_TOO_LARGE(
+                    name=found.info.name, store=found.store, bytes=found.info.size, most=self._options.max_bytes
+                )
+            )
+
+    def _lost(self, what: Said) -> None:
+        report_loss(what, self._options.fail_on_data_loss, "null as its content")
+
+
+class NatsObjectReader(DataSourceReader):
+    """Reads the objects of a store."""
+
+    def __init__(self, options: ObjectReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._contents = _Contents(options, schema)
+
+    @naming_options()
+    def partitions(self) -> list[InputPartition]:
+        """Plan the read: the objects that there are, spread over partitions."""
+        options = self._options
+        with borrow(options.connection) as connection:
+            subjects = list_objects(JetStream(connection, options.api_prefix), options.store)
+        if options.pattern is not None:
+            subjects = [subject for subject in subjects if options.pattern.fullmatch(name_of(subject))]
+        count = min(options.min_partitions, len(subjects))
+        cut = [Objects(tuple(subjects[i::count])) for i in range(count)] or [Objects(())]
+        return sent(cut, options.connection)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read some objects, on an executor.
+
+        A connection that is lost is made again, and the object at which that was is read from its beginning.
+        """
+        if not isinstance(partition, Objects):
+            return
+        options = self._options
+        partition.arrive(options.connection)
+        what = f"reading object store {options.store}"
+        with naming_options(), leased(options.connection, options.retries, what, waits=False) as lease:
+            yield from self._contents.batches(self._rows(lease, partition.subjects))
+
+    def _rows(self, lease: Lease, subjects: tuple[str, ...]) -> Iterator[Row | None]:
+        for i in range(0, len(subjects), OBJECTS_AT_ONCE):
+            some = subjects[i : i + OBJECTS_AT_ONCE]
+            for each in lease.ask(partial(self._describe, some)):
+                yield self._contents.latest(each, lease)
+
+    def _describe(self, subjects: Sequence[str], connection: Connection) -> list[StoredObject]:
+        return describe_objects(self._contents.js(connection), self._options.store, subjects)
+
+
+class NatsObjectStreamReader(NatsStreamReader):
+    """Reads the changes of a store: the messages that describe its objects, as a stream, and the content of each."""
+
+    def __init__(self, options: ReadOptions, objects: ObjectReadOptions, schema: StructType) -> None:
+        super().__init__(options, _MESSAGES)
+        self._objects = objects
+        self._contents = _Contents(objects, schema)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one partition, on an executor: what describes objects first, and then their content."""
+        objects = self._objects
+        found = [each for batch in super().read(partition) for each in self._described(batch)]
+        what = f"reading object store {objects.store}"
+        with naming_options(), leased(objects.connection, objects.retries, what, waits=False) as lease:
+            yield from self._contents.batches(self._contents.version(each, lease) for each in found)
+
+    @naming_options()
+    def _described(self, batch: pa.RecordBatch) -> list[StoredObject]:
+        columns = [batch.column(name) for name in _MESSAGES.names]
+        subjects, payloads, sequences = (column.to_pylist() for column in columns[:3])
+        times = columns[3].cast(pa.int64()).to_pylist()
+        wanted = self._objects.pattern
+        return [
+            described_by(self._objects.store, subject, payload, time * 1000, sequence)
+            for subject, payload, sequence, time in zip(subjects, payloads, sequences, times, strict=True)
+            if wanted is None or wanted.fullmatch(name_of(subject))
+        ]
+
+
+def _batch(rows: Sequence[Row], schema: pa.Schema) -> pa.RecordBatch:
+    columns = [_row(found, content) for found, content in rows]
+    arrays = [pa.array([row[field.name] for row in columns], field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _row(found: StoredObject, content: bytes | None) -> dict[str, Any]:
+    """Return the values of an object by the names of columns, as Arrow takes them."""
+    info = found.info
+    return {
+        "name": info.name,
+        "description": info.description,
+        "size": info.size,
+        "chunks": info.chunks,
+        "digest": info.digest or None,
+        "modified": found.time // 1000,
+        "headers": [(name, list(values)) for name, values in info.headers.items()],
+        "metadata": list(info.metadata.items()),
+        "link": None if info.link is None else {"bucket": info.link[0], "name": info.link[1]},
+        "deleted": info.deleted,
+        "sequence": found.sequence,
+        "content": content,
+    }

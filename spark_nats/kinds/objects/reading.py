@@ -1,0 +1,236 @@
+"""Reading object stores: which objects there are, what describes them, and their content.
+
+All but the content is asked of the stream's leader, and not read through a consumer: an object that is replaced while
+it is read moves to the stream's end, and is asked for by its subject wherever it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+
+from spark_nats.client.retrying import Retries
+from spark_nats.conditions import Said
+from spark_nats.conditions.losses import LINK_BROKEN, OBJECT_DAMAGED
+from spark_nats.conditions.streams import OBJECT_MOVES_ON, OBJECT_NOT_DESCRIBED, OBJECT_STORE_NOT_FOUND
+from spark_nats.errors import JetStreamError, ProtocolError, StreamNotFoundError
+from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.listing import naming_what_it_is, subjects_of, warn_of_replaced
+from spark_nats.jetstream.messages import MessageAt, ask
+from spark_nats.jetstream.reading.judging import Removed
+from spark_nats.jetstream.reading.ranges import Range, RangeReader
+from spark_nats.jetstream.views import stream_info
+from spark_nats.kinds.objects.wire import (
+    ObjectInfo,
+    chunk_subject,
+    description_subject,
+    descriptions,
+    digest_of,
+    name_of,
+    read_description,
+    same_digest,
+    store_of,
+    stream_of_store,
+)
+
+MOST_HOPS = 8
+"""Most links that lead from one object to another one before there is content."""
+MOST_TIMES = 10
+"""Most times that an object may be replaced while it is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """An object as its store describes it.
+
+    Attributes:
+        store: which store.
+        subject: what it is described on.
+        info: what the description says.
+        time: when it was stored, in nanoseconds since 1970.
+        sequence: of the message that describes it.
+    """
+
+    store: str
+    subject: str
+    info: ObjectInfo
+    time: int
+    sequence: int
+
+
+def list_objects(js: JetStream, store: str) -> list[str]:
+    """Return the subjects on which objects of a store are described, those that were deleted included.
+
+    Raises:
+        StreamNotFoundError: there is no such store.
+        NatsError: the request failed.
+    """
+    stream = stream_of_store(store)
+    with naming_store(js, store):
+        subjects = list(subjects_of(js, stream, descriptions(store)))
+    warn_of_replaced(stream, subjects, "objects that are described on them are left out")
+    return subjects
+
+
+def describe_objects(js: JetStream, store: str, subjects: Sequence[str]) -> list[StoredObject]:
+    """Return the objects that are described on some subjects, all of them asked for in one round trip.
+
+    Those that are deleted are left out.
+
+    Raises:
+        ProtocolError: a description is none.
+        StreamNotFoundError: there is no such store.
+        NatsError: the request failed.
+    """
+    with naming_store(js, store):
+        found = ask(js, [MessageAt(stream_of_store(store), None, subject) for subject in subjects])
+    described = [
+        described_by(store, subject, message.payload, message.time, message.sequence)
+        for subject, message in zip(subjects, found, strict=True)
+        if message
+    ]
+    return [each for each in described if not each.info.deleted]
+
+
+def described_by(store: str, subject: str, payload: bytes, time: int, sequence: int) -> StoredObject:
+    """Return the object that a message describes.
+
+    Raises:
+        ProtocolError: it describes none.
+    """
+    try:
+        return StoredObject(store, subject, read_description(payload), time, sequence)
+    except ValueError as error:
+        raise ProtocolError(OBJECT_NOT_DESCRIBED(name=name_of(subject), store=store, reason=error)) from None
+
+
+def read_content(
+    js: JetStream,
+    found: StoredObject,
+    check: Callable[[StoredObject], None],
+    lost: Callable[[Said], None],
+    retries: Retries | None = None,
+) -> tuple[StoredObject, bytes | None] | None:
+    """Return an object and its content, which is that of its target where it is a link.
+
+    An object that is replaced while it is read is read again.
+
+    Args:
+        js: where.
+        found: the object.
+        check: called with each object whose content is about to be read; may raise that it is too large.
+        lost: called with a sentence about what makes that there is no content; it may raise that too.
+        retries: as of :class:`~spark_nats.jetstream.reading.ranges.RangeReader`.
+
+    Returns:
+        The object as it was read, with its content; None of a link to a whole store, and where something was lost. None
+        where it was deleted meanwhile.
+
+    Raises:
+        JetStreamError: it was replaced again and again.
+        NatsError: the connection failed, or the store is not there any more.
+    """
+    now = found
+    for _ in range(MOST_TIMES):
+        target = _target(js, now)
+        if isinstance(target, StoredObject):
+            check(target)
+            content = _content(js, target, retries)
+            if isinstance(content, bytes):
+                return now, content
+            said = OBJECT_DAMAGED(name=target.info.name, store=target.store, reason=content)
+            seen = _again(js, target)
+            if seen is not None and seen.info == target.info:
+                lost(said)
+                return now, None
+        elif target:
+            lost(LINK_BROKEN(name=now.info.name, store=now.store, reason=target))
+            return now, None
+        else:
+            return now, None
+        latest = _again(js, now)
+        if latest is None:
+            return None
+        now = latest
+    raise JetStreamError(OBJECT_MOVES_ON(name=now.info.name, store=now.store, times=MOST_TIMES))
+
+
+def read_version(
+    js: JetStream,
+    found: StoredObject,
+    check: Callable[[StoredObject], None],
+    lost: Callable[[Said], None],
+    retries: Retries | None = None,
+) -> bytes | None:
+    """Return the content of an object as it is described, which may have been replaced since.
+
+    The arguments, and what is raised, are those of :func:`read_content`.
+
+    Returns:
+        The content, of a link that of its target now. None where it is not there any more, since another version has
+        taken its place; of an object that is deleted, of a link to a whole store, and where something was lost.
+    """
+    if found.info.deleted:
+        return None
+    if found.info.link is None:
+        check(found)
+        content = _content(js, found, retries)
+        if isinstance(content, bytes):
+            return content
+        latest = _again(js, found)
+        if latest is not None and latest.info == found.info:
+            lost(OBJECT_DAMAGED(name=found.info.name, store=found.store, reason=content))
+        return None
+    linked = read_content(js, found, check, lost, retries)
+    return None if linked is None or linked[0].sequence != found.sequence else linked[1]
+
+
+def _again(js: JetStream, found: StoredObject) -> StoredObject | None:
+    """Return the object as it is described now; None when it is deleted."""
+    return next(iter(describe_objects(js, found.store, [found.subject])), None)
+
+
+def _target(js: JetStream, found: StoredObject) -> StoredObject | str:
+    """Return what an object's links lead to, which may be itself; or why nothing, and no word of a whole store."""
+    for _ in range(MOST_HOPS + 1):
+        if found.info.link is None:
+            return found
+        store, name = found.info.link
+        if name is None:
+            return ""
+        try:
+            after = describe_objects(js, store, [description_subject(store, name)])
+        except (StreamNotFoundError, ValueError) as error:
+            return str(error)
+        if not after:
+            return f"the object store {store!r} has no object {name!r}"
+        found = after[0]
+    return f"behind {MOST_HOPS} links there is another one"
+
+
+def _content(js: JetStream, found: StoredObject, retries: Retries | None) -> bytes | str:
+    """Return the content of an object, or what is wrong with it."""
+    info, chunks, size = found.info, list[bytes](), 0
+    if info.chunks:
+        stream = stream_info(js, stream_of_store(found.store))
+        first, behind = stream.first_sequence, stream.last_sequence + 1
+        subject = chunk_subject(found.store, info.nuid)
+        all_of_it = Range(stream.name, stream.created, first, behind, (subject,), removed=Removed.NO_LOSS)
+        for delivered in RangeReader(all_of_it, limit=info.chunks, retries=retries).read(js):
+            chunks += delivered.messages.payloads().to_pylist()
+            size = sum(map(len, chunks))
+            if size > info.size:
+                return f"its chunks have more than {info.size} bytes, which is its size"
+    content = b"".join(chunks)
+    if len(chunks) != info.chunks or size != info.size:
+        return f"it has {len(chunks)} chunks with {size} bytes, and should have {info.chunks} with {info.size}"
+    if info.digest and not same_digest(info.digest, actual := digest_of(content)):
+        return f"its digest is {actual}, and should be {info.digest}"
+    return content
+
+
+def naming_store(js: JetStream, name: str) -> AbstractContextManager[None]:
+    """Say of a stream that does not exist that it is this object store, and which others have similar names."""
+    return naming_what_it_is(js, name, descriptions("*"), store_of, partial(OBJECT_STORE_NOT_FOUND, store=name))

@@ -1,0 +1,152 @@
+"""Putting objects (ADR-20): the chunks first, then what describes them, and at last the former chunks are purged.
+
+A link, and the word that an object is deleted, have no chunks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from spark_nats import clock
+from spark_nats.conditions import Transient
+from spark_nats.conditions.writing import OBJECT_REFUSED, OBJECT_STORE_UNAVAILABLE, OBJECT_UNFIT
+from spark_nats.errors import (
+    InvalidRowError,
+    JetStreamError,
+    JetStreamUnavailableError,
+    NatsError,
+    NoRespondersError,
+    PublishError,
+)
+from spark_nats.jetstream.api import JetStream, refusal_in
+from spark_nats.jetstream.creating import create_stream
+from spark_nats.jetstream.messages import MessageAt, ask
+from spark_nats.jetstream.streams import StreamInfo
+from spark_nats.jetstream.views import stream_info
+from spark_nats.kinds.objects.reading import naming_store
+from spark_nats.kinds.objects.wire import (
+    CHUNK_BYTES,
+    ObjectInfo,
+    chunk_subject,
+    chunks_of,
+    description_subject,
+    digest_of,
+    encode_description,
+    read_description,
+    stream_of_store,
+)
+from spark_nats.protocol.api import NOT_ENABLED, NOT_READY, Api
+from spark_nats.protocol.headers import EXPECTED_STREAM, OF_SUBJECT, ROLLUP, encode_block
+from spark_nats.protocol.publish_acks import mark_of
+from spark_nats.protocol.statuses import TOO_MANY_REQUESTS
+
+CHUNKS_AT_ONCE = 16
+"""Most chunks that are sent before the stream has acknowledged them."""
+
+
+def open_store(js: JetStream, store: str, config: dict[str, Any] | None) -> StreamInfo:
+    """Return the state of the stream that a store is, which is made with a configuration if it is missing.
+
+    Raises:
+        StreamNotFoundError: it does not exist, and there is no configuration.
+        NatsError: the request failed.
+    """
+    with naming_store(js, store):
+        return create_stream(js, config) if config else stream_info(js, stream_of_store(store))
+
+
+class Putting:
+    """Puts one object, in as many attempts as it takes: what an attempt has left behind, the next one clears away.
+
+    Args:
+        store: which object store.
+        info: name, description, headers and metadata; what it is a link to; or that it is to be deleted.
+        content: what it holds; None where it is a link, or deleted.
+    """
+
+    def __init__(self, store: str, info: ObjectInfo, content: bytes | None) -> None:
+        self._store = store
+        self._stream = stream_of_store(store)
+        self._info = info
+        self._content = content
+        self._stale: set[str] = set()  # ids of chunks that belong to no object when it is put
+
+    def put(self, js: JetStream) -> None:
+        """Put it, from its beginning; where it is to be deleted and is not there, nothing is done.
+
+        Returns when the stream has acknowledged all of it, and chunks that it has replaced are purged.
+
+        Raises:
+            InvalidRowError: what describes it is larger than the server accepts.
+            PublishError: the stream refuses it.
+            NatsError: the connection failed.
+        """
+        nuid = clock.token(11)  # 22 characters, as those of other clients
+        former = self._former(js)
+        if self._info.deleted and (former is None or former.deleted):
+            return
+        room = js.connection.info.max_payload or CHUNK_BYTES
+        guard = {EXPECTED_STREAM: self._stream}
+        header = encode_block(guard)
+        size = max(1, min(CHUNK_BYTES, room - len(header)))
+        content = self._content or b""
+        chunks = chunks_of(content, size)
+        digest = "" if self._content is None else digest_of(content)
+        described = replace(self._info, nuid=nuid, size=len(content), chunks=len(chunks), digest=digest)
+        description = encode_description(described, self._store, size)
+        rollup = encode_block({**guard, ROLLUP: OF_SUBJECT})
+        if len(rollup) + len(description) > room:
+            bytes_ = len(rollup) + len(description)
+            problem = f"its description and headers take {bytes_} bytes, and the server's max_payload is {room}"
+            raise InvalidRowError(OBJECT_UNFIT(name=self._info.name, problem=problem))
+        self._stale.add(nuid)
+        subject = chunk_subject(self._store, nuid)
+        try:
+            for i in range(0, len(chunks), CHUNKS_AT_ONCE):
+                self._publish(js, [(subject, chunk, header) for chunk in chunks[i : i + CHUNKS_AT_ONCE]])
+            self._publish(js, [(description_subject(self._store, self._info.name), description, rollup)])
+        except PublishError:
+            with contextlib.suppress(NatsError):
+                self._purge(js, nuid)
+            raise
+        self._stale.discard(nuid)
+        for stale in sorted(self._stale):
+            self._purge(js, stale)
+
+    def _purge(self, js: JetStream, nuid: str) -> None:
+        """Have the stream remove chunks that belong to no object."""
+        js.request(Api.STREAM_PURGE, self._stream, body={"filter": chunk_subject(self._store, nuid)})
+        self._stale.discard(nuid)
+
+    def _former(self, js: JetStream) -> ObjectInfo | None:
+        """Return what describes the object of that name now, if anything does; note which chunks it has."""
+        with naming_store(js, self._store):
+            (message,) = ask(js, [MessageAt(self._stream, None, description_subject(self._store, self._info.name))])
+        try:
+            former = read_description(message.payload) if message else None
+        except ValueError:
+            return ObjectInfo(self._info.name)  # it describes no object, and is replaced
+        if former and former.nuid and former.chunks and not former.deleted and not former.link:
+            self._stale.add(former.nuid)
+        return former
+
+    def _publish(self, js: JetStream, messages: Sequence[tuple[str, bytes, bytes | None]]) -> None:
+        """Publish messages, and wait until all are stored."""
+        replies = js.connection.request_all(messages, marks=[mark_of(self._stream)] * len(messages))
+        for (subject, *_), reply in zip(messages, replies, strict=True):
+            if isinstance(reply, NoRespondersError):
+                raise JetStreamUnavailableError(
+                    OBJECT_STORE_UNAVAILABLE(subject=messages[0][0], store=self._store)
+                ) from None
+            if isinstance(reply, NatsError):
+                raise reply
+            if (refused := refusal_in(reply, self._stream, subject)) is not None:
+                code, err_code, reason = refused
+                store, name = self._store, self._info.name
+                said = OBJECT_REFUSED(store=store, name=name, reason=reason, code=code, err_code=err_code)
+                if err_code in NOT_ENABLED | NOT_READY or code == TOO_MANY_REQUESTS:
+                    raise JetStreamError(said, description=reason, transient=Transient.ALWAYS)
+                raise PublishError(said)

@@ -1,0 +1,1 @@
+"""Streams: exact, replayable, parallel."""

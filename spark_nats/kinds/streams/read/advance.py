@@ -1,0 +1,156 @@
+"""How a streaming query goes on: decided from where it has come to and from what a look has found.
+
+No server is asked here, no clock is read, and nothing is said or done: all of that follows from the values. A decision
+that lacks answers yields the questions, and goes on when it is sent what is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import NamedTuple
+
+from spark_nats.conditions.losses import PATTERN_CHANGED, STREAM_MADE_AGAIN
+from spark_nats.jetstream.judgement import Judgement
+from spark_nats.jetstream.matching import matches
+from spark_nats.jetstream.messages import MessageAt
+from spark_nats.jetstream.positions import Position, end_of
+from spark_nats.jetstream.streams import StreamInfo
+from spark_nats.jetstream.views import StateOf
+from spark_nats.kinds.streams.read import losses as lost
+from spark_nats.kinds.streams.read.facts import (
+    Answers,
+    Deciding,
+    Facts,
+    GapOf,
+    Lacking,
+    RestAfter,
+    StreamFacts,
+    together,
+)
+from spark_nats.kinds.streams.read.limits import Limits, at_most, limited
+from spark_nats.kinds.streams.read.losses import Loss
+from spark_nats.kinds.streams.read.positions import Batch, QueryOffset
+from spark_nats.options.read import ReadOptions
+
+
+class Advance(NamedTuple):
+    """How a query goes on.
+
+    Attributes:
+        end: where the next micro-batch ends. A stream with nothing new stays, in the words of before.
+        reach: how far the streams reach.
+        losses: what is to be said to be gone.
+        releases: by stream the sequence before which all is processed, and may be released.
+        searched: up to where streams were searched in vain.
+        size: how many sequences the micro-batch has.
+        waits: whether there is not enough for one, and the query waits for more.
+    """
+
+    end: QueryOffset
+    reach: QueryOffset
+    losses: Sequence[Loss]
+    releases: dict[str, int]
+    searched: dict[str, Position]
+    size: int
+    waits: bool
+
+
+def advance(
+    start: QueryOffset, facts: Facts, limits: Limits, options: ReadOptions
+) -> Generator[Lacking | Advance, Answers]:
+    """Decide how a query goes on from ``start``: yield what the decision lacks, and at last the decision."""
+    pattern = options.pattern
+    left = [name for name in start if pattern is not None and not matches(pattern, name)]
+    losses = [Loss(PATTERN_CHANGED(stream=name, sequence=start[name].end.next - 1)) for name in left]
+    steps = yield from together(
+        {name: _step(stream, start.get(name), facts, options) for name, stream in facts.streams.items() if stream}
+    )
+    # One that is named is waited for, where it is gone; one that was found leaves the query.
+    found = dict(start) if pattern is None else {}
+    for name, stream in facts.streams.items():
+        if stream is None:
+            losses += lost.stream_lost(name, facts.begins.get(name), name in facts.said, options)
+            continue
+        step, gone = steps[name]
+        losses += gone
+        if step.size or name in start or pattern is None:
+            found[name] = step  # one that is found begins when it has something to read
+    reach = dict(found)
+    if limits.target is not None:
+        bounded = {name: at_most(batch, limits.target.get(name), start.get(name)) for name, batch in found.items()}
+        reach = {name: batch for name, batch in bounded.items() if batch is not None}
+    # What was lost is said once, and so goes on into a micro-batch at once.
+    new = sum(batch.size for name, batch in reach.items() if batch != start.get(name))
+    waits = limits.target is None and not losses and new < limits.least
+    if waits:
+        end = start | {name: batch for name, batch in reach.items() if not batch.size}  # one only follows its stream
+    else:
+        end, gone = yield from limited(start, reach, limits, facts, options)
+        losses += gone
+    size = sum(batch.size for name, batch in end.items() if batch != start.get(name))
+    # Spark asks how to go on when all before is in its checkpoint.
+    intact = {name for name, each in facts.streams.items() if each and each.judgement is Judgement.INTACT}
+    releases = {name: begin.next for name, begin in facts.begins.items() if name in intact}
+    searched = {name: end_of(info) for name, info in facts.infos.items() if found.get(name) == start.get(name)}
+    yield Advance(end, reach, losses, releases, searched, size, waits)
+
+
+def _step(
+    stream: StreamFacts, start: Batch | None, facts: Facts, options: ReadOptions
+) -> Generator[Lacking | tuple[Batch, list[Loss]], Answers]:
+    """Decide how a query goes on in one stream, and what is lost; where it stays, it does so in the words of before."""
+    info, judgement, losses = stream.info, stream.judgement, list[Loss]()
+    since = first = max(info.first_sequence, stream.searched)
+    if start and judgement is Judgement.RECREATED:
+        since = first = info.first_sequence
+        last, old = start.end.next - 1, start.end.created
+        losses.append(Loss(STREAM_MADE_AGAIN(stream=info.name, sequence=last, old=old, created=info.created)))
+    elif start:
+        since, gap, rest = start.end.next, GapOf(info.name), RestAfter(info.name)
+        first = max(first, since)
+        if options.consume and (what := (yield Lacking([gap]))[gap]) is not None:
+            losses.append(Loss(what))
+        if judgement.is_doubtful:
+            first = (yield Lacking([rest]))[rest]
+            losses.append(lost.history_lost(info, start.end, judgement, first))
+    batch = yield from _through(info, since, first, options, facts.early if judgement is Judgement.INTACT else {})
+    if start and judgement is Judgement.INTACT:
+        unread, now, shared = max(since, stream.searched), info, lost.others_remove(info, options)
+        if not batch.size and options.filters and first <= info.last_sequence and not shared:
+            question = StateOf(info.name, again=first)
+            again = (yield Lacking([question]))[question]
+            if again.created == info.created and again.first_sequence > first:
+                now = again  # what would have been found may have been removed just before
+        if unread < now.first_sequence:
+            losses += lost.beginning_lost(now, unread, now.first_sequence, start.end.earliest, options)
+        if not batch.size and (shared or since >= now.first_sequence):
+            batch = start
+        elif not batch.size:
+            # The stream's limits have passed the offset without taking anything that matches. The offset follows, or a
+            # restart would not know that nothing was lost.
+            first = max(info.last_sequence + 1, now.first_sequence)
+            time = next((each.last_time for each in (info, now) if each.last_sequence + 1 == first), 0)
+            batch = Batch(since, first, Position(info.created, first, time or None))
+    yield batch, losses
+
+
+def _through(info: StreamInfo, since: int, first: int, options: ReadOptions, early: Answers) -> Deciding[Batch]:
+    """Go on behind the last message of the query, if that is ``first`` or later; else at ``first``.
+
+    ``early`` are answers that may be from before the state: they tell of a message, but not that there is none.
+    """
+    sequence, time = info.last_sequence, info.last_time
+    if options.filters and sequence >= first:
+        asked = [MessageAt(info.name, None, subject) for subject in options.filters]
+        sequence, time = _last_of(asked, early)
+        if sequence < first:
+            sequence, time = _last_of(asked, (yield Lacking(asked)))
+    if sequence < first:
+        sequence, time = first - 1, info.last_time if first == info.last_sequence + 1 else 0
+    return Batch(since, first, Position(info.created, sequence + 1, time or None))
+
+
+def _last_of(asked: Sequence[MessageAt], answers: Answers) -> tuple[int, int]:
+    """Return the sequence and the time of the last one of messages, zeros when there is none."""
+    found = [message for message in map(answers.get, asked) if message]
+    return max(((each.sequence, each.time) for each in found), default=(0, 0))

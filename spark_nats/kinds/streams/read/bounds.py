@@ -1,0 +1,169 @@
+"""Where a query begins, where one ends that has an end, and what a batch reads between the two."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from spark_nats.conditions.losses import OFFSET_OF_OLD_STREAM
+from spark_nats.conditions.options import CONSUMER_MISSING, ENDS_BEFORE_IT_BEGINS, NOTHING_SINCE_TIME
+from spark_nats.conditions.queues import WOULD_RELEASE_UNREAD
+from spark_nats.conditions.streams import PATTERN_MISSES_OFFSETS
+from spark_nats.errors import OptionError
+from spark_nats.jetstream.consuming.consumers import consumer_info
+from spark_nats.jetstream.judgement import Judgement
+from spark_nats.jetstream.messages import MessageAt, ask, first_sequence_at, next_sequence
+from spark_nats.jetstream.positions import Position, end_of
+from spark_nats.jetstream.reading.judging import Removed
+from spark_nats.jetstream.streams import LIMITS, WORK_QUEUE, StreamInfo
+from spark_nats.jetstream.views import first_new, stream_info
+from spark_nats.kinds.streams.read.looks import Look
+from spark_nats.kinds.streams.read.losses import Loss, beginning_lost, end_lost, history_lost, say
+from spark_nats.kinds.streams.read.planning import StreamRange, for_retention
+from spark_nats.options.values import EARLIEST, LATEST, Floor, Offsets, Place
+
+
+def starting(look: Look) -> dict[str, Position]:
+    """Return where a new query begins.
+
+    Raises:
+        OptionError: a work queue is to be consumed from elsewhere than its beginning; or a stream has nothing since
+            the time at which the query is to begin, and that is an error.
+        NatsError: a request failed.
+    """
+    infos = look.prepare(look.ask(look.memory.selection.names), must_exist=True).infos
+    found = _starting(look, infos)
+    for name, hold in look.memory.holds.items():
+        hold.begins(look.js)
+        first = infos[name].first_sequence
+        if hold.retention == WORK_QUEUE and found[name].next > first:
+            raise OptionError(WOULD_RELEASE_UNREAD(start=found[name].next, stream=name, first=first))
+    return found
+
+
+def now(look: Look) -> dict[str, Position]:
+    """Return where every stream ends now. A missing stream is left out if that may be.
+
+    Raises:
+        NatsError: a request failed.
+    """
+    facts = look.prepare(look.ask(look.memory.selection.names))
+    for name, stream in facts.streams.items():
+        if stream is None:
+            look.believe_gone(facts, name)
+    return {name: end_of(info) for name, info in facts.infos.items()}
+
+
+def batch(look: Look) -> list[StreamRange]:
+    """Return what a batch reads, checked against what there is.
+
+    Raises:
+        OptionError: it ends before it starts.
+        DataLossError: some of it is gone, and ``failOnDataLoss`` is set.
+        NatsError: a request failed.
+    """
+    options, found = look.options, list[StreamRange]()
+    infos = look.prepare(look.ask(look.memory.selection.names), must_exist=True).infos
+    start = _starting(look, infos)
+    end = {name: end_of(info) for name, info in infos.items()}
+    if options.ending is not None:
+        wanted = _resolve(look, infos, options.ending, LATEST)
+        end = {name: min(wanted[name], last, key=lambda p: p.next) for name, last in end.items()}
+    for name, stop in end.items():
+        begin, info = start[name], infos[name]
+        first = begin.next
+        if first > info.last_sequence + 1:
+            say([end_lost(info, first)], options)
+        elif first > stop.next and isinstance(options.starting, dict):
+            raise OptionError(ENDS_BEFORE_IT_BEGINS(stream=name, end=stop.next, start=first))
+        elif first < info.first_sequence:
+            say(beginning_lost(info, first, min(info.first_sequence, stop.next), False, options), options)
+            first = info.first_sequence
+        filters, last = options.filters, stop.fingerprint
+        removed = Removed.from_start(begin.earliest)
+        whole = StreamRange(name, info.created, first, stop.next, filters, removed=removed, last=last)
+        found += for_retention(whole, info.retention, peek=True)
+    return [r for r in found if r.size > 0]
+
+
+def _starting(look: Look, infos: Mapping[str, StreamInfo]) -> dict[str, Position]:
+    options = look.options
+    found = _resolve(look, infos, options.starting, EARLIEST)
+    for name, place in found.items() if options.starting_must_exist else ():
+        if next_sequence(look.js, name, place.next, options.filters or (">",)) is None:
+            what = f"bucket {options.bucket!r}" if options.bucket else f"stream {name!r}"
+            raise OptionError(NOTHING_SINCE_TIME(what=what, time=options.starting))
+    return found
+
+
+def _resolve(
+    look: Look, infos: Mapping[str, StreamInfo], what: Offsets | datetime, otherwise: str
+) -> dict[str, Position]:
+    """Return places in streams, ``otherwise`` in those that match a pattern and that ``what`` does not name."""
+    names = look.memory.selection.names
+    if isinstance(what, dict) and (missing := sorted(set(what) - set(names))):
+        raise OptionError(PATTERN_MISSES_OFFSETS(streams=", ".join(missing)))
+    found = {}
+    for name, info in infos.items():
+        place = what.get(name, otherwise) if isinstance(what, dict) else what
+        earliest = place == EARLIEST
+        if isinstance(place, Place):
+            found[name] = _given(look, info, place, otherwise)
+            continue
+        if isinstance(place, Floor):
+            found[name] = _acknowledged(look, info, place.consumer)
+            continue
+        if isinstance(place, datetime):
+            sequence = first_sequence_at(look.js, info, place)
+            # Looked at again, since limits may have removed what was there when the search began.
+            earliest = sequence <= stream_info(look.js, name).first_sequence
+        else:
+            sequence = info.first_sequence if earliest else info.last_sequence + 1
+        found[name] = Position(info.created, sequence, _time_before(look, info, sequence), earliest)
+    return found
+
+
+def _given(look: Look, info: StreamInfo, place: Place, otherwise: str) -> Position:
+    """Return a place that was given, if it is one in the stream that there is; else where that has what is new.
+
+    Of a stream that was made again, that is its beginning or its end, as ``otherwise`` says.
+    """
+    if place.created and place.created != info.created:
+        new, old = info.created, place.created
+        gone = OFFSET_OF_OLD_STREAM(stream=info.name, sequence=place.next, old=old, created=new)
+        say([Loss(gone)], look.options)
+        return end_of(info) if otherwise == LATEST else Position(new, info.first_sequence, earliest=True)
+    given = Position(info.created, place.next, place.timestamp)
+    if given.fingerprint is None:
+        return given._replace(time=_time_before(look, info, place.next))
+    if (found := look.judge(info, given, True, {})) is Judgement.INTACT:
+        return given
+    look.memory.view.confirm_lost(look.js, given, info, info.name)
+    first = first_new(look.js, given, info)
+    say([history_lost(info, given, found, first)], look.options)
+    return Position(info.created, first, _time_before(look, info, first))
+
+
+def _acknowledged(look: Look, info: StreamInfo, name: str) -> Position:
+    """Return the place up to which a consumer has had everything acknowledged.
+
+    What the stream's limits have removed of the rest is lost to whoever goes on there, and is found to be. That cannot
+    be told of a consumer with filters: what is not there may never have been for it.
+    """
+    consumer = consumer_info(look.js, info.name, name)
+    if consumer is None:
+        raise OptionError(CONSUMER_MISSING(stream=info.name, consumer=name))
+    first = 1 if info.retention == LIMITS and not consumer.filters else info.first_sequence
+    sequence = min(max(consumer.acknowledged, first), info.last_sequence + 1)
+    return Position(info.created, sequence, _time_before(look, info, sequence))
+
+
+def _time_before(look: Look, info: StreamInfo, sequence: int) -> int | None:
+    """Return when the message before a sequence was stored; None when there is none."""
+    if sequence == info.last_sequence + 1:
+        return info.last_time or None
+    if not info.first_sequence < sequence <= info.last_sequence:
+        return None
+    (message,) = ask(look.js, [MessageAt(info.name, sequence - 1)])
+    time: int | None = message.time if message and message.sequence == sequence - 1 else None
+    return time

@@ -1,0 +1,137 @@
+"""How the columns of a row are built from messages."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from spark_nats.conditions import Said
+from spark_nats.conditions.warnings import BYTES_REPLACED, HEADERS_MALFORMED
+from spark_nats.jetstream.reading.delivering import Delivered
+from spark_nats.kinds.buckets.key_columns import keys_of, operations_of
+from spark_nats.protocol.bytecolumns import Positions, Text, integers, repeated
+from spark_nats.protocol.deliveries import Deliveries
+from spark_nats.protocol.direct_gets import DirectGetReplies
+from spark_nats.protocol.messages import Messages
+from spark_nats.sparkapi import arrow_schema
+
+logger = logging.getLogger(__name__)
+
+_Columns = dict[str, Callable[[], pa.Array | Text]]
+
+
+class RowBuilder:
+    """Builds Arrow batches with the columns of a schema from messages; other columns cost nothing."""
+
+    def __init__(self, schema: StructType) -> None:
+        self._schema = arrow_schema(schema)
+        self._warned = False
+        self._replaced = False
+
+    def build(self, delivered: Delivered, stream: str) -> pa.RecordBatch:
+        """Return one row for each message of a stream."""
+        messages, deliveries = delivered
+        # Without the wire's reply: that is the acknowledgement subject, which nobody may publish to.
+        own: _Columns = {
+            "sequence": lambda: integers(deliveries.stream_sequences()),
+            # Spark's timestamps are microseconds; the server's are nanoseconds.
+            "timestamp": lambda: integers(deliveries.timestamps() // 1000),
+            "stream": lambda: repeated(stream, len(messages)),
+        }
+        return self._build(messages, f"stream {stream}", own, deliveries)
+
+    def build_core(self, messages: Messages, received: Positions) -> pa.RecordBatch:
+        """Return one row for each message of core NATS.
+
+        Args:
+            messages: the messages.
+            received: when each was received, in microseconds since 1970.
+        """
+        own: _Columns = {"timestamp": lambda: integers(received), "reply": lambda: messages.decoded(messages.reply)}
+        return self._build(messages, "core NATS", own)
+
+    def _build(
+        self,
+        messages: Messages,
+        source: str,
+        own: _Columns,
+        deliveries: Deliveries | DirectGetReplies | None = None,
+    ) -> pa.RecordBatch:
+        def headers() -> Text:
+            found = messages.headers()
+            if found.malformed and not self._warned:
+                self._warned = True
+                logger.warning(HEADERS_MALFORMED(source=source, lines=found.malformed).coded)
+            return Text(found.values, found.replaced)
+
+        columns: _Columns = {
+            "subject": lambda: messages.decoded(messages.subject),
+            "payload": lambda: messages.payloads(),
+            "headers": headers,
+            **own,
+        }
+        absent = partial(pa.nulls, len(messages))
+        arrays, replaced = [], {}
+        for field in self._schema:
+            column = columns.get(field.name, absent)()
+            if isinstance(column, Text):
+                if len(column.replaced):
+                    replaced[field.name] = column.replaced
+                column = column.values
+            arrays.append(_of_type(column, field.type))
+        if replaced and not self._replaced:
+            self._replaced = True
+            logger.warning(_bytes_replaced(source, messages, replaced, deliveries).coded)
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def _bytes_replaced(
+    source: str,
+    messages: Messages,
+    replaced: dict[str, Positions],
+    deliveries: Deliveries | DirectGetReplies | None,
+) -> Said:
+    """Say which columns have text in place of bytes that are not UTF-8, and where that begins."""
+    rows = np.unique(np.concatenate(list(replaced.values())))
+    first = int(rows[0])
+    place = f"subject {messages.subject_at(first)!r}"
+    if deliveries is not None:
+        place = f"sequence {deliveries.stream_sequences()[first]}, {place}"
+    columns = " and ".join(map(repr, replaced))
+    return BYTES_REPLACED(source=source, columns=columns, place=place, messages=len(rows), of=len(messages))
+
+
+def _of_type(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Return an array of a type; a cast to the type that it has would cost as much as a small column."""
+    return array if array.type == wanted else array.cast(wanted)
+
+
+class EntryBuilder(RowBuilder):
+    """Builds Arrow batches from what a KV bucket holds; ``ignore_deletes`` leaves out what deletes, purges, expires."""
+
+    def __init__(self, schema: StructType, bucket: str, ignore_deletes: bool) -> None:
+        super().__init__(schema)
+        self._bucket = bucket
+        self._ignore_deletes = ignore_deletes
+
+    def build(self, delivered: Delivered, stream: str) -> pa.RecordBatch:
+        """Return one row for each entry."""
+        messages, deliveries = delivered
+        if self._ignore_deletes:
+            deletions = operations_of(messages).deletions
+            if deletions.any():
+                messages, deliveries = messages.take(~deletions), deliveries.take(~deletions)
+        own: _Columns = {
+            "bucket": lambda: repeated(self._bucket, len(messages)),
+            "key": lambda: keys_of(messages, self._bucket),
+            "value": messages.payloads,
+            "revision": lambda: integers(deliveries.stream_sequences()),
+            "created": lambda: integers(deliveries.timestamps() // 1000),
+            "operation": lambda: operations_of(messages).names,
+        }
+        return self._build(messages, f"bucket {self._bucket}", own, deliveries)

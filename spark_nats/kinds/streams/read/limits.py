@@ -1,0 +1,147 @@
+"""How much of what there is a micro-batch has: decided from facts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import chain
+from typing import NamedTuple
+
+from spark_nats.jetstream.messages import MessageAt
+from spark_nats.jetstream.positions import Position, end_of
+from spark_nats.jetstream.views import StateOf
+from spark_nats.kinds.streams.read.facts import Answers, Deciding, Facts, Lacking, SizesOf
+from spark_nats.kinds.streams.read.losses import Loss, beginning_lost
+from spark_nats.kinds.streams.read.positions import Batch, QueryOffset
+from spark_nats.options.read import ReadOptions
+
+
+class Limits(NamedTuple):
+    """How much a micro-batch has.
+
+    Attributes:
+        target: where the query ends, if it reads what there was at its start.
+        least: fewest new sequences for which there is a micro-batch.
+        most_offsets: most new sequences.
+        most_bytes: most bytes of messages, or about so many.
+    """
+
+    target: Mapping[str, Position] | None = None
+    least: int = 0
+    most_offsets: int | None = None
+    most_bytes: int | None = None
+
+
+def at_most(batch: Batch, bound: Position | None, begin: Batch | None) -> Batch | None:
+    """Return what a micro-batch has of a stream, but not beyond ``bound``. A stream without one stays where it is."""
+    if bound is None:
+        return begin
+    if batch == begin or bound.created != batch.end.created or batch.end.next <= bound.next:
+        return batch  # it may stay also where a leader that knew less has set the target
+    is_behind = batch.first < bound.next  # of a stream that has lost its end
+    if begin and begin.end.created == bound.created and begin.end.next >= bound.next and not is_behind:
+        return begin  # in the words of before, since Spark compares offsets as text
+    return batch.up_to(bound)
+
+
+def limited(
+    start: QueryOffset, reach: QueryOffset, limits: Limits, facts: Facts, options: ReadOptions
+) -> Deciding[tuple[QueryOffset, list[Loss]]]:
+    """Return an offset up to ``reach`` within the limits of sequences and bytes, and what is lost before it begins.
+
+    An end that an earlier look has set gets the time of what stands there now. A stream may have lost what it had
+    behind ``start`` at that look, and others be there now.
+    """
+    new = {name: batch for name, batch in reach.items() if batch != start.get(name) and batch.size}
+    most, most_bytes, infos, losses = limits.most_offsets, limits.most_bytes, facts.infos, list[Loss]()
+    answers: Answers = {}
+    if most is None or sum(batch.size for batch in new.values()) <= most:
+        most = None
+    if most_bytes is None or sum(infos[name].bytes for name in new) <= most_bytes:
+        most_bytes = None
+    if most is not None or most_bytes is not None:
+        new, losses, answers = yield from _cut(start, new, most, most_bytes, options)
+    end = reach | new
+    set_before = {
+        name: MessageAt(name, bound.last)
+        for name, bound in (limits.target or {}).items()
+        if bound.fingerprint and name in end and end[name] != start.get(name)
+        if end[name].end.fingerprint == bound.fingerprint != end_of(infos[name]).fingerprint
+    }
+    if lacking := [each for each in set_before.values() if each not in answers]:
+        answers = yield Lacking(lacking)
+    for name, question in set_before.items():
+        message = answers[question]
+        if message is not None and message.sequence == question.sequence:
+            end[name] = end[name]._replace(end=end[name].end._replace(time=message.time))
+    return end, losses
+
+
+def _cut(
+    start: QueryOffset, whole: QueryOffset, most: int | None, most_bytes: int | None, options: ReadOptions
+) -> Deciding[tuple[QueryOffset, list[Loss], Answers]]:
+    """Return what is new, within the limits that it exceeds, what is lost before it begins, and what was answered.
+
+    They count from the first message that there is to read: neither a rare subject nor a hole is passed in
+    micro-batches that have no rows. Of each stream that has something new there is one message at least.
+    """
+    filters, losses = options.filters or (">",), list[Loss]()
+    firsts = {name: [MessageAt(name, batch.first, each) for each in filters] for name, batch in whole.items()}
+    # Mostly there is no hole, and then the same round trip tells where to end.
+    probable = _places(_shared(whole, most), whole, options) if most else {}
+    answers = yield Lacking([*chain(*firsts.values()), *probable.values()])
+    solid = dict[str, Batch]()
+    for name, batch in whole.items():
+        there = [message.sequence for message in map(answers.get, firsts[name]) if message]
+        solid[name] = batch._replace(first=min([*there, batch.end.next]))
+
+    ends = _shared(solid, most) if most else {name: batch.end.next for name, batch in solid.items()}
+    if most_bytes:
+        ranges = {name: SizesOf(name, batch.first, ends[name]) for name, batch in solid.items()}
+        answers = yield Lacking([*ranges.values()])
+        shares = share({name: answers[each].before(each.end) for name, each in ranges.items()}, most_bytes)
+        ends = {name: answers[each].end_within(shares[name], each.end) for name, each in ranges.items()}
+
+    holes = {name: StateOf(name, again=b.first) for name, b in whole.items() if solid[name].first > b.first}
+    lasts = _places(ends, solid, options)
+    answers = yield Lacking([each for each in (*holes.values(), *lasts.values()) if each not in answers])
+    for name, question in holes.items():
+        info, first = answers[question], whole[name].first
+        if info.created == solid[name].end.created and info.first_sequence > first:  # the limits have made it just now
+            may_go = name not in start or start[name].end.earliest
+            losses += beginning_lost(info, first, min(solid[name].first, info.first_sequence), may_go, options)
+    for name, place in lasts.items():
+        # A micro-batch ends behind a message that exists, so that it can be compared. If it has to go on for that, it
+        # passes a hole, and this one message.
+        last, batch = answers[place], solid[name]
+        if last is not None and last.sequence + 1 < batch.end.next:
+            solid[name] = batch.up_to(Position(batch.end.created, last.sequence + 1, last.time))
+    return solid, losses, answers
+
+
+def _shared(wanted: QueryOffset, limit: int) -> dict[str, int]:
+    """Return where micro-batches end that have ``limit`` sequences together."""
+    shares = share({name: batch.size for name, batch in wanted.items()}, limit)
+    return {name: batch.first + shares[name] for name, batch in wanted.items()}
+
+
+def _places(ends: Mapping[str, int], wanted: QueryOffset, options: ReadOptions) -> dict[str, MessageAt]:
+    """Return what to ask for ends before those of what is wanted. What the query holds is not removed by others."""
+    subject = options.filters[0] if options.consume and len(options.filters) == 1 else ">"
+    return {name: MessageAt(name, end - 1, subject) for name, end in ends.items() if end < wanted[name].end.next}
+
+
+def share(backlogs: dict[str, int], limit: int) -> dict[str, int]:
+    """Share ``limit`` sequences among streams in proportion to what each has to offer, at least one each.
+
+    Streams without backlog get none. The sum is ``limit`` unless the backlogs are smaller or there are more streams.
+    """
+    if sum(backlogs.values()) <= limit:
+        return dict(backlogs)
+    shares = {name: min(size, 1) for name, size in backlogs.items()}
+    rest = {name: size - shares[name] for name, size in backlogs.items()}
+    spare, total = max(0, limit - sum(shares.values())), sum(rest.values())
+    for name, size in rest.items():
+        shares[name] += size * spare // max(1, total)
+    for name in sorted(rest, key=lambda name: shares[name] - backlogs[name]):  # what rounding down left over
+        shares[name] += min(backlogs[name] - shares[name], max(0, limit - sum(shares.values())))
+    return shares

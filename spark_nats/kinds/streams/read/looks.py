@@ -1,0 +1,281 @@
+"""Looking at the streams of a query: all that is to be known is asked first, in few round trips.
+
+One round trip asks for the states of all streams, and, where it is due, for the message before the place to which the
+query has come. Nothing is done for that; what the query needs of the streams is prepared in a step of its own. What
+else a decision needs it names (:class:`~spark_nats.jetstream.messages.Question`), and all of that goes in one round
+trip too.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+from spark_nats.conditions.streams import PATTERN_MATCHES_QUEUES, RETENTION_UNSUPPORTED
+from spark_nats.conditions.warnings import STREAM_NOT_READY
+from spark_nats.errors import NatsError, StreamNotFoundError, UnsupportedStreamError
+from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.consuming.durables import DurableHandle, check_direct, default_name
+from spark_nats.jetstream.consuming.progress import ProgressConsumer
+from spark_nats.jetstream.creating import create_stream
+from spark_nats.jetstream.judgement import Judgement
+from spark_nats.jetstream.keyvalue import naming_bucket
+from spark_nats.jetstream.matching import Selection
+from spark_nats.jetstream.messages import Asked, MessageAt, Question, ask, ask_each
+from spark_nats.jetstream.positions import Position
+from spark_nats.jetstream.reading.measuring import measure
+from spark_nats.jetstream.streams import LIMITS, WORK_QUEUE, StreamInfo
+from spark_nats.jetstream.views import StateOf, StreamView, Trust, all_believed, first_new
+from spark_nats.kinds.streams.read.facts import Answers, Facts, GapOf, RestAfter, SizesOf, StreamFacts
+from spark_nats.kinds.streams.read.losses import say, stream_lost
+from spark_nats.kinds.streams.read.noticing import notice_times_ahead
+from spark_nats.options.read import ReadOptions
+
+logger = logging.getLogger(__name__)
+
+
+class Memory:
+    """What a query remembers from one look to the next. Its patience is most seconds to doubt that something is gone.
+
+    Attributes:
+        selection: which streams are read, as far as is found out.
+        view: what is believed of them.
+        holds: by stream the durable consumers that hold messages for the query; none where it does not consume.
+        progress: by stream the consumers that show how far the query is; none where nobody asks for that.
+        searched: up to where they were searched in vain.
+        expects_more: whether it is likely that streams have something new for the query.
+        states: of all streams of the last look; none where one of them does not exist.
+        sizes: of streams that allow batched direct gets, how many bytes a message takes on average.
+    """
+
+    def __init__(self, options: ReadOptions, patience: float) -> None:
+        self.selection = Selection(options.streams, options.pattern)
+        self.view = StreamView(patience)
+        self.holds = {
+            name: DurableHandle(
+                name, options.consumer or default_name(name, options.filters), options.filters, patience
+            )
+            for name in (options.streams if options.consume else ())
+        }
+        self.progress: dict[str, ProgressConsumer] = {}
+        self.searched: Mapping[str, Position] = {}
+        self.expects_more = False
+        self.states: Mapping[str, StreamInfo] = {}
+        self.sizes: dict[str, float] = {}
+
+
+class Look:
+    """One look at the streams of a query, over one connection: it asks, prepares what the query needs, and judges.
+
+    Raises:
+        NatsError: it could not be asked which streams match.
+    """
+
+    def __init__(self, js: JetStream, options: ReadOptions, memory: Memory) -> None:
+        self.js = js
+        self.options = options
+        self.memory = memory
+        self._made: dict[str, StreamInfo] = {}
+        memory.selection.look(js)
+
+    def make(self) -> Look:
+        """Make the stream that the query is to make, unless it is there; return the look.
+
+        Raises:
+            NatsError: a request failed, or the server refuses the stream.
+        """
+        if config := self.options.create_stream:
+            self._made = {config["name"]: create_stream(self.js, config)}
+        return self
+
+    def ask(
+        self, names: Sequence[str], begins: Mapping[str, Position] = {}, compares: bool = False, ahead: bool = False
+    ) -> Facts:
+        """Ask what is to be known first, in one round trip. What an answer says is not judged, nor acted upon.
+
+        Args:
+            names: which streams. Of one that was just made the state is known.
+            begins: to where the query has come in those where it is already.
+            compares: whether what stands there is asked for even where nothing tells that it is due.
+            ahead: whether the last messages that match are asked for, where something new is likely.
+
+        Raises:
+            NatsError: the requests could not be sent, or were not answered.
+        """
+        unknown = [name for name in names if name not in self._made]
+        messages = {
+            name: MessageAt(name, begins[name].last)
+            for name in unknown
+            if name in begins and begins[name].fingerprint
+            if compares or self._releases(name, begins[name]) or self.memory.view.expects(self.js, name)
+        }
+        last = [MessageAt(name, None, each) for name in unknown if name in begins for each in self.options.filters]
+        asked = [*map(StateOf, unknown), *messages.values(), *(last if ahead and self.memory.expects_more else ())]
+        answers = dict(zip(asked, ask_each(self.js, asked), strict=True))
+        states = {name: answers.pop(StateOf(name)) for name in unknown}
+        new = {name: info for name, info in states.items() if name not in begins and isinstance(info, StreamInfo)}
+        states |= self._made | all_believed(self.js, new, Trust.TWICE)
+        there = {name: answers[question] for name, question in messages.items()}
+        errors = {name: each for name, each in (*there.items(), *states.items()) if isinstance(each, NatsError)}
+        streams = {name: None if name in errors else StreamFacts(states[name]) for name in names}
+        early = {question: each for question, each in answers.items() if not isinstance(each, NatsError)}
+        return Facts(streams, begins, self.memory.view.said, early, errors)
+
+    def prepare(self, facts: Facts, must_exist: bool = False, may_wait: bool = False) -> Facts:
+        """See to it that the query may read streams, and that its consumers are there; say what is worth a warning.
+
+        Args:
+            facts: what is said of the streams.
+            must_exist: whether one that is named and does not exist is an error, whatever ``failOnDataLoss`` says.
+            may_wait: whether one that matches and has no leader yet keeps the query from no other one.
+
+        Returns:
+            What is known of those that are read.
+
+        Raises:
+            StreamNotFoundError: one does not exist, where the query was not yet.
+            UnsupportedStreamError: one cannot be read by sequence, or not like this.
+            ConsumerConflictError: the query cannot have its durable consumer.
+            NatsError: a request failed.
+        """
+        pattern, streams = self.options.pattern, dict(facts.streams)
+        for name, stream in facts.streams.items():
+            if stream is not None:
+                self._take(stream.info, facts)
+                continue
+            error, is_new = facts.errors[name], name not in facts.begins
+            is_missing = isinstance(error, StreamNotFoundError)
+            if pattern is not None and is_new and (is_missing or (may_wait and error.passes(established=True))):
+                if not is_missing:  # else it has gone since it was found to match
+                    logger.warning(STREAM_NOT_READY(stream=name, reason=error).coded)
+                self.memory.selection.leave_out(name)
+                del streams[name]
+            elif not is_missing:
+                raise error
+            elif is_new and (must_exist or self.options.fail_on_data_loss):
+                bucket = self.options.bucket
+                with naming_bucket(self.js, bucket) if bucket else nullcontext():
+                    raise error
+        return replace(facts, streams=streams)
+
+    def _take(self, info: StreamInfo, facts: Facts) -> None:
+        """Take one stream for one that is read, with the query's consumers in it."""
+        name, memory = info.name, self.memory
+        if name in memory.holds:
+            memory.holds[name].adopt(self.js, info)
+        elif info.retention != LIMITS:
+            self._check_may_be_read(info, facts.infos)
+        if (consumer := self.options.progress_consumer) is not None:
+            shows = ProgressConsumer(name, consumer, self.options.filters)
+            memory.progress.setdefault(name, shows).take(self.js, info)
+        memory.selection.see(self.js, info, self.options.filters)
+        notice_times_ahead(info)
+        # Batches of messages may be had by direct gets (ADR-31) from 2.11 on.
+        if info.allows_direct_gets and not self.js.connection.info.is_older_than(2, 11):
+            memory.sizes[name] = info.average_size
+        else:
+            memory.sizes.pop(name, None)
+
+    def judged(self, facts: Facts, compares: bool = False) -> Facts:
+        """Return what is known of streams with what has become of them since the query was there.
+
+        Their histories are compared if something tells that it is due, or if ``compares`` says so.
+
+        Raises:
+            NatsError: a request failed.
+        """
+        streams, begins, view = dict(facts.streams), facts.begins, self.memory.view
+        for name, info in facts.infos.items():
+            judgement, searched, place = Judgement.INTACT, 0, self.memory.searched.get(name)
+            if place is not None and view.compared(self.js, place, info) is Judgement.INTACT:
+                searched = place.next  # it still has the history that was searched
+            if name in begins:
+                judgement = self.judge(info, begins[name], compares, facts.early)
+            streams[name] = StreamFacts(info, judgement, searched)
+        return replace(facts, streams=streams, said=view.said)
+
+    def judge(self, info: StreamInfo, begin: Position, compares: bool, answers: Answers) -> Judgement:
+        """Return what has become of a stream since the query was there.
+
+        Args:
+            info: the stream's state.
+            begin: where the query has come to.
+            compares: whether it is compared even if nothing tells that it is due.
+            answers: to the question for the first message from the one before that on, if it was asked.
+
+        Raises:
+            NatsError: a request failed.
+        """
+        view = self.memory.view
+        found = view.compared(self.js, begin, info, answers, compares or self._releases(info.name, begin))
+        if found is Judgement.INTACT:
+            view.clear(info.name)
+            view.saw(self.js, info)
+        return found
+
+    def _releases(self, name: str, begin: Position) -> bool:
+        """Tell whether what the query has read of a stream is to be released."""
+        hold = self.memory.holds.get(name)
+        return hold is not None and not hold.released(begin.created, begin.next)
+
+    def answers(self, facts: Facts, questions: Sequence[Question[Any]]) -> dict[Question[Any], Any]:
+        """Return the answers to questions; those about messages and states are asked in one round trip.
+
+        Raises:
+            NatsError: a request failed.
+        """
+        together = [each for each in questions if isinstance(each, Asked)]
+        found: dict[Question[Any], Any] = dict(zip(together, ask(self.js, together), strict=True))
+        infos, begins = facts.infos, facts.begins
+        for each in questions:
+            match each:
+                case RestAfter(name):
+                    found[each] = first_new(self.js, begins[name], infos[name])
+                case GapOf(name):
+                    found[each] = self.memory.holds[name].resumes(self.js, begins[name].next)
+                case SizesOf(name, first, end):
+                    found[each] = measure(self.js, infos[name], first, end, self.options.filters)
+        return found
+
+    def confirm(self, facts: Facts, name: str) -> bool:
+        """Tell whether something contradicts what the query has read of a stream; that has to be said for a while.
+
+        Raises:
+            JetStreamError: it has to be said for longer (503).
+        """
+        if doubted := name in facts.doubts:
+            self.memory.view.confirm_lost(self.js, facts.begins[name], facts.infos.get(name), name)
+        return doubted
+
+    def believe_gone(self, facts: Facts, name: str) -> None:
+        """Say that a stream does not exist any more, when that was said for a while.
+
+        Raises:
+            DataLossError: that is an error.
+            JetStreamError: it has to be said for longer (503).
+        """
+        self.confirm(facts, name)
+        view = self.memory.view
+        say(stream_lost(name, facts.begins.get(name), name in view.said, self.options), self.options)
+        view.say(name)
+
+    def _check_may_be_read(self, info: StreamInfo, infos: Mapping[str, StreamInfo]) -> None:
+        """Check that a stream whose messages go when they are acknowledged may be read without doing so."""
+        if self.options.peek:
+            if info.retention == WORK_QUEUE:
+                check_direct(self.js, info)
+            return
+        is_streaming = self.options.ending is None
+        if self.options.pattern is not None:  # all that match and cannot be read are named at once
+            names = sorted(name for name, it in infos.items() if it.retention != LIMITS)
+            way = "" if is_streaming else "; set the option 'peek' to true to read what they hold"
+            begin = f"(?!({'|'.join(map(re.escape, names))})$)"
+            raise UnsupportedStreamError(PATTERN_MATCHES_QUEUES(streams=", ".join(names), begin=begin, instead=way))
+        way = "set the option 'peek' to true to read what it holds and remove nothing"
+        if is_streaming:
+            way = "set the option 'consume' to true, and what the query has processed is removed"
+        raise UnsupportedStreamError(RETENTION_UNSUPPORTED(stream=info.name, retention=info.retention, instead=way))

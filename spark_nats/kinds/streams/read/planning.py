@@ -1,0 +1,126 @@
+"""Ranges of sequences cut into partitions. Arithmetic only: no server, no Spark session."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from spark_nats.conditions.options import TOO_MANY_PARTITIONS
+from spark_nats.errors import NatsError
+from spark_nats.jetstream.reading.direct import BATCH_BYTES
+from spark_nats.jetstream.reading.judging import Removed
+from spark_nats.jetstream.reading.ranges import Range, Way
+from spark_nats.jetstream.streams import WORK_QUEUE
+from spark_nats.kinds.partitions import Partition
+from spark_nats.kinds.streams.read.losses import spares
+from spark_nats.kinds.streams.read.positions import QueryOffset
+
+MOST_PARTITIONS = 100_000
+"""Most partitions of a micro-batch or a batch: beyond it Spark's driver would be busy with nothing else."""
+MOST_SMALL = 1024
+"""Most sequences of a partition that one direct get is to bring. A message costs a server more like that than through a
+consumer, which has to be made and deleted (``make bench ARGS="--only small"``)."""
+
+
+@dataclass(frozen=True)
+class StreamRange(Range, Partition):
+    """A range of a stream; also what one partition reads.
+
+    Attributes:
+        way: how it is read.
+    """
+
+    way: Way = field(default=Way.CONSUMER, kw_only=True)
+
+    @property
+    def size(self) -> int:
+        """How many sequences the range has."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True)
+class FirstMessages(Partition):
+    """The first ``limit`` messages of ranges, one range after another; what one partition reads."""
+
+    ranges: tuple[StreamRange, ...]
+    limit: int
+
+
+def planned(
+    start: QueryOffset, end: QueryOffset, filters: tuple[str, ...], rewritten: Collection[str] = ()
+) -> list[StreamRange]:
+    """Return what a micro-batch reads: a function of its two offsets, and of nothing that a restart forgets.
+
+    What was stored in the place of lost messages, in streams that are ``rewritten``, is left to the next one.
+    """
+    found = []
+    for name, stop in end.items():
+        begin = start.get(name)
+        if begin == stop:
+            continue
+        first = stop.first
+        earliest = begin is None or begin.end.earliest
+        # A start beyond ``since`` is that of a new query, which Spark looks up again when the first micro-batch is run
+        # again; one before it is that of a query whose offsets were not all kept.
+        if begin is not None and begin.end.created == stop.end.created:
+            first = begin.end.next if stop.since is None or begin.end.next < stop.since else first
+        created, following, last, others = stop.end.created, stop.end.next, stop.end.fingerprint, name in rewritten
+        removed = Removed.from_start(earliest)
+        found.append(StreamRange(name, created, first, following, filters, removed=removed, last=last, others=others))
+    return [r for r in found if r.size > 0]
+
+
+def for_retention(whole: StreamRange, retention: str | None, peek: bool = False) -> list[StreamRange]:
+    """Return how a range is read of a stream with such a retention, or of one with limits if that is not known."""
+    if spares(retention, whole.filters, peek):
+        whole = replace(whole, removed=Removed.NO_LOSS)
+    if retention != WORK_QUEUE:
+        return [whole]
+    direct = replace(whole, way=Way.GETS)  # direct gets look for one filter each
+    return [replace(direct, filters=(each,)) for each in whole.filters] or [direct]
+
+
+def with_small(
+    ranges: Sequence[StreamRange], sizes: Mapping[str, float], limit: int | None = None
+) -> list[StreamRange]:
+    """Mark partitions that one direct get may bring, or the first ``limit`` messages of them.
+
+    ``sizes`` are bytes that a message takes on average, of streams that may be read like this.
+    """
+    found = []
+    for each in ranges:
+        most = each.size if limit is None or each.filters else min(limit, each.size)
+        small = most <= MOST_SMALL and most * sizes.get(each.stream, math.inf) <= BATCH_BYTES
+        found.append(replace(each, way=Way.ONE_GET_FIRST) if small and each.way is Way.CONSUMER else each)
+    return found
+
+
+def cut(ranges: Sequence[StreamRange], min_partitions: int, max_size: int) -> list[StreamRange]:
+    """Cut ranges into partitions.
+
+    Each range is cut into equal pieces (to within one sequence) of at most ``max_size``. When that gives fewer than
+    ``min_partitions``, the pieces that are largest are cut further, so that all are about the same size. A piece has
+    at least one sequence.
+
+    Raises:
+        NatsError: that would be more than :data:`MOST_PARTITIONS`.
+    """
+    ranges = [r for r in ranges if r.size > 0]
+    pieces = [-(-r.size // max_size) for r in ranges]
+    total = sum(r.size for r in ranges)
+    wanted = min(min_partitions, total)
+    if (count := max(sum(pieces), wanted)) > MOST_PARTITIONS:
+        raise NatsError(TOO_MANY_PARTITIONS(sequences=total, partitions=count, most=MOST_PARTITIONS))
+    if sum(pieces) < wanted:
+        pieces = [max(n, r.size * wanted // total) for n, r in zip(pieces, ranges, strict=True)]
+        while sum(pieces) < wanted:
+            largest = max(range(len(ranges)), key=lambda i: ranges[i].size / pieces[i])
+            pieces[largest] += 1
+    found = []
+    for whole, n in zip(ranges, pieces, strict=True):
+        for start, end in pairwise(whole.start + whole.size * i // n for i in range(n + 1)):
+            same = start == whole.start or whole.removed is Removed.NO_LOSS
+            found.append(replace(whole, start=start, end=end, removed=whole.removed if same else Removed.LOSS))
+    return found

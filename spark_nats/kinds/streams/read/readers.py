@@ -1,0 +1,265 @@
+"""The batch and the streaming reader of streams. Both plan on the driver and read ranges on the executors."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVarTuple
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from spark_nats import clock
+from spark_nats.client.pool import borrow, leased
+from spark_nats.client.reporting import Reporter
+from spark_nats.client.retrying import Result, retrying
+from spark_nats.conditions import Said
+from spark_nats.conditions.notices import BATCH_PLANNED, STILL_READING
+from spark_nats.errors import StreamNotFoundError
+from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.listing import naming_the_nearest
+from spark_nats.jetstream.positions import Position
+from spark_nats.jetstream.reading.judging import Removed
+from spark_nats.jetstream.reading.ranges import RangeReader
+from spark_nats.kinds.objects.reading import naming_store
+from spark_nats.kinds.partitions import Partition, sent
+from spark_nats.kinds.streams.read import bounds, offsets
+from spark_nats.kinds.streams.read.columns import EntryBuilder, RowBuilder
+from spark_nats.kinds.streams.read.idling import Idling
+from spark_nats.kinds.streams.read.limits import Limits
+from spark_nats.kinds.streams.read.looks import Look, Memory
+from spark_nats.kinds.streams.read.noticing import notice_own_rows
+from spark_nats.kinds.streams.read.pace import Pace
+from spark_nats.kinds.streams.read.planning import FirstMessages, StreamRange, cut, for_retention, planned, with_small
+from spark_nats.kinds.streams.read.positions import QueryOffset, beginning_at, from_json, to_json
+from spark_nats.options.hints import naming_options
+from spark_nats.options.losses import report_loss
+from spark_nats.options.read import ReadOptions
+from spark_nats.sparkapi import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
+
+logger = logging.getLogger(__name__)
+
+Given = TypeVarTuple("Given")
+_SHOWN = 5  # ranges that a line of the log names
+
+
+class _RangesReader:
+    """What the two readers have in common: how they read a partition."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def _cut(self, ranges: Sequence[StreamRange], memory: Memory) -> list[InputPartition]:
+        cuts = cut(ranges, self._options.min_partitions, self._options.max_records_per_partition)
+        return sent(with_small(cuts, memory.sizes), self._options.connection)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one partition, on an executor.
+
+        A connection that is lost is made again, and reading goes on behind the last row: servers restart, and one that
+        sends faster than rows are taken cuts us off, and the task must come to an end all the same. The range's reader
+        sees to consumers on a connection that works; both wait in one rhythm, for at most ``retryTimeout`` without
+        progress.
+        """
+        if isinstance(partition, Partition):  # else it is Spark's stand-in for a plan without partitions
+            partition.arrive(self._options.connection)
+        if isinstance(partition, StreamRange):
+            yield from self._read(partition, None)
+        elif isinstance(partition, FirstMessages):
+            left = partition.limit
+            for each in partition.ranges:
+                for batch in self._read(each, left):
+                    left -= batch.num_rows
+                    yield batch
+                if not left:
+                    return
+
+    def _read(self, partition: StreamRange, limit: int | None) -> Iterator[pa.RecordBatch]:
+        """Read a range, or the first messages of it."""
+        options, bucket = self._options, self._options.bucket
+        rows = RowBuilder(self._schema)
+        if bucket is not None:
+            rows = EntryBuilder(self._schema, bucket, options.ignore_deletes)
+        what = f"reading {partition.stream}, sequences {partition.start} to {partition.end - 1}"
+        with naming_options(), leased(options.connection, options.retries, what, waits=False) as lease:
+            reader = RangeReader(
+                replace(partition, removed=Removed.NO_LOSS) if options.replaces else partition,
+                partition.way,
+                limit=limit,
+                lost=partial(report_loss, fail=options.fail_on_data_loss),
+                retries=lease.retries,
+                on_arrival=Reporter(
+                    logger,
+                    lambda: reader.cursor.received - partition.start,
+                    lambda done, rate: _still_reading(partition, count, done, rate),
+                ),
+            )
+            count = 0
+            looked = False
+            # Not a name of its own: it has to be closed before the connection when no more rows are taken.
+            for delivered in lease.read(lambda used: reader.read(JetStream(used, options.api_prefix))):
+                if not looked:
+                    notice_own_rows(delivered, partition.stream)
+                    looked = True
+                if (batch := rows.build(delivered, partition.stream)).num_rows:
+                    count += batch.num_rows
+                    yield batch
+
+
+def _log_plan(what: str, ranges: Sequence[StreamRange], tasks: int, reach: QueryOffset | None = None) -> None:
+    """Log what is read, and what the streams have behind it where ``reach`` says how far they reach."""
+    if not ranges or not logger.isEnabledFor(logging.INFO):
+        return
+    shown = "; ".join(f"{each.stream} {each.start:,} to {each.end - 1:,}" for each in ranges[:_SHOWN])
+    more = f" and {len(ranges) - _SHOWN} more" if len(ranges) > _SHOWN else ""
+    left = ""
+    if reach is not None:
+        behind = sum(max(0, reach[each.stream].end.next - each.end) for each in ranges if each.stream in reach)
+        left = f", {behind:,} left"
+    sequences = sum(each.size for each in ranges)
+    planned = BATCH_PLANNED(what=what, sequences=sequences, left=left, tasks=tasks, ranges=shown + more)
+    logger.info(planned.coded)
+
+
+def _still_reading(partition: StreamRange, rows: int, done: int, rate: float) -> Said:
+    """Say how far a task has come: so many rows, so many sequences, and how many of these a second."""
+    left = partition.size - done
+    time = f", about {left / rate:,.0f} s" if rate else ""
+    last = partition.end - 1
+    return STILL_READING(
+        stream=partition.stream, start=partition.start, last=last, rows=rows, left=left, rate=rate, time=time
+    )
+
+
+class NatsReader(_RangesReader, DataSourceReader):
+    """Reads what streams hold between two offsets."""
+
+    @naming_options()
+    def partitions(self) -> list[InputPartition]:
+        """Plan the read: sequence ranges as partitions, or one partition of the first messages."""
+        memory, limit = Memory(self._options, patience=0.0), self._options.limit
+        with borrow(self._options.connection) as connection:
+            js = JetStream(connection, self._options.api_prefix)
+            with naming_the_nearest(js, self._options.streams):
+                ranges = bounds.batch(Look(js, self._options, memory).make())
+        if limit is None or not ranges:
+            cuts = self._cut(ranges, memory)
+            _log_plan("batch", ranges, len(cuts))
+            return cuts
+        first = FirstMessages(tuple(with_small(ranges, memory.sizes, limit)), limit)
+        return sent([first], self._options.connection)
+
+
+class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads streams as they grow."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        self._pace = Pace(options.limits)
+        self._memory = Memory(options, options.retries.timeout)
+        self._target: dict[str, Position] | None = None  # of a query that ends when it has read what there was
+        self._reach: QueryOffset | None = None  # how far the streams reached
+        self._idling = Idling(options, self._memory)
+        self._established = False  # the server has answered this query before
+        self._planned: dict[str, Any] | None = None  # where the last micro-batch ends that was planned here
+
+    @naming_options()
+    def initialOffset(self) -> dict[str, Any]:
+        """Return where a new query begins."""
+        places = self._asking(bounds.starting)
+        return to_json({name: beginning_at(place) for name, place in places.items()})
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return the limit that the options set."""
+        return self._pace.read_limit
+
+    @naming_options()
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Note how far the streams reach now: the query ends there."""
+        self._target = self._asking(bounds.now)
+
+    @naming_options()
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Return how far the next micro-batch goes."""
+        if self._idling.goes_on(start):
+            return start
+        begin, most = from_json(start), self._options.limits
+        self._established = True  # also when an earlier process has asked
+        limits = Limits(self._target)
+        if not isinstance(limit, ReadAllAvailable):
+            limits = Limits(self._target, self._pace.least, most.max_offsets, most.max_bytes)
+        asked = clock.monotonic()
+        found = self._asking(offsets.latest, begin, limits)
+        if found.size:
+            self._pace.planned()
+        self._reach = found.reach
+        self._planned = end = to_json(found.end)
+        self._memory.expects_more = end != start
+        if end == start and self._target is None:
+            until = self._pace.waits_until if found.waits else math.inf
+            self._idling.begin(start, clock.monotonic() - asked, until, waits=found.reach != begin)
+        return end
+
+    def stop(self) -> None:
+        """Leave nothing behind at the servers: the query has ended."""
+        self._idling.close()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Return how far the streams reach, which the query's progress shows beside how far it has come."""
+        if self._reach is None:
+            return None
+        least = self._options.limits.min_offsets
+        more = {} if least is None else {"waits_for": least}
+        ends = {name: self._reach[name].end for name in sorted(self._reach)}
+        return {name: {"created": end.created, "next": end.next, **more} for name, end in ends.items()}
+
+    @naming_options()
+    def commit(self, end: dict[str, Any]) -> None:
+        """Release what was processed, where the query consumes."""
+        position = from_json(end)
+        if offsets.unreleased(self._memory, position):
+            self._asking(offsets.release, position)
+
+    @naming_options()
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Plan a micro-batch: sequence ranges as partitions. What is gone of them, their tasks will report."""
+        begin, stop = from_json(start), from_json(end)
+        # One that is run again is the first thing that a query asks about, but for an empty one behind it.
+        if start != end and not all(hold.begun for hold in self._memory.holds.values()):
+            self._established = True
+            self._asking(offsets.hold, begin)
+        rewritten: set[str] = set()
+        if end not in (start, self._planned):  # it was planned by an earlier run of the query
+            self._established = True
+            rewritten = self._asking(offsets.rewritten, begin, stop)
+        retentions = {name: hold.retention for name, hold in self._memory.holds.items()}
+        planning = planned(begin, stop, self._options.filters, rewritten)
+        ranges = [each for whole in planning for each in for_retention(whole, retentions.get(whole.stream))]
+        cuts = self._cut(ranges, self._memory)
+        _log_plan("micro-batch", planning, len(cuts), self._reach)
+        return cuts
+
+    def _asking(self, ask: Callable[[Look, *Given], Result], *given: *Given) -> Result:
+        """Ask the server, and wait for one that cannot be reached."""
+
+        def once() -> Result:
+            with self._idling.connected() as connection:
+                js = JetStream(connection, self._options.api_prefix)
+                objects = self._options.objects
+                naming = naming_store(js, objects.store) if objects else contextlib.nullcontext()
+                with naming_the_nearest(js, self._options.streams), naming:
+                    with contextlib.suppress(StreamNotFoundError):
+                        return ask(Look(js, self._options, self._memory).make(), *given)
+                    # One that goes meanwhile has to be missing from the beginning.
+                    return ask(Look(js, self._options, self._memory).make(), *given)
+
+        what = f"reading {self._memory.selection}"
+        found = retrying(once, self._options.retries, what, established=self._established)
+        self._established = True
+        return found

@@ -1,0 +1,465 @@
+"""The columns of a row to be written, and the checks of a whole batch before its first byte is sent."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_nats.conditions.warnings import CONTROL_HEADERS_LEFT_OUT
+from spark_nats.conditions.writing import ROW_CANNOT_BE_SENT, SAME_ID_TOGETHER, SAME_SUBJECT_TOGETHER
+from spark_nats.errors import Hint, InvalidRowError
+from spark_nats.kinds.buckets.keys import breaking, messages_of
+from spark_nats.kinds.streams.write.dead_letters import BadRow, refused_row
+from spark_nats.kinds.streams.write.message_ids import MessageIds
+from spark_nats.kinds.streams.write.schema import column_types, place_column
+from spark_nats.options.values import NEVER
+from spark_nats.options.write import WriteOptions
+from spark_nats.protocol.bytecolumns import (
+    Mask,
+    Positions,
+    booleans,
+    flags_of,
+    integers,
+    lengths_of,
+    repeated,
+    texts,
+    values_of,
+)
+from spark_nats.protocol.control import MAX_CONTROL_LINE
+from spark_nats.protocol.documents import printable
+from spark_nats.protocol.headers import (
+    BATCH_BYTES,
+    BATCH_HEADERS,
+    CONTROL_PREFIX,
+    EXPECTED_REVISION,
+    EXPECTED_STREAM,
+    INCREMENT,
+    MSG_ID,
+    OPERATION,
+    ROLLUP,
+    SHOWN,
+    TTL,
+    Encoded,
+    HeaderLines,
+    add_lines,
+    encode_increments,
+    encode_revisions,
+    encode_ttls,
+    find_header_violation,
+    find_value_violation,
+    flatten,
+    join_lines,
+    no_headers,
+    wrap_lines,
+)
+from spark_nats.protocol.keyvalue import key_subject
+from spark_nats.protocol.subject_columns import Violation, find_subject_violation
+
+logger = logging.getLogger(__name__)
+
+# What every row has that was read from a stream which Spark wrote: that they are left out needs no word.
+_EXPECTED = (MSG_ID, EXPECTED_STREAM, *BATCH_HEADERS)
+
+
+def _as_they_are(values: pa.Array) -> Encoded:
+    return Encoded(values, None)
+
+
+# Columns that become headers on which a stream acts.
+_CONTROLS = {
+    "ttl": (TTL, encode_ttls),
+    "expected_last_subject_sequence": (EXPECTED_REVISION, encode_revisions),
+    "expected_revision": (EXPECTED_REVISION, encode_revisions),
+    "increment": (INCREMENT, encode_increments),
+    "operation": (OPERATION, _as_they_are),
+    "rollup": (ROLLUP, _as_they_are),
+}
+_NAMES_OF_ENTRIES = {"subject": "key", "payload": "value"}
+_NAMES_SHOWN = 8
+_TOO_LARGE = "is larger with its headers than the server's max_payload of {} bytes"
+_INBOX = len(".0123456789abcdef.9999999999")  # what follows the inbox prefix in the reply of a publish, at most
+
+
+class Rows(NamedTuple):
+    """A batch that is ready to be published.
+
+    Attributes:
+        subjects: string column.
+        payloads: binary column.
+        headers: binary column of header blocks, null where a row has none; None when no row has one.
+        replies: string column, null where a row has none; None when no row has one.
+        ids: string column of the message ids that stand in the headers, null where a row has none.
+        conditional: which rows expect a certain message to be their subject's last one; None when none does.
+    """
+
+    subjects: pa.Array
+    payloads: pa.Array
+    headers: pa.Array | None
+    replies: pa.Array | None
+    ids: pa.Array
+    conditional: pa.Array | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of their headers and payloads."""
+        return sum(int(lengths_of(column).sum()) for column in (self.payloads, self.headers) if column is not None)
+
+    def where(self, chosen: Mask) -> Rows:
+        """Return the chosen ones."""
+        mask = booleans(chosen)
+        return Rows(*(None if column is None else column.filter(mask) for column in self))
+
+    def apart(self) -> Iterator[Rows]:
+        """Cut them into rows that may be unanswered together.
+
+        Of two rows of one subject, one of which expects a certain message to be its last one, the second waits for
+        the first: a cluster that is still storing the first refuses the second (10164), and where the first is refused
+        for a while, the second would be for good.
+        """
+        if self.conditional is None:
+            yield self
+            return
+        before = _place_before(self.subjects)
+        conditional = flags_of(self.conditional)
+        start = 0
+        for row in np.flatnonzero((conditional | conditional[before]) & (before >= 0)).tolist():
+            if before[row] >= start:
+                yield self._cut(start, row)
+                start = row
+        yield self._cut(start, len(self.subjects))
+
+    def check_together(self) -> None:
+        """Check that they can be stored together, as the server does, which would not name the row.
+
+        Raises:
+            InvalidRowError: two have the same message id, or one that expects a certain last message of its subject
+                comes behind another one of that subject.
+        """
+        of_id = np.flatnonzero(flags_of(self.ids.is_valid()))
+        same_id = of_id[_place_before(self.ids.drop_null()) >= 0]
+        if len(same_id):
+            raise InvalidRowError(SAME_ID_TOGETHER(row=int(same_id[0])))
+        if self.conditional is None:
+            return
+        behind = np.flatnonzero(flags_of(self.conditional) & (_place_before(self.subjects) >= 0))
+        if len(behind):
+            raise InvalidRowError(SAME_SUBJECT_TOGETHER(row=int(behind[0])))
+
+    def _cut(self, start: int, end: int) -> Rows:
+        return Rows(*(None if column is None else column[start:end] for column in self))
+
+
+def _place_before(column: pa.Array) -> Positions:
+    """Return for each value the place of the last one before it that is equal, -1 where there is none."""
+    code = values_of(column.dictionary_encode().indices)
+    order = np.argsort(code, kind="stable")
+    same = code[order[1:]] == code[order[:-1]]
+    before: Positions = np.full(len(code), -1)
+    before[order[1:][same]] = order[:-1][same]
+    return before
+
+
+class RowChecker:
+    """Checks batches and turns them into what is published.
+
+    Args:
+        options: where and how to write.
+        max_payload: most bytes that the server accepts for headers and payload together.
+        ids: gives rows their message ids; None when none are to be generated.
+        names_stream: whether rows name the stream that they are for, so that no other stores them.
+    """
+
+    def __init__(self, options: WriteOptions, max_payload: int, ids: MessageIds | None, names_stream: bool) -> None:
+        self._options = options
+        self._max_payload = min(max_payload, 2**63 - 1)  # whatever a server says, Arrow can compare with it
+        self._ids = ids
+        self._names_stream = names_stream
+        self._types = column_types(options)
+        self._before_key = key_subject(options.bucket or "", "", options.api_prefix)
+        self._warned = False
+        # What stands behind the subject on the line: the reply of a publish to a stream, and two sizes.
+        self._line_rest = 2 * len(f" {self._max_payload}")
+        if options.stream is not None:
+            self._line_rest += len(f" {options.connection.inbox_prefix}".encode()) + _INBOX
+
+    def check(self, batch: pa.RecordBatch, first_row: int) -> Rows:
+        """Return the batch's columns as they are published.
+
+        Args:
+            batch: the rows.
+            first_row: number of its first row in the task, for errors.
+
+        Raises:
+            InvalidRowError: a row cannot be sent. Nothing of the batch has been sent then.
+        """
+        self._check_place(batch, first_row)
+        try:
+            rows = self._encode(batch, self._ids)
+            size = self._sizes(rows)
+            self._refuse("payload", breaking(size > self._max_payload, _TOO_LARGE.format(self._max_payload)), size)
+        except _BrokenRuleError as broken:
+            hints, row = () if self._options.atomic else (Hint.BAD_ROWS,), broken.violation.row
+            raise _invalid(first_row + row, broken.column, broken.rule(row), first_row, hints) from None
+        return rows
+
+    def sort_out(self, batch: pa.RecordBatch, first_row: int) -> tuple[Rows, list[BadRow]]:
+        """Do the same, but for the rows that cannot be sent, which are returned with their reasons.
+
+        Rows that are only too large are still among the others, see :meth:`without_large`.
+
+        Raises:
+            InvalidRowError: the rows are for another place.
+        """
+        self._check_place(batch, first_row)
+        try:
+            return self._encode(batch, self._ids), []
+        except _BrokenRuleError:
+            pass
+        reasons = self._find_broken(batch)
+        is_bad = np.zeros(batch.num_rows, np.bool_)
+        is_bad[list(reasons)] = True
+        names = [name for name in batch.schema.names if name in self._types]
+        bad = [_as_it_is(batch, names, row, reasons[row]) for row in sorted(reasons)]
+        return self._encode(batch.filter(booleans(~is_bad)), self._ids), bad
+
+    def without_large(self, rows: Rows) -> tuple[Rows, list[BadRow]]:
+        """Take out the rows that are larger than the server accepts."""
+        is_large = self._sizes(rows) > self._max_payload
+        if not is_large.any():
+            return rows, []
+        large, bad = rows.where(is_large), []
+        rule = f"column 'payload' {_TOO_LARGE.format(self._max_payload)}"
+        for row in range(len(large.subjects)):
+            header = b"" if large.headers is None else large.headers[row].as_py() or b""
+            bad.append(refused_row(large.subjects[row], large.payloads[row], header, rule))
+        return rows.where(~is_large), bad
+
+    def _find_broken(self, batch: pa.RecordBatch) -> dict[int, str]:
+        """Return which rows break a rule, and how: what breaks one is left out until no rule is broken any more."""
+        found: dict[int, str] = {}
+        left = np.arange(batch.num_rows)
+        while True:
+            try:
+                self._encode(batch.take(integers(left)), None)
+            except _BrokenRuleError as broken:
+                wrong = broken.violation.wrong
+                for row in np.flatnonzero(wrong).tolist():
+                    found[int(left[row])] = broken.sentence(row)
+                left = left[~wrong]
+            else:
+                return found
+
+    def _encode(self, batch: pa.RecordBatch, ids: MessageIds | None) -> Rows:
+        """Return the columns as they are published; their sizes are not checked."""
+        columns = {name: batch.column(name) for name in batch.schema.names if name in self._types}
+        if self._options.bucket is not None:
+            columns = messages_of(columns, self._before_key, batch.num_rows, self._refuse)
+        payloads = self._payloads(columns, batch.num_rows)
+        subjects = self._subjects(columns, batch.num_rows)
+        replies = self._replies(columns.get("reply"))
+        self._check_lines(subjects, replies)
+        headers, message_ids, conditional = self._headers(columns, subjects, payloads, ids)
+        return Rows(subjects, payloads, headers, replies, message_ids, conditional)
+
+    def _sizes(self, rows: Rows) -> Positions:
+        """Return how many bytes of headers and payload each row has."""
+        size = lengths_of(rows.payloads)
+        if rows.headers is not None:
+            size = size + lengths_of(rows.headers)
+        return size + BATCH_BYTES if self._options.atomic else size
+
+    def _check_place(self, batch: pa.RecordBatch, first_row: int) -> None:
+        """Check that rows do not ask for another place than the one that is written to."""
+        column = place_column(batch.schema.names, self._options)
+        if column is None:
+            return
+        values = batch.column(column).cast(pa.string())
+        place = self._options.bucket or self._options.stream or ""
+        elsewhere = flags_of(pc.not_equal(values, place).fill_null(False))
+        if elsewhere.any():
+            shown = printable(values[int(elsewhere.argmax())].as_py())
+            rule = (
+                f"is {shown!r}, and rows go where the option '{column}' says, to {place!r}; drop or rename the column"
+            )
+            raise _invalid(first_row + int(elsewhere.argmax()), column, rule, first_row)
+
+    def _payloads(self, columns: dict[str, pa.Array], rows: int) -> pa.Array:
+        is_counter = "increment" in columns
+        if is_counter and "payload" not in columns:
+            return repeated("", rows).cast(pa.binary())
+        payloads = columns["payload"].cast(pa.binary())
+        is_null = flags_of(payloads.is_null())
+        self._refuse("payload", breaking(is_null, "is null; an empty payload is written as ''"))
+        if is_counter:
+            length = lengths_of(payloads)
+            rule = "is not empty, but the server writes the total there; drop the column"
+            self._refuse("payload", breaking(length > 0, rule), length)
+        return payloads
+
+    def _subjects(self, columns: dict[str, pa.Array], rows: int) -> pa.Array:
+        if self._options.subject is not None:  # as in Spark's Kafka sink, the option stands above the column
+            return repeated(self._options.subject, rows)
+        subjects = columns["subject"].cast(pa.string())
+        self._refuse("subject", breaking(flags_of(subjects.is_null()), "is null"))
+        self._refuse("subject", find_subject_violation(subjects), lengths_of(subjects), subjects)
+        return subjects
+
+    def _replies(self, replies: pa.Array | None) -> pa.Array | None:
+        if replies is None or replies.null_count == len(replies):
+            return None
+        if self._options.stream is not None:
+            rule = (
+                "is not null, but a publish to a stream uses the reply for its acknowledgement; drop the column, or "
+                "write to core NATS by leaving out the option 'stream'"
+            )
+            self._refuse("reply", breaking(flags_of(replies.is_valid()), rule))
+        replies = replies.cast(pa.string())
+        self._refuse("reply", find_subject_violation(replies), lengths_of(replies), replies)
+        return replies
+
+    def _check_lines(self, subjects: pa.Array, replies: pa.Array | None) -> None:
+        """Refuse a row whose line a server would not take: it would end the connection instead."""
+        length = lengths_of(subjects) + self._line_rest
+        if replies is not None:
+            length = length + lengths_of(replies) + 1
+        rule = (
+            f"is too long: with the reply subject and the sizes its line may have {MAX_CONTROL_LINE} bytes, the "
+            "server's max_control_line"
+        )
+        self._refuse("subject", breaking(length > MAX_CONTROL_LINE, rule), length, subjects)
+
+    def _headers(
+        self, columns: dict[str, pa.Array], subjects: pa.Array, payloads: pa.Array, given: MessageIds | None
+    ) -> tuple[pa.Array | None, pa.Array, pa.Array | None]:
+        """Return the rows' header blocks, the message ids in them, and which expect a last message of their subject."""
+        rows = len(subjects)
+        lines = flatten(columns.get("headers", no_headers(0)))._replace(rows=rows)
+        self._refuse("headers", find_header_violation(lines))
+        ids = columns.get("msg_id", pa.nulls(rows, pa.string())).cast(pa.string())
+        self._refuse("msg_id", find_value_violation(ids), lengths_of(ids), ids)
+        if self._options.bucket is not None:
+            lines = lines.where(~_is_among(lines.name, (OPERATION, ROLLUP, TTL)))  # for which there are columns
+        if not self._options.control_headers:
+            lines = self._without_control_headers(lines)
+        extra: list[tuple[str, pa.Array | str]] = []
+        if self._options.stream is not None:
+            # A row that was read from another stream may carry that stream's name, and be of a batch.
+            lines = lines.where(~_is_among(lines.name, (EXPECTED_STREAM, *BATCH_HEADERS)))
+            if self._names_stream:
+                extra.append((EXPECTED_STREAM, self._options.stream))
+        lines, has_id = _prefer(ids, MSG_ID, lines)
+        controls: list[tuple[str, pa.Array | str]] = []
+        conditional = None
+        for column, (name, encode) in _CONTROLS.items():
+            if column not in columns and not self._options.control_headers:
+                continue
+            values, violation = encode(columns.get(column, pa.nulls(rows, pa.string())))
+            self._refuse(column, violation)
+            lines, has_it = _prefer(values, name, lines)
+            if name == INCREMENT and column in columns:
+                self._refuse(column, breaking(~has_it, "is null, and a counter takes nothing else"))
+            if name == EXPECTED_REVISION and has_it.any():
+                conditional = booleans(has_it if conditional is None else has_it | flags_of(conditional))
+            if values.null_count < rows:
+                controls.append((name, values))
+        text = add_lines(join_lines(lines), controls)  # an id is made of them too
+        # One that expects a message must be known again when it is sent again, or it would conflict with itself.
+        if given is None or (self._options.deduplicate == NEVER and conditional is None):
+            pass
+        elif not has_id.any():
+            ids = given.give(subjects, text, payloads)
+        else:
+            lacks_id = booleans(~has_id)
+            generated = given.give(*(column.filter(lacks_id) for column in (subjects, text, payloads)))
+            ids = pc.replace_with_mask(ids, lacks_id, generated)
+        if ids.null_count < rows:
+            extra.append((MSG_ID, ids))
+        if not (extra or controls or len(lines.row)):
+            return None, ids, None
+        return wrap_lines(text, extra), ids, conditional
+
+    def _without_control_headers(self, lines: HeaderLines) -> HeaderLines:
+        """Leave out what a server would act on: what was read would act again, and purge, expire or refuse rows."""
+        is_control = flags_of(pc.starts_with(lines.name, CONTROL_PREFIX))
+        if not is_control.any():
+            return lines
+        if not self._warned:
+            names = sorted(set(pc.unique(lines.name.filter(booleans(is_control))).to_pylist()) - set(_EXPECTED))
+            if names:
+                self._warned = True
+                more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
+                logger.warning(CONTROL_HEADERS_LEFT_OUT(headers=", ".join(names[:_NAMES_SHOWN]) + more).coded)
+        return lines.where(~is_control)
+
+    def _refuse(
+        self,
+        column: str,
+        violation: Violation | None,
+        length: Positions | None = None,
+        values: pa.Array | None = None,
+    ) -> None:
+        if violation is not None:
+            if self._options.bucket is not None:
+                column = _NAMES_OF_ENTRIES.get(column, column)
+            raise _BrokenRuleError(column, violation, length, values)
+
+
+class _BrokenRuleError(Exception):
+    """Rows of a batch break a rule of a column."""
+
+    def __init__(self, column: str, violation: Violation, length: Positions | None, values: pa.Array | None) -> None:
+        super().__init__(column)
+        self.column = column
+        self.violation = violation
+        self._length = length
+        self._values = values  # what breaks the rule, if it is to be shown
+
+    def rule(self, row: int) -> str:
+        """Say which rule a row breaks, and with which value."""
+        rule = self.violation.say(row)
+        if self._values is not None and (value := self._values[row].as_py()):
+            rule += f": {value[:SHOWN]!r}{'…' * (len(value) > SHOWN)}"
+        return rule if self._length is None else f"{rule} (its length is {self._length[row]} bytes)"
+
+    def sentence(self, row: int) -> str:
+        """Say the same, with the column."""
+        return f"column '{self.column}' {self.rule(row)}"
+
+
+def _invalid(row: int, column: str, rule: str, sent: int, hints: Sequence[Hint] = ()) -> InvalidRowError:
+    """Return the error that a row cannot be sent, of whose task so many rows were sent."""
+    before = f"the {sent} rows before its batch were sent" if sent else "nothing was sent"
+    return InvalidRowError(ROW_CANNOT_BE_SENT(row=row, column=column, rule=rule, sent=before), hints=hints)
+
+
+def _as_it_is(batch: pa.RecordBatch, names: Sequence[str], row: int, reason: str) -> BadRow:
+    """Return a row that cannot be sent, as it was given."""
+    values = {name: batch.column(name)[row].as_py() for name in names}
+    payload = values.pop("payload", None) or values.pop("value", None) or b""
+    if isinstance(headers := values.get("headers"), list):
+        values["headers"] = dict(headers)
+    return BadRow(values, payload.encode() if isinstance(payload, str) else payload, reason)
+
+
+def _prefer(values: pa.Array, name: str, lines: HeaderLines) -> tuple[HeaderLines, Mask]:
+    """Leave a header out of the lines of rows that have it in a column.
+
+    Returns:
+        The lines that are left, and which rows have the header, here or there.
+    """
+    has_it = flags_of(values.is_valid()).copy()
+    is_it = _is_among(lines.name, (name,))
+    if is_it.any():
+        kept = ~(has_it[lines.row] & is_it)
+        has_it[lines.row[is_it]] = True
+        lines = lines.where(kept)
+    return lines, has_it
+
+
+def _is_among(names: pa.Array, wanted: Sequence[str]) -> Mask:
+    return flags_of(pc.is_in(names, texts(wanted)))

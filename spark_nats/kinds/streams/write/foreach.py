@@ -1,0 +1,223 @@
+"""Writing what Spark hands over row by row: for queries that can have no sink, only ``foreach``."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import Row
+
+from spark_nats.conditions.options import COLUMN_TYPE, FOREACH_IS_NOT_EXACT
+from spark_nats.conditions.spark import NOWHERE_TO_WRITE
+from spark_nats.conditions.writing import BATCH_UNKNOWN
+from spark_nats.errors import NatsError, OptionError, SchemaError
+from spark_nats.kinds.streams.write.partitions import write_partition
+from spark_nats.kinds.streams.write.schema import check_schema
+from spark_nats.kinds.streams.write.tasks import Task
+from spark_nats.options.hints import naming_options
+from spark_nats.options.nearest import VIEW
+from spark_nats.options.queries import parse_write
+from spark_nats.options.settings import parse
+from spark_nats.options.values import EXACT, WINDOW
+from spark_nats.options.write import WriteOptions
+
+_MOST_ROWS = 4096  # that are sent together
+_MOST_WAITING = 4 * _MOST_ROWS  # rows that wait to be sent
+_LOOK = 0.1  # seconds after which it is seen that the one who sends has failed
+_QUIET = 5.0  # seconds without a row after which the connection is served, so that its server keeps it
+
+_TYPES = {
+    "payload": pa.binary(),
+    "value": pa.binary(),
+    "expected_last_subject_sequence": pa.int64(),
+    "expected_revision": pa.int64(),
+    "sequence": pa.int64(),
+    "revision": pa.int64(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "created": pa.timestamp("us", "UTC"),
+}
+"""Arrow types of columns that are no text, and always of one type."""
+
+
+class NatsForeachWriter:
+    """Writes the rows of a streaming query by ``foreach``, where a sink is not possible.
+
+    One writer is for one query::
+
+        writer = NatsForeachWriter(servers="nats://localhost:4222", stream="ORDERS")
+        query = rows.writeStream.foreach(writer).option("checkpointLocation", ...).start()
+
+    Rows have the columns that the sink takes, and are sent while Spark still hands over others. A task ends when the
+    stream has acknowledged all of its rows. They get message ids, so that a replay within the stream's duplicate window
+    stores none twice. Spark calls Python for each row, so this is slower than the sink by far.
+
+    Args:
+        options: the options of a streaming write, such as ``stream``, with their values; ``deduplicate`` is ``window``
+            unless it is ``false``.
+
+    Raises:
+        OptionError: an option is unknown, wrong or not for this.
+    """
+
+    def __init__(self, **options: str | float | bool) -> None:
+        texts = {name: str(each).lower() if isinstance(each, bool) else str(each) for name, each in options.items()}
+        with naming_options():
+            settings = parse(texts)
+            if not settings.given:  # rows would go to core NATS of this machine, and vanish
+                raise OptionError(NOWHERE_TO_WRITE(instead=VIEW))
+            if "deduplicate" not in settings.given and {"stream", "bucket"} & set(settings.given):
+                settings = parse({**texts, "deduplicate": WINDOW})
+            self._options = parse_write(settings, streaming=True)
+            if self._options.deduplicate == EXACT:
+                raise OptionError(FOREACH_IS_NOT_EXACT())
+
+    def open(self, partition_id: int, epoch_id: int) -> bool:
+        """Begin a task; Spark calls this.
+
+        Raises:
+            NatsError: it is not called by a streaming query.
+        """
+        context = TaskContext.get()
+        query = context.getLocalProperty("sql.streaming.queryId") if context else None
+        if not query and self._options.deduplicate == WINDOW:
+            with naming_options():
+                raise NatsError(BATCH_UNKNOWN())
+        attempt = context.attemptNumber() if context else 0
+        self._task = Task(query or "", str(epoch_id), partition_id, attempt)
+        self._sending: _Sending | None = None
+        return True
+
+    def process(self, row: Row) -> None:
+        """Take a row; Spark calls this. It is sent as soon as those before it are.
+
+        Raises:
+            NatsError: this row, or one before it, could not be written.
+        """
+        if self._sending is None:
+            self._sending = self._begin(row)
+        self._sending.put(row)
+
+    def close(self, error: Exception | None) -> None:
+        """End a task: wait until the stream has acknowledged its rows; Spark calls this.
+
+        Raises:
+            NatsError: a row could not be written.
+        """
+        if self._sending is not None:
+            self._sending.end(error)
+
+    @naming_options()
+    def _begin(self, row: Row) -> _Sending:
+        """Check the columns by the first row, and begin to send."""
+        check_schema(from_arrow_schema(_batch_of([row]).schema), self._options)
+        return _Sending(self._options, self._task)
+
+
+class _Sending:
+    """A thread that writes a partition: whenever it has nothing to do, it takes the rows that are there.
+
+    It ends with the process at the latest. What it waits for at a server has the time limits of the sink.
+    """
+
+    def __init__(self, options: WriteOptions, task: Task) -> None:
+        self._options = options
+        self._task = task
+        self._rows: list[Row] = []  # that wait
+        self._changed = threading.Condition()  # guards the rows, and whether more may come
+        self._is_idle = False  # whether the thread waits for a row
+        self._ended = False  # whether no more come
+        self._given_up = False
+        self._failed: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name=f"spark-nats {task.name}", daemon=True)
+        self._thread.start()
+
+    def put(self, row: Row) -> None:
+        """Hand over a row; what has failed is raised."""
+        with self._changed:
+            while len(self._rows) >= _MOST_WAITING and self._thread.is_alive():
+                self._changed.wait(_LOOK)
+            self._rows.append(row)
+            if self._is_idle:
+                self._changed.notify()
+        if self._failed is not None:
+            raise self._failed
+
+    def end(self, error: Exception | None) -> None:
+        """Wait until all is written; after an error of Spark or of ours, only until nothing more is sent."""
+        with self._changed:
+            self._given_up = error is not None
+            self._ended = True
+            self._changed.notify()
+        self._thread.join()
+        if self._failed is not None and error is None:
+            raise self._failed
+
+    def _run(self) -> None:
+        try:
+            with naming_options():
+                write_partition(self._options, self._task, self._batches())
+        except _GivenUpError:
+            pass
+        except Exception as error:  # it is raised where Spark waits
+            self._failed = error
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        nothing: pa.RecordBatch | None = None
+        while True:
+            rows, is_over = self._take()
+            if self._given_up:
+                raise _GivenUpError
+            if rows:
+                portion = _batch_of(rows)
+                nothing = portion.slice(0, 0)
+                yield portion
+            elif is_over:
+                return
+            elif nothing is not None:
+                yield nothing
+
+    def _take(self) -> tuple[list[Row], bool]:
+        """Wait for rows for a while; return those that are sent together next, and whether no more come."""
+        with self._changed:
+            if not self._rows and not self._ended:
+                self._is_idle = True
+                self._changed.wait(_QUIET)
+                self._is_idle = False
+            rows, self._rows = self._rows[:_MOST_ROWS], self._rows[_MOST_ROWS:]
+            self._changed.notify()  # there is room
+            return rows, self._ended
+
+
+class _GivenUpError(Exception):
+    """The task has failed elsewhere."""
+
+
+def _batch_of(rows: Sequence[Row]) -> pa.RecordBatch:
+    """Return rows as columns of the types that the sink takes.
+
+    Raises:
+        SchemaError: a value is of another type.
+    """
+    names = rows[0].__fields__
+    columns = {name: _column(name, list(values)) for name, values in zip(names, zip(*rows, strict=True), strict=True)}
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _column(name: str, values: list[Any]) -> pa.Array:
+    first = next((value for value in values if value is not None), None)
+    wanted = _TYPES.get(name, pa.string())
+    if name == "headers":
+        inner = next((each for value in values if value for each in value.values() if each is not None), "")
+        wanted = pa.map_(pa.string(), pa.list_(pa.string()) if isinstance(inner, list) else pa.string())
+        values = [value if value is None else list(value.items()) for value in values]
+    elif name in ("ttl", "increment") and not isinstance(first, str):
+        wanted = pa.int64()
+    try:
+        return pa.array(values, wanted)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, AttributeError):
+        actual = type(first).__name__
+        raise SchemaError(COLUMN_TYPE(column=name, expected=str(wanted).upper(), type=actual)) from None

@@ -1,0 +1,116 @@
+"""What tasks note in the state bucket when they begin."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from spark_nats import clock
+from spark_nats.conditions.writing import NOTE_INVALID, STATE_BUCKET_UNUSABLE
+from spark_nats.errors import Hint, JetStreamError, NatsError, PermissionsError
+from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.keyvalue import Bucket, Entry
+from spark_nats.jetstream.positions import Position, end_of
+from spark_nats.jetstream.streams import StreamInfo
+from spark_nats.kinds.streams.write.tasks import Began, Task
+from spark_nats.options.write import WriteOptions
+from spark_nats.protocol.api import ErrCode
+from spark_nats.protocol.documents import integer_at, parse_document, string_at, text_of, time_at
+
+_ONCE_MORE = 0.25  # seconds before a state that was not the last one is asked for again
+_NOTED_MEANWHILE = (ErrCode.WRONG_LAST_SEQUENCE, ErrCode.SUBJECT_IN_PROCESS)
+
+
+class Note(NamedTuple):
+    """What a task noted when it began.
+
+    Attributes:
+        batch: its micro-batch.
+        began: where its stream ended then.
+        run: the query's run; empty in notes of before.
+        planned: when its driver has planned the micro-batch, see :class:`~spark_nats.kinds.streams.write.tasks.Task`.
+    """
+
+    batch: int
+    began: Began
+    run: str = ""
+    planned: int = 0
+
+
+def read_note(js: JetStream, options: WriteOptions, key: str) -> tuple[Entry, Note | None]:
+    """Return what a key of the state bucket holds, and the note that it is.
+
+    Raises:
+        NatsError: it cannot be read, or is something else.
+    """
+    with about_the_bucket(options):
+        entry = Bucket(js, options.state_bucket).get(key)
+    return entry, note_of(entry, key)
+
+
+def write_note(js: JetStream, options: WriteOptions, task: Task, began: Began, revision: int, deadline: float) -> bool:
+    """Note where a task begins; False when somebody else has noted something meanwhile.
+
+    Raises:
+        NatsError: it cannot be noted; or somebody else still comes first after the deadline.
+    """
+    batch = int(task.batch or 0)
+    note = {"batch": batch, "stream": began.stream, "created": began.end.created, "sequence": began.end.last}
+    if task.run:
+        note |= {"run": task.run, "planned": task.planned}
+    if began.time:
+        note["time"] = text_of(began.time)
+    if began.end.time:
+        note["timestamp"] = text_of(began.end.time)
+    with about_the_bucket(options):
+        try:
+            Bucket(js, options.state_bucket).put(task.key, json.dumps(note).encode(), revision)
+        except JetStreamError as error:
+            # A leader that was stopped for a while has said what was; or another attempt has just begun.
+            if error.err_code not in _NOTED_MEANWHILE or clock.monotonic() > deadline:
+                raise
+            js.connection.wait(_ONCE_MORE)
+            return False
+    return True
+
+
+def began_now(stream: StreamInfo) -> Began:
+    """Return where a stream ends, for what begins now."""
+    return Began(stream.name, end_of(stream), stream.time)
+
+
+def is_about(note: Note, stream: StreamInfo) -> bool:
+    """Tell whether a note is about this stream, and not about an earlier one of its name."""
+    return (note.began.stream, note.began.end.created) == (stream.name, stream.created)
+
+
+def note_of(entry: Entry, key: str) -> Note | None:
+    """Return the note that a key holds; None when it holds none.
+
+    Raises:
+        NatsError: it holds something else.
+    """
+    if not entry.value:
+        return None
+    try:
+        note = parse_document(entry.value)
+        stored = time_at(note, "timestamp") if "timestamp" in note else None
+        end = Position(string_at(note, "created"), integer_at(note, "sequence") + 1, stored or None)
+        began = Began(string_at(note, "stream"), end, time_at(note, "time") if "time" in note else entry.time)
+        run = string_at(note, "run") if "run" in note else ""
+        return Note(integer_at(note, "batch"), began, run, integer_at(note, "planned") if "planned" in note else 0)
+    except ValueError as error:
+        raise NatsError(NOTE_INVALID(key=key, reason=error)) from None
+
+
+@contextlib.contextmanager
+def about_the_bucket(options: WriteOptions) -> Iterator[None]:
+    """Say of an error that it is about the state bucket, and what to do."""
+    try:
+        yield
+    except (PermissionsError, JetStreamError) as error:
+        raise error.with_context(STATE_BUCKET_UNUSABLE(bucket=options.state_bucket, reason=error)).advising(
+            Hint.STATE_BUCKET
+        ) from None

@@ -1,0 +1,265 @@
+"""Writing one partition, on its executor, over one connection."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+
+from spark_nats.client.pool import Lease, borrow, leased
+from spark_nats.client.publishing import CorePublisher
+from spark_nats.client.reporting import Reporter
+from spark_nats.conditions import Said
+from spark_nats.conditions.notices import BEGUN_BEFORE, STILL_SENDING, STILL_WRITING
+from spark_nats.conditions.warnings import CONFLICTS_SKIPPED, ROWS_STORED_ALREADY, SUBJECT_OF_STREAM
+from spark_nats.conditions.writing import OTHER_PARTITIONS, TOO_MANY_BYTES_TOGETHER, TOO_MANY_ROWS_TOGETHER
+from spark_nats.errors import Hint, InvalidRowError, NatsError, PublishError
+from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.listing import stream_names
+from spark_nats.jetstream.publishing.batches import MOST_ROWS, BatchPublisher, partly_stored
+from spark_nats.jetstream.publishing.publisher import Publisher
+from spark_nats.jetstream.streams import StreamInfo
+from spark_nats.kinds.buckets.conflicts import Conflicts
+from spark_nats.kinds.streams.write.checks import has_counters, writable_with
+from spark_nats.kinds.streams.write.columns import RowChecker
+from spark_nats.kinds.streams.write.dead_letters import BadRows
+from spark_nats.kinds.streams.write.message_ids import MessageIds
+from spark_nats.kinds.streams.write.replay import Before, Settled, is_first_of_run, settle, settle_bad_rows
+from spark_nats.kinds.streams.write.tasks import Counts, Task, Written
+from spark_nats.options.values import EXACT, FAIL, NEVER
+from spark_nats.options.write import WriteOptions
+from spark_nats.protocol.subjects import subject_violation
+
+logger = logging.getLogger(__name__)
+
+_SUBJECTS_LOOKED_AT = 8
+_MOST_TOGETHER = 1 << 30  # bytes that are kept until the last row has come
+
+
+def write_partition(options: WriteOptions, task: Task, batches: Iterator[pa.RecordBatch]) -> Written:
+    """Write one partition, on an executor.
+
+    Raises:
+        InvalidRowError: a row cannot be sent.
+        NatsError: the server did not take a row; the message says which rows are safe.
+    """
+    ids = MessageIds(task.query, task.batch, task.partition) if options.stream and task.query else None
+    what = f"writing to {options.stream or 'core NATS'}"
+    before: Before | None = None
+    settled: Settled | None = None
+    bad: BadRows | None = None
+    # Messages of core NATS that a lost connection has taken along would not be sent again.
+    with leased(options.connection, options.retries, what, waits=options.stream is None) as lease:
+        publisher: Publisher | CorePublisher | BatchPublisher
+        max_payload = lease.connection.info.max_payload
+        if options.stream is None:
+            bad = _bad_rows(lease, options, task, None)
+            publisher = _core_publisher(lease, task)
+            checker = RowChecker(options, max_payload, ids, names_stream=False)
+            count, size = _write_rows(publisher, checker, _looked_at(options, task.query, batches), None, bad)
+        else:
+            key = task.key if task.batch is not None and options.deduplicate == EXACT else None
+            stream, entry = lease.ask(lambda connection: writable_with(connection, options, key))
+            if ids is not None and options.deduplicate != NEVER:
+                before = settle(lease, options, task, ids, stream, entry)
+                settled = before.settled if before is not None else None
+            # A stream of counters refuses the header that names the stream.
+            checker = RowChecker(options, max_payload, ids, names_stream=not has_counters(stream))
+            if options.atomic:
+                publisher = BatchPublisher(lease, stream, options.ack_timeout, options.api_prefix)
+                count, size = _write_whole(publisher, checker, batches, settled, stream.name)
+            else:
+                bad = _bad_rows(lease, options, task, before)
+                publisher = _publisher(lease, options, stream, task, bad)
+                with _advising(options):
+                    count, size = _write_rows(publisher, checker, batches, settled, bad)
+                if publisher.skipped:
+                    logger.warning(
+                        CONFLICTS_SKIPPED(bucket=options.bucket, skipped=publisher.skipped, rows=count).coded
+                    )
+    if settled is not None:
+        if settled.unexpected + (bad.unexpected if bad is not None else 0):
+            whose = f"this partition before that are not among its {count} rows now"
+            raise PublishError(OTHER_PARTITIONS(task=task.name, partition=whose))
+        if settled.rows:
+            logger.info(BEGUN_BEFORE(task=task.name, stored=settled.rows, rows=count).coded)
+    elif publisher.duplicates and not ((context := TaskContext.get()) and context.attemptNumber()):
+        # Of an attempt that is tried again some are stored, as it should be.
+        logger.warning(ROWS_STORED_ALREADY(stream=options.stream, duplicates=publisher.duplicates, rows=count).coded)
+    if bad is not None:
+        bad.warn(count)
+    skipped = publisher.skipped if isinstance(publisher, Publisher) else 0
+    refused = bad.count if bad is not None else 0
+    unsure = before is not None or is_first_of_run(options, task)
+    duplicates = publisher.duplicates + (settled.rows if settled is not None else 0)
+    counts = Counts(count - skipped - refused, size, duplicates, skipped, lease.reconnects, refused)
+    return Written(counts, task.query if unsure else None, task.run)
+
+
+def _bad_rows(lease: Lease, options: WriteOptions, task: Task, before: Before | None) -> BadRows | None:
+    """Return what takes rows that cannot be sent; None when such a row is an error."""
+    if options.bad_rows == FAIL:
+        return None
+    settled = None
+    if before is not None and options.bad_rows_stream is not None:
+        prefix = MessageIds(task.query, task.batch, task.partition).prefix
+        settled = settle_bad_rows(lease, options, task, prefix, before.time)
+    return BadRows(options, task, settled)
+
+
+@contextlib.contextmanager
+def _advising(options: WriteOptions) -> Iterator[None]:
+    """Advise to correct a subject where that is an option's, and else to set rows aside that have a wrong one."""
+    try:
+        yield
+    except PublishError as error:
+        if Hint.SUBJECT in error.hints and options.subject is None:
+            raise error.advising(Hint.BAD_ROWS) from None
+        raise
+
+
+def _core_publisher(lease: Lease, task: Task) -> CorePublisher:
+    """Return what writes to core NATS, and says now and then how far it has come."""
+
+    def said(rows: int, rate: float) -> Said:
+        return STILL_SENDING(task=task.name, rows=rows, rate=rate)
+
+    publisher = CorePublisher(lease, Reporter(logger, lambda: publisher.confirmed, said))
+    return publisher
+
+
+def _publisher(lease: Lease, options: WriteOptions, stream: StreamInfo, task: Task, bad: BadRows | None) -> Publisher:
+    """Return what writes to a stream, and says now and then how far it has come."""
+
+    def said(rows: int, rate: float) -> Said:
+        return STILL_WRITING(
+            stream=stream.name,
+            task=task.name,
+            rows=rows,
+            rate=rate,
+            in_flight=publisher.in_flight,
+            window=publisher.window,
+            resent=publisher.resent,
+        )
+
+    publisher = Publisher(
+        lease.connection,
+        stream.name,
+        options.max_in_flight,
+        options.ack_timeout,
+        lease=lease,
+        api_prefix=options.api_prefix,
+        began=stream,
+        resolve=Conflicts(options, options.bucket).resolve if options.bucket else None,
+        on_stored=Reporter(logger, lambda: publisher.confirmed, said),
+        set_aside=bad,
+    )
+    return publisher
+
+
+def _write_rows(
+    publisher: Publisher | CorePublisher,
+    checker: RowChecker,
+    batches: Iterator[pa.RecordBatch],
+    settled: Settled | None,
+    bad: BadRows | None,
+) -> tuple[int, int]:
+    """Write rows as they come; return how many there were, and the bytes of those that were sent."""
+    count = size = 0
+    for batch in batches:
+        try:
+            rows, broken = checker.sort_out(batch, count) if bad is not None else (checker.check(batch, count), [])
+        except InvalidRowError:
+            publisher.drain()  # so that what the message says was sent is safe
+            raise
+        if settled is not None:
+            rows = rows.where(settled.missing(rows.ids))
+        if bad is not None:
+            # A row that an earlier attempt has stored in the one stream or the other is there, whatever is true now.
+            rows = rows.where(bad.left(rows.ids))
+            rows, large = checker.without_large(rows)
+            bad.add([*broken, *large])
+            bad.flush()
+        size += rows.bytes
+        for part in rows.apart():
+            if part.conditional is None or isinstance(publisher, CorePublisher):
+                publisher.publish(part.subjects, part.payloads, part.headers, part.replies, part.ids)
+            else:
+                publisher.drain()
+                publisher.publish(part.subjects, part.payloads, part.headers, None, part.ids, conditional=True)
+        count += batch.num_rows
+    publisher.drain()
+    if isinstance(publisher, Publisher) and publisher.needs_verifying:
+        publisher.verify()
+    publisher.close()
+    if bad is not None:
+        bad.flush(at_end=True)
+    return count, size
+
+
+def _write_whole(
+    publisher: BatchPublisher,
+    checker: RowChecker,
+    batches: Iterator[pa.RecordBatch],
+    settled: Settled | None,
+    stream: str,
+) -> tuple[int, int]:
+    """Write rows together or not at all; return how many there were, and the bytes of those that were sent."""
+    parts: list[pa.RecordBatch] = []
+    count = size = 0
+    for batch in batches:
+        count += batch.num_rows
+        if count > MOST_ROWS:
+            raise PublishError(TOO_MANY_ROWS_TOGETHER(rows=MOST_ROWS))
+        parts.append(batch)
+        size += batch.nbytes
+        if size > _MOST_TOGETHER:
+            raise PublishError(TOO_MANY_BYTES_TOGETHER(mebibytes=_MOST_TOGETHER >> 20))
+    if not count:
+        return 0, 0
+    (whole,) = pa.Table.from_batches(parts).combine_chunks().to_batches()
+    rows = checker.check(whole, 0)
+    rows.check_together()
+    missing = np.ones(count, np.bool_) if settled is None else settled.missing(rows.ids)
+    if missing.any() and not missing.all():
+        raise partly_stored(stream, rows.ids, ~missing)
+    if not missing.any():
+        return count, 0
+    publisher.publish(rows.subjects, rows.payloads, rows.headers, rows.ids)
+    return count, rows.bytes
+
+
+_looked: deque[str] = deque(maxlen=64)
+"""The last writes of this process of which the subjects were looked at."""
+
+
+def _looked_at(options: WriteOptions, write_id: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Pass batches on. Of the first one in this process warn about subjects that a stream captures."""
+    for batch in batches:
+        if write_id not in _looked and batch.num_rows:
+            _looked.append(write_id)
+            _warn_of_streams(options, batch)
+        yield batch
+
+
+def _warn_of_streams(options: WriteOptions, batch: pa.RecordBatch) -> None:
+    """Warn when a stream listens on what is written without acknowledgement, since it may then drop messages unseen."""
+    if options.subject is not None:
+        subjects = [options.subject]
+    else:
+        subjects = pc.unique(batch.column("subject"))[:_SUBJECTS_LOOKED_AT].to_pylist()
+    # On a connection of its own: a user who may not ask, or a server without JetStream, is no fault of the write.
+    with contextlib.suppress(NatsError), borrow(options.connection) as connection:
+        js = JetStream(connection, options.api_prefix)
+        for subject in subjects:
+            if subject and not subject_violation(subject) and (streams := stream_names(js, subject)):
+                logger.warning(
+                    SUBJECT_OF_STREAM(subject=subject, streams=", ".join(map(repr, streams)), stream=streams[0]).coded
+                )
+                return

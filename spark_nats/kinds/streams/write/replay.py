@@ -1,0 +1,380 @@
+"""What an earlier attempt at the same task has stored already, however long ago that was.
+
+A stream knows a message id again for its ``duplicate_window`` only. So each task of a streaming query notes, before its
+first row, where the stream ended then: in a KV bucket, under a key for the query and the partition. One that finds its
+own micro-batch noted there knows that somebody has begun it before, reads the message ids of what the stream has stored
+since, and leaves out the rows that they belong to. The ids go on protecting against attempts that run at the same time.
+
+Servers may come back with less than they had stored. The note says when the stream's last message was stored then, so
+that a stream which was put back since is told from one that has gone on; the task then reads from where its present
+history begins. How a bucket that was put back is told, :mod:`.beginning` says.
+
+A batch has no life after its driver, so there the driver notes it, and tasks that are tried again get it from there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Concatenate, NamedTuple, ParamSpec
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_nats import clock
+from spark_nats.client.connection import Connection
+from spark_nats.client.pool import Lease
+from spark_nats.client.retrying import Result
+from spark_nats.conditions.losses import STATE_BUCKET_OLDER, STORED_BEFORE_UNKNOWN
+from spark_nats.conditions.notices import FIRST_TIME
+from spark_nats.conditions.warnings import TARGET_LOST_END, TARGET_LOST_MESSAGES
+from spark_nats.errors import NatsError
+from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.judgement import SKEW
+from spark_nats.jetstream.keyvalue import Entry
+from spark_nats.jetstream.messages import first_sequence_since, next_message
+from spark_nats.jetstream.positions import Position
+from spark_nats.jetstream.reading.stored import is_intact, stored_ids
+from spark_nats.jetstream.streams import LIMITS, StreamInfo
+from spark_nats.jetstream.views import CONFIRMATION, Trust, believed, first_new, stream_info
+from spark_nats.kinds.streams.write.message_ids import MessageIds
+from spark_nats.kinds.streams.write.notes import Note, began_now, is_about, note_of, read_note, write_note
+from spark_nats.kinds.streams.write.task_start import Known, Tail, begin, first_of
+from spark_nats.kinds.streams.write.tasks import Began, Task
+from spark_nats.options.losses import report_loss
+from spark_nats.options.values import EXACT
+from spark_nats.options.write import WriteOptions
+from spark_nats.protocol.bytecolumns import Mask, booleans, flags_of, values_of
+from spark_nats.protocol.documents import text_of
+
+logger = logging.getLogger(__name__)
+
+Given = ParamSpec("Given")
+_TAIL = 4096  # messages at the end of a stream among which rows of a task are looked for
+_MOST_REMEMBERED = 1 << 14
+
+
+class _Memory:
+    """Micro-batches that are remembered in this process; -1 is none."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[object, ...], int] = OrderedDict()
+
+    def get(self, options: WriteOptions, *key: str) -> int:
+        return self._kept.get((options.connection, options.state_bucket, *key), -1)
+
+    def keep(self, batch: int, options: WriteOptions, *key: str) -> None:
+        self._kept[(options.connection, options.state_bucket, *key)] = batch
+        if len(self._kept) > _MOST_REMEMBERED:
+            self._kept.popitem(last=False)
+
+
+_noted = _Memory()
+"""The last micro-batch of each key and run that a task of this process has noted."""
+_began = _Memory()
+"""The first micro-batch of each run of a query of which this process had a task: later ones are new for certain."""
+
+
+class Settled:
+    """Rows that were stored before.
+
+    Args:
+        ids: message ids of what the stream has stored since the task began for the first time.
+        prefix: what generated ids of this task begin with.
+    """
+
+    def __init__(self, ids: pa.Array, prefix: str) -> None:
+        self._ids = pc.unique(ids)
+        self._generated = flags_of(pc.starts_with(self._ids, prefix))
+        self._met = np.zeros(len(self._ids), np.bool_)
+        self.rows = 0
+
+    def missing(self, ids: pa.Array) -> Mask:
+        """Tell which rows are not stored yet, by their message ids (a string column); those without one are not."""
+        place = pc.index_in(ids.cast(pa.binary()), self._ids)
+        stored = flags_of(place.is_valid())
+        self._met[values_of(place.filter(booleans(stored)))] = True
+        self.rows += int(np.count_nonzero(stored))
+        return ~stored
+
+    @property
+    def unexpected(self) -> int:
+        """How many rows this task had stored that were not among those that it was given now."""
+        return int(np.count_nonzero(self._generated & ~self._met))
+
+
+class Before(NamedTuple):
+    """What is known of an earlier attempt at a task.
+
+    Attributes:
+        time: when it began first, in nanoseconds since 1970 by a server's clock; 0 where that is not known.
+        settled: what it has stored; None where the stream cannot be read back.
+    """
+
+    time: int
+    settled: Settled | None
+
+
+def settle(
+    lease: Lease,
+    options: WriteOptions,
+    task: Task,
+    ids: MessageIds,
+    stream: StreamInfo,
+    entry: Entry | NatsError | None = None,
+) -> Before | None:
+    """Note that a task begins; return what it has done when it began before, None when it had not.
+
+    ``stream`` is the stream's state before the task has stored anything now, and ``entry`` what its key of the state
+    bucket held then, if that was asked for.
+
+    Raises:
+        DataLossError: that cannot be told any more, and ``failOnDataLoss`` is set.
+        NatsError: the state could not be read or written.
+    """
+    if options.deduplicate != EXACT:
+        return None
+
+    def ask(what: Callable[Concatenate[JetStream, Given], Result], *given: Given.args, **more: Given.kwargs) -> Result:
+        return lease.ask(lambda connection: what(JetStream(connection, options.api_prefix), *given, **more))
+
+    if task.batch is None:
+        began = task.began if task.attempt else None
+    else:
+        at_first = iter([(stream, entry)])
+
+        # After a lost connection both are asked for again: another attempt may have stored rows meanwhile.
+        def begun(js: JetStream) -> Began | None:
+            now, noted = next(at_first, (None, None))
+            return _begin(js, options, task, ids, now or stream_info(js, stream.name), noted)
+
+        began = ask(begun)
+    if began is None:
+        return None
+    # Another attempt may have stored rows while this one was finding out that it is not the first.
+    stream = ask(stream_info, stream.name)
+    time = began.time
+    if began.end.created != stream.created:
+        began = first_of(stream, time)
+        if began is None:
+            return Before(time, None)
+    known = stream.knows_again((stream.time - time) / 1e9)  # every id of the earlier attempt
+    if stream.retention != LIMITS:  # it cannot be read without taking messages from others
+        stream = ask(_look_at_end, task, task.batch, began, stream)
+        if not known and stream.last_sequence != began.end.last:
+            _report(options, task, f"stream {stream.name!r} has {stream.retention} retention, and cannot be read back")
+        return Before(time, None)
+    stream, began = ask(_look_back, options, task, stream, began, known)
+    found = ask(stored_ids, stream, began.end.last, "" if task.own_ids else ids.prefix)
+    if found.removed and not known:
+        _report(options, task, found.removed)
+    return Before(time, Settled(found.ids, ids.prefix))
+
+
+def settle_bad_rows(lease: Lease, options: WriteOptions, task: Task, prefix: str, since: int) -> Settled | None:
+    """Return what a task has stored in the stream for bad rows, and what that still holds.
+
+    A row that was deleted there is stored again: whoever has done so has seen it. None where the stream cannot be read
+    without taking messages from others.
+
+    Args:
+        lease: a connection.
+        options: they name the stream.
+        task: the task.
+        prefix: what generated ids of the task begin with.
+        since: when the task began first, in nanoseconds since 1970 by a server's clock.
+
+    Raises:
+        NatsError: the stream could not be read.
+    """
+
+    def look(connection: Connection) -> Settled | None:
+        js = JetStream(connection, options.api_prefix)
+        stream = believed(js, stream_info(js, str(options.bad_rows_stream)), Trust.BEYOND_DOUBT)
+        if stream.retention != LIMITS:
+            return None
+        time = since - (SKEW if connection.info.cluster else 0)
+        first = first_sequence_since(js, stream.name, time, stream.first_sequence, stream.last_sequence + 1)
+        return Settled(stored_ids(js, stream, first - 1, "" if task.own_ids else prefix).ids, prefix)
+
+    return lease.ask(look)
+
+
+def is_first_of_run(options: WriteOptions, task: Task) -> bool:
+    """Tell whether a micro-batch is the first one of the query's run that this process had a task of.
+
+    Then an earlier run may have begun it with more partitions, also where its task of this partition did not begin.
+    """
+    return task.batch is not None and _began.get(options, task.query, task.run) == int(task.batch)
+
+
+def _report(options: WriteOptions, task: Task, why: str) -> None:
+    """Fail or warn because it cannot be told what an earlier attempt has stored."""
+    what = STORED_BEFORE_UNKNOWN(task=task.name, reason=why)
+    report_loss(what, options.fail_on_data_loss, "all of its rows that are not found, so that some may be stored twice")
+
+
+def _begin(
+    js: JetStream,
+    options: WriteOptions,
+    task: Task,
+    ids: MessageIds,
+    stream: StreamInfo,
+    noted: Entry | NatsError | None,
+) -> Began | None:
+    """Note that a task begins; return where it is to be read back from when it may have begun before."""
+    batch, confirmed = int(task.batch or 0), False
+    deadline = clock.monotonic() + CONFIRMATION
+    while True:
+        entry, known = _ask(js, options, task, noted)
+        noted = None
+        found = begin(task, stream, known)
+        if found.lacks_tail:
+            known = known._replace(tail=_look_at_tail(js, task, ids, stream, known.note))
+            found = begin(task, stream, known)
+        if found.older and not confirmed:  # a leader may have been stopped for a while, or another attempt has begun
+            stream, confirmed = believed(js, stream, Trust.BEYOND_DOUBT), True
+            deadline = clock.monotonic() + CONFIRMATION
+            continue
+        if found.warning:
+            logger.warning(found.warning.coded)
+        if found.first:
+            logger.info(FIRST_TIME(bucket=options.state_bucket, stream=stream.name, task=task.name).coded)
+        if found.older and found.began:
+            _report_older(options, task, stream, found.began.end.last, found.older)
+        elif found.began is None and known.note is not None and is_about(known.note, stream):
+            _look_at_end(js, task, str(known.note.batch), known.note.began, stream)
+        is_noted = known.note is not None and found.began == known.note.began and not found.older
+        if is_noted or write_note(js, options, task, found.began or began_now(stream), entry.revision, deadline):
+            _noted.keep(batch, options, task.key, task.run)
+            if _began.get(options, task.query, task.run) < 0:
+                _began.keep(batch, options, task.query, task.run)
+            return found.began
+        stream = stream_info(js, stream.name)
+
+
+def _ask(js: JetStream, options: WriteOptions, task: Task, held: Entry | NatsError | None) -> tuple[Entry, Known]:
+    """Return what the task's key holds, and what is known of it but for the stream's last messages.
+
+    It is asked for unless it is known what the key ``held`` a moment ago.
+    """
+    if isinstance(held, Entry):
+        entry, note = held, note_of(held, task.key)
+    else:
+        entry, note = read_note(js, options, task.key)
+    zero = None
+    if task.partition and (-1 if note is None else note.batch) < int(task.batch or 0) - 1:
+        zero = read_note(js, options, f"{task.query}.0")[1]
+    noted, began = _noted.get(options, task.key, task.run), _began.get(options, task.query, task.run)
+    return entry, Known(note, -1 if zero is None else zero.batch, noted, began)
+
+
+def _look_at_tail(js: JetStream, task: Task, ids: MessageIds, stream: StreamInfo, note: Note | None) -> Tail:
+    """Look for rows of a task among the last messages of a stream."""
+    last = stream.last_sequence
+    since = max(last - _TAIL, stream.first_sequence - 1)
+    if note is not None and is_about(note, stream) and note.began.end.last <= last:
+        since = max(since, note.began.end.last)
+    if since == last or stream.retention != LIMITS:  # others cannot be read without taking messages from somebody
+        return Tail(last, new=last == 0)
+    found = stored_ids(js, stream, since, ids.query_prefix)
+    rows = int(np.count_nonzero(flags_of(pc.starts_with(found.ids, ids.prefix))))
+    # Rows of this micro-batch would stand behind those of the one before.
+    before = pc.any(pc.starts_with(found.ids, f"{ids.query_prefix}{int(task.batch or 0) - 1}-")).as_py()
+    return Tail(since, rows, new=not task.own_ids and not rows and not found.removed and bool(before or since == 0))
+
+
+def _report_older(options: WriteOptions, task: Task, stream: StreamInfo, since: int, why: str) -> None:
+    """Fail or warn because the bucket is older than the query's checkpoint."""
+    what = STATE_BUCKET_OLDER(bucket=options.state_bucket, batch=task.batch, reason=why)
+    looked = stream.last_sequence - since
+    found = f" that are not among the last {looked} messages of stream {stream.name!r}" if looked else ""
+    report_loss(
+        what,
+        options.fail_on_data_loss,
+        f"all rows of {task.name}{found}, so that some may be stored twice",
+        "put the right copy of the bucket back; of queries with copies of one checkpoint, run only the one that has "
+        "gone furthest; or set the option 'failOnDataLoss' to false for this micro-batch, of which rows may then be "
+        "stored twice",
+    )
+
+
+def _look_back(
+    js: JetStream, options: WriteOptions, task: Task, stream: StreamInfo, began: Began, known: bool
+) -> tuple[StreamInfo, Began]:
+    """Return the stream's state, and where to read it back from.
+
+    That is where the task began first, unless the stream has lost its end since: then it is where its present history
+    begins, which is noted before anything is stored there.
+    """
+    for trust in (Trust.AS_SAID, Trust.BEYOND_DOUBT) if known else (Trust.BEYOND_DOUBT,):
+        stream = believed(js, stream, trust)
+        if is_intact(js, began.end, stream):
+            return stream, began
+    # A note of an older version does not say when the message was stored; it was written a moment later.
+    before = began.time - (SKEW if js.connection.info.cluster else 0)
+    end = began.end if began.end.time is not None else began.end._replace(time=before)
+    since = min(first_new(js, end, stream), end.last) - 1
+    this, others = _names(task)
+    logger.warning(
+        TARGET_LOST_MESSAGES(
+            stream=stream.name,
+            messages=began.end.last - since,
+            last=began.end.last,
+            stored=_stored_at(began.end),
+            task=this,
+            kept=since,
+            others=others,
+        ).coded
+    )
+    there = next_message(js, stream.name, since, (">",), whole=False) if since >= stream.first_sequence else None
+    stored = there.time if there is not None and there.sequence == since else None
+    began = replace(began, end=Position(began.end.created, since + 1, stored))
+    if task.batch is not None:
+        _note_anew(js, options, task, began)
+    return stream, began
+
+
+def _note_anew(js: JetStream, options: WriteOptions, task: Task, began: Began) -> None:
+    """Note another beginning for a task that was begun before, unless another attempt has done so."""
+    deadline = clock.monotonic() + CONFIRMATION
+    batch = int(task.batch or 0)
+    while True:
+        entry, state = read_note(js, options, task.key)
+        if state is None or state.batch != batch or state.began.end.last == began.end.last:
+            return
+        if write_note(js, options, task, began, entry.revision, deadline):
+            return
+
+
+def _look_at_end(js: JetStream, task: Task, batch: str | None, began: Began, stream: StreamInfo) -> StreamInfo:
+    """Warn if a stream ends before the place where a micro-batch, or this write, began; return its state."""
+    if began.end.last > stream.last_sequence:
+        stream = believed(js, stream, Trust.BEYOND_DOUBT)
+    if began.end.last > stream.last_sequence:
+        this, others = _names(task)
+        logger.warning(
+            TARGET_LOST_END(
+                stream=stream.name,
+                last=began.end.last,
+                stored=_stored_at(began.end),
+                task=this if batch is None else f"micro-batch {batch}",
+                now=stream.last_sequence,
+                others=others,
+            ).coded
+        )
+    return stream
+
+
+def _names(task: Task) -> tuple[str, str]:
+    """Return how messages name what a task belongs to, and others of its kind."""
+    if task.batch is None:
+        return "this write", "other writes"
+    return f"micro-batch {task.batch}", "micro-batches before this one"
+
+
+def _stored_at(end: Position) -> str:
+    return f" (stored at {text_of(end.time)})" if end.time else ""

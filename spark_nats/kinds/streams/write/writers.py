@@ -1,0 +1,142 @@
+"""The batch and the streaming writer.
+
+Spark asks for a writer for each micro-batch, and commits it, in new processes on the driver. So what tasks need is
+imported where they begin, and this module imports next to nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from spark_nats import clock
+from spark_nats.client.choosing import add_announced, announced
+from spark_nats.conditions.notices import BATCH_WRITTEN
+from spark_nats.conditions.spark import WRITES_NO_TABLE
+from spark_nats.conditions.writing import BATCH_UNKNOWN
+from spark_nats.errors import NatsError, OptionError
+from spark_nats.kinds.streams.write.metrics_channel import tell
+from spark_nats.kinds.streams.write.tasks import Began, Task, Written, total
+from spark_nats.options.hints import naming_options
+from spark_nats.options.nearest import VIEW
+from spark_nats.options.values import EXACT, WINDOW
+from spark_nats.options.write import WriteOptions
+from spark_nats.sparkapi import DataSourceStreamArrowWriter, makes_a_table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+logger = logging.getLogger(__name__)
+
+
+def _write(options: WriteOptions, known: str, task: Task, batches: Iterator[pa.RecordBatch]) -> Written:
+    from spark_nats.kinds.streams.write.partitions import write_partition
+
+    add_announced(options.connection, known)
+    return write_partition(options, task, batches)
+
+
+def run_of(context: TaskContext | None) -> str:
+    """Return the id of the run of the streaming query to which a task belongs; empty if there is none."""
+    return (context.getLocalProperty("spark.jobGroup.id") if context else None) or ""
+
+
+def _log_counts(what: str, options: WriteOptions, messages: list[WriterCommitMessage | None]) -> None:
+    target = options.stream or "core NATS"
+    logger.info(BATCH_WRITTEN(what=what, target=target, counts=total(messages), tasks=len(messages)).coded)
+
+
+class NatsWriter(DataSourceArrowWriter):
+    """Writes a DataFrame.
+
+    Args:
+        options: where and how.
+        own_ids: whether rows may have message ids of their own.
+        began: where the stream ends now, if tasks that are tried again are to read back what they have stored.
+    """
+
+    def __init__(self, options: WriteOptions, own_ids: bool = False, began: Began | None = None) -> None:
+        self._options = options
+        self._own_ids = own_ids
+        self._began = began
+        # Made once, on the driver: a task that is tried again gives its rows the same ids.
+        self._id = clock.token(16)
+        self._announced = announced(options.connection)
+
+    @naming_options()
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Write one partition.
+
+        Raises:
+            OptionError: Spark makes a table of it.
+            NatsError: the server did not take a row.
+        """
+        context = TaskContext.get()
+        if context and makes_a_table(context):
+            raise OptionError(WRITES_NO_TABLE(instead=VIEW))
+        partition, attempt = (context.partitionId(), context.attemptNumber()) if context else (0, 0)
+        run = run_of(context)
+        task = Task(self._id, None, partition, attempt, self._began, self._own_ids, run)
+        return _write(self._options, self._announced, task, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Log what the tasks have written, and tell it to who listens."""
+        _log_counts("batch", self._options, messages)
+        tell(messages)
+
+
+class NatsStreamWriter(DataSourceStreamArrowWriter):
+    """Writes the micro-batches of a query; their rows may have message ids of their own if ``own_ids``."""
+
+    def __init__(self, options: WriteOptions, own_ids: bool = False) -> None:
+        self._options = options
+        self._own_ids = own_ids
+        self._planned = clock.time_ns()
+        self._announced = announced(options.connection)
+
+    @naming_options()
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Write one partition of a micro-batch."""
+        context = TaskContext.get()
+        query = context.getLocalProperty("sql.streaming.queryId") if context else None
+        batch = context.getLocalProperty("streaming.sql.batchId") if context else None
+        run = run_of(context)
+        if context is None or not (query and batch):
+            if self._options.deduplicate in (EXACT, WINDOW):
+                raise NatsError(BATCH_UNKNOWN())
+            return _write(self._options, self._announced, Task("", batch, 0, run=run), iterator)
+        partition, attempt = context.partitionId(), context.attemptNumber()
+        task = Task(query, batch, partition, attempt, own_ids=self._own_ids, run=run, planned=self._planned)
+        return _write(self._options, self._announced, task, iterator)
+
+    @naming_options()
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Log what the tasks have written, and tell it to who listens.
+
+        A micro-batch that may have been begun before is checked: it must still be split into as many partitions.
+
+        Raises:
+            PublishError: it is split into fewer, so that rows were stored twice.
+        """
+        _log_counts(f"micro-batch {batchId}", self._options, messages)
+        self._check_partitions(messages, batchId)
+        tell(messages)
+
+    def _check_partitions(self, messages: list[WriterCommitMessage | None], batch: int) -> None:
+        unsure = [message.unsure for message in messages if isinstance(message, Written) and message.unsure]
+        if not unsure or self._options.deduplicate != EXACT:
+            return
+
+        from spark_nats.client.pool import borrow
+        from spark_nats.client.retrying import retrying
+        from spark_nats.kinds.streams.write.checks import check_partitions
+
+        def check() -> None:
+            with borrow(self._options.connection, waits=False) as connection:
+                check_partitions(connection, self._options, unsure[0], batch, len(messages))
+
+        retrying(check, self._options.retries, "committing a micro-batch", established=True)

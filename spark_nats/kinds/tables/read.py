@@ -1,0 +1,115 @@
+"""Reading what an account holds, as tables, in batches: one partition, in which servers are asked for lists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from spark_nats.client.pool import Lease, borrow, leased
+from spark_nats.jetstream.api import JetStream
+from spark_nats.kinds.partitions import Partition, sent
+from spark_nats.kinds.tables.inventory import (
+    Row,
+    choose_streams,
+    count_subjects,
+    describe_buckets,
+    describe_consumers,
+    describe_streams,
+    find_messages,
+)
+from spark_nats.options.hints import naming_options
+from spark_nats.options.read import TableReadOptions
+from spark_nats.options.values import BUCKETS, CONSUMERS, STREAMS, SUBJECTS
+from spark_nats.sparkapi import arrow_schema
+
+STREAMS_AT_ONCE = 64
+"""Most streams that are asked in one round trip."""
+ROWS_AT_ONCE = 8_192
+"""Most rows of one Arrow batch."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Chosen(Partition):
+    """What the table is about.
+
+    Attributes:
+        streams: names of streams.
+    """
+
+    streams: tuple[str, ...]
+
+
+class NatsTableReader(DataSourceReader):
+    """Reads a table of what an account holds."""
+
+    def __init__(self, options: TableReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    @naming_options()
+    def partitions(self) -> list[InputPartition]:
+        """Log in, and ask which streams there are."""
+        options = self._options
+        with borrow(options.connection) as connection:
+            js = JetStream(connection, options.api_prefix)
+            chosen = Chosen(choose_streams(js, options.streams, options.pattern))
+        return sent([chosen], options.connection)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Ask for the table, on an executor.
+
+        A connection that is lost is made again; what was not handed on is then asked for anew.
+        """
+        if not isinstance(partition, Chosen):
+            return
+        options = self._options
+        partition.arrive(options.connection)
+        schema = arrow_schema(self._schema)
+        with (
+            naming_options(),
+            leased(options.connection, options.retries, f"reading the table of {options.table}", waits=False) as lease,
+        ):
+            for answer in self._answers(lease, partition.streams):
+                rows = iter(answer)
+                while some := list(islice(rows, ROWS_AT_ONCE)):
+                    yield _batch(some, schema)
+
+    def _answers(self, lease: Lease, streams: tuple[str, ...]) -> Iterator[Iterable[Row]]:
+        """Ask one thing after the other, each for rows of its own."""
+        options = self._options
+
+        def ask(question: Callable[[JetStream], T]) -> T:
+            return lease.ask(lambda connection: question(JetStream(connection, options.api_prefix)))
+
+        if options.table == STREAMS:
+            yield ask(partial(describe_streams, names=streams))
+        elif options.table == BUCKETS:
+            yield ask(partial(describe_buckets, names=streams))
+        for i in range(0, len(streams), STREAMS_AT_ONCE):
+            some = streams[i : i + STREAMS_AT_ONCE]
+            if options.table == CONSUMERS:
+                yield ask(partial(describe_consumers, streams=some))
+            elif options.table == SUBJECTS:
+                holding, problems = ask(partial(find_messages, streams=some))
+                yield problems
+                for stream in holding:
+                    yield ask(partial(count_subjects, stream=stream, filters=options.filters))
+
+
+def _batch(rows: list[Row], schema: pa.Schema) -> pa.RecordBatch:
+    arrays = [pa.array([_value(row.get(field.name)) for row in rows], field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _value(value: Any) -> Any:
+    """Return a value as Arrow takes it."""
+    return list(value.items()) if isinstance(value, dict) else value

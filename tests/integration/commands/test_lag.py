@@ -1,0 +1,402 @@
+"""How far queries are behind: of a query that runs, for its listeners, and from its checkpoint by `spark-nats lag`."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StringType, StructType
+
+import spark_nats
+from spark_nats.cli import main
+from spark_nats.errors import OptionError
+from spark_nats.lag import lag_of_progress
+from tests.integration.commands.test_permissions import READ, login, user, users
+from tests.integration.forwarding import ForwardedApi
+from tests.integration.support import Query, nats, running, sentence_of, stream_reader, uncoded
+from tests.nats_py import NatsPy, wait_until
+from tests.servers import OLDER_BINARY, Server, ServerFactory
+
+pytestmark = pytest.mark.usefixtures("in_a_hurry")
+
+KEY = StructType().add("key", StringType())
+
+
+def write_checkpoint(
+    folder: Path, *offsets: dict[str, Any], ended: int | None = None, version: str = "v1", began: float | None = None
+) -> Path:
+    """A checkpoint as Spark 4.3 writes it: micro-batches with these ends, of which so many have ended."""
+    for log in ("offsets", "commits"):
+        (folder / log).mkdir(parents=True)
+    (folder / "metadata").write_text('{"id":"86cc2d8b-88d3-48b9-9936-f6a0f4dd2f5e"}')
+    for i, offset in enumerate(offsets):
+        at = int(((time.time() if began is None else began) - len(offsets) + i) * 1000)
+        (folder / f"offsets/{i}").write_text(
+            f'{version}\n{{"batchWatermarkMs":0,"batchTimestampMs":{at},"conf":{{}}}}\n{json.dumps(offset)}'
+        )
+        (folder / f"offsets/.{i}.crc").write_bytes(b"crc")
+        if i < (len(offsets) if ended is None else ended):
+            (folder / f"commits/{i}").write_text('v1\n{"nextBatchWatermarkMs":0}')
+    return folder
+
+
+def position(client: NatsPy, stream: str, following: int, **more: int) -> dict[str, Any]:
+    """The offset of a query that goes on with a sequence."""
+    return {stream: {"created": client.stream_info(stream)["created"], "next": following, **more}}
+
+
+def lag(server: Server | str, checkpoint: Path | str, capsys: Any, *arguments: str) -> tuple[int, dict[str, Any]]:
+    """The status of `spark-nats lag`, and of its report the only stream."""
+    url = server if isinstance(server, str) else server.url
+    status = main(["lag", "--checkpoint", str(checkpoint), "--servers", url, "--json", *arguments])
+    (stream,) = json.loads(capsys.readouterr().out)["streams"]
+    return status, stream
+
+
+# With Spark
+
+
+def test_the_lag_of_a_query_is_known_while_it_runs_and_from_its_checkpoint(
+    spark: SparkSession,
+    nats_server: Server,
+    nats_py: NatsPy,
+    unique: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    nats_py.create_stream(unique)
+    nats_py.publish_acked([(f"{unique}.{i % 2}", b"x") for i in range(100)])
+    told: list[spark_nats.QueryLag] = []
+    listener = spark_nats.LagListener(told.append, {"servers": nats_server.url})
+    spark.streams.addListener(listener)
+    frame = nats(
+        spark.readStream, nats_server, stream=unique, startingOffsets="earliest", maxOffsetsPerTrigger=30
+    ).load()
+    writer = frame.writeStream.format("noop").queryName(unique).option("checkpointLocation", str(tmp_path / "c"))
+    try:
+        with running(writer.trigger(processingTime="0 seconds").start()) as query:
+            wait_until(lambda: len(told) >= 4)
+            done = spark_nats.progress(query)
+            assert done is not None
+            assert (done.query, done.batch, done.behind) == (unique, 3, 0)
+            assert done.streams[0].next == 101
+    finally:
+        spark.streams.removeListener(listener)
+    assert [each.behind for each in told[:4]] == [70, 40, 10, 0]
+    assert [each.streams[0].oldest is None for each in told[:4]] == [False, False, False, True]
+    assert told[0].streams[0].rate is not None
+
+    nats_py.publish_acked([(f"{unique}.{i % 2}", b"x") for i in range(10)])  # the query has ended
+    later = spark_nats.progress(query, {"servers": nats_server.url})
+    assert later is not None
+    assert later.behind == 10
+    assert later.at > done.at
+    only_some = spark_nats.progress(query, {"servers": nats_server.url, "subject": f"{unique}.1"})
+    assert only_some is not None
+    assert only_some.behind == 5
+
+    status, stream = lag(nats_server, tmp_path / "c", capsys)
+    assert (status, stream["next"], stream["end"], stream["behind"]) == (0, 101, 111, 10)
+    assert stream["rate"] > 0
+    assert stream["oldest"]
+    assert main(["lag", "--checkpoint", str(tmp_path / "c"), "--servers", nats_server.url]) == 0
+    shown = capsys.readouterr().out
+    assert f"query       {query.id}" in shown
+    assert "last ended  micro-batch 3" in shown
+    (row,) = [line.split() for line in shown.splitlines() if line.startswith(unique)]
+    assert row[1:4] == ["100", "110", "10"]
+
+
+# From a checkpoint
+
+
+def test_a_query_of_which_no_micro_batch_has_ended_is_where_it_begins(
+    nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nats_py.create_stream(unique)
+    nats_py.store(f"{unique}.x", [b"x"] * 20)
+    offset = position(nats_py, unique, 11, **{"since": 6, "from": 6})
+    status, stream = lag(nats_server, write_checkpoint(tmp_path / "c", offset, ended=0), capsys)
+    assert (status, stream["next"], stream["behind"]) == (0, 6, 15)
+    assert main(["lag", "--checkpoint", str(tmp_path / "c"), "--servers", nats_server.url]) == 0
+    shown = capsys.readouterr().out
+    assert "last ended  none" in shown
+    assert "under way   micro-batch 0, since" in shown
+
+
+def test_a_query_whose_first_micro_batch_is_under_way_has_lost_nothing(
+    nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What its offset tells of the history is about its end, and not about where it begins."""
+    nats_py.create_stream(unique)
+    nats_py.store(f"{unique}.x", [b"x"] * 5)
+    query = Query(stream_reader(nats_server, stream=unique))
+    nats_py.store(f"{unique}.x", [b"x"] * 5)
+    end = query.reader.latestOffset(query.offset, query.reader.getDefaultReadLimit())
+    _, stream = lag(nats_server, write_checkpoint(tmp_path / "c", end, ended=0), capsys)
+    assert (stream["next"], stream["behind"], stream["problem"]) == (6, 5, "")
+
+
+def test_a_micro_batch_that_is_under_way_is_still_to_be_read(
+    nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nats_py.create_stream(unique)
+    nats_py.store(f"{unique}.x", [b"x"] * 20)
+    ends = [position(nats_py, unique, following) for following in (6, 11, 21)]
+    checkpoint = write_checkpoint(tmp_path / "c", *ends, ended=2)
+    _, stream = lag(nats_server, checkpoint, capsys)
+    assert (stream["next"], stream["end"], stream["behind"]) == (11, 21, 10)
+    _, stream = lag(nats_server, f"file:{checkpoint}", capsys)  # as Hadoop writes it
+    assert stream["behind"] == 10
+
+
+def test_messages_and_not_sequences_are_counted_where_some_are_gone(
+    nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nats_py.create_stream(unique)
+    nats_py.publish_acked([(f"{unique}.{i % 4}", b"x") for i in range(20)])
+    for sequence in (8, 9, 10):
+        nats_py.delete_message(unique, sequence)
+    checkpoint = write_checkpoint(tmp_path / "c", position(nats_py, unique, 6))
+    _, stream = lag(nats_server, checkpoint, capsys)
+    assert (stream["end"], stream["behind"]) == (21, 12)
+    _, stream = lag(nats_server, checkpoint, capsys, "--subject", f"{unique}.0,{unique}.1")
+    assert (stream["end"], stream["behind"]) == (19, 5)  # 6, 13, 14, 17 and 18
+    wait_until(lambda: not nats_py.consumers(unique))
+
+
+def test_a_query_that_waits_for_more_is_not_said_to_catch_up(
+    nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nats_py.create_stream(unique)
+    nats_py.store(f"{unique}.x", [b"x"] * 20)
+    checkpoint = write_checkpoint(tmp_path / "c", position(nats_py, unique, 6, **{"since": 1, "from": 1}))
+    _, stream = lag(nats_server, checkpoint, capsys)
+    assert (stream["behind"], stream["waits_for"]) == (15, None)
+    assert stream["catch_up"] is not None
+    for least, catches_up in ((15, True), (16, False)):
+        _, stream = lag(nats_server, checkpoint, capsys, "--minOffsetsPerTrigger", str(least))
+        assert (stream["behind"], stream["waits_for"], stream["catch_up"] is not None) == (15, least, catches_up)
+
+
+def test_a_query_that_cannot_go_on_without_a_loss_ends_with_the_status_1(
+    nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nats_py.create_stream(unique)
+    nats_py.store(f"{unique}.x", [b"x"] * 20)
+    checkpoint = write_checkpoint(tmp_path / "c", position(nats_py, unique, 6))
+    nats_py.purge_stream(unique, seq=11)
+    status, stream = lag(nats_server, checkpoint, capsys)
+    assert (status, stream["behind"]) == (1, 10)
+    assert "begins at sequence 11" in stream["problem"]
+    beyond = write_checkpoint(tmp_path / "beyond", position(nats_py, unique, 31))
+    status, stream = lag(nats_server, beyond, capsys)
+    assert status == 1
+    assert "ends at sequence 20" in stream["problem"]
+    nats_py.delete_stream(unique)
+    status, stream = lag(nats_server, checkpoint, capsys)
+    assert (status, stream["problem"]) == (1, "the stream does not exist any more")
+    nats_py.create_stream(unique)
+    status, stream = lag(nats_server, checkpoint, capsys)
+    assert status == 1
+    assert "was deleted and created again" in stream["problem"]
+
+
+def test_messages_that_the_stream_is_about_to_remove_unread_are_warned_of(
+    nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nats_py.create_stream(unique, max_age=60 * 10**9)
+    nats_py.store(f"{unique}.x", [b"x"] * 10)
+    checkpoint = write_checkpoint(tmp_path / "c", position(nats_py, unique, 6))
+    api = ForwardedApi(nats_py)
+    old = datetime.now(UTC) - timedelta(seconds=45)
+
+    def aged(answer: dict[str, Any]) -> dict[str, Any]:
+        answer["message"]["time"] = f"{old:%Y-%m-%dT%H:%M:%S.%f}Z"
+        return answer
+
+    arguments = ["lag", "--checkpoint", str(checkpoint), "--servers", nats_server.url]
+    assert main(arguments) == 0
+    assert "max_age" not in capsys.readouterr().out
+    api.answers["STREAM.MSG.GET"] = aged
+    with api.serving():
+        assert main([*arguments, "--apiPrefix", ForwardedApi.PREFIX]) == 0
+        shown = capsys.readouterr().out
+    (line,) = [line for line in shown.splitlines() if line.startswith("warning: ")]
+    assert line.startswith(f"warning: {unique}: the oldest unread message is ")
+    assert line.endswith(" s old, and the stream removes messages after 60 s (max_age)")
+
+
+def test_what_a_work_queue_has_removed_is_no_loss(
+    nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nats_py.create_stream(unique, retention="workqueue")
+    nats_py.store(f"{unique}.x", [b"x"] * 20)
+    checkpoint = write_checkpoint(tmp_path / "c", position(nats_py, unique, 6))
+    nats_py.purge_stream(unique, seq=11)
+    nats_py.delete_message(unique, 15)
+    status, stream = lag(nats_server, checkpoint, capsys)
+    assert (status, stream["problem"], stream["end"], stream["behind"]) == (0, "", 21, 9)
+
+
+def test_the_query_of_a_bucket_is_behind_by_the_revisions_that_are_kept(
+    nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nats_py.create_stream(f"KV_{unique}", [f"$KV.{unique}.>"], max_msgs_per_subject=1)
+    query = Query(stream_reader(nats_server, KEY, bucket=unique, startingOffsets="earliest"))
+
+    def put(*keys: str) -> None:
+        nats_py.publish_acked([(f"$KV.{unique}.{key}", b"x") for key in keys])
+
+    put("eu.a", "eu.b", "us.a")
+    assert len(query.rows(3)) == 3
+    put("eu.a", "eu.b", "us.a", "us.b", "eu.a", "eu.a")  # what the query has read is gone, and some that it has not
+    checkpoint = write_checkpoint(tmp_path / "c", query.offset)
+    status, stream = lag(nats_server, checkpoint, capsys)
+    assert (status, stream["problem"], stream["next"], stream["behind"]) == (0, "", 4, 4)
+    status, stream = lag(nats_server, checkpoint, capsys, "--keys", "eu.*")
+    assert (status, stream["behind"]) == (0, 2)
+    assert len(query.rows(4)) == 4
+    status, stream = lag(nats_server, write_checkpoint(tmp_path / "d", query.offset), capsys, "--keys", "eu.*")
+    assert (status, stream["behind"]) == (0, 0)
+    document = {
+        "id": "1",
+        "timestamp": "2026-11-22T05:00:00.000Z",
+        "batchId": 0,
+        "sources": [{"startOffset": None, "endOffset": query.offset, "latestOffset": query.offset}],
+    }
+    put("eu.c", "us.c", "us.d")
+    options = {"servers": nats_server.url, "bucket": unique, "keys": "us.>"}
+    found = lag_of_progress([document], options)
+    assert found is not None
+    assert found.behind == 2
+
+
+@pytest.mark.parametrize("binary", [None, OLDER_BINARY], ids=["newest", "2.11"])
+def test_filters_of_different_depths_are_counted_exactly(
+    server_factory: ServerFactory,
+    binary: Path | None,
+    unique: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A consumer of nats-server 2.11 with these filters counts others."""
+    server = server_factory(binary=binary)
+    with NatsPy(server.url) as client:
+        client.create_stream(unique, [f"{unique}.>"])
+        client.publish_acked([(f"{unique}.{leaf}", b"") for leaf in ("a", "c.d", "b", "c.d", "b", "x.y", "b")])
+        checkpoint = write_checkpoint(tmp_path / "c", position(client, unique, 1))
+        _, stream = lag(server, checkpoint, capsys, "--subject", f"{unique}.*,{unique}.c.*")
+        assert stream["behind"] == 6
+        wait_until(lambda: not client.consumers(unique))
+
+
+def test_keys_and_subjects_are_each_for_their_own(
+    nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nats_py.create_stream(unique)
+    nats_py.create_stream(f"KV_{unique}", [f"$KV.{unique}.>"], max_msgs_per_subject=1)
+    nats_py.publish_acked([(f"{unique}.{i % 4}", b"x") for i in range(20)])
+    nats_py.publish_acked([(f"$KV.{unique}.{i % 2}", b"x") for i in range(20)])
+    both = {**position(nats_py, unique, 1), **position(nats_py, f"KV_{unique}", 1)}
+    checkpoint = write_checkpoint(tmp_path / "c", both)
+    arguments = ["--checkpoint", str(checkpoint), "--servers", nats_server.url, "--json"]
+    assert main(["lag", *arguments, "--subject", f"{unique}.1", "--keys", "1"]) == 0
+    streams = json.loads(capsys.readouterr().out)["streams"]
+    assert {stream["stream"]: stream["behind"] for stream in streams} == {unique: 5, f"KV_{unique}": 1}
+
+
+def test_whoever_may_read_a_stream_may_ask_how_far_its_query_is_behind(
+    server_factory: ServerFactory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    watcher = [READ[0], READ[-1]]
+    server = server_factory(users(user("reader", READ), user("watcher", watcher)))
+    with NatsPy(server.url, user="admin", password="pw") as client:
+        client.create_stream("ORDERS", ["orders.>"])
+        client.store("orders.x", [b"x"] * 20)
+        client.delete_message("ORDERS", 8)
+        checkpoint = write_checkpoint(tmp_path / "c", position(client, "ORDERS", 6))
+    arguments = [text for name, value in login("reader").items() for text in (f"--{name}", value)]
+    assert lag(server, checkpoint, capsys, *arguments)[1]["behind"] == 14
+    arguments[1] = "watcher"  # who cannot have the server count
+    assert lag(server, checkpoint, capsys, *arguments)[1]["behind"] == 15
+
+
+# What can be wrong
+
+
+def test_what_is_no_checkpoint_is_said_in_a_sentence(
+    nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(location: Path | str, status: int = 1) -> str:
+        assert main(["lag", "--checkpoint", str(location), "--servers", nats_server.url]) == status
+        (line,) = capsys.readouterr().err.splitlines()
+        return uncoded(line.removeprefix("spark-nats: "))
+
+    nats_py.create_stream(unique)
+    here = position(nats_py, unique, 1)
+    assert said("/nowhere") == "'/nowhere' is not a directory, so it is not a checkpoint"
+    assert "is not a checkpoint, or belongs to a query that has never begun" in said(tmp_path)
+    assert "cannot be read: " in said("gopher://host/path")
+    assert "has offsets of version 'v9'" in said(write_checkpoint(tmp_path / "v9", here, version="v9"))
+    assert "reads no NATS stream" in said(write_checkpoint(tmp_path / "core", {"epoch": "x", "messages": 1}))
+    damaged = write_checkpoint(tmp_path / "damaged", here)
+    (damaged / "offsets/0").write_text("v1\n{")
+    assert "'offsets/0' of the checkpoint" in said(damaged)
+    missing = write_checkpoint(tmp_path / "missing", here, here)
+    (missing / "offsets/1").unlink()
+    assert "has no offsets for its last micro-batch, 1" in said(missing)
+    sound = write_checkpoint(tmp_path / "sound", here)
+    assert main(["lag", "--checkpoint", str(sound), "--servers", "nats://127.0.0.1:1"]) == 1
+    assert "no NATS server could be reached" in capsys.readouterr().err
+
+
+def test_a_listener_with_a_wrong_option_is_refused_at_once() -> None:
+    with pytest.raises(OptionError, match="unknown option 'server'"):
+        spark_nats.LagListener(options={"server": "x"})
+
+
+def test_a_server_that_is_away_is_an_error_of_progress_with_options(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    query = Query(stream_reader(nats_server, stream=unique, startingOffsets="earliest"))
+    document = {
+        "id": "1",
+        "timestamp": "2026-11-22T05:00:00.000Z",
+        "batchId": 0,
+        "sources": [{"startOffset": None, "endOffset": query.offset, "latestOffset": query.offset}],
+    }
+    assert lag_of_progress([document], {"servers": nats_server.url}) is not None
+    sentence = sentence_of(lambda: lag_of_progress([document], {"servers": "nats://127.0.0.1:1"}))
+    assert "check the option 'servers'" in sentence
+
+
+@pytest.mark.parametrize(("name", "following"), [("{}", 81.7), ("{}", True), ("{}", 0), ("a b", 1), ("*", 1), ("", 1)])
+def test_a_damaged_checkpoint_is_told_in_a_line(
+    nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, capsys: Any, name: str, following: Any
+) -> None:
+    nats_py.create_stream(unique)
+    made = nats_py.stream_info(unique)["created"]
+    where = write_checkpoint(tmp_path / "c", {name.format(unique): {"created": made, "next": following}})
+    assert main(["lag", "--checkpoint", str(where), "--servers", nats_server.url]) == 1
+    printed = capsys.readouterr()
+    said = f"[NATS_CHECKPOINT_DAMAGED] 'offsets/0' of the checkpoint '{where}' is damaged: "
+    assert printed.err.startswith(f"spark-nats: {said}")
+    assert (printed.out, printed.err.count("\n")) == ("", 1)
+
+
+@pytest.mark.parametrize(("name", "following"), [("{}", 2**64 - 1), ("{}_MISSING", 5)])
+def test_a_place_that_the_stream_does_not_have_is_a_problem(
+    nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, capsys: Any, name: str, following: int
+) -> None:
+    nats_py.create_stream(unique)
+    made = nats_py.stream_info(unique)["created"]
+    where = write_checkpoint(tmp_path / "c", {name.format(unique): {"created": made, "next": following}})
+    status, stream = lag(nats_server, where, capsys)
+    assert (status, bool(stream["problem"])) == (1, True)

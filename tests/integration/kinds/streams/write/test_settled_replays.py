@@ -1,0 +1,533 @@
+"""Tasks that begin again, however late: what they had stored is found in the stream, and not stored twice."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from typing import Any
+from unittest.mock import ANY
+
+import pyarrow as pa
+import pytest
+
+from spark_nats import clock
+from spark_nats.client import connect
+from spark_nats.client.retrying import retrying
+from spark_nats.errors import (
+    DataLossError,
+    JetStreamError,
+    JetStreamUnavailableError,
+    NatsError,
+    PermissionsError,
+    PublishError,
+)
+from spark_nats.jetstream import JetStream
+from spark_nats.jetstream.keyvalue import Bucket, make_bucket
+from spark_nats.jetstream.positions import Position
+from spark_nats.kinds.streams.write import replay
+from spark_nats.kinds.streams.write.checks import _put_probe, check_partitions, prepare
+from spark_nats.kinds.streams.write.notes import Note, read_note, write_note
+from spark_nats.kinds.streams.write.partitions import write_partition
+from spark_nats.kinds.streams.write.tasks import Began, Task
+from spark_nats.kinds.streams.write.writers import NatsStreamWriter
+from spark_nats.options import WriteOptions
+from spark_nats.protocol.documents import text_of, time_at
+from tests.connections import options_for, write_options
+from tests.nats_py import NatsPy, wait_until
+from tests.scripted_server import INFO, Peer, scripted_server
+from tests.servers import Cluster, Server, ServerFactory
+
+QUERY = "3f81c09a-6f2e-4b6c-9d55-0a1b2c3d4e5f"
+TASK = Task(QUERY, "7", 0)
+FORGETFUL = {"duplicate_window": 100_000_000}  # nanoseconds, the least that the server allows
+
+
+@pytest.fixture(autouse=True, scope="module")
+def state_bucket(nats_server: Server) -> None:
+    """Make the bucket that the driver would make."""
+    with connect(options_for(nats_server.url)) as connection:
+        make_bucket(JetStream(connection), "SPARK_NATS")
+
+
+class Stopped(Exception):
+    """The executor or the driver is gone."""
+
+
+def options_of(server: Server, stream: str, *, streaming: bool = True, **options: Any) -> WriteOptions:
+    return write_options(server.url, streaming, stream=stream, subject=f"{stream}.x", **options)
+
+
+def payload_batches(
+    payloads: list[str], size: int = 10, ids: bool = False, stop_after: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Rows in batches of a size; the task ends with an error after so many of them."""
+    for start in range(0, len(payloads), size):
+        if stop_after is not None and start >= stop_after:
+            raise Stopped
+        part = pa.array(payloads[start : start + size])
+        columns = {"payload": part, "msg_id": part} if ids else {"payload": part}
+        yield pa.RecordBatch.from_pydict(columns)
+    if stop_after is not None:
+        raise Stopped
+
+
+def stop(options: WriteOptions, payloads: list[str], after: int, task: Task = TASK, **how: Any) -> None:
+    """Run a task that writes so many rows and then is stopped, when they are stored."""
+    with pytest.raises(Stopped):
+        write_partition(options, task, payload_batches(payloads, stop_after=after, **how))
+
+
+def forget(client: NatsPy, stream: str) -> None:
+    """Wait until a stream with a short window takes an id that it has seen now for a new one."""
+    seen = (f"{stream}.y", b"", {"Nats-Msg-Id": "seen"})
+    (first,) = client.publish_acked([seen])
+    wait_until(lambda: client.publish_acked([seen]) != [first])
+
+
+def stored_counts(client: NatsPy, stream: str) -> Counter[str]:
+    return Counter(m.payload.decode() for m in client.read_stream(stream) if m.subject == f"{stream}.x")
+
+
+ROWS = [str(i) for i in range(60)] + ["twice", "twice"]
+
+
+@pytest.mark.promise("writing#spark-to-stream", "exactly-once#exact")
+@pytest.mark.parametrize("after", [0, 30, 62], ids=["before the first row", "in the middle", "all stored"])
+@pytest.mark.parametrize("ids", [False, True], ids=["generated ids", "ids of the rows"])
+def test_a_micro_batch_that_comes_back_after_the_window_is_stored_once(
+    nats_server: Server, nats_py: NatsPy, unique: str, after: int, ids: bool
+) -> None:
+    nats_py.create_stream(unique, **FORGETFUL)
+    options = options_of(nats_server, unique)
+    rows = [*ROWS[:60], "once"] if ids else ROWS
+    task = replace(TASK, own_ids=ids)
+    stop(options, rows, min(after, len(rows)), task, ids=ids)
+    wait_until(lambda: stored_counts(nats_py, unique).total() == min(after, len(rows)))
+    forget(nats_py, unique)  # which stores what another publisher has
+    written = write_partition(options, task, payload_batches(rows, size=7, ids=ids))
+    assert stored_counts(nats_py, unique) == Counter(rows)
+    assert (written.counts.rows, written.counts.duplicates, written.unsure) == (len(rows), min(after, len(rows)), QUERY)
+
+
+@pytest.mark.promise("exactly-once#exact")
+def test_rows_that_come_back_in_another_order_are_stored_once(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique, **FORGETFUL)
+    options = options_of(nats_server, unique)
+    stop(options, ROWS, 30)
+    wait_until(lambda: stored_counts(nats_py, unique).total() == 30)
+    forget(nats_py, unique)
+    write_partition(options, TASK, payload_batches(ROWS[::-1], size=11))
+    assert stored_counts(nats_py, unique) == Counter(ROWS)
+
+
+def test_the_next_micro_batch_may_say_the_same_again(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique, **FORGETFUL)
+    options = options_of(nats_server, unique)
+    for batch, unsure in [("7", QUERY), ("8", None)]:  # an earlier run may have begun the first one
+        written = write_partition(options, replace(TASK, batch=batch, run=unique), payload_batches(ROWS))
+        assert written.unsure == unsure
+    assert stored_counts(nats_py, unique) == Counter(ROWS * 2)
+
+
+@pytest.mark.promise("exactly-once#window")
+def test_within_the_window_ids_are_enough(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique)
+    options = options_of(nats_server, unique, deduplicate="window")
+    with nats_py.collect("$KV.SPARK_NATS.>") as states:
+        stop(options, ROWS, 30)
+        write_partition(options, TASK, payload_batches(ROWS))
+    assert stored_counts(nats_py, unique) == Counter(ROWS)
+    assert not [state for state in states.messages if QUERY in state.subject]
+
+
+def test_the_state_is_one_small_value_for_each_partition(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique)
+    nats_py.store(f"{unique}.y", [b""] * 3)
+    options = options_of(nats_server, unique, stateBucket=unique)
+    prepare(options, streaming=True)
+    for batch in ("7", "8"):
+        for partition in (0, 1):
+            write_partition(options, Task(QUERY, batch, partition), payload_batches(["a"]))
+    state = {m.subject: m.payload for m in nats_py.read_stream(f"KV_{unique}") if QUERY in m.subject}
+    assert set(state) == {f"$KV.{unique}.{QUERY}.0", f"$KV.{unique}.{QUERY}.1"}
+    info = nats_py.stream_info(unique)
+    last = nats_py.api(f"STREAM.MSG.GET.{unique}", {"seq": 6})
+    assert json.loads(state[f"$KV.{unique}.{QUERY}.1"]) == {
+        "batch": 8,
+        "stream": unique,
+        "created": info["created"],
+        "sequence": 6,
+        "time": ANY,
+        "timestamp": text_of(time_at(last, "message", "time")),
+    }
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_it_is_said_when_what_was_stored_may_have_been_removed(
+    nats_server: Server, nats_py: NatsPy, unique: str, fails: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    nats_py.create_stream(unique, **FORGETFUL)
+    options = options_of(nats_server, unique, failOnDataLoss=fails)
+    stop(options, ROWS, 30)
+    wait_until(lambda: stored_counts(nats_py, unique).total() == 30)
+    forget(nats_py, unique)
+    nats_py.purge_stream(unique, seq=11)  # the first ten
+    if fails:
+        with pytest.raises(DataLossError, match=r"partition 0 of micro-batch 7 was begun before, .* sequences 1 to 10"):
+            write_partition(options, TASK, payload_batches(ROWS))
+    else:
+        write_partition(options, TASK, payload_batches(ROWS))
+        assert stored_counts(nats_py, unique) == Counter(ROWS)
+        assert "sequences 1 to 10" in caplog.text
+
+
+def test_single_messages_that_are_gone_count_too(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique, **FORGETFUL)
+    options = options_of(nats_server, unique)
+    stop(options, ROWS, 30)
+    wait_until(lambda: stored_counts(nats_py, unique).total() == 30)
+    forget(nats_py, unique)
+    nats_py.delete_message(unique, 5)
+    with pytest.raises(DataLossError, match=r"messages that stream .* had stored behind sequence 0 are lost \(1 of"):
+        write_partition(options, TASK, payload_batches(ROWS))
+
+
+def test_what_is_gone_does_not_matter_while_the_stream_knows_the_ids(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    options = options_of(nats_server, unique)
+    stop(options, ROWS, 30)
+    wait_until(lambda: stored_counts(nats_py, unique).total() == 30)
+    nats_py.purge_stream(unique, seq=11)
+    write_partition(options, TASK, payload_batches(ROWS))
+    assert stored_counts(nats_py, unique) == Counter(ROWS[10:])
+
+
+@pytest.mark.promise("operating#other-partitions")
+def test_another_split_into_partitions_is_an_error_and_no_silent_duplicates(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique, **FORGETFUL)
+    options = options_of(nats_server, unique)
+    stop(options, ROWS, 30)
+    wait_until(lambda: stored_counts(nats_py, unique).total() == 30)
+    forget(nats_py, unique)
+    with pytest.raises(PublishError, match=r"split into other partitions now: rows were stored by .*'window'|not"):
+        write_partition(options, TASK, payload_batches(ROWS[20:]))
+
+
+def test_what_another_attempt_stores_while_this_one_finds_out_that_it_is_not_the_first_is_not_stored_again(
+    nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nats_py.create_stream(unique, **FORGETFUL)
+    options = options_of(nats_server, unique)
+    stop(options, ROWS, 0)
+    begin = replay._begin
+
+    def begin_late(*arguments: Any) -> Any:
+        monkeypatch.setattr(replay, "_begin", begin)
+        found = begin(*arguments)
+        write_partition(options, TASK, payload_batches(ROWS))  # by the attempt that began first
+        forget(nats_py, unique)
+        return found
+
+    monkeypatch.setattr(replay, "_begin", begin_late)
+    write_partition(options, TASK, payload_batches(ROWS))
+    assert stored_counts(nats_py, unique) == Counter(ROWS)
+
+
+def test_fewer_partitions_are_noticed_before_the_micro_batch_is_committed(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    options = options_of(nats_server, unique)
+    for partition in range(3):
+        write_partition(options, Task(QUERY + unique, "7", partition), payload_batches(["a"]))
+    with connect(options.connection) as connection:
+        check_partitions(connection, options, QUERY + unique, 7, 3)
+        check_partitions(connection, options, QUERY + unique, 8, 1)
+        with pytest.raises(PublishError, match="micro-batch 7 was begun before, and is split .* by partition 2"):
+            check_partitions(connection, options, QUERY + unique, 7, 2)
+
+
+def test_fewer_partitions_are_noticed_though_none_of_those_left_had_begun_before(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique)
+    options = options_of(nats_server, unique)
+    query = QUERY + unique
+    write_partition(options, Task(query, "7", 1, run="the first"), payload_batches(["a"]))  # and the driver is killed
+    written = write_partition(options, Task(query, "7", 0, run="the second"), payload_batches(["a"]))
+    with pytest.raises(PublishError, match="micro-batch 7 was begun before, and is split .* by partition 1"):
+        NatsStreamWriter(options).commit([written], 7)
+
+
+def test_a_stream_that_was_made_again_gets_the_whole_micro_batch(
+    nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    nats_py.create_stream(unique)
+    options = options_of(nats_server, unique)
+    stop(options, ROWS, 30)
+    nats_py.delete_stream(unique)
+    nats_py.create_stream(unique)
+    write_partition(options, TASK, payload_batches(ROWS))
+    assert stored_counts(nats_py, unique) == Counter(ROWS)
+    assert "now all of it is written" in caplog.text
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+def test_rows_that_were_on_their_way_when_a_stream_was_made_again_are_stored_once(
+    nats_server: Server, nats_py: NatsPy, unique: str, streaming: bool
+) -> None:
+    nats_py.create_stream(unique, **FORGETFUL)
+    options = options_of(nats_server, unique, streaming=streaming, deduplicate="exact")
+    mark = prepare(options, streaming=streaming)
+    task = TASK if streaming else Task("5" * 32, None, 3, 0, mark)
+    stop(options, ROWS, 30, task)
+    wait_until(lambda: stored_counts(nats_py, unique).total() == 30)
+    stored = nats_py.read_stream(unique)
+    nats_py.delete_stream(unique)
+    nats_py.create_stream(unique, **FORGETFUL)
+    # The last ones come to the new stream, before the attempt notices.
+    late = [(m.subject, m.payload, {"Nats-Msg-Id": m.headers["Nats-Msg-Id"][0]}) for m in stored[20:]]
+    nats_py.publish_acked(late)
+    forget(nats_py, unique)
+    write_partition(options, replace(task, attempt=1), payload_batches(ROWS))
+    assert stored_counts(nats_py, unique) == Counter(ROWS)
+
+
+def test_an_older_checkpoint_is_told(
+    nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    nats_py.create_stream(unique)
+    options = options_of(nats_server, unique)
+    query = QUERY + unique
+    for batch in ("7", "6"):
+        write_partition(options, Task(query, batch, 0), payload_batches(ROWS))
+    assert (
+        "partition 0 of micro-batch 6 comes after micro-batch 7, as if an older checkpoint were in use" in caplog.text
+    )
+
+
+def test_an_attempt_that_comes_too_late_writes_nothing(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    """It was stopped, another one has written its rows, and the query has gone on."""
+    nats_py.create_stream(unique)
+    options = options_of(nats_server, unique)
+    query = QUERY + unique
+    for batch in ("6", "7"):
+        write_partition(options, Task(query, batch, 0, run="run"), payload_batches(ROWS))
+    with pytest.raises(PublishError, match="partition 0 of micro-batch 6 comes too late: .* micro-batch 7 since"):
+        write_partition(options, Task(query, "6", 0, attempt=1, run="run"), payload_batches(ROWS))
+    assert stored_counts(nats_py, unique) == Counter(ROWS * 2)
+    write_partition(options, Task(query, "8", 0, run="run"), payload_batches(ROWS))  # which the bucket allows
+
+
+def test_an_attempt_of_a_former_run_that_the_query_has_overtaken_writes_nothing(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    """Its driver is gone, its executor lives on, and the query was started again."""
+    nats_py.create_stream(unique)
+    options = options_of(nats_server, unique)
+    query = QUERY + unique
+    for batch, run, planned in [("5", "former", 1), ("6", "later", 3), ("7", "later", 4)]:
+        write_partition(options, Task(query, batch, 0, run=run, planned=planned), payload_batches([batch]))
+    with pytest.raises(PublishError, match="partition 0 of micro-batch 6 comes too late"):
+        write_partition(options, Task(query, "6", 0, run="former", planned=2), payload_batches(["6"]))
+    assert stored_counts(nats_py, unique) == Counter(["5", "6", "7"])
+    write_partition(
+        options, Task(query, "8", 0, run="later", planned=5), payload_batches(["8"])
+    )  # the bucket allows it
+
+
+@pytest.mark.parametrize("who", ["the one behind, with a bucket of its own", "the one ahead, with the same bucket"])
+def test_queries_with_copies_of_a_checkpoint_are_told_to_run_only_the_one_ahead(
+    nats_server: Server, nats_py: NatsPy, unique: str, who: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two runs of one query: blue is at micro-batch 7, and green begins with a copy of its checkpoint at 5."""
+    nats_py.create_stream(unique)
+    shared, own = options_of(nats_server, unique), options_of(nats_server, unique, stateBucket=unique)
+    prepare(own, streaming=True)
+
+    def run(name: str, batch: int, planned: int, options: WriteOptions = shared) -> None:
+        task = Task(QUERY + unique, str(batch), 0, run=name + unique, planned=planned)
+        write_partition(options, task, payload_batches([str(batch)]))
+
+    for batch in (5, 6, 7):
+        run("blue", batch, planned=batch)
+    if "behind" in who:
+        failing = partial(run, "green", 5, 8, own)
+    else:
+        run("green", 5, planned=8)
+        assert "or another query with a copy of it had gone further: its rows may already be stored" in caplog.text
+        failing = partial(run, "blue", 8, 9)
+    said = (
+        r"or has another query run with a copy of this checkpoint\?\).* of queries with copies of one checkpoint, run "
+        "only the one that has gone furthest"
+    )
+    with pytest.raises(DataLossError, match=said) as raised:
+        failing()
+    assert raised.value.condition == "NATS_STATE_BUCKET_OLDER"
+    assert stored_counts(nats_py, unique) == Counter(["5", "6", "7"])
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_key_that_was_deleted_denies_what_was_begun(
+    nats_server: Server, nats_py: NatsPy, unique: str, fails: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    nats_py.create_stream(unique, **FORGETFUL)
+    options = options_of(nats_server, unique, failOnDataLoss=fails)
+    query = QUERY + unique
+    write_partition(options, Task(query, "7", 0), payload_batches(["a"]))
+    nats_py.publish_acked([(f"$KV.SPARK_NATS.{query}.0", b"", {"KV-Operation": "DEL"})])
+    forget(nats_py, unique)
+    said = "the state bucket 'SPARK_NATS' is older than the query's checkpoint, which is at micro-batch 7: it does not"
+    if fails:
+        with pytest.raises(DataLossError, match=said):
+            write_partition(options, Task(query, "7", 0), payload_batches(["a"]))
+    else:
+        write_partition(options, Task(query, "7", 0), payload_batches(["a"]))
+        assert said in caplog.text
+    assert stored_counts(nats_py, unique) == Counter("a")
+
+
+def test_a_key_that_somebody_else_has_written_is_an_error(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique)
+    options = options_of(nats_server, unique)
+    nats_py.publish_acked([(f"$KV.SPARK_NATS.{QUERY}{unique}.0", b"mine")])
+    with pytest.raises(NatsError, match="does not hold the state of a query"):
+        write_partition(options, Task(QUERY + unique, "7", 0), payload_batches(["a"]))
+
+
+def test_a_work_queue_cannot_be_read_back(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
+    nats_py.create_stream(unique, retention="workqueue", **FORGETFUL)
+    options = options_of(nats_server, unique)
+    prepare(options, streaming=True)
+    stop(options, ROWS, 0)
+    write_partition(options, TASK, payload_batches(ROWS))  # nothing was stored, so nothing is to be told
+    assert nats_py.held(unique) == len(ROWS)
+    forget(nats_py, unique)
+    with pytest.raises(DataLossError, match="has workqueue retention, and cannot be read back"):
+        write_partition(options, TASK, payload_batches(ROWS))
+
+
+# Batch writes
+
+
+def test_a_task_of_a_batch_that_is_tried_again_late_stores_nothing_twice(
+    nats_server: Server, nats_py: NatsPy, unique: str
+) -> None:
+    nats_py.create_stream(unique, **FORGETFUL)
+    nats_py.publish_acked([(f"{unique}.x", b"before")])
+    options = options_of(nats_server, unique, streaming=False, deduplicate="exact")
+    mark = prepare(options, streaming=False)
+    assert isinstance(mark, Began)
+    assert mark.end.last == 1
+    task = Task("5" * 32, None, 3, 0, mark)
+    stop(options, ROWS, 30, task)
+    wait_until(lambda: stored_counts(nats_py, unique).total() == 31)
+    forget(nats_py, unique)
+    with nats_py.collect("$KV.SPARK_NATS.>") as states:
+        write_partition(options, replace(task, attempt=1), payload_batches(ROWS))
+    assert stored_counts(nats_py, unique) == Counter([*ROWS, "before"])
+    assert not states.messages
+
+
+# What a query that cannot settle says at its start
+
+USER = "users: [{{user: u, password: p, permissions: {{ publish: {{ allow: [{allowed}] }} }} }}]"
+NEEDED = ["s.>", "$JS.API.STREAM.INFO.S"]
+STATE = ["$JS.API.STREAM.INFO.KV_SPARK_NATS", "$JS.API.STREAM.CREATE.KV_SPARK_NATS", "$KV.SPARK_NATS.>"]
+READ_BACK = ["$JS.API.CONSUMER.CREATE.S.>", "$JS.API.CONSUMER.MSG.NEXT.S.>", "$JS.API.CONSUMER.DELETE.S.>"]
+EACH_TIME = ["$JS.API.STREAM.MSG.GET.KV_SPARK_NATS"]
+
+
+def restricted(server_factory: ServerFactory, allowed: list[str]) -> Any:
+    subjects = ", ".join(f'"{subject}"' for subject in allowed)
+    server = server_factory(
+        "accounts: { A: { jetstream: enabled, users: [{user: admin, password: a}, "
+        f"{{user: u, password: p, permissions: {{ publish: {{ allow: [{subjects}] }} }} }}] }} }}"
+    )
+    with NatsPy(server.url.replace("nats://", "nats://admin:a@")) as admin:
+        admin.create_stream("S", subjects=["s.>"])
+    return server
+
+
+def restricted_options(server: Any) -> WriteOptions:
+    return write_options(server.url, user="u", password="p", stream="S", subject="s.x")
+
+
+def test_the_permissions_of_the_readme_are_enough(server_factory: ServerFactory) -> None:
+    server = restricted(server_factory, NEEDED + STATE + READ_BACK + EACH_TIME)
+    options = restricted_options(server)
+    prepare(options, streaming=True)
+    stop(options, ROWS, 30)
+    assert write_partition(options, TASK, payload_batches(ROWS)).unsure
+
+
+@pytest.mark.parametrize("missing", [*STATE, *READ_BACK])
+def test_a_query_that_may_not_settle_fails_at_its_start(server_factory: ServerFactory, missing: str) -> None:
+    allowed = [subject for subject in NEEDED + STATE + READ_BACK if subject != missing]
+    options = restricted_options(restricted(server_factory, allowed))
+    with pytest.raises(PermissionsError) as raised:
+        prepare(options, streaming=True)
+    assert missing.removesuffix(".>") in str(raised.value)
+    about = "its stored rows could not be read back" if missing in READ_BACK else "the state bucket 'SPARK_NATS'"
+    assert about in str(raised.value)
+    prepare(replace(options, deduplicate="window"), streaming=True)
+
+
+def test_a_bucket_without_room_is_told_at_the_start(server_factory: ServerFactory) -> None:
+    server = server_factory("accounts: { A: { jetstream: { max_streams: 1 }, users: [{user: u, password: p}] } }")
+    with NatsPy(server.url.replace("nats://", "nats://u:p@")) as admin:
+        admin.create_stream("S", subjects=["s.>"])
+    with pytest.raises(
+        JetStreamError, match="state bucket 'SPARK_NATS', .* cannot be used: .*maximum number of streams"
+    ):
+        prepare(restricted_options(server), streaming=True)
+
+
+def test_of_two_attempts_that_begin_at_once_only_one_notes_that(nats_server: Server, unique: str) -> None:
+    options = options_of(nats_server, unique)
+    task, began = replace(TASK, query=unique), Began(unique, Position("now", 6), 0)
+    with connect(options_for(nats_server.url)) as connection:
+        js = JetStream(connection)
+        entry, note = read_note(js, options, task.key)
+        assert note is None
+        later = clock.monotonic() + 60
+        assert write_note(js, options, task, began, entry.revision, later)
+        assert not write_note(js, options, task, replace(began, end=Position("now", 10)), entry.revision, later)
+        assert read_note(js, options, task.key)[1] == Note(7, replace(began, time=ANY), "", 0)
+
+
+def test_the_first_write_to_a_cluster_makes_the_state_bucket_and_uses_it(cluster: Cluster, unique: str) -> None:
+    with NatsPy(cluster.servers[0].url) as client:
+        client.create_in_cluster(unique, num_replicas=3)
+    for i, server in enumerate(cluster.servers * 4):
+        options = write_options(server.url, stream=unique, stateBucket=f"N{unique}_{i}")
+        # As the driver does it: a server that does not answer is asked again, one that knows no bucket is not.
+        retrying(partial(prepare, options, streaming=True), options.retries, "the test", established=False)
+
+
+@pytest.mark.parametrize("in_cluster", [True, False])
+def test_a_server_that_does_not_know_the_new_bucket_yet_is_asked_again_in_a_cluster(in_cluster: bool) -> None:
+    """A real cluster takes some milliseconds, so there it is seldom seen."""
+
+    def server(peer: Peer) -> None:
+        peer.let_in(INFO.replace(b"{", b'{"cluster":"C",', 1) if in_cluster else INFO)
+        inbox = peer.expect(b"PUB $KV.STATE.").split()[1][:-1]
+        peer.send(b"HMSG %b1 1 16 16\r\nNATS/1.0 503\r\n\r\n\r\n" % inbox)
+        peer.expect(b"PUB $KV.STATE.")
+        peer.send(b"MSG %b2 1 29\r\n" % inbox + b'{"stream":"KV_STATE","seq":1}\r\n')
+        peer.wait_for_close()
+
+    with scripted_server(server) as url, connect(options_for(url)) as connection:
+        js = JetStream(connection)
+        with nullcontext() if in_cluster else pytest.raises(JetStreamUnavailableError, match="STATE"):
+            _put_probe(js, Bucket(js, "STATE"))

@@ -1,0 +1,133 @@
+"""Ranges cut into partitions, and limits shared among streams: pure arithmetic."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_nats.errors import NatsError
+from spark_nats.jetstream.reading.direct import BATCH_BYTES
+from spark_nats.jetstream.reading.ranges import Way
+from spark_nats.kinds.streams.read.limits import share
+from spark_nats.kinds.streams.read.planning import MOST_SMALL, StreamRange, cut, with_small
+
+
+def ranges(*sizes, start=1):
+    return [StreamRange(f"S{i}", "now", start, start + size) for i, size in enumerate(sizes)]
+
+
+def sizes(partitions):
+    return [partition.size for partition in partitions]
+
+
+def test_a_small_stream_is_one_partition():
+    assert cut(ranges(10), 1, 500) == ranges(10)
+
+
+def test_no_partition_is_larger_than_the_limit():
+    assert sizes(cut(ranges(1001), 1, 500)) == [333, 334, 334]
+
+
+def test_there_are_at_least_as_many_partitions_as_asked_for():
+    assert len(cut(ranges(10), 7, 500)) == 7
+    assert len(cut(ranges(100, 1), 7, 500)) == 7
+
+
+def test_there_are_never_more_partitions_than_sequences():
+    assert sizes(cut(ranges(3), 7, 500)) == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("size", "bytes_each", "small"),
+    [
+        (MOST_SMALL, 100.0, True),
+        (MOST_SMALL + 1, 100.0, False),
+        (10, BATCH_BYTES / 10, True),
+        (11, BATCH_BYTES / 10, False),
+        (10, None, False),
+    ],
+)
+def test_a_partition_is_small_if_one_direct_get_brings_it(size, bytes_each, small):
+    (found,) = with_small(ranges(size), {} if bytes_each is None else {"S0": bytes_each})
+    assert (found.way is Way.ONE_GET_FIRST) is small
+
+
+@pytest.mark.parametrize(
+    ("limit", "filters", "small"),
+    [(10, (), True), (1024, (), True), (1025, (), False), (10, ("a",), False)],
+)
+def test_the_first_messages_of_a_large_range_are_small_where_none_is_left_out(limit, filters, small):
+    (whole,) = ranges(10**9)
+    (found,) = with_small([replace(whole, filters=filters)], {"S0": 100.0}, limit)
+    assert (found.way is Way.ONE_GET_FIRST) is small
+
+
+def test_what_is_read_by_direct_gets_anyway_is_not_called_small():
+    queue = StreamRange("Q", "now", 1, 11, way=Way.GETS)
+    assert with_small([queue], {"Q": 1.0}) == [queue]
+
+
+@pytest.mark.parametrize(
+    ("ranges_", "least"), [(ranges(2**63), 1), (ranges(10**6), 10**6), (ranges(60_001, 40_000), 1)]
+)
+def test_more_partitions_than_spark_can_plan_are_refused_at_once(ranges_, least):
+    with pytest.raises(NatsError, match="too many for Spark .* raise the option 'maxRecordsPerPartition'"):
+        cut(ranges_, least, 1)
+
+
+def test_the_larger_stream_gets_the_more_partitions():
+    parts = cut(ranges(900, 100), 10, 10_000)
+    assert [sum(part.stream == name for part in parts) for name in ("S0", "S1")] == [9, 1]
+
+
+def test_an_empty_range_has_no_partition():
+    assert cut(ranges(0, 5, 0), 1, 500) == ranges(0, 5, 0)[1:2]
+    assert cut([], 5, 500) == []
+
+
+def test_a_partition_keeps_what_it_needs_of_its_stream():
+    whole = StreamRange("S", "then", 5, 9, ("a.>",))
+    assert cut([whole], 2, 500) == [StreamRange("S", "then", 5, 7, ("a.>",)), StreamRange("S", "then", 7, 9, ("a.>",))]
+
+
+@given(
+    st.lists(st.integers(0, 10_000), max_size=5),
+    st.integers(1, 60),
+    st.integers(1, 3000),
+    st.integers(1, 10**12),
+)
+def test_partitions_cover_every_sequence_exactly_once(lengths, min_partitions, max_size, start):
+    whole = ranges(*lengths, start=start)
+    parts = cut(whole, min_partitions, max_size)
+    for each in whole:
+        own = [part for part in parts if part.stream == each.stream]
+        if each.size:
+            assert (own[0].start, own[-1].end) == (each.start, each.end)
+            assert all(a.end == b.start for a, b in itertools.pairwise(own))
+        else:
+            assert own == []
+    assert all(0 < part.size <= max_size for part in parts)
+    assert len(parts) >= min(min_partitions, sum(lengths))
+
+
+def test_a_limit_above_all_backlogs_changes_nothing():
+    assert share({"A": 5, "B": 0}, 5) == {"A": 5, "B": 0}
+
+
+def test_a_limit_is_shared_in_proportion():
+    assert share({"A": 900, "B": 100}, 100) == {"A": 90, "B": 10}
+
+
+def test_a_small_backlog_is_not_starved():
+    assert share({"A": 1_000_000, "B": 1}, 100)["B"] == 1
+
+
+@given(st.dictionaries(st.sampled_from("ABCDE"), st.integers(0, 10**9)), st.integers(1, 10**6))
+def test_shares_add_up_to_the_limit_and_leave_nobody_out(backlogs, limit):
+    shares = share(backlogs, limit)
+    waiting = [name for name, size in backlogs.items() if size]
+    assert all(shares[name] <= backlogs[name] for name in backlogs)
+    assert all(shares[name] >= 1 for name in waiting)
+    assert sum(shares.values()) == max(min(limit, sum(backlogs.values())), len(waiting))

@@ -21,9 +21,9 @@ from benchmarks.peers import nats_py
 from benchmarks.settings import Settings
 from benchmarks.targets import OURS
 from spark_nats.client.transport import CHUNK
+from spark_nats.kinds.queries import parse_write
 from spark_nats.kinds.streams.read.columns import RowBuilder
 from spark_nats.kinds.streams.write.columns import RowChecker
-from spark_nats.options import parse_write
 from spark_nats.protocol.subject_columns import SubjectMatcher
 from spark_nats.protocol.subjects import covers
 

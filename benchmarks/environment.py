@@ -29,7 +29,8 @@ from spark_nats.embedded import EmbeddedServerError, NatsServer, find_binary
 from spark_nats.jetstream import JetStream, Publisher
 from spark_nats.jetstream.creating import create_stream, delete_stream
 from spark_nats.jetstream.views import stream_info
-from spark_nats.options import connection_options, options_of_urls, parse_write
+from spark_nats.kinds.queries import parse_write
+from spark_nats.options import connection_options, options_of_urls
 
 _PACKAGES = ("spark-nats", "numpy", "pyarrow", "pyspark", "nats-py", "natsrpy")
 

@@ -23,11 +23,11 @@ from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.reading.delivering import Delivered
 from spark_nats.jetstream.reading.ranges import Range, RangeReader, Way
 from spark_nats.jetstream.reading.searching import Search
+from spark_nats.kinds.queries import parse_write
 from spark_nats.kinds.streams.read.columns import RowBuilder
 from spark_nats.kinds.streams.write.message_ids import MessageIds
 from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.tasks import Task
-from spark_nats.options import parse_write
 from spark_nats.protocol.decoder import Decoder
 from spark_nats.protocol.deliveries import Deliveries
 from spark_nats.protocol.direct_gets import take_apart

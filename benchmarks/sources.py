@@ -22,8 +22,8 @@ from pyspark.sql.types import StructType
 
 from benchmarks import data
 from spark_nats.datasource import NatsDataSource
+from spark_nats.kinds.queries import parse_read
 from spark_nats.kinds.streams.read.readers import NatsReader, NatsStreamReader
-from spark_nats.options import parse_read
 
 PROBES = "SPARK_NATS_BENCH_PROBES"
 """Environment variable that names the directory to which probes are written."""

@@ -3,8 +3,7 @@
 import re
 from pathlib import Path
 
-from spark_nats.options.rows import Option
-from spark_nats.options.table import SECTIONS
+from spark_nats.kinds.queries import Documented, sections
 
 PAGE = Path(__file__).parents[1] / "docs" / "options.md"
 TABLE = re.compile(r"(?<=<!-- options: )(.+?)( -->\n\n).*?(?=\n<!-- end of options -->)", re.DOTALL)
@@ -18,17 +17,17 @@ def with_tables(page: str) -> str:
     """
 
     def filled(found: re.Match[str]) -> str:
-        rows = ["| option | for | default | meaning |", "|---|---|---|---|", *map(_row, SECTIONS[found[1]])]
+        rows = ["| option | for | default | meaning |", "|---|---|---|---|", *map(_row, sections()[found[1]])]
         return f"{found[1]}{found[2]}" + "\n".join(rows) + "\n"
 
     return TABLE.sub(filled, page)
 
 
-def _row(option: Option) -> str:
+def _row(each: Documented) -> str:
+    option = each.option
     name = f'<a id="{option.name}"></a>[`{option.name}`](#{option.name})'
-    default = option.shown_default
-    default = f"`{default}`" if default and " " not in default else default
-    return f"| {name} | {option.shown_scope} | {default} | {option.meaning} |"
+    default = f"`{each.default}`" if each.default and " " not in each.default else each.default
+    return f"| {name} | {each.scope} | {default} | {option.meaning} |"
 
 
 if __name__ == "__main__":

@@ -16,8 +16,9 @@ from spark_nats.client.servers import parse_servers
 from spark_nats.commands import ACTIVITIES, OF_BUCKETS, OF_STREAMS
 from spark_nats.conditions.commands import NOTHING_TO_REQUIRE, REQUIRED_UNKNOWN
 from spark_nats.errors import NatsError, OptionError
-from spark_nats.options.rows import Option
-from spark_nats.options.table import BY_NAME, CONNECTION, SECTIONS
+from spark_nats.kinds.queries import documented, sections
+from spark_nats.options.option import Option
+from spark_nats.options.settings import CONNECTION
 from spark_nats.version import __version__
 
 Command = Callable[[argparse.Namespace], int]
@@ -69,15 +70,14 @@ def _check(parsed: argparse.Namespace) -> int:
     from spark_nats.commands.check import check
     from spark_nats.commands.console import Console, print_json
     from spark_nats.commands.report import show
-    from spark_nats.options.query import Target
-    from spark_nats.options.settings import parse
+    from spark_nats.kinds.queries import parse
 
     settings = parse(_options_in(parsed))
-    target = settings.of(Target)
+    given = settings.given
     required = {activity for text in parsed.require for activity in text}
-    if required and not (target.stream or target.stream_pattern or target.bucket or target.subject):
+    if required and not {"stream", "streamPattern", "bucket", "subject"} & set(given):
         raise OptionError(NOTHING_TO_REQUIRE())
-    what, there_are = ("a KV bucket", OF_BUCKETS) if target.bucket else ("a stream", OF_STREAMS)
+    what, there_are = ("a KV bucket", OF_BUCKETS) if "bucket" in given else ("a stream", OF_STREAMS)
     for activity in required.difference(there_are):
         raise OptionError(REQUIRED_UNKNOWN(activity=activity, what=what, activities=", ".join(there_are)))
     report = check(settings)
@@ -95,7 +95,7 @@ def _check(parsed: argparse.Namespace) -> int:
 def _lag(parsed: argparse.Namespace) -> int:
     from spark_nats.commands.console import Console, print_json
     from spark_nats.commands.lag import find, show
-    from spark_nats.options.settings import parse
+    from spark_nats.kinds.queries import parse
 
     found = find(parsed.checkpoint, parse(_options_in(parsed)))
     if parsed.json:
@@ -115,11 +115,11 @@ def _options(parsed: argparse.Namespace) -> int:
     scopes = ("read", "write", "both") if parsed.scope is None else (parsed.scope, "both")
     shown = {
         section: [
-            (option.name, option.shown_scope, option.shown_default, option.meaning)
-            for option in options
-            if option.shown_scope in scopes
+            (each.option.name, each.scope, each.default, each.option.meaning)
+            for each in options
+            if each.scope in scopes
         ]
-        for section, options in SECTIONS.items()
+        for section, options in sections().items()
     }
     if parsed.json:
         names = ("section", "name", "scope", "default", "meaning")
@@ -163,6 +163,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
+    known = {name: each.option for name, each in documented().items()}
     parser = _Parser(prog="spark-nats", description="The PySpark connector for NATS.")
     parser.add_argument("--version", action="version", version=f"spark-nats {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
@@ -176,12 +177,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_connection(check)
     what = check.add_argument_group("what to look at")
-    _add_option(what, BY_NAME["stream"], "streams to look at, comma-separated (default: all)")
-    _add_option(what, BY_NAME["streampattern"], "streams to look at, whose whole names this regular expression matches")
-    _add_option(what, BY_NAME["subject"], "subjects to publish to the stream; without --stream, those of core NATS")
-    _add_option(what, BY_NAME["statebucket"])
-    _add_option(what, BY_NAME["bucket"], "KV bucket to look at, instead of streams")
-    _add_option(what, BY_NAME["keys"], "keys to write in it, wildcards allowed, comma-separated (default: all)")
+    _add_option(what, known["stream"], "streams to look at, comma-separated (default: all)")
+    _add_option(what, known["streampattern"], "streams to look at, whose whole names this regular expression matches")
+    _add_option(what, known["subject"], "subjects to publish to the stream; without --stream, those of core NATS")
+    _add_option(what, known["statebucket"])
+    _add_option(what, known["bucket"], "KV bucket to look at, instead of streams")
+    _add_option(what, known["keys"], "keys to write in it, wildcards allowed, comma-separated (default: all)")
     what.add_argument(
         "--require",
         type=_activities,
@@ -204,9 +205,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_connection(lag)
     of_query = lag.add_argument_group("of the query")
-    _add_option(of_query, BY_NAME["subject"], "its option 'subject', if it has one")
-    _add_option(of_query, BY_NAME["keys"], "its option 'keys', if it reads a KV bucket and has one")
-    _add_option(of_query, BY_NAME["minoffsetspertrigger"], "its option 'minOffsetsPerTrigger', if it has one")
+    _add_option(of_query, known["subject"], "its option 'subject', if it has one")
+    _add_option(of_query, known["keys"], "its option 'keys', if it reads a KV bucket and has one")
+    _add_option(of_query, known["minoffsetspertrigger"], "its option 'minOffsetsPerTrigger', if it has one")
     shown = lag.add_mutually_exclusive_group()
     _add_json(shown)
     shown.add_argument("--prometheus", action="store_true", help="print metrics in the text format of Prometheus")
@@ -248,7 +249,7 @@ _OPTION = "option "  # what the names of arguments begin with that are options o
 
 def _add_connection(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("how to connect", 'The options of format("nats"), by the same names.')
-    for option in CONNECTION:
+    for option in CONNECTION.values():
         _add_option(group, option)
 
 

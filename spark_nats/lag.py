@@ -24,13 +24,14 @@ from spark_nats.jetstream.messages import last_sequence, next_message
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import first_new, judged, stream_info
+from spark_nats.kinds.queries import parse
 from spark_nats.kinds.streams.read.positions import Batch, QueryOffset, from_json
 from spark_nats.options.hints import naming_options
-from spark_nats.options.query import Target
-from spark_nats.options.read import TriggerLimits
-from spark_nats.options.settings import Settings, parse
+from spark_nats.options.option import value_of
+from spark_nats.options.settings import Settings
+from spark_nats.options.values import read_filters
 from spark_nats.protocol.documents import moment, parse_object
-from spark_nats.protocol.keyvalue import bucket_of
+from spark_nats.protocol.keyvalue import bucket_of, key_filter
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.streaming.query import StreamingQuery as ConnectQuery
@@ -220,7 +221,7 @@ def lags(looks: Sequence[Look], options: Settings | None = None) -> tuple[Stream
         looks: one or more, the last of which counts.
         options: the query's, as far as they are known, see :func:`progress`.
     """
-    least = options.of(TriggerLimits).min_offsets if options else None
+    least = options.given.get("minOffsetsPerTrigger") if options else None
     return tuple(_lag(key, looks, looks[-1].waits_for.get(key, least)) for key in sorted(looks[-1].positions))
 
 
@@ -289,8 +290,9 @@ def asked(
     Raises:
         NatsError: the server cannot be asked.
     """
-    target = options.of(Target)
-    filters, of_keys = target.filters, target.key_filters
+    subject = options.given.get("subject")
+    filters = value_of("subject", subject, read_filters) if subject else ()
+    of_keys = tuple(map(key_filter, options.given.get("keys", ())))
     with naming_options(), borrow(options.connection) as connection:
         js = JetStream(connection, options.api_prefix)
         found = tuple(

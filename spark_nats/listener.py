@@ -13,8 +13,8 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from spark_nats.conditions.notices import QUERY_LAG
 from spark_nats.conditions.warnings import LAG_UNKNOWN
 from spark_nats.errors import NatsError
+from spark_nats.kinds.queries import parse
 from spark_nats.lag import MOST_LOOKS, QueryLag, lag_of_progress, look_of
-from spark_nats.options.settings import parse
 
 logger = logging.getLogger(__name__)
 

@@ -22,11 +22,11 @@ from spark_nats import clock, measures
 from spark_nats.conditions.spark import OTEL_NEEDED
 from spark_nats.conditions.warnings import LAG_UNKNOWN
 from spark_nats.errors import NatsError
+from spark_nats.kinds.queries import parse
 from spark_nats.kinds.streams.write import metrics_channel
 from spark_nats.kinds.streams.write.tasks import Counts
 from spark_nats.lag import MOST_LOOKS, QueryLag, StreamLag, lag_of_progress, look_of, offset_of
 from spark_nats.measures import Measure
-from spark_nats.options.settings import parse
 from spark_nats.version import __version__
 
 try:

@@ -9,7 +9,9 @@ from spark_nats.client import Connection, ConnectionOptions, parse_servers
 from spark_nats.client.options import RetryOptions
 from spark_nats.client.retrying import Retries
 from spark_nats.jetstream import Publisher
-from spark_nats.options import WriteOptions, connection_options, parse_read, parse_write
+from spark_nats.kinds.queries import parse_read, parse_write
+from spark_nats.kinds.streams.options import WriteOptions
+from spark_nats.options import connection_options
 
 
 def options_for(urls: str, **changes: Any) -> ConnectionOptions:

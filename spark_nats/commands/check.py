@@ -34,10 +34,14 @@ from spark_nats.jetstream.listing import list_streams
 from spark_nats.jetstream.matching import matching_names, unmatched_filters
 from spark_nats.jetstream.streams import ASYNC, LIMITS, MEMORY, WORK_QUEUE, StreamInfo
 from spark_nats.jetstream.views import stream_info
+from spark_nats.kinds.buckets import BUCKETS
+from spark_nats.kinds.queries import refuse_unsuited
+from spark_nats.kinds.streams import STREAMS
+from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.options.hints import naming_options
-from spark_nats.options.query import Target
-from spark_nats.options.rows import Use
+from spark_nats.options.option import value_of, values_of
 from spark_nats.options.settings import Settings
+from spark_nats.options.values import read_subjects
 from spark_nats.protocol.api import API_PREFIX, prefix_of_domain
 from spark_nats.protocol.documents import moment
 from spark_nats.protocol.keyvalue import bucket_of, stream_of
@@ -59,8 +63,8 @@ def check(settings: Settings) -> Report:
         OptionError: one of these is not for a bucket, or only for one.
         NatsError: no server let us in, or the connection was lost.
     """
-    use = Use.READ_BUCKET_IN_STREAMING if settings.of(Target).bucket else Use.READ_STREAM_IN_STREAMING
-    settings.check(use, ("subject", "keys"))
+    kind = BUCKETS if "bucket" in settings.given else STREAMS
+    refuse_unsuited(settings, kind, False, True, ("subject", "keys"))
     with naming_options(), connect(settings.connection) as connection:
         return _Check(settings, connection).run()
 
@@ -85,15 +89,16 @@ class _Check:
         here = prefix_of_domain(connection.info.domain) == settings.api_prefix
         self._prefix = API_PREFIX if here else settings.api_prefix
         self._inbox = f"{settings.connection.inbox_prefix}.>"
-        target = settings.of(Target)
-        self._bucket = target.bucket or ""
-        self._keys = target.keys or (">",)
-        self._names = (stream_of(self._bucket),) if self._bucket else target.stream or ()
-        self._pattern = target.stream_pattern
+        given = settings.given
+        self._bucket = given.get("bucket", "")
+        self._keys = given.get("keys", (">",))
+        self._names = (stream_of(self._bucket),) if self._bucket else given.get("stream", ())
+        self._pattern = given.get("streamPattern")
         self._chosen = bool(self._names or self._pattern)
-        self._subjects = target.subjects
+        subject = given.get("subject")
+        self._subjects = value_of("subject", subject, read_subjects) if subject else ()
         self._patience = settings.retries.timeout
-        self._state_bucket = target.state_bucket
+        self._state_bucket = values_of(WriteOptions, given)["state_bucket"]
         self._unheard: tuple[str, ...] = ()  # of the subjects, those that no message of the streams can have
         self._problems: list[str] = []
 

@@ -31,7 +31,8 @@ from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.creating import create_stream, delete_stream
 from spark_nats.jetstream.publishing.publisher import Publisher
 from spark_nats.jetstream.views import stream_info
-from spark_nats.options import connection_options, options_of_urls, parse, parse_write
+from spark_nats.kinds.queries import parse, parse_write
+from spark_nats.options import connection_options, options_of_urls
 from spark_nats.options.hints import naming_options
 from spark_nats.protocol.headers import HeaderLines, encode_blocks
 

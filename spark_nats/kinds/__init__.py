@@ -8,3 +8,18 @@
 :mod:`.tables`   what an account holds
 ===============  ==============================================================================
 """
+
+from spark_nats.kinds.buckets import BUCKETS
+from spark_nats.kinds.core import CORE
+from spark_nats.kinds.objects import OBJECTS
+from spark_nats.kinds.streams import STREAMS
+from spark_nats.kinds.tables import TABLES
+
+# A query is of the last kind that one of its options names, and about core NATS if there is none.
+KINDS = (
+    CORE,
+    STREAMS,
+    BUCKETS,
+    OBJECTS,
+    TABLES,
+)

@@ -13,8 +13,7 @@ from spark_nats.conditions.options import INVALID_TLS_OPTIONS
 from spark_nats.errors import OptionError
 from spark_nats.options import values
 from spark_nats.options.context import read_context
-from spark_nats.options.rows import ANY, CORE, KEPT, WRITE, option
-from spark_nats.protocol.api import API_PREFIX, prefix_of_domain
+from spark_nats.options.option import Group, option
 from spark_nats.protocol.subjects import INBOX_PREFIX
 
 LOGINS = ("user", "token", "nkeySeedFile", "nkeySeedSecret", "credentialsFile", "credentialsSecret")
@@ -28,146 +27,155 @@ KEYS = ("tlsKeyFile", "tlsKeySecret")
 _JITTER, _TLS_JITTER = 0.1, 1.0  # seconds, those of ADR-40
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Connecting:
-    """How to connect, as options say it. The client has what it needs of that, and no names of options."""
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Servers(Group, section="Connecting"):
+    """Which servers there are, and how to reach them."""
 
     servers: tuple[Server, ...] = option(
-        ANY,
         values.read_servers,
         "URLs of the servers, comma-separated, tried in random order until one accepts the login; `tls://` and "
         "`wss://` demand TLS, `ws://` and `wss://` go through a WebSocket",
         default="nats://localhost:4222",
     )
     discover_servers: bool = option(
-        ANY,
         values.read_boolean,
         "also try the servers that those in `servers` announce, with the same login and the same TLS",
         default="false",
     )
     context: dict[str, str] | None = option(
-        ANY,
         read_context,
         "context of the `nats` command line, by name or path; an option that is set takes precedence over it",
     )
-    user: str | None = option(ANY, values.read_text, "user name")
-    password: str | None = option(ANY, values.read_secret, "password of `user`")
-    token: str | None = option(ANY, values.read_secret, "authentication token, instead of `user`")
-    nkey_seed_file: Credentials | None = option(
-        ANY, values.read_seed_file, "file with the seed of an nkey (`SU…`) to log in with"
+    connection_name: str = option(
+        values.read_text, "name of the connections, as the server's monitoring shows it", default="spark-nats"
     )
-    nkey_seed_secret: Credentials | None = option(
-        ANY, values.read_seed, "the seed itself, instead of a file; Spark hides the value in its plans"
-    )
-    credentials_file: Credentials | None = option(
-        ANY, values.read_credentials_file, "`.creds` file, with a JWT and a seed, to log in with"
-    )
-    credentials_secret: Credentials | None = option(
-        ANY,
-        values.read_credentials,
-        "the text of a `.creds` file, instead of the file; Spark hides the value in its plans",
-    )
-    tls_ca_file: str | None = option(
-        ANY, values.read_certificates, "file with the certificates (PEM) to trust instead of the system's; demands TLS"
-    )
-    tls_ca_pem: str | None = option(
-        ANY, values.read_certificates_pem, "the text of such a file, instead of `tlsCaFile`"
-    )
-    tls_cert_file: str | None = option(
-        ANY, values.read_certificates, "file with the client's certificate (PEM), for mutual TLS; demands TLS"
-    )
-    tls_cert_pem: str | None = option(
-        ANY, values.read_certificates_pem, "the text of such a file without the key, instead of `tlsCertFile`"
-    )
-    tls_key_file: str | None = option(
-        ANY,
-        values.read_certificates,
-        "file with the key of `tlsCertFile` (PEM, not encrypted), unless `tlsCertFile` has it too",
-    )
-    tls_key_secret: str | None = option(
-        ANY, values.read_key_pem, "the text of such a file, instead of `tlsKeyFile`; Spark hides the value in its plans"
-    )
-    tls_server_name: str | None = option(
-        ANY,
-        values.read_text,
-        "name that the server's certificate must have, instead of the host in the URL; demands TLS",
-    )
-    tls_handshake_first: bool = option(
-        ANY,
-        values.read_boolean,
-        "begin with the TLS handshake, for servers with `handshake_first`; demands TLS",
-        default="false",
+    inbox_prefix: str = option(
+        values.read_tokens,
+        "first tokens of the subjects on which the connector receives answers",
+        default=INBOX_PREFIX,
     )
     websocket_headers_secret: tuple[tuple[str, str], ...] | None = option(
-        ANY,
         values.read_http_headers,
         "headers of the request for a WebSocket, as a JSON object, such as a gateway's login; Spark hides the value in "
         "its plans",
     )
     proxy: Proxy | None = option(
-        ANY,
         values.read_proxy,
         "proxy for the connections to all servers, `http://host:port` or `socks5://host:port`; when not set, `ws://` "
         "and `wss://` follow `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY` in the environment",
     )
-    proxy_user: str | None = option(ANY, values.read_text, "user name for `proxy`")
-    proxy_password: str | None = option(ANY, values.read_secret, "password of `proxyUser`")
-    connection_name: str = option(
-        ANY, values.read_text, "name of the connections, as the server's monitoring shows it", default="spark-nats"
+    proxy_user: str | None = option(values.read_text, "user name for `proxy`", needs=("proxy",))
+    proxy_password: str | None = option(values.read_secret, "password of `proxyUser`", needs=("proxyUser",))
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Login(Group, section="Login"):
+    """Who logs in."""
+
+    user: str | None = option(values.read_text, "user name")
+    password: str | None = option(values.read_secret, "password of `user`", needs=("user",))
+    token: str | None = option(values.read_secret, "authentication token, instead of `user`", excludes=LOGINS[:1])
+    nkey_seed_file: Credentials | None = option(
+        values.read_seed_file, "file with the seed of an nkey (`SU…`) to log in with", excludes=LOGINS[:2]
     )
+    nkey_seed_secret: Credentials | None = option(
+        values.read_seed, "the seed itself, instead of a file; Spark hides the value in its plans", excludes=LOGINS[:3]
+    )
+    credentials_file: Credentials | None = option(
+        values.read_credentials_file, "`.creds` file, with a JWT and a seed, to log in with", excludes=LOGINS[:4]
+    )
+    credentials_secret: Credentials | None = option(
+        values.read_credentials,
+        "the text of a `.creds` file, instead of the file; Spark hides the value in its plans",
+        excludes=LOGINS[:5],
+    )
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Tls(Group, section="TLS"):
+    """What is asked of TLS."""
+
+    tls_ca_file: str | None = option(
+        values.read_certificates, "file with the certificates (PEM) to trust instead of the system's; demands TLS"
+    )
+    tls_ca_pem: str | None = option(
+        values.read_certificates_pem, "the text of such a file, instead of `tlsCaFile`", excludes=AUTHORITIES[:1]
+    )
+    tls_cert_file: str | None = option(
+        values.read_certificates, "file with the client's certificate (PEM), for mutual TLS; demands TLS"
+    )
+    tls_cert_pem: str | None = option(
+        values.read_certificates_pem,
+        "the text of such a file without the key, instead of `tlsCertFile`",
+        needs=KEYS,
+        excludes=CERTIFICATES[:1],
+    )
+    tls_key_file: str | None = option(
+        values.read_certificates,
+        "file with the key of `tlsCertFile` (PEM, not encrypted), unless `tlsCertFile` has it too",
+        needs=CERTIFICATES,
+    )
+    tls_key_secret: str | None = option(
+        values.read_key_pem,
+        "the text of such a file, instead of `tlsKeyFile`; Spark hides the value in its plans",
+        needs=CERTIFICATES,
+        excludes=KEYS[:1],
+    )
+    tls_server_name: str | None = option(
+        values.read_text,
+        "name that the server's certificate must have, instead of the host in the URL; demands TLS",
+    )
+    tls_handshake_first: bool = option(
+        values.read_boolean,
+        "begin with the TLS handshake, for servers with `handshake_first`; demands TLS",
+        default="false",
+    )
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class TimeLimits(Group, section="Time limits and reconnecting"):
+    """How long to wait, and how often to try again."""
+
     connect_timeout: float = option(
-        ANY, values.read_duration, "how long connecting and logging in to one server may take", default="5s"
+        values.read_duration, "how long connecting and logging in to one server may take", default="5s"
     )
     request_timeout: float = option(
-        ANY, values.read_duration, "how long the server's answer to a request may take", default="5s"
+        values.read_duration, "how long the server's answer to a request may take", default="5s"
     )
     retry_timeout: float = option(
-        ANY,
         values.read_patience,
         "how long tasks, and the driver of a streaming query, keep trying while no server can be reached; `0s`: do not "
         "try again",
         default="5m",
     )
     reconnect_wait: float = option(
-        ANY,
         values.read_duration,
         "wait before the second attempt to reconnect; doubled before each further attempt, up to 10s",
         default="2s",
     )
     max_reconnects: int | None = option(
-        ANY,
         values.read_whole_number,
         "most attempts to reconnect in a row, within `retryTimeout`; when not set, 60 in a task and any number on the "
         "driver",
     )
     idle_timeout: float = option(
-        ANY, values.read_duration, "how long a connection that nobody uses is kept open", default="30s"
+        values.read_duration, "how long a connection that nobody uses is kept open", default="30s"
     )
     ping_interval: float = option(
-        ANY, values.read_duration, "how long a server may be silent before it is pinged", default="2m"
-    )
-    inbox_prefix: str = option(
-        ANY,
-        values.read_tokens,
-        "first tokens of the subjects on which the connector receives answers",
-        default=INBOX_PREFIX,
-    )
-    echo: bool = option(
-        WRITE & CORE,
-        values.read_boolean,
-        "core NATS: whether the server may send a connection what the same connection published",
-        default="true",
-    )
-    domain: str | None = option(KEPT, values.read_name, "JetStream domain in which the streams are")
-    api_prefix: str = option(
-        KEPT, values.read_tokens, "subject prefix of the JetStream API, instead of `domain`", default=API_PREFIX
+        values.read_duration, "how long a server may be silent before it is pinged", default="2m"
     )
 
-    def connection(self, given: Collection[str]) -> ConnectionOptions:
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Connecting(TimeLimits, Tls, Login, Servers):
+    """How to connect, as options say it. The client has what it needs of that, and no names of options."""
+
+    def connection(self, given: Collection[str], echo: bool) -> ConnectionOptions:
         """Return what a client connects with.
 
         Args:
             given: names of the options that were set, for errors.
+            echo: whether the server may send a connection what the same connection published.
 
         Raises:
             OptionError: what is asked of TLS cannot be used.
@@ -186,7 +194,7 @@ class Connecting:
             inbox_prefix=self.inbox_prefix,
             websocket_headers=self.websocket_headers_secret or (),
             proxy=self.proxy and replace(self.proxy, user=self.proxy_user, password=self.proxy_password),
-            echo=self.echo,
+            echo=echo,
         )
 
     def retries(self, connection: ConnectionOptions) -> RetryOptions:
@@ -194,10 +202,6 @@ class Connecting:
         encrypted = connection.tls is not None or any(server.tls for server in connection.servers)
         jitter = _TLS_JITTER if encrypted else _JITTER
         return RetryOptions(self.retry_timeout, self.reconnect_wait, jitter, self.max_reconnects)
-
-    def prefix(self) -> str:
-        """Return the subject prefix of the JetStream API."""
-        return self.api_prefix if self.domain is None else prefix_of_domain(self.domain)
 
     def _tls(self, given: Collection[str]) -> TlsOptions | None:
         """Return what is asked of TLS; None when no option asks for it."""

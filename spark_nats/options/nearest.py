@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from spark_nats.conditions import Said
 from spark_nats.conditions.spark import PATH_UNUSED
-from spark_nats.options.table import BY_NAME
+from spark_nats.options.option import Option
 
 _STREAMS = "name a stream in the option 'stream', and subjects in 'subject'"
 _SERVERS = "name the servers in the option 'servers', such as nats://localhost:4222"
@@ -54,8 +54,13 @@ _OF_CONNECTOR = (
 )
 
 
-def hint(name: str) -> str:
-    """Return what to do instead of setting an option that does not exist."""
+def hint(name: str, known: Mapping[str, Option]) -> str:
+    """Return what to do instead of setting an option that does not exist.
+
+    Args:
+        name: what was set.
+        known: the options that there are, by their names in lower case.
+    """
     lower = name.lower()
     if lower in _HINTS:
         return _HINTS[lower]
@@ -65,8 +70,8 @@ def hint(name: str) -> str:
         return _OF_CLIENT
     if lower.startswith("nats."):
         return _OF_CONNECTOR
-    near = difflib.get_close_matches(lower, BY_NAME, n=1, cutoff=0.6)
-    return f"did you mean '{BY_NAME[near[0]].name}'?" if near else "`spark-nats options` lists them"
+    near = difflib.get_close_matches(lower, known, n=1, cutoff=0.6)
+    return f"did you mean '{known[near[0]].name}'?" if near else "`spark-nats options` lists them"
 
 
 def of_a_table(names: Iterable[str]) -> str | None:

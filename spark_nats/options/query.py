@@ -1,95 +1,140 @@
-"""What queries of all kinds have of options."""
+"""What queries of several kinds have of options, in groups of which the dataclass of each kind is composed.
+
+Fields of a base class that is named last come first, in the documentation too.
+"""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from spark_nats.client.options import ConnectionOptions, RetryOptions
-from spark_nats.conditions.options import NO_SUBJECTS_TO_CREATE, ONE_STREAM_TO_CREATE, OTHER_STREAM_TO_CREATE
+from spark_nats.conditions.options import MORE_THAN_MOST, OFFSETS_FOR_OTHERS
 from spark_nats.errors import OptionError
 from spark_nats.options import values
-from spark_nats.options.rows import (
-    ANY,
-    BATCH,
-    BUCKET,
-    OBJECTS,
-    READ,
-    STREAM,
-    STREAMING,
-    TABLE,
-    WRITE,
-    option,
-    value_of,
+from spark_nats.options.option import Group, option, options_of
+from spark_nats.options.values import LATEST, Offsets
+from spark_nats.protocol.api import API_PREFIX
+
+WHAT = "What is read or written"
+RANGE = "Where a read begins and ends"
+EXACTNESS = "Exactly once, and lost messages"
+FAIL_ON_DATA_LOSS = (
+    "fail when messages that were to be read are lost, or the content of an object, or messages that "
+    "`deduplicate=exact` needs to tell what is stored already; with `asOf`: when it is not known what the bucket held; "
+    "`false`: log a warning and continue"
 )
-from spark_nats.options.values import Offsets
-from spark_nats.protocol.keyvalue import bucket_config, key_filter
-from spark_nats.protocol.stream_configs import Wish
+
+Q = TypeVar("Q", bound="Query")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """What is read or written, as options say it: streams, buckets and subjects, and from where to where."""
+@dataclass(frozen=True, kw_only=True)
+class Query(Group):
+    """What every query has."""
 
-    stream: tuple[str, ...] | None = option(
-        ANY & ~OBJECTS,
-        values.read_names,
-        "stream to read (several: comma-separated) or to write to; without `stream`, `streamPattern`, `bucket`, "
-        "`table` and `objectStore`, core NATS is read or written; with `table`: only these streams",
+    connection: ConnectionOptions
+    retries: RetryOptions
+    streaming: bool  # whether it is a streaming query
+
+    def checked(self, given: Collection[str]) -> Query:
+        """Return it as it is run.
+
+        Args:
+            given: names of the options that were set.
+
+        Raises:
+            OptionError: options contradict each other.
+        """
+        return self
+
+    def as_a(self, other: type[Q], **others: Any) -> Q:
+        """Return the options of another kind of query that does this one's work, with all fields that both have."""
+        mine: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)} | others
+        known = {each.name: mine[each.name] for each in fields(other) if each.name in mine}
+        rows: dict[str, Any] = {
+            name: row.value({}, self.streaming) for name, row in options_of(other).items() if name not in known
+        }
+        return other(**known, **rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JetStreamQuery(Query, section="Connecting"):
+    """What a query has that asks JetStream."""
+
+    domain: str | None = option(values.read_name, "JetStream domain in which the streams are")
+    api_prefix: str = option(
+        values.read_tokens,
+        "subject prefix of the JetStream API, instead of `domain`",
+        default=API_PREFIX,
+        excludes=("domain",),
     )
-    stream_pattern: re.Pattern[str] | None = option(
-        READ & (STREAM | TABLE),
-        values.read_pattern,
-        "regular expression: every stream whose whole name matches is read, also one that is created while the "
-        "query runs; with `table`: only these streams",
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataLoss(Group, section=EXACTNESS):
+    """What becomes of a query that has lost something."""
+
+    fail_on_data_loss: bool = option(values.read_boolean, FAIL_ON_DATA_LOSS, default="true")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Partitions(Group, section="Micro-batches and partitions"):
+    """Into how many partitions it is cut."""
+
+    min_partitions: int = option(values.read_whole_number, "fewest partitions, if there is enough to read", default="1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Triggers(Group, section="Micro-batches and partitions"):
+    """How much a micro-batch has."""
+
+    max_offsets: int | None = option(
+        values.read_whole_number,
+        "most sequences, or messages of core NATS, in one micro-batch; each stream with something new contributes at "
+        "least one",
+        name="maxOffsetsPerTrigger",
+        streaming=True,
     )
-    bucket: str | None = option(ANY & ~TABLE & ~OBJECTS, values.read_bucket, "KV bucket to read or to write to")
-    table: str | None = option(
-        READ & TABLE,
-        values.read_table,
-        "batch: what the account holds, as a table: `streams`, `consumers`, `buckets` or `subjects`",
+    max_bytes: int | None = option(
+        values.read_whole_number,
+        "most bytes of subjects, headers and payloads in one micro-batch, which has at least one message of each "
+        "stream; measured for the first 8,192 sequences of each stream, estimated from them for the others",
+        name="maxBytesPerTrigger",
+        streaming=True,
     )
-    object_store: str | None = option(
-        OBJECTS, values.read_bucket, "object store whose objects to read, or to put objects into"
+    min_offsets: int | None = option(
+        values.read_whole_number,
+        "wait until there are so many new sequences, or messages of core NATS; the first micro-batch after a start "
+        "does not wait, and with `Trigger.AvailableNow` none does",
+        name="minOffsetsPerTrigger",
+        streaming=True,
     )
-    object_pattern: re.Pattern[str] | None = option(
-        READ & OBJECTS, values.read_pattern, "regular expression: read only objects whose whole name matches"
+    max_delay: float = option(
+        values.read_duration,
+        "with `minOffsetsPerTrigger`: wait no longer than this after the last micro-batch was planned",
+        default="15m",
+        name="maxTriggerDelay",
+        needs=("minOffsetsPerTrigger",),
+        streaming=True,
     )
-    create_stream: bool | Wish = option(
-        STREAM,
-        values.read_create_stream,
-        "create the stream if it does not exist: `true` (for the subjects in `subject`) or its configuration in JSON, "
-        'such as `{"subjects": ["orders.>"], "max_age": "48h", "replicas": 3}`',
-        default="false",
-    )
-    create_bucket: dict[str, Any] | None = option(
-        BUCKET,
-        values.read_create_bucket,
-        'create the bucket if it does not exist: `true` or its configuration in JSON, such as `{"history": 5}`',
-        default="false",
-    )
-    create_object_store: dict[str, Any] | None = option(
-        WRITE & OBJECTS,
-        values.read_create_object_store,
-        "create the object store if it does not exist: `true` or its configuration in JSON, such as "
-        '`{"max_bytes": 1000000000, "replicas": 3}`',
-        default="false",
-    )
-    keys: tuple[str, ...] | None = option(
-        READ & BUCKET,
-        values.read_filters,
-        "read only these keys, comma-separated, with wildcards; a batch has a partition for each of them",
-    )
-    subject: str | None = option(
-        ANY & ~BUCKET & ~OBJECTS,
-        values.read_text,
-        "reading, also of the table `subjects`: only these subjects, comma-separated, with wildcards; writing: the "
-        "subject of every row",
-    )
+
+    def check_triggers(self) -> None:
+        """Check that a micro-batch may have what it waits for.
+
+        Raises:
+            OptionError: it may not.
+        """
+        if self.max_offsets and self.min_offsets and self.min_offsets > self.max_offsets:
+            raise OptionError(MORE_THAN_MOST(least=self.min_offsets, most=self.max_offsets))
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamScan(Partitions, Triggers, DataLoss, JetStreamQuery, section=RANGE):
+    """What a query has that reads streams, or reads changes as those of a stream: where it begins, and its ranges."""
+
     starting_offsets: Offsets = option(
-        READ & STREAM | READ & (BUCKET | OBJECTS) & STREAMING,
         values.read_offsets,
         "where to begin: `earliest` (the default with `consume`), `latest` or, for each stream in JSON, the first "
         "sequence, a consumer that has come so far (`consumer:billing`), or an offset copied from a checkpoint, which "
@@ -97,88 +142,49 @@ class Target:
         default="latest",
         batch_default="earliest",
     )
-    ending_offsets: Offsets = option(
-        READ & STREAM & BATCH,
-        values.read_offsets,
-        "batch: where to end: `latest` or, for each stream in JSON, the sequence before which to stop, a consumer "
-        "that has come so far, or an offset copied from a checkpoint",
-        default="latest",
-    )
     starting_timestamp: datetime | None = option(
-        READ & STREAM | READ & (BUCKET | OBJECTS) & STREAMING,
         values.read_timestamp,
         "begin with the first message stored at or after this time; in streaming, if there is none yet, with the "
         "next one",
+        excludes=("startingOffsets",),
     )
-    ending_timestamp: datetime | None = option(
-        READ & STREAM & BATCH, values.read_timestamp, "batch: end before the first message stored at or after this time"
+    starting_must_exist: bool = option(
+        values.read_strategy,
+        "what to do when a stream has no message since `startingTimestamp` that the query reads: `latest` begins with "
+        "the next one, `error` fails before anything is read",
+        default=LATEST,
+        name="startingOffsetsByTimestampStrategy",
+        needs=("startingTimestamp",),
     )
-    state_bucket: str = option(
-        WRITE & STREAM & STREAMING,
-        values.read_bucket,
-        "streaming: KV bucket in which `deduplicate=exact` notes where each micro-batch begins; created if it "
-        "does not exist",
-        default="SPARK_NATS",
+    max_records_per_partition: int = option(
+        values.read_whole_number,
+        "most sequences in one partition",
+        default="500000",
+        section=Partitions.section,
     )
 
     @property
-    def filters(self) -> tuple[str, ...]:
-        """The subjects, to read of a stream, which must not overlap; empty for all."""
-        return () if self.subject is None else value_of("subject", self.subject, values.read_filters)
+    def starting(self) -> Offsets | datetime:
+        """Where it begins."""
+        return self.starting_timestamp or self.starting_offsets
 
-    @property
-    def subjects(self) -> tuple[str, ...]:
-        """The subjects, of core NATS."""
-        return () if self.subject is None else value_of("subject", self.subject, values.read_subjects)
-
-    @property
-    def key_filters(self) -> tuple[str, ...]:
-        """The subjects of the keys; empty for all."""
-        return tuple(map(key_filter, self.keys or ()))
-
-    def to_create(self, subjects: tuple[str, ...]) -> dict[str, Any] | None:
-        """Return the configuration with which to make a missing stream, or the one that a bucket is.
-
-        Args:
-            subjects: what the stream listens on unless its configuration says.
-
-        Returns:
-            None when it must exist.
+    def starting_at(self, name: str, stream: str) -> Offsets:
+        """Return where to begin in the stream that something else is.
 
         Raises:
-            OptionError: the configuration is for another stream, for several, or does not say what it listens on.
+            OptionError: offsets are for something else than ``name``.
         """
-        if self.bucket is not None:
-            return None if self.create_bucket is None else bucket_config(self.bucket, self.create_bucket)
-        wish, streams = self.create_stream, self.stream or ()
-        if wish is False:
-            return None
-        if len(streams) > 1:
-            raise OptionError(ONE_STREAM_TO_CREATE(streams=", ".join(streams)))
-        if wish is True:
-            if not subjects:
-                raise OptionError(NO_SUBJECTS_TO_CREATE())
-            return {"name": streams[0], "subjects": list(subjects)}
-        if wish.get("name", streams[0]) != streams[0]:
-            raise OptionError(OTHER_STREAM_TO_CREATE(name=wish["name"], stream=streams[0]))
-        return Wish.of({**wish, "name": streams[0]}, wish.named)
+        check_offsets("startingOffsets", self.starting, (name,))
+        offsets = self.starting_offsets
+        return {stream: offsets[name]} if isinstance(offsets, dict) else offsets
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
-    """What every query has.
+def check_offsets(option: str, offsets: Offsets | datetime | None, streams: tuple[str, ...]) -> None:
+    """Check that offsets are for these streams.
 
-    A value means something where its option applies; elsewhere it is the option's default.
+    Raises:
+        OptionError: they are for others.
     """
-
-    connection: ConnectionOptions
-    api_prefix: str
-    retries: RetryOptions
-    fail_on_data_loss: bool = option(
-        READ & (STREAM | BUCKET | STREAMING | OBJECTS) | WRITE & STREAM,
-        values.read_boolean,
-        "fail when messages that were to be read are lost, or the content of an object, or messages that "
-        "`deduplicate=exact` needs to tell what is stored already; with `asOf`: when it is not known what the bucket "
-        "held; `false`: log a warning and continue",
-        default="true",
-    )
+    if isinstance(offsets, dict) and set(offsets) != set(streams):
+        found = ", ".join(sorted(offsets)) or "no stream"
+        raise OptionError(OFFSETS_FOR_OTHERS(option=option, offsets=found, streams=", ".join(streams)))

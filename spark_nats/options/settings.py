@@ -6,23 +6,34 @@ need no copy of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from spark_nats.client.auth import Credentials
 from spark_nats.client.options import ConnectionOptions, RetryOptions
 from spark_nats.client.servers import Server, parse_servers
 from spark_nats.conditions.options import INVALID_CONTEXT, OPTION_NEEDS_OPTION, OPTIONS_CONTRADICT, UNKNOWN_OPTION
 from spark_nats.errors import OptionError
-from spark_nats.options.connecting import LOGINS, Connecting
+from spark_nats.options.connecting import AUTHORITIES, CERTIFICATES, KEYS, LOGINS, Connecting
 from spark_nats.options.nearest import hint, instead_of_path, of_a_table
-from spark_nats.options.query import Query, Target
-from spark_nats.options.read import TriggerLimits
-from spark_nats.options.rows import ANY, Use, value_of
-from spark_nats.options.table import BY_NAME, CONTRADICTIONS, REQUIREMENTS, ROWS, SPARKS_OWN, TOGETHER
+from spark_nats.options.option import Option, options_of, value_of, values_of
+from spark_nats.options.query import JetStreamQuery
+from spark_nats.protocol.api import prefix_of_domain
 
-Group = TypeVar("Group", Target, TriggerLimits)
+Known = Mapping[str, Option]
+"""The options that there are, by their names in lower case."""
+
+CONNECTION: Known = {
+    row.name.lower(): row for group in (Connecting, JetStreamQuery) for row in options_of(group).values()
+}
+"""Those that say how to connect, whatever for."""
+
+TOGETHER = ((*LOGINS, "password"), AUTHORITIES, (*CERTIFICATES, *KEYS), ("domain", "apiPrefix"))
+"""What is taken from a context together or not at all."""
+
+# Options that Spark itself understands and hands to every source and sink.
+SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "outputmode", "mergeschema", "numrows", "truncate"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,66 +41,48 @@ class Settings:
     """Values of options."""
 
     given: Mapping[str, Any] = field(repr=False)  # by name, of the options that were set
+    values: Mapping[str, Any] = field(repr=False)  # the same with those of a context
     connection: ConnectionOptions  # how to connect
     retries: RetryOptions  # how long and how often to try again
-    api_prefix: str  # subject prefix of the JetStream API
 
-    def check(self, use: Use, names: Iterable[str] | None = None) -> None:
-        """Check that what was set, or these options if they were, is for such a query.
-
-        Raises:
-            OptionError: it is not.
-        """
-        for name in self.given if names is None else names:
-            if name in self.given and (misuse := BY_NAME[name.lower()].misuse(use)):
-                raise OptionError(misuse)
-
-    def of(self, group: type[Group], use: Use = ANY) -> Group:
-        """Return these options: what was set, else the default in such a query."""
-        return group(**_filled(group, self.given, use))
-
-    def values(self, query: type[Query], use: Use) -> dict[str, Any]:
-        """Return what a query has of options and of nothing else, by the names of its fields."""
-        own = _filled(query, self.given, use)
-        return {"connection": self.connection, "api_prefix": self.api_prefix, "retries": self.retries, **own}
+    @property
+    def api_prefix(self) -> str:
+        """Subject prefix of the JetStream API."""
+        return str(values_of(JetStreamQuery, self.values)["api_prefix"])
 
 
-def _filled(group: type[Any], given: Mapping[str, Any], use: Use = ANY) -> dict[str, Any]:
-    rows = ROWS[group].items()
-    return {field: given[row.name] if row.name in given else row.default_for(use) for field, row in rows}
-
-
-def parse(options: Mapping[str, str] | Settings) -> Settings:
-    """Read the values, and the files that they name; what was read already is returned as it is.
+def parse(options: Mapping[str, str], known: Known) -> Settings:
+    """Read the values, and the files that they name.
 
     Raises:
         OptionError: one is unknown, has an invalid value, or contradicts another in any case.
     """
-    if isinstance(options, Settings):
-        return options
-    given = {}
+    given: dict[str, Any] = {}
     if (name := of_a_table(options)) is not None:  # whatever else is wrong
-        raise OptionError(UNKNOWN_OPTION(option=name, hint=hint(name)))
+        raise OptionError(UNKNOWN_OPTION(option=name, hint=hint(name, known)))
     for name, value in options.items():
-        option = BY_NAME.get(name.lower())
+        option = known.get(name.lower())
         if option is not None:
             given[option.name] = value_of(option.name, value, option.read)
         elif name.lower() in ("path", "paths"):
             raise OptionError(instead_of_path(value))
         elif name.lower() not in SPARKS_OWN:
-            raise OptionError(UNKNOWN_OPTION(option=name, hint=hint(name)))
-    _contradict(given)
-    everything = given
+            raise OptionError(UNKNOWN_OPTION(option=name, hint=hint(name, known)))
+    _contradict(given, known)
+    values = given
     if "context" in given:
-        everything = {**given, **_of_context(given)}
-        _contradict(everything)
-    for name, needed in REQUIREMENTS:
-        if name in everything and not any(other in everything for other in needed):
+        values = {**given, **_of_context(given)}
+        _contradict(values, known)
+    for name in values:
+        needed = known[name.lower()].needs
+        if needed and not any(other in values for other in needed):
             either = " or ".join(f"'{other}'" for other in needed)
             raise OptionError(OPTION_NEEDS_OPTION(option=name, needed=either))
-    connecting = Connecting(**_filled(Connecting, everything))
-    connection = connecting.connection(everything)
-    return Settings(given, connection, connecting.retries(connection), connecting.prefix())
+    if "domain" in values:
+        values = {**values, "apiPrefix": prefix_of_domain(values["domain"])}
+    connecting = Connecting(**values_of(Connecting, values))
+    connection = connecting.connection(values, values.get("echo", True))
+    return Settings(given, values, connection, connecting.retries(connection))
 
 
 def connection_options(**options: str) -> ConnectionOptions:
@@ -98,7 +91,7 @@ def connection_options(**options: str) -> ConnectionOptions:
     Raises:
         OptionError: one is unknown, has an invalid value, or contradicts another.
     """
-    return parse(options).connection
+    return parse(options, CONNECTION).connection
 
 
 def options_of_urls(urls: str) -> dict[str, str]:
@@ -115,15 +108,16 @@ def options_of_urls(urls: str) -> dict[str, str]:
     return {"servers": ",".join(map(str, servers)), **{name: value for name, value in named.items() if value}}
 
 
-def _contradict(given: Mapping[str, Any]) -> None:
-    for one, other in CONTRADICTIONS:
-        if one in given and other in given:
-            raise OptionError(OPTIONS_CONTRADICT(option=one, other=other))
+def _contradict(given: Mapping[str, Any], known: Known) -> None:
+    for name in given:
+        for other in known[name.lower()].excludes:
+            if other in given:
+                raise OptionError(OPTIONS_CONTRADICT(option=other, other=name))
 
 
 def _of_context(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a context's fields by the names of options, without those that options stand above."""
-    said = Connecting(**_filled(Connecting, given))
+    said = Connecting(**values_of(Connecting, given))
     found = said.context or {}
     for group in TOGETHER:
         if any(name in given for name in group):
@@ -134,7 +128,7 @@ def _of_context(given: Mapping[str, Any]) -> dict[str, Any]:
             if name == "servers":
                 values[name] = _servers_of_context(text, said, given)
             elif name not in given:
-                values[name] = BY_NAME[name.lower()].read(text)
+                values[name] = CONNECTION[name.lower()].read(text)
         except ValueError as error:
             raise OptionError(INVALID_CONTEXT(option=name, problem=error)) from None
     return values

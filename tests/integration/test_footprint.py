@@ -117,7 +117,7 @@ import sys
 import pyarrow
 from pyspark.sql.types import ArrayType, BinaryType, LongType, MapType, StringType, StructType, TimestampType
 from spark_nats import NatsDataSource
-from spark_nats.options import parse_write
+from spark_nats.kinds.queries import parse_write
 from spark_nats.kinds.streams.write.checks import prepare
 from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.tasks import Task

@@ -14,7 +14,7 @@ from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.publishing.batches import BatchPublisher
 from spark_nats.jetstream.publishing.publisher import Publisher
 from spark_nats.jetstream.views import stream_info
-from spark_nats.options import parse_write
+from spark_nats.kinds.queries import parse_write
 from spark_nats.protocol.headers import encode_block
 from tests.simulation.spark import ENTRIES, WRITE_ENTRIES, Application, Attempt, Batches, Died
 from tests.simulation.verdict import Chunk, Snapshot

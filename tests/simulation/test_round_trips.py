@@ -13,11 +13,10 @@ from spark_nats.client import connect
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.reading.delivering import Delivered
 from spark_nats.jetstream.reading.ranges import Range, RangeReader
+from spark_nats.kinds.queries import parse, parse_read, parse_write
 from spark_nats.kinds.streams.read.readers import NatsStreamReader
 from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.tasks import Task
-from spark_nats.options.queries import parse_read, parse_write
-from spark_nats.options.settings import parse
 from tests.simulation.history import History, Plan
 from tests.simulation.network import Transport
 from tests.simulation.world import Process

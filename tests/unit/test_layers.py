@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import spark_nats
-from spark_nats.options import OPTIONS
+from spark_nats.kinds.queries import documented
 
 PACKAGE = Path(spark_nats.__file__).parent
 # Each room and what it may import of those before it. A module belongs to the narrowest room that its name begins with;
@@ -33,36 +33,44 @@ ROOMS = {
     "jetstream.publishing": "conditions clock errors protocol client jetstream jetstream.reading",
     "jetstream.__init__": "conditions jetstream jetstream.reading jetstream.publishing",
     "options": "conditions errors protocol client",
+    "kinds.kind": "conditions options",
     "kinds.partitions": "client",
-    "kinds.tables": "conditions errors sparkapi protocol client jetstream options kinds.partitions",
-    "kinds.streams.read": "conditions clock errors sparkapi protocol client jetstream options kinds.partitions",
-    "kinds.streams.write": "conditions clock errors sparkapi protocol client jetstream options",
-    "kinds.core": "conditions clock errors sparkapi protocol client options kinds.partitions kinds.streams.read",
-    "kinds.buckets": "conditions clock errors sparkapi protocol client jetstream options kinds.partitions "
-    "kinds.streams.read",
-    "kinds.objects": "conditions clock errors sparkapi protocol client jetstream options kinds.partitions "
-    "kinds.streams.read kinds.streams.write",
-    "kinds": "",
-    "datasource": "conditions errors sparkapi client options kinds.tables kinds.streams.read kinds.streams.write "
-    "kinds.core kinds.buckets kinds.objects",
-    "lag": "conditions clock errors protocol client jetstream options kinds.streams.read",
+    "kinds.preparing": "sparkapi client",
+    "kinds.streams.options": "conditions errors protocol options",
+    "kinds.streams.read": "conditions clock errors sparkapi protocol client jetstream options kinds.partitions "
+    "kinds.streams.options",
+    "kinds.streams.write": "conditions clock errors sparkapi protocol client jetstream options kinds.preparing "
+    "kinds.streams.options",
+    "kinds.streams": "conditions kinds.kind kinds.streams.options kinds.streams.read",
+    "kinds.tables": "conditions errors sparkapi protocol client jetstream options kinds.kind kinds.partitions "
+    "kinds.streams.options kinds.streams.read",
+    "kinds.core": "conditions clock errors sparkapi protocol client options kinds.kind kinds.partitions "
+    "kinds.streams.options kinds.streams.read kinds.streams",
+    "kinds.buckets": "conditions clock errors sparkapi protocol client jetstream options kinds.kind kinds.partitions "
+    "kinds.streams.options kinds.streams.read kinds.streams",
+    "kinds.objects": "conditions clock errors sparkapi protocol client jetstream options kinds.kind kinds.partitions "
+    "kinds.preparing kinds.streams.options kinds.streams.read kinds.streams.write kinds.streams",
+    "kinds.__init__": "kinds.streams kinds.tables kinds.core kinds.buckets kinds.objects",
+    "kinds.queries": "conditions errors options kinds.kind kinds.__init__",
+    "kinds.streams.write.foreach": "conditions errors options kinds.streams.options kinds.streams.write kinds.queries",
+    "datasource": "conditions errors sparkapi options kinds.streams.read kinds.queries",
+    "lag": "conditions clock errors protocol client jetstream options kinds.streams.read kinds.queries",
     "measures": "lag",
-    "listener": "conditions errors options lag",
-    "otel": "conditions clock errors version options kinds.streams.write lag measures",
-    "__init__": "conditions errors version logs kinds.streams.write datasource lag listener otel",
-    "commands": "conditions clock errors protocol client jetstream options kinds.streams.read lag measures",
-    "demo": "conditions clock errors embedded sparkapi protocol client jetstream options",
-    "cli": "conditions errors version client options commands demo",
+    "listener": "conditions errors options lag kinds.queries",
+    "otel": "conditions clock errors version options kinds.queries kinds.streams.write lag measures",
+    "__init__": "conditions errors version logs kinds.streams.write.foreach datasource lag listener otel",
+    "commands": "conditions clock errors protocol client jetstream options kinds.streams.options kinds.streams.read "
+    "kinds.streams kinds.buckets kinds.queries lag measures",
+    "demo": "conditions clock errors embedded sparkapi protocol client jetstream options kinds.queries",
+    "cli": "conditions errors version client options kinds.queries commands demo",
 }
 # Imports that still run up between the kinds, or from below them.
 UPWARD = {
-    "options.queries": {"kinds.objects.wire"},
     "jetstream.streams": {"kinds.objects.wire"},
     "kinds.streams.read.columns": {"kinds.buckets.key_columns"},
     "kinds.streams.read.readers": {"kinds.objects.reading"},
     "kinds.streams.write.columns": {"kinds.buckets.keys"},
     "kinds.streams.write.partitions": {"kinds.buckets.conflicts"},
-    "kinds.streams.write.foreach": {"kinds.core", "kinds.objects"},
 }
 WITHOUT_SPARK = ("clock", "conditions", "embedded", "errors", "version", "protocol", "client", "jetstream", "options")
 
@@ -144,7 +152,7 @@ def files_below_options():
 
 def test_below_the_options_none_is_named():
     """What knows no options cannot tell its user to check one: that is said where Spark calls us."""
-    names = [option.name for option in OPTIONS if option.name != option.name.lower()]
+    names = [each.option.name for each in documented().values() if not each.option.name.islower()]
     named = re.compile(rf"\boptions? '|OptionError|\b({'|'.join(names)})\b")
     for path in files_below_options():
         if path.name != "errors.py":

@@ -1,1 +1,18 @@
 """KV buckets."""
+
+from spark_nats.conditions.options import OPTION_NEEDS_BUCKET, OPTION_NOT_FOR_BUCKETS
+from spark_nats.kinds.buckets.options import BucketChangesOptions, BucketReadOptions, BucketWriteOptions
+from spark_nats.kinds.kind import Kind, Use
+from spark_nats.kinds.streams.read.schema import BUCKET_SCHEMA
+
+BUCKETS = Kind(
+    named_by=("bucket",),
+    called=" of KV buckets",
+    columns=lambda given: BUCKET_SCHEMA,
+    read=Use(BucketReadOptions, "buckets.read:NatsBucketReader"),
+    read_stream=Use(BucketChangesOptions, "streams.read.readers:NatsStreamReader"),
+    write=Use(BucketWriteOptions, "streams.write.writers:writer"),
+    write_stream=Use(BucketWriteOptions, "streams.write.writers:stream_writer"),
+    needed=lambda option, writing: OPTION_NEEDS_BUCKET(option=option),
+    unsuited=lambda option, writing: OPTION_NOT_FOR_BUCKETS(option=option),
+)

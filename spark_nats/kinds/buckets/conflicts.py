@@ -16,8 +16,8 @@ from spark_nats.jetstream.messages import last_message, next_message
 from spark_nats.jetstream.publishing.conflicts import Conflict, Resolution
 from spark_nats.jetstream.reading.stored import has_id_of
 from spark_nats.kinds.buckets.key_columns import is_marker
+from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.options.values import FAIL, SKIP
-from spark_nats.options.write import WriteOptions
 from spark_nats.protocol.bytecolumns import texts
 from spark_nats.protocol.headers import EXPECTED_REVISION, MSG_ID, parse_block
 from spark_nats.protocol.keyvalue import LONGEST_HISTORY, key_subject, stream_of

@@ -24,12 +24,12 @@ from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import stream_info
 from spark_nats.kinds.buckets.as_of import LatestReader, RevisionReader, revision_at
 from spark_nats.kinds.buckets.entries import BucketReader, Entries
+from spark_nats.kinds.buckets.options import BucketReadOptions
 from spark_nats.kinds.buckets.snapshot_buffer import HeldEntries
 from spark_nats.kinds.partitions import Partition, sent
 from spark_nats.kinds.streams.read.columns import EntryBuilder
 from spark_nats.options.hints import naming_options
 from spark_nats.options.losses import report_loss
-from spark_nats.options.read import BucketReadOptions
 from spark_nats.options.values import LATEST
 from spark_nats.protocol.documents import moment as time_of
 from spark_nats.protocol.documents import nanoseconds_of, text_of

@@ -8,3 +8,19 @@
 :mod:`.backlog`        what has been received and not been read yet
 =====================  ======================================================================
 """
+
+from spark_nats.kinds.core.options import CoreReadOptions, CoreWriteOptions
+from spark_nats.kinds.kind import Kind, Use
+from spark_nats.kinds.streams import STREAMS
+
+CORE = Kind(
+    named_by=(),  # it is what is read and written where nothing else is named
+    called=" of core NATS",
+    columns=STREAMS.columns,
+    read=Use(CoreReadOptions, "core.read:NatsCoreReader"),
+    read_stream=Use(CoreReadOptions, "core.read:NatsCoreStreamReader"),
+    write=Use(CoreWriteOptions, "streams.write.writers:writer"),
+    write_stream=Use(CoreWriteOptions, "streams.write.writers:stream_writer"),
+    needed=STREAMS.unsuited,
+    unsuited=STREAMS.needed,
+)

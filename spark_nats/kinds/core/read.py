@@ -26,6 +26,7 @@ from spark_nats.conditions.losses import RECEIVED_LOST, SPOOL_DAMAGED
 from spark_nats.conditions.others import OFFSET_NOT_OF_CORE
 from spark_nats.errors import NatsError
 from spark_nats.kinds.core.backlog import Backlog, Piece
+from spark_nats.kinds.core.options import CoreReadOptions
 from spark_nats.kinds.core.receiver import Receiver
 from spark_nats.kinds.core.slices import WireSlice, cut
 from spark_nats.kinds.core.spool import Spool, SpoolDamageError
@@ -34,7 +35,6 @@ from spark_nats.kinds.streams.read.columns import RowBuilder
 from spark_nats.kinds.streams.read.pace import Pace
 from spark_nats.options.hints import naming_options
 from spark_nats.options.losses import GO_ON, report_loss
-from spark_nats.options.read import CoreReadOptions
 from spark_nats.protocol.documents import integer_at, string_at
 from spark_nats.protocol.messages import Messages
 from spark_nats.sparkapi import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
@@ -161,7 +161,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._spool: Spool | None = None
         self._epoch = ""
         self._earlier: set[str] = set()  # epochs before this one that the checkpoint mentions
-        self._pace = Pace(options.limits)
+        self._pace = Pace(options)
         self._target: int | None = None  # of a query that ends when it has read what there was at its start
         self._seen: int | None = None
 
@@ -215,9 +215,9 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not isinstance(limit, ReadAllAvailable):
             if self._target is None and not backlog.is_half_full and end - begin < self._pace.least:
                 return start
-            if most := self._options.limits.max_offsets:
+            if most := self._options.max_offsets:
                 end = min(end, begin + most)
-            if (most := self._options.limits.max_bytes) and begin < end:
+            if (most := self._options.max_bytes) and begin < end:
                 end = min(end, backlog.end_within(begin, most))
         if end <= begin:
             return start  # in the words of before, since Spark compares offsets as text

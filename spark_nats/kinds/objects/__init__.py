@@ -1,1 +1,20 @@
 """Object stores (ADR-20): reading their objects, and putting some."""
+
+from spark_nats.conditions.options import FOREACH_WRITES_NO_OBJECTS, OPTION_NEEDS_OBJECT_STORE, OPTION_NOT_FOR_OBJECTS
+from spark_nats.kinds.kind import Kind, Use
+from spark_nats.kinds.objects.options import ObjectChangesOptions, ObjectReadOptions, ObjectWriteOptions
+from spark_nats.kinds.streams.read.schema import OBJECT_INFO_SCHEMA, OBJECT_SCHEMA
+
+OBJECTS = Kind(
+    named_by=("objectStore",),
+    called=" of object stores",
+    columns=lambda given: OBJECT_SCHEMA,
+    default_columns=OBJECT_INFO_SCHEMA,  # all but the content, which is much, and is read where it is asked for
+    read=Use(ObjectReadOptions, "objects.read:NatsObjectReader"),
+    read_stream=Use(ObjectChangesOptions, "objects.read:NatsObjectStreamReader"),
+    write=Use(ObjectWriteOptions, "objects.write:writer"),
+    write_stream=Use(ObjectWriteOptions, "objects.write:stream_writer"),
+    needed=lambda option, writing: OPTION_NEEDS_OBJECT_STORE(option=option),
+    unsuited=lambda option, writing: OPTION_NOT_FOR_OBJECTS(option=option),
+    not_by_foreach=FOREACH_WRITES_NO_OBJECTS,
+)

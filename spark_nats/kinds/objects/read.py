@@ -17,6 +17,7 @@ from spark_nats.conditions import Said
 from spark_nats.conditions.options import OBJECT_TOO_LARGE
 from spark_nats.errors import OptionError
 from spark_nats.jetstream.api import JetStream
+from spark_nats.kinds.objects.options import ObjectReadOptions
 from spark_nats.kinds.objects.reading import (
     StoredObject,
     describe_objects,
@@ -27,10 +28,10 @@ from spark_nats.kinds.objects.reading import (
 )
 from spark_nats.kinds.objects.wire import name_of
 from spark_nats.kinds.partitions import Partition, sent
+from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read.readers import NatsStreamReader
 from spark_nats.options.hints import naming_options
 from spark_nats.options.losses import report_loss
-from spark_nats.options.read import ObjectReadOptions, ReadOptions
 from spark_nats.sparkapi import arrow_schema
 
 OBJECTS_AT_ONCE = 256
@@ -109,10 +110,10 @@ class _Contents:
         return JetStream(connection, self._options.api_prefix)
 
     def _check(self, found: StoredObject) -> None:
-        if found.info.size > self._options.max_bytes:
+        if found.info.size > self._options.max_object_bytes:
             raise OptionError(
                 OBJECT_TOO_LARGE(
-                    name=found.info.name, store=found.store, bytes=found.info.size, most=self._options.max_bytes
+                    name=found.info.name, store=found.store, bytes=found.info.size, most=self._options.max_object_bytes
                 )
             )
 

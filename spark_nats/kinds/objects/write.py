@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import astuple, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +19,14 @@ from spark_nats.conditions.options import COLUMN_MISSING, COLUMN_OF_SOURCE, COLU
 from spark_nats.conditions.spark import WRITES_NO_TABLE
 from spark_nats.conditions.writing import OBJECT_UNFIT
 from spark_nats.errors import InvalidRowError, OptionError, SchemaError
+from spark_nats.kinds.objects.options import ObjectWriteOptions
+from spark_nats.kinds.preparing import prepare_once
 from spark_nats.kinds.streams.write.metrics_channel import tell
 from spark_nats.kinds.streams.write.schema import plain_type
 from spark_nats.kinds.streams.write.tasks import Counts, Written, total
 from spark_nats.kinds.streams.write.writers import run_of
 from spark_nats.options.hints import naming_options
 from spark_nats.options.nearest import VIEW
-from spark_nats.options.write import ObjectWriteOptions
 from spark_nats.sparkapi import DataSourceStreamArrowWriter, makes_a_table
 
 if TYPE_CHECKING:
@@ -177,6 +178,21 @@ def _metadata(metadata: Any, name: str) -> dict[str, str]:
         if value is None:
             raise InvalidRowError(OBJECT_UNFIT(name=name, problem=f"its metadata {key!r} is null"))
     return dict(metadata or ())
+
+
+def writer(options: ObjectWriteOptions, schema: StructType) -> NatsObjectWriter:
+    """Return the writer of a batch, when it is known that its tasks can write."""
+    check_object_schema(schema)
+    prepare_objects(options)
+    return NatsObjectWriter(options)
+
+
+def stream_writer(options: ObjectWriteOptions, schema: StructType) -> NatsObjectStreamWriter:
+    """Return the writer of a micro-batch, when it is known that its tasks can write."""
+    check_object_schema(schema)
+    what = f"writing to object store {options.store}"
+    prepare_once(str(astuple(options)), what, options.retries, lambda: prepare_objects(options))
+    return NatsObjectStreamWriter(options)
 
 
 def _log(what: str, options: ObjectWriteOptions, messages: list[WriterCommitMessage | None]) -> None:

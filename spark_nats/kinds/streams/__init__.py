@@ -1,1 +1,20 @@
 """Streams: exact, replayable, parallel."""
+
+from spark_nats.conditions.options import OPTION_FOR_CORE, OPTION_NEEDS_STREAM
+from spark_nats.kinds.kind import Kind, Use
+from spark_nats.kinds.streams.options import ReadOptions, WriteOptions
+from spark_nats.kinds.streams.read.schema import SCHEMA
+
+STREAMS = Kind(
+    named_by=("stream", "streamPattern"),
+    called="",
+    columns=lambda given: SCHEMA,
+    read=Use(ReadOptions, "streams.read.readers:NatsReader"),
+    read_stream=Use(ReadOptions, "streams.read.readers:NatsStreamReader"),
+    write=Use(WriteOptions, "streams.write.writers:writer"),
+    write_stream=Use(WriteOptions, "streams.write.writers:stream_writer"),
+    needed=lambda option, writing: OPTION_NEEDS_STREAM(
+        option=option, otherwise="rows go to core NATS" if writing else "the subjects of core NATS are read"
+    ),
+    unsuited=lambda option, writing: OPTION_FOR_CORE(option=option, doing="writing to" if writing else "reading"),
+)

@@ -1,1 +1,16 @@
 """Tables of what an account holds."""
+
+from spark_nats.conditions.options import OPTION_NOT_FOR_TABLES
+from spark_nats.kinds.kind import Kind, Use
+from spark_nats.kinds.streams.read.schema import TABLE_SCHEMAS
+from spark_nats.kinds.tables.options import TableReadOptions
+
+TABLES = Kind(
+    named_by=("table",),
+    called="",
+    columns=lambda given: TABLE_SCHEMAS[given["table"]],
+    read=Use(TableReadOptions, "tables.read:NatsTableReader"),
+    read_stream=Use(TableReadOptions, ""),  # whose error says that tables are read in batches
+    needed=lambda option, writing: OPTION_NOT_FOR_TABLES(option=option),
+    unsuited=lambda option, writing: OPTION_NOT_FOR_TABLES(option=option),
+)

@@ -24,8 +24,8 @@ from spark_nats.kinds.tables.inventory import (
     describe_streams,
     find_messages,
 )
+from spark_nats.kinds.tables.options import TableReadOptions
 from spark_nats.options.hints import naming_options
-from spark_nats.options.read import TableReadOptions
 from spark_nats.options.values import BUCKETS, CONSUMERS, STREAMS, SUBJECTS
 from spark_nats.sparkapi import arrow_schema
 

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_nats.client import connect
-from spark_nats.options import parse
+from spark_nats.kinds.queries import parse
 from tests.certificates import Certificates
 from tests.integration.support import monitoring, nats, numbered_rows, read, save, sentence_of, sequences_of, write
 from tests.nats_py import succeeds, wait_until

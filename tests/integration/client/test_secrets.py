@@ -21,7 +21,7 @@ from spark_nats.embedded import NatsServer
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.views import stream_info
-from spark_nats.options import parse
+from spark_nats.kinds.queries import parse
 from tests.certificates import Certificates
 from tests.operator_mode import Key, OperatorMode
 from tests.servers import ServerFactory
@@ -32,7 +32,7 @@ from pyspark.sql import SparkSession
 from spark_nats.client import connect
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.streams import stream_info
-from spark_nats.options import parse
+from spark_nats.kinds.queries import parse
 
 directory, logins = sys.argv[1], json.loads(sys.argv[2])
 spark = (

@@ -18,7 +18,7 @@ from spark_nats.jetstream import JetStream, read_range
 from spark_nats.jetstream.creating import create_stream
 from spark_nats.kinds.core.backlog import Backlog
 from spark_nats.kinds.core.receiver import Receiver
-from spark_nats.options import parse
+from spark_nats.kinds.queries import parse
 from tests.certificates import Certificates
 from tests.connections import options_for, publisher_for, retries_for
 from tests.integration.support import monitoring

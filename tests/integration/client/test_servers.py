@@ -20,7 +20,7 @@ from spark_nats import NatsDataSource, clock
 from spark_nats.client import ConnectionOptions, TlsOptions, connect
 from spark_nats.embedded import NatsServer
 from spark_nats.errors import AuthorizationError, NatsConnectionError
-from spark_nats.options import parse
+from spark_nats.kinds.queries import parse
 from tests.certificates import Certificates
 from tests.connections import options_for
 from tests.integration.support import (

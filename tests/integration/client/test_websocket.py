@@ -16,7 +16,7 @@ from spark_nats.embedded import NatsServer
 from spark_nats.errors import NatsConnectionError
 from spark_nats.jetstream import JetStream, read_range
 from spark_nats.jetstream.creating import create_stream
-from spark_nats.options import parse
+from spark_nats.kinds.queries import parse
 from tests.certificates import Certificates
 from tests.connections import options_for, publisher_for
 from tests.integration.support import (

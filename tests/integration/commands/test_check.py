@@ -19,7 +19,7 @@ import pytest
 from spark_nats import clock
 from spark_nats.cli import main
 from spark_nats.commands import OF_STREAMS
-from spark_nats.options.table import SECTIONS
+from spark_nats.kinds.queries import sections
 from tests.certificates import Certificates
 from tests.integration.commands.test_permissions import (
     ACCOUNTS,
@@ -685,7 +685,7 @@ def test_a_server_that_says_nothing_any_more_is_given_up(check: Command, server_
 def test_whoever_reads_may_stop_reading(nats_server: Server) -> None:
     command = f"{sys.executable} -m spark_nats.cli options | head -1"
     ran = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=60)
-    assert ran.stdout == f"{next(iter(SECTIONS))}\n"
+    assert ran.stdout == f"{next(iter(sections()))}\n"
     assert ran.stderr == ""
 
 
@@ -718,13 +718,12 @@ def test_in_a_terminal_there_are_tables_of_rich() -> None:
 
 def test_the_options_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["options"]) == 0
-    sections = capsys.readouterr().out.strip().split("\n\n")
-    assert len(sections) == len(SECTIONS)
-    for section, (title, options) in zip(sections, SECTIONS.items(), strict=True):
+    shown = capsys.readouterr().out.strip().split("\n\n")
+    for section, (title, options) in zip(shown, sections().items(), strict=True):
         first, head, *rows = section.splitlines()
         assert first == title
         assert head.split() == ["option", "for", "default", "meaning"]
-        assert [row.split()[0] for row in rows] == [option.name for option in options]
+        assert [row.split()[0] for row in rows] == [each.option.name for each in options]
 
 
 def test_the_options_for_reading_or_writing_are_listed_as_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,9 +16,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import BinaryType, StringType, StructType
 
 from spark_nats.errors import PermissionsError, PublishError
+from spark_nats.kinds.queries import parse_read, parse_write
 from spark_nats.kinds.streams.read.readers import NatsStreamReader
 from spark_nats.kinds.streams.write.writers import NatsWriter
-from spark_nats.options import parse_read, parse_write
 from tests.certificates import Certificates
 from tests.integration.support import (
     PAYLOAD,

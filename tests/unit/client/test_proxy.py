@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from spark_nats.client import ConnectionOptions, connect, parse_servers
 from spark_nats.client.proxy import Proxy, ProxyLayer, parse_proxy, proxy_of_environment
 from spark_nats.errors import NatsConnectionError, NatsError, OptionError
-from spark_nats.options import connection_options, parse
+from spark_nats.kinds.queries import parse
+from spark_nats.options import connection_options
 from tests.scripted_server import INFO, Peer, scripted_server
 
 PASSWORD = "s3cret-of-the-proxy"

@@ -28,7 +28,8 @@ from spark_nats.client.retrying import Retries
 from spark_nats.client.websocket import WebSocketLayer
 from spark_nats.conditions import connecting as conditions
 from spark_nats.errors import AuthorizationError, NatsConnectionError, NatsError, OptionError, ProtocolError
-from spark_nats.options import connection_options, parse
+from spark_nats.kinds.queries import parse
+from spark_nats.options import connection_options
 from tests.connections import options_for
 from tests.scripted_server import INFO, Peer, scripted_server
 

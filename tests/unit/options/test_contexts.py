@@ -8,7 +8,8 @@ import pytest
 from spark_nats.client import Credentials
 from spark_nats.client.auth import parse_creds
 from spark_nats.errors import OptionError
-from spark_nats.options import Settings, parse, parse_read
+from spark_nats.kinds.queries import parse, parse_read
+from spark_nats.options.settings import Settings
 from tests.certificates import Certificates
 from tests.operator_mode import Key, OperatorMode
 

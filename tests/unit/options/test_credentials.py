@@ -15,7 +15,7 @@ from spark_nats.client import Credentials, TlsOptions
 from spark_nats.client.auth import parse_creds, parse_seed
 from spark_nats.client.tls import context_of
 from spark_nats.errors import AuthorizationError, OptionError
-from spark_nats.options import parse
+from spark_nats.kinds.queries import parse
 from spark_nats.protocol.control import ConnectOptions, ServerInfo
 from tests.operator_mode import ACCOUNT, Key, OperatorMode
 
@@ -121,7 +121,7 @@ def test_without_the_package_the_extra_is_named():
 import sys
 sys.modules["nkeys"] = None
 from spark_nats.client import Credentials
-from spark_nats.options import parse
+from spark_nats.kinds.queries import parse
 from spark_nats.protocol.control import ConnectOptions, ServerInfo
 for action in (
     lambda: parse({"nkeySeedSecret": sys.argv[1]}),

@@ -1,20 +1,28 @@
 """Options: each value as it is read, and what is refused with which words."""
 
 import dataclasses
-import functools
 import re
 from datetime import UTC, datetime
 
 import pytest
 
+from spark_nats import NatsForeachWriter
 from spark_nats.client import parse_servers
 from spark_nats.errors import OptionError
-from spark_nats.options import OPTIONS, options_of_urls, parse, parse_read, parse_write, parse_write_objects
-from spark_nats.options.read import ReadOptions, TriggerLimits
-from spark_nats.options.rows import BATCH, BUCKET, CORE, OBJECTS, READ, STREAM, STREAMING, TABLE, WRITE
-from spark_nats.options.table import BY_NAME, CONTRADICTIONS, REQUIREMENTS, ROWS, TOGETHER
+from spark_nats.kinds import KINDS
+from spark_nats.kinds.buckets import BUCKETS
+from spark_nats.kinds.core import CORE
+from spark_nats.kinds.objects import OBJECTS
+from spark_nats.kinds.queries import MODES, documented, misuse, parse, parse_read, parse_write
+from spark_nats.kinds.streams import STREAMS
+from spark_nats.kinds.streams.options import ReadOptions, WriteOptions
+from spark_nats.kinds.tables import TABLES
+from spark_nats.options import options_of_urls
+from spark_nats.options.connecting import Connecting
+from spark_nats.options.option import options_of
+from spark_nats.options.query import Triggers
+from spark_nats.options.settings import TOGETHER
 from spark_nats.options.values import Place
-from spark_nats.options.write import WriteOptions
 
 
 def read(streaming=False, **options):
@@ -620,13 +628,13 @@ def test_the_changes_of_an_object_store_are_those_of_its_stream():
 def test_a_mistake_in_writing_objects_is_named(options, words):
     for streaming in (False, True):
         with pytest.raises(OptionError) as raised:
-            parse_write_objects({"objectStore": "A", **options}, streaming)
+            parse_write({"objectStore": "A", **options}, streaming)
         assert words in str(raised.value)
 
 
 def test_an_object_store_is_made_as_its_configuration_says():
     options = {"objectStore": "A", "createObjectStore": '{"max_age": "2h", "replicas": 3, "compression": true}'}
-    config = parse_write_objects(options, streaming=False).create
+    config = parse_write(options, streaming=False).create
     assert config == {
         "name": "OBJ_A",
         "subjects": ["$O.A.C.>", "$O.A.M.>"],
@@ -637,55 +645,50 @@ def test_an_object_store_is_made_as_its_configuration_says():
         "num_replicas": 3,
         "compression": "s2",
     }
-    assert parse_write_objects({"objectStore": "A"}, streaming=True).create is None
+    assert parse_write({"objectStore": "A"}, streaming=True).create is None
 
 
 def test_rows_are_not_written_as_messages_to_an_object_store():
     with pytest.raises(OptionError, match="'objectStore' is not for NatsForeachWriter"):
-        write(objectStore="A")
+        NatsForeachWriter(objectStore="A")
 
 
 # The table
 
 
 def test_an_option_is_named_as_its_field_unless_it_says_otherwise():
-    assert ROWS[WriteOptions]["max_in_flight"].name == "maxInFlight"
-    assert ROWS[TriggerLimits]["max_offsets"].name == "maxOffsetsPerTrigger"
-    assert len(BY_NAME) == len(OPTIONS)
+    assert options_of(WriteOptions)["max_in_flight"].name == "maxInFlight"
+    assert options_of(Triggers)["max_offsets"].name == "maxOffsetsPerTrigger"
+    assert len(documented()) == 83
 
 
 def test_what_does_not_go_together_is_said_of_options_that_there_are():
-    needed = [other for _, others in REQUIREMENTS for other in others]
-    named = [*sum(CONTRADICTIONS, ()), *(name for name, _ in REQUIREMENTS), *needed, *sum(TOGETHER, ())]
-    assert {BY_NAME[name.lower()].name for name in named} == set(named)
+    rows = [row for group in GROUPS for row in options_of(group).values()]
+    named = {name for row in rows for name in (*row.needs, *row.excludes)} | set(sum(TOGETHER, ()))
+    assert {documented()[name.lower()].option.name for name in named} == named
 
 
-KINDS = {"core": CORE, "stream": STREAM, "bucket": BUCKET, "table": TABLE, "objectStore": OBJECTS}
-
-
-def least(writing, kind):
-    """The fewest options that such a query needs."""
-    if kind == "core":
-        return {} if writing else {"subject": "a"}
-    return {kind: "streams" if kind == "table" else "CONFIG"}
-
-
-def use_of(writing, kind, streaming):
-    return (WRITE if writing else READ) & KINDS[kind] & (STREAMING if streaming else BATCH)
+def test_an_option_of_several_kinds_is_one():
+    """It is read in the same way, means the same, and stands in one section."""
+    for group in GROUPS:
+        for row in options_of(group).values():
+            same = documented()[row.name.lower()].option
+            assert (row.read, row.meaning, row.section) == (same.read, same.meaning, same.section)
 
 
 USES = [
-    (writing, kind, streaming)
-    for writing in (False, True)
+    pytest.param(kind, writing, streaming, id=f"{kind.named_by[:1]}-{writing}-{streaming}")
     for kind in KINDS
+    for writing in (False, True)
     for streaming in (False, True)
-    if use_of(writing, kind, streaming)
+    if kind.use(writing, streaming) and (kind, streaming) != (TABLES, True)
 ]
+GROUPS = [Connecting, *{use.options for kind in KINDS for m in MODES if (use := kind.use(*m))}]
 
 
-def parsed(writing, kind, streaming, **options):
-    parse_to_write = parse_write_objects if kind == "objectStore" else parse_write
-    return (parse_to_write if writing else parse_read)({**least(writing, kind), **options}, streaming)
+def parsed(kind, writing, streaming, **options):
+    least = {kind.named_by[0]: "streams" if kind is TABLES else "CONFIG"} if kind.named_by else {"subject": "a"}
+    return (parse_write if writing else parse_read)({**least, **options}, streaming)
 
 
 NEEDED = {
@@ -694,82 +697,70 @@ NEEDED = {
 }
 
 
-@pytest.mark.parametrize(("writing", "kind", "streaming"), USES)
-@pytest.mark.parametrize("option", [option for option in OPTIONS if option.default], ids=lambda option: option.name)
-def test_the_documented_default_is_the_one_that_is_used(option, writing, kind, streaming):
-    shown = re.fullmatch(r"(\S+) in streaming(?: \(KV buckets: (\w+)\))?, (\S+) in batch", option.shown_default)
-    documented = option.shown_default
-    if shown:
-        documented = shown[3] if not streaming else shown[2] if kind == "bucket" and shown[2] else shown[1]
-    if use_of(writing, kind, streaming) in option.applies:
-        needed = NEEDED.get(option.name, {})
-        explicit = parsed(writing, kind, streaming, **needed, **{option.name: documented})
-        assert explicit == parsed(writing, kind, streaming, **needed)
-    else:
-        with pytest.raises(OptionError, match=f"option '{option.name}'"):
-            parsed(writing, kind, streaming, **{option.name: documented})
-
-
-@pytest.mark.parametrize(("writing", "kind", "streaming"), USES)
-def test_another_default_in_the_table_is_another_behaviour(monkeypatch, writing, kind, streaming):
-    """There is no second place that a default could come from."""
-    others = {"true": "false", "false": "true", "earliest": "latest", "latest": "earliest", "exact": "window"}
-    fields = {
-        "minPartitions": ("min_partitions",),
-        "maxInFlight": ("max_in_flight",),
-        "ackTimeout": ("ack_timeout",),
-        "readTimeout": ("read_timeout",),
-        "maxRecordsPerPartition": ("max_records_per_partition",),
-        "deduplicate": ("deduplicate",),
-        "requestTimeout": ("connection", "request_timeout"),
-        "ignoreDeletes": ("ignore_deletes",),
-        "maxObjectBytes": ("objects", "max_bytes") if streaming else ("max_bytes",),
-    }
-    changed = {
-        name: dataclasses.replace(
-            BY_NAME[name.lower()],
-            default=others.get(default := BY_NAME[name.lower()].default, "7" if default.isdigit() else "7s"),
-            batch_default="window" if name == "deduplicate" else others.get(BY_NAME[name.lower()].batch_default),
-            bucket_default=BY_NAME[name.lower()].bucket_default and "false",
-        )
-        for name in fields
-    }
-    before = parsed(writing, kind, streaming)
-    for rows in ROWS.values():
-        for field, row in list(rows.items()):
-            monkeypatch.setitem(rows, field, changed.get(row.name, row))
-    after = parsed(writing, kind, streaming)
-    use = use_of(writing, kind, streaming)
-    for option in changed.values():
-        if use not in option.applies:
+@pytest.mark.parametrize(("kind", "writing", "streaming"), USES)
+def test_the_documented_default_is_the_one_that_is_used(kind, writing, streaming):
+    for option, _, default in documented().values():
+        if not default or option.name not in kind.names(writing, streaming):
             continue
-        values = [functools.reduce(getattr, fields[option.name], each) for each in (before, after)]
-        assert values[0] != values[1], option.name
-        assert values[1] == option.default_for(use)
+        shown = re.fullmatch(r"(\S+) in streaming(?: \(KV buckets: (\w+)\))?, (\S+) in batch", default)
+        if shown:
+            default = shown[3] if not streaming else shown[2] if kind is BUCKETS and shown[2] else shown[1]
+        needed = NEEDED.get(option.name, {})
+        explicit = parsed(kind, writing, streaming, **needed, **{option.name: default})
+        assert explicit == parsed(kind, writing, streaming, **needed), option.name
 
 
-@pytest.mark.parametrize(("writing", "kind", "streaming"), USES)
-@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
-def test_an_option_that_does_not_apply_says_what_it_is_for(option, writing, kind, streaming):
-    use = use_of(writing, kind, streaming)
-    misuse = option.misuse(use)
-    assert (misuse is None) == (use in option.applies)
-    if misuse is None:
-        return
-    assert misuse.startswith(f"option '{option.name}' ")
-    if not option.applies & (WRITE if writing else READ):
-        assert misuse.endswith(f"is only for {'reading' if writing else 'writing'}")
-    elif not option.applies & (WRITE if writing else READ) & KINDS[kind]:
-        own = option.applies & (WRITE if writing else READ)
-        needed = "needs the option 'bucket'; it is for KV buckets" if not own & (STREAM | CORE) else ""
-        if not own & ~OBJECTS:
-            needed = "needs the option 'objectStore'; it is for object stores"
-        assert {
-            "core": needed or "needs the option 'stream'",
-            "stream": needed or "contradicts the option 'stream'",
-            "bucket": needed if not own & ~OBJECTS else "is not for KV buckets, and contradicts the option 'bucket'",
-            "table": "is not for tables of what an account holds, and contradicts the option 'table'",
-            "objectStore": "is not for object stores, and contradicts the option 'objectStore'",
-        }[kind] in misuse
-    else:
-        assert ("not for streaming" if streaming else f"not for batch {'writes' if writing else 'reads'}") in misuse
+@pytest.mark.parametrize(("kind", "writing", "streaming"), USES)
+def test_a_default_stands_in_one_place(monkeypatch, kind, writing, streaming):
+    """Another default in a dataclass is another behaviour."""
+    others = {"true": "false", "false": "true", "earliest": "latest", "latest": "earliest", "exact": "window"}
+    use = kind.use(writing, streaming)
+    rows = {
+        name: dataclasses.replace(
+            row, batch_default=None, default=others.get(row.default, "7" if row.default.isdigit() else "7s")
+        )
+        for name, row in options_of(use.options).items()
+        if name in ("min_partitions", "max_in_flight", "ack_timeout", "read_timeout", "ignore_deletes", "peek")
+        and row.streaming in (None, streaming)
+    }
+    before = parsed(kind, writing, streaming)
+    for name, row in rows.items():
+        monkeypatch.setitem(options_of(use.options), name, row)
+    after = parsed(kind, writing, streaming)
+    for name, row in rows.items():
+        assert getattr(before, name) != getattr(after, name) == row.read(row.default), name
+
+
+@pytest.mark.parametrize(("kind", "writing", "streaming"), USES)
+def test_an_option_that_does_not_apply_says_what_it_is_for(kind, writing, streaming):
+    for option, scope, _ in documented().values():
+        problem = misuse(option.name, kind, writing, streaming)
+        assert (problem is None) == (option.name in kind.names(writing, streaming))
+        if problem is None:
+            continue
+        assert problem.startswith(f"option '{option.name}' ")
+        if scope == ("read" if writing else "write"):
+            assert problem.endswith(f"is only for {'reading' if writing else 'writing'}")
+            continue
+        if option.name == "table":  # whatever has it is a table
+            continue
+        there = {each for each in KINDS for live in (False, True) if option.name in each.names(writing, live)}
+        if kind in there:
+            assert (
+                "not for streaming" if streaming else f"not for batch {'writes' if writing else 'reads'}"
+            ) in problem
+        elif there == {OBJECTS} and kind is not TABLES:
+            assert "needs the option 'objectStore'; it is for object stores" in problem
+        elif there <= {BUCKETS, OBJECTS} and kind in (CORE, STREAMS):
+            assert "needs the option 'bucket'; it is for KV buckets" in problem
+        else:
+            assert WORDS[kind.named_by] in problem
+
+
+WORDS = {
+    CORE.named_by: "needs the option 'stream'",
+    STREAMS.named_by: "contradicts the option 'stream'",
+    BUCKETS.named_by: "is not for KV buckets, and contradicts the option 'bucket'",
+    TABLES.named_by: "is not for tables of what an account holds, and contradicts the option 'table'",
+    OBJECTS.named_by: "is not for object stores, and contradicts the option 'objectStore'",
+}

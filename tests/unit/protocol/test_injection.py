@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from spark_nats.client import connect
 from spark_nats.errors import InvalidRowError, OptionError
+from spark_nats.kinds.queries import parse, parse_read, parse_write
 from spark_nats.kinds.streams.write.columns import RowChecker
-from spark_nats.options import parse, parse_read, parse_write
 from spark_nats.protocol.control import ConnectOptions, ServerInfo, encode_sub, encode_unsub
 from spark_nats.protocol.encoder import encode_message, encode_messages
 from spark_nats.protocol.headers import HEADERS_TYPE

@@ -16,6 +16,7 @@ from spark_nats.jetstream.messages import MessageAt
 from spark_nats.jetstream.positions import Position, end_of
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import StateOf
+from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read import losses as lost
 from spark_nats.kinds.streams.read.facts import (
     Answers,
@@ -30,7 +31,6 @@ from spark_nats.kinds.streams.read.facts import (
 from spark_nats.kinds.streams.read.limits import Limits, at_most, limited
 from spark_nats.kinds.streams.read.losses import Loss
 from spark_nats.kinds.streams.read.positions import Batch, QueryOffset
-from spark_nats.options.read import ReadOptions
 
 
 class Advance(NamedTuple):

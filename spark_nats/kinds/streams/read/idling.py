@@ -20,8 +20,8 @@ from spark_nats.jetstream.account import account_info
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.watching import Watch, WatchLostError
 from spark_nats.jetstream.streams import LIMITS
+from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read.looks import Memory
-from spark_nats.options.read import ReadOptions
 
 logger = logging.getLogger(__name__)
 

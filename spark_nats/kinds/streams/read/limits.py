@@ -9,10 +9,10 @@ from typing import NamedTuple
 from spark_nats.jetstream.messages import MessageAt
 from spark_nats.jetstream.positions import Position, end_of
 from spark_nats.jetstream.views import StateOf
+from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read.facts import Answers, Deciding, Facts, Lacking, SizesOf
 from spark_nats.kinds.streams.read.losses import Loss, beginning_lost
 from spark_nats.kinds.streams.read.positions import Batch, QueryOffset
-from spark_nats.options.read import ReadOptions
 
 
 class Limits(NamedTuple):

@@ -30,10 +30,10 @@ from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.reading.measuring import measure
 from spark_nats.jetstream.streams import LIMITS, WORK_QUEUE, StreamInfo
 from spark_nats.jetstream.views import StateOf, StreamView, Trust, all_believed, first_new
+from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read.facts import Answers, Facts, GapOf, RestAfter, SizesOf, StreamFacts
 from spark_nats.kinds.streams.read.losses import say, stream_lost
 from spark_nats.kinds.streams.read.noticing import notice_times_ahead
-from spark_nats.options.read import ReadOptions
 
 logger = logging.getLogger(__name__)
 

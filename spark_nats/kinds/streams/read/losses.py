@@ -12,8 +12,8 @@ from spark_nats.conditions.warnings import BEGINNING_REMOVED
 from spark_nats.jetstream.judgement import Judgement
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
+from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.options.losses import GO_ON, report_loss
-from spark_nats.options.read import ReadOptions
 from spark_nats.protocol.documents import text_of
 
 logger = logging.getLogger(__name__)

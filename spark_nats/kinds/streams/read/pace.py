@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from spark_nats import clock
-from spark_nats.options.read import TriggerLimits
+from spark_nats.options.query import Triggers
 from spark_nats.sparkapi import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
 
@@ -16,7 +16,7 @@ class Pace:
     in PySpark before 4.2, which does not say that this is the trigger.
     """
 
-    def __init__(self, limits: TriggerLimits) -> None:
+    def __init__(self, limits: Triggers) -> None:
         self._limits = limits
         self._planned: float | None = None
 

@@ -28,6 +28,7 @@ from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.reading.ranges import RangeReader
 from spark_nats.kinds.objects.reading import naming_store
 from spark_nats.kinds.partitions import Partition, sent
+from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read import bounds, offsets
 from spark_nats.kinds.streams.read.columns import EntryBuilder, RowBuilder
 from spark_nats.kinds.streams.read.idling import Idling
@@ -39,7 +40,6 @@ from spark_nats.kinds.streams.read.planning import FirstMessages, StreamRange, c
 from spark_nats.kinds.streams.read.positions import QueryOffset, beginning_at, from_json, to_json
 from spark_nats.options.hints import naming_options
 from spark_nats.options.losses import report_loss
-from spark_nats.options.read import ReadOptions
 from spark_nats.sparkapi import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
 logger = logging.getLogger(__name__)
@@ -161,7 +161,7 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         super().__init__(options, schema)
-        self._pace = Pace(options.limits)
+        self._pace = Pace(options)
         self._memory = Memory(options, options.retries.timeout)
         self._target: dict[str, Position] | None = None  # of a query that ends when it has read what there was
         self._reach: QueryOffset | None = None  # how far the streams reached
@@ -189,7 +189,7 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
         """Return how far the next micro-batch goes."""
         if self._idling.goes_on(start):
             return start
-        begin, most = from_json(start), self._options.limits
+        begin, most = from_json(start), self._options
         self._established = True  # also when an earlier process has asked
         limits = Limits(self._target)
         if not isinstance(limit, ReadAllAvailable):
@@ -214,7 +214,7 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
         """Return how far the streams reach, which the query's progress shows beside how far it has come."""
         if self._reach is None:
             return None
-        least = self._options.limits.min_offsets
+        least = self._options.min_offsets
         more = {} if least is None else {"waits_for": least}
         ends = {name: self._reach[name].end for name in sorted(self._reach)}
         return {name: {"created": end.created, "next": end.next, **more} for name, end in ends.items()}

@@ -7,12 +7,14 @@ not used here. No setting changes the other names.
 from __future__ import annotations
 
 import re
-
-from pyspark.sql.types import StructType
+from typing import TYPE_CHECKING
 
 from spark_nats.conditions.options import COLUMN_NAMED_TWICE, COLUMN_NOT_NULL, COLUMN_TYPE_OF_SOURCE, NO_SUCH_COLUMN
 from spark_nats.errors import SchemaError
 from spark_nats.options.values import BUCKETS, CONSUMERS, STREAMS, SUBJECTS
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 SCHEMA = (
     "subject STRING, reply STRING, headers MAP<STRING, ARRAY<STRING>>, payload BINARY, "

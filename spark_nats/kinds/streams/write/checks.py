@@ -42,11 +42,11 @@ from spark_nats.jetstream.listing import naming_the_nearest
 from spark_nats.jetstream.messages import MessageAt, ask_each, next_message
 from spark_nats.jetstream.streams import LIMITS, StreamInfo, in_words
 from spark_nats.jetstream.views import StateOf, stream_info
+from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write.dead_letters import LEAST_SIZE, largest_message, subject_of_bad_rows
 from spark_nats.kinds.streams.write.notes import about_the_bucket, began_now, note_of
 from spark_nats.kinds.streams.write.tasks import Began
 from spark_nats.options.values import EXACT
-from spark_nats.options.write import WriteOptions
 
 _SPREADS_WITHIN = 3.0  # seconds in which all servers of a cluster know that a bucket listens
 _ONCE_MORE = 0.1  # seconds before it is tried again

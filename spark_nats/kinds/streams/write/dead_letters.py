@@ -27,10 +27,10 @@ from spark_nats.jetstream.publishing.publisher import Publisher
 from spark_nats.jetstream.publishing.rows import Rows
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import stream_info
+from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write.message_ids import MessageIds
 from spark_nats.kinds.streams.write.replay import Settled
 from spark_nats.kinds.streams.write.tasks import Task
-from spark_nats.options.write import WriteOptions
 from spark_nats.protocol.bytecolumns import Mask, strings, texts
 from spark_nats.protocol.documents import printable
 from spark_nats.protocol.headers import EXPECTED_STREAM, LARGEST_BLOCK, MSG_ID, encode_block, parse_block

@@ -12,18 +12,15 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import Row
 
 from spark_nats.conditions.options import COLUMN_TYPE, FOREACH_IS_NOT_EXACT
-from spark_nats.conditions.spark import NOWHERE_TO_WRITE
 from spark_nats.conditions.writing import BATCH_UNKNOWN
 from spark_nats.errors import NatsError, OptionError, SchemaError
+from spark_nats.kinds.queries import check_where_to_write, kind_of, parse, parse_write
+from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.schema import check_schema
 from spark_nats.kinds.streams.write.tasks import Task
 from spark_nats.options.hints import naming_options
-from spark_nats.options.nearest import VIEW
-from spark_nats.options.queries import parse_write
-from spark_nats.options.settings import parse
 from spark_nats.options.values import EXACT, WINDOW
-from spark_nats.options.write import WriteOptions
 
 _MOST_ROWS = 4096  # that are sent together
 _MOST_WAITING = 4 * _MOST_ROWS  # rows that wait to be sent
@@ -67,8 +64,9 @@ class NatsForeachWriter:
         texts = {name: str(each).lower() if isinstance(each, bool) else str(each) for name, each in options.items()}
         with naming_options():
             settings = parse(texts)
-            if not settings.given:  # rows would go to core NATS of this machine, and vanish
-                raise OptionError(NOWHERE_TO_WRITE(instead=VIEW))
+            check_where_to_write(settings)
+            if refused := kind_of(settings, writing=True).not_by_foreach:
+                raise OptionError(refused())
             if "deduplicate" not in settings.given and {"stream", "bucket"} & set(settings.given):
                 settings = parse({**texts, "deduplicate": WINDOW})
             self._options = parse_write(settings, streaming=True)

@@ -26,6 +26,7 @@ from spark_nats.jetstream.publishing.batches import MOST_ROWS, BatchPublisher, p
 from spark_nats.jetstream.publishing.publisher import Publisher
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.kinds.buckets.conflicts import Conflicts
+from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write.checks import has_counters, writable_with
 from spark_nats.kinds.streams.write.columns import RowChecker
 from spark_nats.kinds.streams.write.dead_letters import BadRows
@@ -33,7 +34,6 @@ from spark_nats.kinds.streams.write.message_ids import MessageIds
 from spark_nats.kinds.streams.write.replay import Before, Settled, is_first_of_run, settle, settle_bad_rows
 from spark_nats.kinds.streams.write.tasks import Counts, Task, Written
 from spark_nats.options.values import EXACT, FAIL, NEVER
-from spark_nats.options.write import WriteOptions
 from spark_nats.protocol.subjects import subject_violation
 
 logger = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from spark_nats.conditions.options import (
     NO_SUBJECT,
 )
 from spark_nats.errors import SchemaError
-from spark_nats.options.write import WriteOptions
+from spark_nats.kinds.streams.options import WriteOptions
 
 COLUMN_TYPES = {
     "payload": ("binary", "string"),

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import astuple
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
 
 from spark_nats import clock
 from spark_nats.client.choosing import add_announced, announced
@@ -19,18 +21,44 @@ from spark_nats.conditions.notices import BATCH_WRITTEN
 from spark_nats.conditions.spark import WRITES_NO_TABLE
 from spark_nats.conditions.writing import BATCH_UNKNOWN
 from spark_nats.errors import NatsError, OptionError
+from spark_nats.kinds.preparing import prepare_once
+from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write.metrics_channel import tell
+from spark_nats.kinds.streams.write.schema import check_schema, may_have_ids
 from spark_nats.kinds.streams.write.tasks import Began, Task, Written, total
 from spark_nats.options.hints import naming_options
 from spark_nats.options.nearest import VIEW
 from spark_nats.options.values import EXACT, WINDOW
-from spark_nats.options.write import WriteOptions
 from spark_nats.sparkapi import DataSourceStreamArrowWriter, makes_a_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 logger = logging.getLogger(__name__)
+
+
+def writer(options: WriteOptions, schema: StructType) -> NatsWriter:
+    """Return the writer of a batch, when it is known that its tasks can write."""
+    from spark_nats.kinds.streams.write.checks import prepare
+
+    check_schema(schema, options)
+    mark = prepare(options, streaming=False, columns=schema.fieldNames())
+    return NatsWriter(options, may_have_ids(schema, options), mark)
+
+
+def stream_writer(options: WriteOptions, schema: StructType) -> NatsStreamWriter:
+    """Return the writer of a micro-batch, when it is known that its tasks can write."""
+    check_schema(schema, options)
+    columns = schema.fieldNames()
+
+    def prepare() -> None:
+        from spark_nats.kinds.streams.write import checks
+
+        checks.prepare(options, streaming=True, columns=columns)
+
+    what = f"writing to {options.stream or 'core NATS'}"
+    prepare_once(f"{astuple(options)} {columns}", what, options.retries, prepare)
+    return NatsStreamWriter(options, may_have_ids(schema, options))
 
 
 def _write(options: WriteOptions, known: str, task: Task, batches: Iterator[pa.RecordBatch]) -> Written:

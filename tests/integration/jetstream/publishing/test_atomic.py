@@ -20,9 +20,9 @@ from pyspark.sql import SparkSession
 from spark_nats.errors import NatsError, PublishError
 from spark_nats.jetstream import views
 from spark_nats.jetstream.publishing import batches
+from spark_nats.kinds.queries import parse_write
 from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.tasks import Task
-from spark_nats.options import parse_write
 from tests.chaos.proxy import HARMS, Direction, Proxy
 from tests.integration.support import run_task, save, sentence_of, table, write
 from tests.nats_py import Message, NatsPy, wait_until

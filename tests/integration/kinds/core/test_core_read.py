@@ -19,8 +19,8 @@ from pyspark.sql.types import StructType
 from spark_nats import clock
 from spark_nats.client import connect
 from spark_nats.errors import ServerError
+from spark_nats.kinds.queries import parse_write
 from spark_nats.kinds.streams.write.writers import NatsWriter
-from spark_nats.options import parse_write
 from tests.connections import options_for
 from tests.integration.support import (
     MESSAGE,

@@ -27,7 +27,7 @@ from spark_nats.embedded import NatsServer
 from spark_nats.errors import AuthorizationError, DataLossError, NatsConnectionError, NatsError
 from spark_nats.kinds.core import receiver
 from spark_nats.kinds.core.read import NatsCoreStreamReader
-from spark_nats.options import parse_read
+from spark_nats.kinds.queries import parse_read
 from tests.integration.support import (
     collecting,
     error_of,

@@ -22,9 +22,9 @@ from pyspark.sql.types import BinaryType, StringType, StructType
 from spark_nats.embedded import NatsServer
 from spark_nats.jetstream import views
 from spark_nats.jetstream.judgement import SKEW
+from spark_nats.kinds.queries import parse
 from spark_nats.kinds.streams.read.positions import from_json
 from spark_nats.lag import Look, asked, lags
-from spark_nats.options import parse
 from tests.integration.support import (
     PAYLOAD,
     Query,

@@ -7,12 +7,12 @@ import pytest
 from spark_nats.errors import DataLossError, NatsError, StreamNotFoundError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.views import StreamView
+from spark_nats.kinds.queries import parse_read
 from spark_nats.kinds.streams.read import bounds, offsets
 from spark_nats.kinds.streams.read.limits import Limits
 from spark_nats.kinds.streams.read.looks import Look, Memory
 from spark_nats.kinds.streams.read.planning import planned
 from spark_nats.kinds.streams.read.positions import beginning_at, from_json, to_json
-from spark_nats.options import parse_read
 
 
 class Query:

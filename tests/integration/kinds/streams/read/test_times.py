@@ -11,8 +11,9 @@ from pyspark.sql.types import LongType, StructType
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.messages import first_sequence_at, first_sequence_since
 from spark_nats.jetstream.views import stream_info
+from spark_nats.kinds.queries import parse_read
+from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read.readers import NatsReader, NatsStreamReader
-from spark_nats.options import ReadOptions, parse_read
 from tests.integration.support import Query, batch_sequences, read_sequences, sentence_of, stream_reader
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Server

@@ -10,9 +10,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.tasks import Task
-from spark_nats.options import WriteOptions
 from tests.connections import write_options
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Server

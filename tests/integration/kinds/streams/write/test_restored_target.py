@@ -25,10 +25,11 @@ import pytest
 from spark_nats.embedded import NatsServer
 from spark_nats.errors import DataLossError, Hint, NatsError, PublishError
 from spark_nats.jetstream import views
+from spark_nats.kinds.queries import parse_write
+from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write.checks import prepare
 from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.tasks import Task
-from spark_nats.options import WriteOptions, parse_write
 from tests.connections import write_options
 from tests.integration.jetstream.publishing.test_settled_publishing import (
     give,

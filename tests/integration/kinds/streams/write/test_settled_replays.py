@@ -28,13 +28,13 @@ from spark_nats.errors import (
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.keyvalue import Bucket, make_bucket
 from spark_nats.jetstream.positions import Position
+from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write import replay
 from spark_nats.kinds.streams.write.checks import _put_probe, check_partitions, prepare
 from spark_nats.kinds.streams.write.notes import Note, read_note, write_note
 from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.tasks import Began, Task
 from spark_nats.kinds.streams.write.writers import NatsStreamWriter
-from spark_nats.options import WriteOptions
 from spark_nats.protocol.documents import text_of, time_at
 from tests.connections import options_for, write_options
 from tests.nats_py import NatsPy, wait_until

@@ -15,9 +15,9 @@ from pyspark.sql.functions import count, expr, lit
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_nats.errors import InvalidRowError, PublishError
+from spark_nats.kinds.queries import parse_write
 from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.tasks import Task
-from spark_nats.options import parse_write
 from spark_nats.protocol.control import MAX_CONTROL_LINE
 from tests.integration.support import error_of, finish, nats, read, save, sentence_of, source, write
 from tests.nats_py import Message, NatsPy, send_raw, wait_until

@@ -20,13 +20,13 @@ from spark_nats.jetstream.positions import Position, end_of
 from spark_nats.jetstream.reading.measuring import Sizes
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import StateOf
+from spark_nats.kinds.queries import parse_read
+from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read.advance import Advance, advance
 from spark_nats.kinds.streams.read.facts import Facts, GapOf, Lacking, RestAfter, SizesOf, StreamFacts
 from spark_nats.kinds.streams.read.limits import Limits
 from spark_nats.kinds.streams.read.planning import planned
 from spark_nats.kinds.streams.read.positions import Batch, QueryOffset, beginning_at, from_json, to_json
-from spark_nats.options import parse_read
-from spark_nats.options.read import ReadOptions
 
 SECOND = 10**9
 SIZE = 10  # bytes of each message

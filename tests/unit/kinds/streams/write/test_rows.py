@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from spark_nats.errors import InvalidRowError
+from spark_nats.kinds.queries import parse_write
 from spark_nats.kinds.streams.write.columns import RowChecker
 from spark_nats.kinds.streams.write.message_ids import MessageIds
-from spark_nats.options import parse_write
 from spark_nats.protocol.control import MAX_CONTROL_LINE
 from spark_nats.protocol.encoder import encode_messages
 from spark_nats.protocol.headers import (

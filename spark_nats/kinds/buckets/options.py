@@ -1,0 +1,111 @@
+"""The options of KV buckets."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from spark_nats.conditions.options import EXACT_NEEDS_STREAM
+from spark_nats.errors import OptionError
+from spark_nats.kinds.streams.options import DEDUPLICATE, AcknowledgedRows, ReadOptions, WriteOptions
+from spark_nats.options import values
+from spark_nats.options.option import option
+from spark_nats.options.query import EXACTNESS, WHAT, DataLoss, JetStreamQuery, Query, StreamScan
+from spark_nats.options.values import EXACT, FAIL, NEVER, WINDOW
+from spark_nats.protocol.keyvalue import bucket_config, key_filter, stream_of
+from spark_nats.protocol.stream_configs import Wish
+
+SECTION = "KV buckets"
+IGNORE_DELETES = "leave out the rows that say that a key was deleted, purged or has expired"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Bucket(Query, section=WHAT):
+    """Which bucket is read or written."""
+
+    bucket: str = option(
+        values.read_bucket, "KV bucket to read or to write to", required=True, excludes=("stream", "streamPattern")
+    )
+    create: dict[str, Any] | None = option(
+        values.read_create_bucket,
+        'create the bucket if it does not exist: `true` or its configuration in JSON, such as `{"history": 5}`',
+        default="false",
+        name="createBucket",
+    )
+
+    @property
+    def create_bucket(self) -> Wish | None:
+        """The configuration of a bucket that is made if it does not exist; None when it must."""
+        return None if self.create is None else bucket_config(self.bucket, self.create)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _BucketRead(_Bucket, section=SECTION):
+    """Which of its keys are read."""
+
+    keys: tuple[str, ...] = option(
+        values.read_filters,
+        "read only these keys, comma-separated, with wildcards; a batch has a partition for each of them",
+        absent=(),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BucketReadOptions(_BucketRead, DataLoss, JetStreamQuery, section=SECTION):
+    """What a batch reads of a KV bucket."""
+
+    history: bool = option(
+        values.read_boolean,
+        "batch: read every revision that the bucket keeps, and not only the last one of each key",
+        default="false",
+    )
+    as_of: int | datetime | str | None = option(
+        values.read_moment,
+        "batch: read what the bucket held at one moment: at a revision, at a time in ISO 8601, or at `latest`, the "
+        "last revision when the read ends; [what the bucket keeps](buckets.md#one-moment) limits it",
+        excludes=("history",),
+    )
+    ignore_deletes: bool = option(values.read_boolean, IGNORE_DELETES, default="true")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BucketChangesOptions(_BucketRead, StreamScan, section=SECTION):
+    """What a streaming query reads of the changes of a KV bucket."""
+
+    ignore_deletes: bool = option(values.read_boolean, IGNORE_DELETES, default="false")
+
+    def checked(self, given: Collection[str]) -> ReadOptions:
+        """Return what is read of the stream that the bucket is."""
+        stream = stream_of(self.bucket)
+        scan = self.as_a(
+            ReadOptions,
+            streams=(stream,),
+            create=self.create_bucket or False,
+            filters=tuple(map(key_filter, self.keys)),
+            starting_offsets=self.starting_at(self.bucket, stream),
+        )
+        return scan.checked(given)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BucketWriteOptions(_Bucket, AcknowledgedRows, section=SECTION):
+    """What is written to a KV bucket, and how."""
+
+    deduplicate: str = option(
+        values.read_deduplicate, DEDUPLICATE, default=WINDOW, batch_default=NEVER, section=EXACTNESS
+    )
+    on_conflict: str = option(
+        values.read_on_conflict,
+        "what to do with a row whose key has another revision than `expected_revision`: `fail` the task or `skip` "
+        "the row",
+        default=FAIL,
+    )
+
+    def checked(self, given: Collection[str]) -> WriteOptions:
+        """Return what is written to the stream that the bucket is."""
+        if self.deduplicate == EXACT:  # what it held cannot be read back
+            raise OptionError(EXACT_NEEDS_STREAM())
+        stream = (stream_of(self.bucket),)
+        return self.as_a(WriteOptions, streams=stream, create=self.create_bucket or False).checked(given)

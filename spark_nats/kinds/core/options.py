@@ -1,0 +1,74 @@
+"""The options of core NATS."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from spark_nats.kinds.streams.options import SUBJECT, Rows, WriteOptions, read_subject
+from spark_nats.options import values
+from spark_nats.options.option import option
+from spark_nats.options.query import EXACTNESS, FAIL_ON_DATA_LOSS, WHAT, Partitions, Query, Triggers
+from spark_nats.options.values import NEVER
+
+SECTION = "Core NATS"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoreReadOptions(Partitions, Triggers, Query, section=SECTION):
+    """What to read of core NATS and how."""
+
+    subjects: tuple[str, ...] = option(
+        values.read_text, SUBJECT, name="subject", use=values.read_subjects, absent=(), section=WHAT
+    )
+    queue_group: str | None = option(
+        values.read_queue_group,
+        "core NATS: share the messages with all other subscribers of this queue group",
+    )
+    read_timeout: float = option(
+        values.read_duration, "core NATS, batch: how long to read", default="10s", streaming=False
+    )
+    max_messages: int | None = option(
+        values.read_whole_number, "core NATS, batch: stop after so many messages", streaming=False
+    )
+    receivers: int = option(
+        values.read_whole_number,
+        "core NATS, streaming: number of connections that share the messages",
+        default="1",
+        streaming=True,
+    )
+    max_buffered_bytes: int = option(
+        values.read_whole_number,
+        "core NATS, streaming: most bytes that wait for a micro-batch; when they are reached, new messages are dropped",
+        default="268435456",
+        streaming=True,
+    )
+    spool_location: str | None = option(
+        values.read_location,
+        "core NATS, streaming: directory or URI in which micro-batches are stored until they are processed",
+        streaming=True,
+    )
+    fail_on_data_loss: bool = option(
+        values.read_boolean, FAIL_ON_DATA_LOSS, default="true", streaming=True, section=EXACTNESS
+    )
+
+    def checked(self, given: Collection[str]) -> CoreReadOptions:
+        """Return it as it is."""
+        self.check_triggers()
+        return self
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoreWriteOptions(Rows, section=SECTION):
+    """What is written to core NATS, and how."""
+
+    subject: str | None = option(values.read_text, SUBJECT, use=read_subject, absent=None, section=WHAT)
+    echo: bool = option(
+        values.read_boolean,
+        "core NATS: whether the server may send a connection what the same connection published",
+        default="true",
+    )
+
+    def checked(self, given: Collection[str]) -> WriteOptions:
+        """Return what the writer of streams does without a stream."""
+        return self.as_a(WriteOptions, deduplicate=NEVER).checked(given)

@@ -1,0 +1,78 @@
+"""A kind of thing that a query can name, as a value: its options, its columns, and what reads and writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from spark_nats.conditions import Condition, Said
+from spark_nats.options.connecting import Connecting
+from spark_nats.options.option import names_of
+from spark_nats.options.query import Query
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One thing that can be done with a kind, such as to read it in a batch.
+
+    Attributes:
+        options: the dataclass of its options.
+        maker: what makes the reader or the writer that Spark wants of checked options and a schema, as
+            ``module:name`` in this package; it is imported when it is needed.
+    """
+
+    options: type[Query]
+    maker: str
+
+    def names(self, streaming: bool) -> set[str]:
+        """Return the names of the options that can be set."""
+        return names_of(Connecting, streaming) | names_of(self.options, streaming)
+
+    def make(self, options: Query, schema: StructType) -> Any:
+        """Return the reader or the writer of a query."""
+        module, _, name = self.maker.partition(":")
+        return getattr(import_module(f"{__package__}.{module}"), name)(options, schema)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """A kind of thing that a query can name.
+
+    Attributes:
+        named_by: the options that name it. A query for which none of any kind's is set is about core NATS.
+        called: what one calls several of it, after "of"; empty for streams.
+        columns: all columns that a schema may have, as DDL, by the values of the options that are set.
+        default_columns: the columns where no schema is given; as ``columns`` unless it is set.
+        read: how it is read in a batch; None where it cannot be; and so on.
+        needed: says of an option, and whether it is for writing, that it needs this kind.
+        unsuited: says of an option, and whether it is for writing, that it is not for this kind.
+        not_by_foreach: why :class:`~spark_nats.NatsForeachWriter` does not write it; None if it does.
+    """
+
+    named_by: tuple[str, ...]
+    called: str
+    columns: Callable[[Mapping[str, Any]], str]
+    default_columns: str = ""
+    read: Use | None = None
+    read_stream: Use | None = None
+    write: Use | None = None
+    write_stream: Use | None = None
+    needed: Callable[[str, bool], Said]
+    unsuited: Callable[[str, bool], Said]
+    not_by_foreach: Condition | None = None
+
+    def use(self, writing: bool, streaming: bool) -> Use | None:
+        """Return how it is read or written; None where it cannot be."""
+        if writing:
+            return self.write_stream if streaming else self.write
+        return self.read_stream if streaming else self.read
+
+    def names(self, writing: bool, streaming: bool) -> set[str]:
+        """Return the names of the options that can be set."""
+        use = self.use(writing, streaming)
+        return use.names(streaming) if use else set()

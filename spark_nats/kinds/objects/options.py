@@ -1,0 +1,85 @@
+"""The options of object stores."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from spark_nats.kinds.objects.wire import descriptions, store_config, stream_of_store
+from spark_nats.kinds.streams.options import ReadOptions
+from spark_nats.options import values
+from spark_nats.options.option import option
+from spark_nats.options.query import WHAT, DataLoss, JetStreamQuery, Partitions, Query, StreamScan
+from spark_nats.protocol.stream_configs import Wish
+
+SECTION = "Object stores"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Store(Query, section=WHAT):
+    """Which object store is read or written."""
+
+    store: str = option(
+        values.read_bucket,
+        "object store whose objects to read, or to put objects into",
+        name="objectStore",
+        required=True,
+        excludes=("stream", "streamPattern", "bucket", "table"),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Objects(_Store, section=SECTION):
+    """Which of its objects are read."""
+
+    pattern: re.Pattern[str] | None = option(
+        values.read_pattern, "regular expression: read only objects whose whole name matches", name="objectPattern"
+    )
+    max_object_bytes: int = option(
+        values.read_object_bytes,
+        "fail when the content of an object that is to be read has more bytes than this; 2,000,000,000 at most",
+        default="268435456",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectReadOptions(_Objects, Partitions, DataLoss, JetStreamQuery):
+    """Which objects of an object store are read: those whose names match the ``pattern``, or all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectChangesOptions(_Objects, StreamScan):
+    """Which changes of an object store a streaming query reads."""
+
+    def checked(self, given: Collection[str]) -> ReadOptions:
+        """Return what is read of the stream that the object store is."""
+        stream = stream_of_store(self.store)
+        scan = self.as_a(
+            ReadOptions,
+            streams=(stream,),
+            pattern=None,
+            filters=(descriptions(self.store),),
+            starting_offsets=self.starting_at(self.store, stream),
+            objects=self.as_a(ObjectReadOptions),
+        )
+        return scan.checked(given)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectWriteOptions(_Store, JetStreamQuery, section=WHAT):
+    """Into which object store rows are put."""
+
+    wish: dict[str, Any] | None = option(
+        values.read_create_object_store,
+        "create the object store if it does not exist: `true` or its configuration in JSON, such as "
+        '`{"max_bytes": 1000000000, "replicas": 3}`',
+        default="false",
+        name="createObjectStore",
+    )
+
+    @property
+    def create(self) -> Wish | None:
+        """The configuration of a store that is made if it does not exist; None when it must."""
+        return None if self.wish is None else store_config(self.store, self.wish)

@@ -1,0 +1,38 @@
+"""What a sink does on the driver, before there are tasks: what would fail in every task and each of its attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from spark_nats import sparkapi
+from spark_nats.client.memory import once_a_while, parent_process
+from spark_nats.client.options import RetryOptions
+
+PREPARATION_COUNTS = 60.0
+"""Seconds for which a streaming query does not prepare to write again on the driver."""
+
+
+def prepare_once(query: str, what: str, retries: RetryOptions, prepare: Callable[[], object]) -> None:
+    """Prepare a micro-batch, unless its query has done so of late, and wait for servers that are away.
+
+    Spark asks for a writer for each micro-batch, in a process of its own, and for another one when the tasks are done.
+    What fails there, because a server is away, would take the place of what has failed in a task.
+
+    Args:
+        query: what tells the query from others of this program.
+        what: what it does, for the log.
+        retries: how long to wait.
+        prepare: what to do.
+
+    Raises:
+        NatsError: it cannot be done.
+    """
+    if sparkapi.ends_a_micro_batch():
+        return
+
+    def waiting(known: bool) -> None:
+        from spark_nats.client.retrying import retrying
+
+        retrying(prepare, retries, what, established=known)
+
+    once_a_while(f"{parent_process()}: prepared {query}", waiting, PREPARATION_COUNTS)

@@ -1,0 +1,170 @@
+"""Options become a query: of which kind it is, what it has of them, and what contradicts.
+
+It reads or writes streams when the option ``stream`` is set, a KV bucket with ``bucket``, else core NATS. It reads what
+an account holds with ``table``, and the objects of an object store with ``objectStore``.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+from spark_nats.conditions import Said
+from spark_nats.conditions.options import NOTHING_TO_READ, OPTION_FOR_OTHER_MODE, OPTION_FOR_OTHERS
+from spark_nats.conditions.spark import NOWHERE_TO_WRITE
+from spark_nats.errors import OptionError
+from spark_nats.kinds import KINDS
+from spark_nats.kinds.kind import Kind, Use
+from spark_nats.options import settings
+from spark_nats.options.connecting import Connecting
+from spark_nats.options.nearest import VIEW
+from spark_nats.options.option import Option, options_of, values_of
+from spark_nats.options.query import Query
+from spark_nats.options.settings import Settings
+
+Given = Mapping[str, str] | Settings
+
+
+class Documented(NamedTuple):
+    """An option, as the documentation shows it."""
+
+    option: Option
+    scope: str  # whether it is for reading, writing or both
+    default: str  # empty when it has none
+
+
+@cache
+def documented() -> dict[str, Documented]:
+    """Return all options by their names in lower case: first those that say how to connect, last those of core NATS."""
+    found: dict[str, list[tuple[Option, Kind | None, bool, bool]]] = defaultdict(list)
+    for row in options_of(Connecting).values():
+        found[row.name] = [(row, None, writing, True) for writing in (False, True)]
+    for kind in (*KINDS[1:], KINDS[0]):
+        for writing, streaming in MODES:
+            if use := kind.use(writing, streaming):
+                for row in options_of(use.options).values():
+                    if row.streaming in (None, streaming):
+                        found[row.name].append((row, kind, writing, streaming))
+    return {name.lower(): _documented(rows) for name, rows in found.items()}
+
+
+MODES = ((False, False), (False, True), (True, False), (True, True))  # whether it writes, and streams
+
+
+def _documented(rows: list[tuple[Option, Kind | None, bool, bool]]) -> Documented:
+    scopes = {"write" if writing else "read" for _, _, writing, _ in rows}
+    batch = {row.default_in(False) or "" for row, _, _, streaming in rows if not streaming}
+    live = {row.default_in(True) or "": kind for row, kind, _, streaming in reversed(rows) if streaming}
+    default, *others = reversed(live) if live else batch
+    for other in others:
+        kind = live[other]
+        default += f" in streaming ({kind.called.removeprefix(' of ') if kind else ''}: {other})"
+    if live and batch - set(live):
+        default += f"{'' if others else ' in streaming'}, {min(batch - set(live))} in batch"
+    return Documented(rows[0][0], scopes.pop() if len(scopes) == 1 else "both", default)
+
+
+@cache
+def sections() -> dict[str, list[Documented]]:
+    """Return all options in the sections in which docs/options.md and the command line show them."""
+    found: dict[str, list[Documented]] = defaultdict(list)
+    for each in documented().values():
+        found[each.option.section].append(each)
+    return dict(found)
+
+
+def parse(options: Given) -> Settings:
+    """Read the values, and the files that they name; what was read already is returned as it is.
+
+    Raises:
+        OptionError: one is unknown, has an invalid value, or contradicts another in any case.
+    """
+    if isinstance(options, Settings):
+        return options
+    return settings.parse(options, {name: each.option for name, each in documented().items()})
+
+
+def kind_of(given: Settings, writing: bool) -> Kind:
+    """Return of which kind a query is."""
+    kinds = (kind for kind in reversed(KINDS) if kind.names(writing, True) & set(kind.named_by) & set(given.given))
+    return next(kinds, KINDS[0])
+
+
+def use_of(given: Settings, writing: bool, streaming: bool) -> tuple[Use, Query]:
+    """Return how a query reads or writes, with its options.
+
+    Raises:
+        OptionError: one of them does not apply, is missing, or two contradict each other.
+    """
+    kind = kind_of(given, writing)
+    refuse_unsuited(given, kind, writing, streaming, given.given)
+    use = kind.use(writing, streaming)
+    if use is None:
+        raise OptionError(kind.unsuited(kind.named_by[0], writing))
+    if kind is KINDS[0] and not writing and "subject" not in given.given:
+        hint = "" if given.given else f"; if this is a table, Spark has not passed on its options: {VIEW}"
+        raise OptionError(NOTHING_TO_READ(hint=hint))
+    values = values_of(use.options, given.values, streaming)
+    query = use.options(connection=given.connection, retries=given.retries, streaming=streaming, **values)
+    return use, query.checked(given.given)
+
+
+def refuse_unsuited(given: Settings, kind: Kind, writing: bool, streaming: bool, names: Iterable[str]) -> None:
+    """Check that those of some options that are set are for such a query.
+
+    Raises:
+        OptionError: one is not.
+    """
+    for name in names:
+        if name in given.given and (problem := misuse(name, kind, writing, streaming)):
+            raise OptionError(problem)
+
+
+def misuse(name: str, kind: Kind, writing: bool, streaming: bool) -> Said | None:
+    """Say why an option cannot be set in a query; None when it can."""
+    if name in kind.names(writing, streaming):
+        return None
+    has = [each for each in KINDS if name in each.names(writing, True) | each.names(writing, False)]
+    if not has:
+        return OPTION_FOR_OTHERS(option=name, doing="reading" if writing else "writing")
+    if kind in has:
+        live, batch = _WRITES if writing else _READS
+        wanted, found = (batch, live) if streaming else (live, batch)
+        return OPTION_FOR_OTHER_MODE(option=name, wanted=wanted + kind.called, found=found)
+    if KINDS.index(has[0]) > KINDS.index(kind):
+        return has[0].needed(name, writing)
+    return kind.unsuited(name, writing)
+
+
+_READS = ("streaming (spark.readStream)", "batch reads (spark.read)")
+_WRITES = ("streaming (df.writeStream)", "batch writes (df.write)")
+
+
+def parse_read(options: Given, streaming: bool) -> Any:
+    """Return the options of a read.
+
+    Raises:
+        OptionError: one of them is invalid or does not apply, or two contradict each other.
+    """
+    return use_of(parse(options), False, streaming)[1]
+
+
+def parse_write(options: Given, streaming: bool) -> Any:
+    """Return the options of a write.
+
+    Raises:
+        OptionError: one of them is invalid or does not apply, or two contradict each other.
+    """
+    return use_of(parse(options), True, streaming)[1]
+
+
+def check_where_to_write(given: Settings) -> None:
+    """Check that some option is set: where none is, rows would go to core NATS of this machine, and vanish.
+
+    Raises:
+        OptionError: none is.
+    """
+    if not given.given:
+        raise OptionError(NOWHERE_TO_WRITE(instead=VIEW))

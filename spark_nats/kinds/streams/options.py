@@ -1,0 +1,353 @@
+"""The options of streams, and of what is read and written as a stream is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from spark_nats.conditions.options import (
+    BAD_ROWS_GO_NOWHERE,
+    BAD_ROWS_NEED_STREAM,
+    BAD_ROWS_STREAM_IS_TARGET,
+    BAD_ROWS_WITH_ATOMIC,
+    CONSUMER_NEEDS_CONSUME,
+    ENDS_BEFORE_OFFSET,
+    ENDS_BEFORE_TIME,
+    NO_SUBJECTS_TO_CREATE,
+    NOTHING_AFTER_LATEST,
+    NOTHING_BEFORE_EARLIEST,
+    ONE_STREAM_TO_CREATE,
+    ONE_STREAM_TO_WRITE,
+    ONE_SUBJECT_TO_WRITE,
+    OTHER_STREAM_TO_CREATE,
+    PATTERN_CANNOT_CONSUME,
+    PATTERN_CANNOT_CREATE,
+    PROGRESS_WITH_CONSUME,
+    PUSHDOWN_OF_OTHER_SCANS,
+)
+from spark_nats.errors import OptionError
+from spark_nats.options import values
+from spark_nats.options.option import Group, option
+from spark_nats.options.query import (
+    EXACTNESS,
+    RANGE,
+    WHAT,
+    DataLoss,
+    JetStreamQuery,
+    Partitions,
+    Query,
+    StreamScan,
+    check_offsets,
+)
+from spark_nats.options.values import EARLIEST, EXACT, FAIL, LATEST, NEVER, TO_STREAM, Offsets, Place
+from spark_nats.protocol.stream_configs import Wish
+from spark_nats.protocol.subjects import subject_violation
+
+STREAM = (
+    "stream to read (several: comma-separated) or to write to; without `stream`, `streamPattern`, `bucket`, `table` "
+    "and `objectStore`, core NATS is read or written; with `table`: only these streams"
+)
+STREAM_PATTERN = (
+    "regular expression: every stream whose whole name matches is read, also one that is created while the query runs; "
+    "with `table`: only these streams"
+)
+SUBJECT = (
+    "reading, also of the table `subjects`: only these subjects, comma-separated, with wildcards; writing: the subject "
+    "of every row"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamsNamed(Group, section=WHAT):
+    """Which streams are read or written."""
+
+    streams: tuple[str, ...] = option(values.read_names, STREAM, name="stream", absent=())
+    create: bool | Wish = option(
+        values.read_create_stream,
+        "create the stream if it does not exist: `true` (for the subjects in `subject`) or its configuration in JSON, "
+        'such as `{"subjects": ["orders.>"], "max_age": "48h", "replicas": 3}`',
+        default="false",
+        name="createStream",
+    )
+
+    def to_create(self, subjects: tuple[str, ...]) -> dict[str, Any] | None:
+        """Return the configuration with which to make a missing stream.
+
+        Args:
+            subjects: what the stream listens on unless its configuration says.
+
+        Returns:
+            None when it must exist.
+
+        Raises:
+            OptionError: the configuration is for another stream, for several, or does not say what it listens on.
+        """
+        wish, streams = self.create, self.streams
+        if wish is False:
+            return None
+        if len(streams) > 1:
+            raise OptionError(ONE_STREAM_TO_CREATE(streams=", ".join(streams)))
+        if wish is True:
+            if not subjects:
+                raise OptionError(NO_SUBJECTS_TO_CREATE())
+            return {"name": streams[0], "subjects": list(subjects)}
+        if wish.get("name", streams[0]) != streams[0]:
+            raise OptionError(OTHER_STREAM_TO_CREATE(name=wish["name"], stream=streams[0]))
+        return Wish.of({**wish, "name": streams[0]}, wish.named)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions(StreamScan, StreamsNamed, section="Work queues and interest streams"):
+    """What to read of streams and how.
+
+    The changes of a KV bucket are read as those of its stream, and ``bucket`` names it then; so are those of an object
+    store, and ``objects`` says which.
+    """
+
+    bucket: str | None = None
+    objects: Any = None
+    ignore_deletes: bool = False
+    pattern: re.Pattern[str] | None = option(
+        values.read_pattern, STREAM_PATTERN, name="streamPattern", excludes=("stream",), section=WHAT
+    )
+    filters: tuple[str, ...] = option(
+        values.read_text, SUBJECT, name="subject", use=values.read_filters, absent=(), section=WHAT
+    )
+    ending_offsets: Offsets = option(
+        values.read_offsets,
+        "batch: where to end: `latest` or, for each stream in JSON, the sequence before which to stop, a consumer "
+        "that has come so far, or an offset copied from a checkpoint",
+        default="latest",
+        streaming=False,
+        section=RANGE,
+    )
+    ending_timestamp: datetime | None = option(
+        values.read_timestamp,
+        "batch: end before the first message stored at or after this time",
+        excludes=("endingOffsets",),
+        streaming=False,
+        section=RANGE,
+    )
+    limit: int | None = option(
+        values.read_whole_number,
+        "batch: read at most so many messages, the first ones, in one task; with several streams, those of the first "
+        "stream come first",
+        excludes=("minPartitions",),
+        streaming=False,
+        section=RANGE,
+    )
+    limit_pushdown: bool = option(
+        values.read_boolean,
+        "batch: only `false`, because Spark would apply the limit of one scan of a DataFrame to all of them; set "
+        "`limit`",
+        default="false",
+        streaming=False,
+        section=RANGE,
+    )
+    filter_pushdown: bool = option(
+        values.read_boolean,
+        "batch: only `false`, because Spark would apply the filters of one scan of a DataFrame to all of them; set "
+        "`subject`, `startingOffsets` or `startingTimestamp`",
+        default="false",
+        streaming=False,
+        section=RANGE,
+    )
+    progress_consumer: str | None = option(
+        values.read_name,
+        "streaming: name of a durable consumer on each stream that shows how far the query is, for `nats consumer "
+        "report` and for dashboards; the checkpoint is what counts. Needs nats-server 2.14",
+        streaming=True,
+        section=Partitions.section,
+    )
+    consume: bool = option(
+        values.read_boolean,
+        "streaming: acknowledge what is processed: the server then deletes it from a work queue, and from an interest "
+        "stream when all other consumers have it too",
+        default="false",
+        streaming=True,
+    )
+    consumer: str | None = option(
+        values.read_name,
+        "streaming, with `consume`: name of the durable consumer that keeps what is not processed yet; when not set, a "
+        "name made of the stream and the subjects",
+        streaming=True,
+    )
+    peek: bool = option(
+        values.read_boolean,
+        "batch: read a work queue or an interest stream without deleting anything",
+        default="false",
+        streaming=False,
+    )
+
+    @property
+    def ending(self) -> Offsets | datetime | None:
+        """Where it ends; None in streaming, which has no end."""
+        return None if self.streaming else self.ending_timestamp or self.ending_offsets
+
+    @property
+    def create_stream(self) -> dict[str, Any] | None:
+        """The configuration of a stream that is made if it does not exist; None when it must."""
+        return self.to_create(self.filters)
+
+    @property
+    def replaces(self) -> bool:
+        """Whether a later message takes the place of one that is removed: nothing is lost by that."""
+        return self.bucket is not None or self.objects is not None
+
+    def checked(self, given: Collection[str]) -> ReadOptions:
+        """Return it with the beginning that it has by what else was set."""
+        self.check_triggers()
+        if self.pattern and self.create:
+            raise OptionError(PATTERN_CANNOT_CREATE())
+        self.to_create(self.filters)
+        if self.pattern and self.consume:
+            raise OptionError(PATTERN_CANNOT_CONSUME())
+        for name, chosen in (("filterPushdown", self.filter_pushdown), ("limitPushdown", self.limit_pushdown)):
+            if chosen:
+                raise OptionError(PUSHDOWN_OF_OTHER_SCANS(option=name))
+        if self.progress_consumer and self.consume:
+            raise OptionError(PROGRESS_WITH_CONSUME())
+        if self.consumer and not self.consume:
+            raise OptionError(CONSUMER_NEEDS_CONSUME())
+        _check_range(self.starting, self.ending)
+        if not self.pattern:  # or it is known later which streams there are
+            check_offsets("startingOffsets", self.starting, self.streams)
+            check_offsets("endingOffsets", self.ending, self.streams)
+        if self.consume and not {"startingOffsets", "startingTimestamp"} & set(given):
+            return replace(self, starting_offsets=EARLIEST)  # or what is there already would be released unread
+        return self
+
+
+def _mentions(offsets: Offsets | datetime, word: str) -> bool:
+    return offsets == word or (isinstance(offsets, dict) and word in offsets.values())
+
+
+def _check_range(starting: Offsets | datetime, ending: Offsets | datetime | None) -> None:
+    """Check that a batch has something to read between its beginning and its end, as far as options can tell."""
+    if ending is None:
+        return
+    if _mentions(starting, LATEST):
+        raise OptionError(NOTHING_AFTER_LATEST())
+    if _mentions(ending, EARLIEST):
+        raise OptionError(NOTHING_BEFORE_EARLIEST())
+    if isinstance(starting, datetime) and isinstance(ending, datetime) and ending < starting:
+        raise OptionError(ENDS_BEFORE_TIME(end=ending.isoformat(), start=starting.isoformat()))
+    if isinstance(starting, dict) and isinstance(ending, dict):
+        for name, end in ending.items():
+            start = starting.get(name)
+            if isinstance(start, Place) and isinstance(end, Place) and end.next < start.next:
+                raise OptionError(ENDS_BEFORE_OFFSET(end=end.next, stream=name, start=start.next))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows(Query, section="Writing"):
+    """What a query has that writes rows as messages."""
+
+    bad_rows: str = option(
+        values.read_bad_rows,
+        "what to do with a row that cannot be sent or that the server refuses for itself: `fail` the task, `drop` the "
+        "row, or store it in a `stream`, which `badRowsStream` names, with the reason in headers",
+        default=FAIL,
+    )
+    bad_rows_stream: str | None = option(values.read_name, "with `badRows` = `stream`: the stream that gets such rows")
+    control_headers: bool = option(
+        values.read_boolean,
+        "also send headers whose names begin with `Nats-`, on which servers act; `false`: leave them out",
+        default="false",
+    )
+
+    def check_bad_rows(self, stream: str | None = None, atomic: bool = False) -> None:
+        """Check that it is known where rows go that cannot be sent.
+
+        Args:
+            stream: the stream that the other rows are written to.
+            atomic: whether the rows of a task are stored together or not at all.
+
+        Raises:
+            OptionError: it is not known, or it cannot be there.
+        """
+        what, other = self.bad_rows, self.bad_rows_stream
+        if what == TO_STREAM and other is None:
+            raise OptionError(BAD_ROWS_NEED_STREAM())
+        if what != TO_STREAM and other is not None:
+            raise OptionError(BAD_ROWS_GO_NOWHERE(stream=other, what=what))
+        if other is not None and other == stream:
+            raise OptionError(BAD_ROWS_STREAM_IS_TARGET(stream=other))
+        if what != FAIL and atomic:
+            raise OptionError(BAD_ROWS_WITH_ATOMIC(what=what))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcknowledgedRows(Rows, JetStreamQuery, section="Writing"):
+    """What a query has that writes rows which a stream acknowledges."""
+
+    max_in_flight: int = option(
+        values.read_whole_number,
+        "most rows of a task that are sent and not yet acknowledged; fewer while the server says that it is too much",
+        default="8192",
+    )
+    ack_timeout: float = option(
+        values.read_duration,
+        "fail the task when no row was stored for so long, although the connection works",
+        default="30s",
+    )
+
+
+DEDUPLICATE = (
+    "do not store a row twice when it is written again: `exact` however late, `window` within the stream's "
+    "`duplicate_window`; `false`: store it again"
+)
+
+
+def read_subject(text: str) -> str:
+    """Read the subject of every row that is written."""
+    if violation := subject_violation(text):
+        raise OptionError(ONE_SUBJECT_TO_WRITE(subject=text, violation=violation))
+    return text
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriteOptions(DataLoss, AcknowledgedRows, StreamsNamed, section=EXACTNESS):
+    """Where to write and how.
+
+    Without a ``stream`` that is core NATS. A KV bucket is written to as its stream is, and ``bucket`` names it then.
+    """
+
+    bucket: str | None = None
+    on_conflict: str = FAIL
+    subject: str | None = option(values.read_text, SUBJECT, use=read_subject, absent=None, section=WHAT)
+    deduplicate: str = option(values.read_deduplicate, DEDUPLICATE, default=EXACT, batch_default=NEVER)
+    state_bucket: str = option(
+        values.read_bucket,
+        "streaming: KV bucket in which `deduplicate=exact` notes where each micro-batch begins; created if it "
+        "does not exist",
+        default="SPARK_NATS",
+        streaming=True,
+    )
+    atomic: bool = option(
+        values.read_boolean,
+        "store the rows of each partition, 1,000 at most, together or not at all; needs a stream with `allow_atomic`",
+        default="false",
+        section=Rows.section,
+    )
+
+    @property
+    def stream(self) -> str | None:
+        """The stream that is written to; None for core NATS."""
+        return self.streams[0] if self.streams else None
+
+    @property
+    def create_stream(self) -> dict[str, Any] | None:
+        """The configuration of a stream that is made if it does not exist; None when it must."""
+        return self.to_create((self.subject,) if self.subject else ())
+
+    def checked(self, given: Collection[str]) -> WriteOptions:
+        """Return it as it is."""
+        if len(self.streams) > 1:
+            raise OptionError(ONE_STREAM_TO_WRITE(streams=len(self.streams)))
+        self.to_create((self.subject,) if self.subject else ())
+        self.check_bad_rows(self.stream, self.atomic)
+        return self

@@ -1,0 +1,42 @@
+"""The options of tables of what an account holds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from spark_nats.conditions.options import SUBJECT_NEEDS_SUBJECTS, TABLE_IS_FOR_BATCHES
+from spark_nats.errors import OptionError
+from spark_nats.kinds.streams.options import STREAM, STREAM_PATTERN, SUBJECT
+from spark_nats.options import values
+from spark_nats.options.option import option
+from spark_nats.options.query import WHAT, JetStreamQuery
+from spark_nats.options.values import SUBJECTS
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableReadOptions(JetStreamQuery, section=WHAT):
+    """Which table of what an account holds a batch reads.
+
+    It is about the ``streams``, or those that match the ``pattern``, or all; ``filters`` are of subjects.
+    """
+
+    table: str = option(
+        values.read_table,
+        "batch: what the account holds, as a table: `streams`, `consumers`, `buckets` or `subjects`",
+        required=True,
+    )
+    streams: tuple[str, ...] = option(values.read_names, STREAM, name="stream", absent=())
+    pattern: re.Pattern[str] | None = option(
+        values.read_pattern, STREAM_PATTERN, name="streamPattern", excludes=("stream",)
+    )
+    filters: tuple[str, ...] = option(values.read_text, SUBJECT, name="subject", use=values.read_filters, absent=())
+
+    def checked(self, given: Collection[str]) -> TableReadOptions:
+        """Return it as it is."""
+        if self.streaming:
+            raise OptionError(TABLE_IS_FOR_BATCHES(table=self.table))
+        if self.filters and self.table != SUBJECTS:
+            raise OptionError(SUBJECT_NEEDS_SUBJECTS(table=self.table))
+        return self

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from spark_nats.kinds.streams.options import SUBJECT, Rows, WriteOptions, read_subject
+from spark_nats.kinds.streams.options import SUBJECT, Rows, WriteOptions
 from spark_nats.options import values
 from spark_nats.options.option import option
 from spark_nats.options.query import EXACTNESS, FAIL_ON_DATA_LOSS, WHAT, Partitions, Query, Triggers
@@ -62,7 +62,7 @@ class CoreReadOptions(Partitions, Triggers, Query, section=SECTION):
 class CoreWriteOptions(Rows, section=SECTION):
     """What is written to core NATS, and how."""
 
-    subject: str | None = option(values.read_text, SUBJECT, use=read_subject, absent=None, section=WHAT)
+    subject: str | None = option(values.read_text, SUBJECT, section=WHAT)
     echo: bool = option(
         values.read_boolean,
         "core NATS: whether the server may send a connection what the same connection published",

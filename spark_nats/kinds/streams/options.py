@@ -302,13 +302,6 @@ DEDUPLICATE = (
 )
 
 
-def read_subject(text: str) -> str:
-    """Read the subject of every row that is written."""
-    if violation := subject_violation(text):
-        raise OptionError(ONE_SUBJECT_TO_WRITE(subject=text, violation=violation))
-    return text
-
-
 @dataclass(frozen=True, kw_only=True)
 class WriteOptions(DataLoss, AcknowledgedRows, StreamsNamed, section=EXACTNESS):
     """Where to write and how.
@@ -318,7 +311,7 @@ class WriteOptions(DataLoss, AcknowledgedRows, StreamsNamed, section=EXACTNESS):
 
     bucket: str | None = None
     on_conflict: str = FAIL
-    subject: str | None = option(values.read_text, SUBJECT, use=read_subject, absent=None, section=WHAT)
+    subject: str | None = option(values.read_text, SUBJECT, section=WHAT)
     deduplicate: str = option(values.read_deduplicate, DEDUPLICATE, default=EXACT, batch_default=NEVER)
     state_bucket: str = option(
         values.read_bucket,
@@ -348,6 +341,8 @@ class WriteOptions(DataLoss, AcknowledgedRows, StreamsNamed, section=EXACTNESS):
         """Return it as it is."""
         if len(self.streams) > 1:
             raise OptionError(ONE_STREAM_TO_WRITE(streams=len(self.streams)))
+        if self.subject and (violation := subject_violation(self.subject)):
+            raise OptionError(ONE_SUBJECT_TO_WRITE(subject=self.subject, violation=violation))
         self.to_create((self.subject,) if self.subject else ())
         self.check_bad_rows(self.stream, self.atomic)
         return self

@@ -61,6 +61,7 @@ docs:  ## Build the documentation into build/site
 	@scripts/setup docs
 	@.venv/bin/python -m scripts.options_page
 	@.venv/bin/python -m scripts.conditions_page
+	@.venv/bin/python -m scripts.promises_page
 	@.venv/bin/python -m scripts.pictures
 	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict
 

@@ -1,35 +1,39 @@
-"""Write the tables of errors and of the log into docs/operating.md, as the code has them."""
+"""Write the texts of errors and of the log into docs/operating.md, as the code has them.
+
+The page says which conditions are in which table, in which order, and which share a row: those with the same remedy.
+For a new one, write a row with its code, ``| `[NATS_STREAM_NOT_FOUND]` | |``. Sentences and advice are filled in.
+"""
 
 import re
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from string import Formatter
 
+from spark_nats import conditions as package
 from spark_nats.conditions import Condition
 
-PAGE = Path(__file__).parents[1] / "docs" / "operating.md"
-TABLE = re.compile(r"(?<=<!-- conditions: )(\w+)( -->\n\n(?:\|.*\n){2})(?:\|.*\n)*")
+SPARK_NATS = Path(package.__file__).parents[1]
+PAGE = SPARK_NATS.parent / "docs" / "operating.md"
+ROW = re.compile(r"^\| `\[NATS_.*$", re.MULTILINE)
+CODE = re.compile(r"`\[(NATS_\w+)\]")
 
 
-def with_tables(page: str) -> str:
-    """Return the page with the tables of the code, each below the heading that it has."""
-    return TABLE.sub(lambda table: table[1] + table[2] + "".join(_rows(table[1])), page)
+def conditions() -> list[tuple[str, Condition]]:
+    """Return all conditions with the names of their constants, also of those that stand with a kind of query."""
+    paths = sorted([*SPARK_NATS.glob("conditions/[!_]*.py"), *SPARK_NATS.rglob("conditions.py")])
+    modules = [import_module(".".join(path.relative_to(SPARK_NATS.parent).with_suffix("").parts)) for path in paths]
+    return [found for module in modules for found in vars(module).items() if isinstance(found[1], Condition)]
 
 
-def conditions(module: str) -> list[Condition]:
-    """Return the conditions of a table, in their order."""
-    found = vars(import_module(f"spark_nats.conditions.{module}")).values()
-    return [each for each in found if isinstance(each, Condition)]
+def with_conditions(page: str) -> str:
+    """Return the page with the texts of the code in each row that names conditions."""
+    found = {condition.code: condition for _, condition in conditions()}
+    return ROW.sub(lambda row: _row([found[code] for code in CODE.findall(row[0])]), page)
 
 
-def _rows(module: str) -> Iterator[str]:
-    rows: list[list[str]] = []
-    for condition in conditions(module):
-        if condition.advice:
-            rows.append([condition.advice])
-        rows[-1].append(f"`[{condition.code}] {_shown(condition.template)}`")
-    return (f"| {'<br>'.join(sentences)} | {advice} |\n" for advice, *sentences in rows)
+def _row(together: list[Condition]) -> str:
+    sentences = (f"`[{each.code}] {_shown(each.template)}`" for each in together)
+    return f"| {'<br>'.join(sentences)} | {next(filter(None, (each.advice for each in together)))} |"
 
 
 def _shown(template: str) -> str:
@@ -39,4 +43,4 @@ def _shown(template: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(with_tables(PAGE.read_text()))
+    PAGE.write_text(with_conditions(PAGE.read_text()))

@@ -51,7 +51,7 @@ def __getattr__(name: str) -> Any:
         except ModuleNotFoundError as error:
             if not (error.name or "").startswith("pyspark"):
                 raise
-            from spark_nats.conditions.spark import PYSPARK_NEEDED
+            from spark_nats.conditions.others import PYSPARK_NEEDED
 
             raise ImportError(PYSPARK_NEEDED(reason=error).coded) from None
         return getattr(module, name)

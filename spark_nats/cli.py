@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from spark_nats.client.servers import parse_servers
 from spark_nats.commands import ACTIVITIES, OF_BUCKETS, OF_STREAMS
-from spark_nats.conditions.commands import NOTHING_TO_REQUIRE, REQUIRED_UNKNOWN
+from spark_nats.commands.conditions import NOTHING_TO_REQUIRE, REQUIRED_UNKNOWN
 from spark_nats.errors import NatsError, OptionError
 from spark_nats.kinds.queries import documented, sections
 from spark_nats.options.option import Option

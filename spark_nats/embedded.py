@@ -20,12 +20,7 @@ from typing import Self
 from urllib.parse import urlsplit
 
 from spark_nats import clock
-from spark_nats.conditions.commands import (
-    SERVER_NOT_INSTALLED,
-    SERVER_NOT_READY,
-    SERVER_NOT_RUNNING,
-    SERVER_NOT_STARTED,
-)
+from spark_nats.conditions.others import SERVER_NOT_INSTALLED, SERVER_NOT_READY, SERVER_NOT_RUNNING, SERVER_NOT_STARTED
 from spark_nats.errors import NatsError
 
 _LOG_LINES_SHOWN = 20

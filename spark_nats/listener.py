@@ -10,8 +10,7 @@ from typing import Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from spark_nats.conditions.notices import QUERY_LAG
-from spark_nats.conditions.warnings import LAG_UNKNOWN
+from spark_nats.conditions.others import LAG_UNKNOWN, QUERY_LAG
 from spark_nats.errors import NatsError
 from spark_nats.kinds.queries import parse
 from spark_nats.lag import MOST_LOOKS, QueryLag, lag_of_progress, look_of

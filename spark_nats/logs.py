@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 
-from spark_nats.conditions.warnings import LOG_LEVEL_UNKNOWN
+from spark_nats.conditions.others import LOG_LEVEL_UNKNOWN
 
 VARIABLE = "SPARK_NATS_LOG"
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")

@@ -19,8 +19,7 @@ from typing import Any
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from spark_nats import clock, measures
-from spark_nats.conditions.spark import OTEL_NEEDED
-from spark_nats.conditions.warnings import LAG_UNKNOWN
+from spark_nats.conditions.others import LAG_UNKNOWN, OTEL_NEEDED
 from spark_nats.errors import NatsError
 from spark_nats.kinds.queries import parse
 from spark_nats.kinds.streams.write import metrics_channel

@@ -24,7 +24,7 @@ from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from spark_nats.conditions.warnings import ENDS_AFTER_LIMIT
+from spark_nats.conditions.kinds import ENDS_AFTER_LIMIT
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from spark_nats.conditions.connecting import NKEYS_NOT_INSTALLED, NOTHING_TO_SIGN, SEED_INVALID
+from spark_nats.conditions.client import NKEYS_NOT_INSTALLED, NOTHING_TO_SIGN, SEED_INVALID
 from spark_nats.errors import AuthorizationError, Hint, InvalidCredentialsError
 from spark_nats.protocol.control import ConnectOptions, ServerInfo
 

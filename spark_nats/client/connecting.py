@@ -10,7 +10,7 @@ from spark_nats.client.link import reason_of
 from spark_nats.client.options import ConnectionOptions
 from spark_nats.client.servers import Server
 from spark_nats.conditions import Transient
-from spark_nats.conditions.connecting import NO_LOGIN, NO_SERVER, WEBSOCKET_NOT_INSTALLED
+from spark_nats.conditions.client import NO_LOGIN, NO_SERVER, WEBSOCKET_NOT_INSTALLED
 from spark_nats.errors import AuthorizationError, Hint, NatsConnectionError, NatsError
 
 

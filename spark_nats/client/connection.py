@@ -15,7 +15,7 @@ from spark_nats.client.link import Link
 from spark_nats.client.options import ConnectionOptions
 from spark_nats.client.servers import Server
 from spark_nats.client.subscriptions import Subscription
-from spark_nats.conditions.connecting import NOBODY_LISTENS, REQUEST_TIMEOUT
+from spark_nats.conditions.client import NOBODY_LISTENS, REQUEST_TIMEOUT
 from spark_nats.errors import NatsError, NatsTimeoutError, NoRespondersError
 from spark_nats.protocol.control import encode_sub, encode_unsub
 from spark_nats.protocol.encoder import encode_message, encode_messages

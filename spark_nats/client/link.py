@@ -24,7 +24,7 @@ from spark_nats.client.subscriptions import Subscriptions
 from spark_nats.client.tls import TlsLayer, context_of
 from spark_nats.client.transport import Transport
 from spark_nats.conditions import Transient
-from spark_nats.conditions.connecting import (
+from spark_nats.conditions.client import (
     CERTIFICATE_NAME_INVALID,
     CERTIFICATE_NOT_VERIFIED,
     CLIENT_CERTIFICATE_MISSING,
@@ -35,6 +35,7 @@ from spark_nats.conditions.connecting import (
     CONNECTION_CLOSED,
     CREDENTIALS_REFUSED,
     INFO_TIMEOUT,
+    LAME_DUCK,
     NOT_NATS,
     PERMISSION_MISSING,
     PING_TIMEOUT,
@@ -50,7 +51,6 @@ from spark_nats.conditions.connecting import (
     WEBSOCKET_FAILED,
     WEBSOCKET_TIMEOUT,
 )
-from spark_nats.conditions.warnings import LAME_DUCK
 from spark_nats.errors import (
     AuthorizationError,
     Hint,

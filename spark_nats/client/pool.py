@@ -19,7 +19,7 @@ from spark_nats.client.connection import Connection
 from spark_nats.client.options import ConnectionOptions, RetryOptions
 from spark_nats.client.retrying import Result, Retries
 from spark_nats.client.servers import Server
-from spark_nats.conditions.connecting import SERVER_SHUTTING_DOWN
+from spark_nats.conditions.client import SERVER_SHUTTING_DOWN
 from spark_nats.errors import (
     JetStreamError,
     JetStreamUnavailableError,

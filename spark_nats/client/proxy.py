@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 from spark_nats.client.auth import blanked
 from spark_nats.client.servers import Server, without_secrets
 from spark_nats.conditions import Transient
-from spark_nats.conditions.connecting import PROXY_FAILED, PROXY_REFUSED
+from spark_nats.conditions.client import PROXY_FAILED, PROXY_REFUSED
 from spark_nats.errors import Hint, NatsConnectionError
 
 _PORTS = {"http": 80, "socks5": 1080, "socks5h": 1080}

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from spark_nats import clock
 from spark_nats.client.options import RetryOptions
-from spark_nats.conditions.warnings import GOES_ON, TRYING_AGAIN
+from spark_nats.conditions.client import GOES_ON, TRYING_AGAIN
 from spark_nats.errors import (
     AuthorizationError,
     JetStreamError,

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 
 from spark_nats.client.options import TlsOptions
-from spark_nats.conditions.connecting import AUTHORITIES_INVALID, CLIENT_CERTIFICATE_INVALID, NO_AUTHORITIES
+from spark_nats.conditions.client import AUTHORITIES_INVALID, CLIENT_CERTIFICATE_INVALID, NO_AUTHORITIES
 from spark_nats.errors import Hint, InvalidCredentialsError
 
 _RECORD = 16384  # most bytes of a record

@@ -38,7 +38,7 @@ from spark_nats.client.options import ConnectionOptions
 from spark_nats.client.proxy import NOTHING_BEHIND
 from spark_nats.client.servers import Server
 from spark_nats.conditions import Transient
-from spark_nats.conditions.connecting import WEBSOCKET_FAILED, WEBSOCKET_NOT_SPOKEN, WEBSOCKET_REFUSED
+from spark_nats.conditions.client import WEBSOCKET_FAILED, WEBSOCKET_NOT_SPOKEN, WEBSOCKET_REFUSED
 from spark_nats.errors import AuthorizationError, Hint, NatsConnectionError
 from spark_nats.version import __version__
 

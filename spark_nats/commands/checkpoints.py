@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from spark_nats.conditions.others import (
+from spark_nats.commands.conditions import (
     CHECKPOINT_DAMAGED,
     CHECKPOINT_INCOMPLETE,
     CHECKPOINT_NO_DIRECTORY,
@@ -21,8 +21,8 @@ from spark_nats.conditions.others import (
     CHECKPOINT_UNREADABLE,
     CHECKPOINT_VERSION,
     NO_CHECKPOINT,
-    NOT_BEHIND,
 )
+from spark_nats.conditions.others import NOT_BEHIND
 from spark_nats.errors import NatsError
 from spark_nats.jetstream.positions import Position
 from spark_nats.kinds.streams.read.positions import Batch, QueryOffset, from_json

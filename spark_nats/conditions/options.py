@@ -1,7 +1,12 @@
-"""Options and columns."""
+"""What is wrong with options."""
 
 from spark_nats.conditions import Condition
 
+PATH_UNUSED = Condition(
+    "the path {path!r} has no meaning here; use the option 'stream' for the name of a stream, or 'bucket', or "
+    "'subject' for core NATS{hint}",
+    "`load`, `save` and `start` take no path: name the stream in the option `stream`",
+)
 UNKNOWN_OPTION = Condition(
     "unknown option '{option}'; {hint}",
     "the name is misspelt, or it is an option of Kafka or another client, or one that Spark sets for tables: the "
@@ -35,11 +40,6 @@ PROGRESS_WITH_CONSUME = Condition(
 CONSUMER_NEEDS_CONSUME = Condition(
     "option 'consumer' needs the option 'consume' to be true; without it there is no consumer"
 )
-FOREACH_IS_NOT_EXACT = Condition(
-    "option 'deduplicate' is exact, which needs the driver, and NatsForeachWriter does not run there; use "
-    "window, or the sink (writeStream.format('nats'))",
-    "with `window`, `NatsForeachWriter` stores no row twice within the stream's `duplicate_window`",
-)
 OPTION_NOT_FOR_TABLES = Condition(
     "option '{option}' is not for tables of what an account holds, and contradicts the option 'table'",
     "remove one; to limit such a table, use `stream`, `streamPattern`, `subject` or `where()`",
@@ -69,12 +69,6 @@ FOREACH_WRITES_NO_OBJECTS = Condition(
     "option 'objectStore' is not for NatsForeachWriter, which writes messages; use the sink "
     "(writeStream.format('nats'))",
     "the sink takes a row as an object",
-)
-OBJECT_TOO_LARGE = Condition(
-    "the object {name!r} of the object store {store!r} has {bytes} bytes, which is more than the option "
-    "'maxObjectBytes', {most}",
-    "raise `maxObjectBytes`, and the memory of executors with it; or leave such objects out with `objectPattern`, or "
-    "`content` with the schema",
 )
 PATTERN_CANNOT_CREATE = Condition(
     "options 'streamPattern' and 'createStream' contradict each other: a pattern does not say what to create; "
@@ -155,81 +149,13 @@ MORE_THAN_MOST = Condition(
     "can satisfy both, so swap or correct them",
     "no micro-batch can satisfy both: swap them",
 )
-NOTHING_SINCE_TIME = Condition(
-    "{what} has nothing for the query that was stored at {time} or later, and the option "
-    "'startingOffsetsByTimestampStrategy' is error; set it to latest to begin with new messages, or "
-    "'startingTimestamp' to an earlier time",
-    "set `latest` to begin with new messages, or an earlier `startingTimestamp`",
-)
-CONSUMER_MISSING = Condition(
-    "stream {stream!r} has no consumer {consumer!r}, where the query is to begin or end; 'nats consumer ls {stream}' "
-    "lists those there are",
-    "name one that exists, or a sequence",
-)
-ENDS_BEFORE_IT_BEGINS = Condition(
-    "the read of stream {stream!r} ends before sequence {end} but begins at {start}; check the starting and "
-    "ending offsets and times",
-    "the end is before the beginning, for a time that only the server could resolve",
-)
-OVERWRITE_IMPOSSIBLE = Condition(
-    "mode 'overwrite' is not possible: published messages cannot be taken back; use mode('append'), and purge "
-    "the stream yourself if that is what you want",
-    'use `mode("append")`',
-)
-COLUMN_UNKNOWN = Condition(
-    "column '{column}' cannot be written to {where}, and would be lost; {hint} (columns that can be written: "
-    "{columns})",
-    "rename or drop it; for Kafka's columns, the error says what to rename them to",
-)
-COLUMN_NOT_FOR_CORE = Condition(
-    "column '{column}' cannot be written to core NATS, and would be lost; rename or drop it, or name a stream to "
-    "write to in the option 'stream'",
-)
-COLUMN_OF_SOURCE = Condition(
-    "column '{column}' cannot be written, and would be lost: it is {type}, and only the source's own column, "
-    "{expected}, is left out; rename or drop it, or put it into '{into}' or 'headers'",
-    "it has the name of one of the source's columns, but another type: rename or drop it",
-)
-COLUMN_TYPE = Condition(
-    "column '{column}' must be {expected}, not {type}",
-    "cast it, rename it, or use another one",
-)
-COLUMN_TYPE_OF_SOURCE = Condition("column '{column}' is {expected}, not {type}; the columns are {columns}")
-COLUMN_NAMED_TWICE = Condition("the schema names the column '{column}' twice; name each column once")
-COLUMN_NOT_NULL = Condition(
-    "column '{column}' is NOT NULL in the schema, and Spark would believe that without looking; leave NOT NULL out",
-    "name each column once, and leave NOT NULL out",
-)
-COLUMN_MISSING = Condition("the column '{column}' ({type}) is missing; there are {columns}")
-NO_SUCH_COLUMN = Condition("{what} has no column '{column}'; its columns are {columns}")
-NO_SUBJECT = Condition(
-    "the options do not say where to publish: add the column 'subject' (STRING) or set the option 'subject'",
-    "add a column or set the option `subject`",
-)
-COLUMN_FOR_STREAMS = Condition(
-    "column '{column}' is for streams, and core NATS does not act on it; set the option 'stream', or drop the column",
-    "set `stream`",
-)
 PUSHDOWN_OF_OTHER_SCANS = Condition(
     "option '{option}' is refused: Spark lets every scan of a DataFrame or view use what was pushed down for the "
     "last one, so rows would be missing; say what to read in 'subject', 'startingOffsets', 'endingOffsets' or 'limit', "
     "and leave '{option}' out",
     "remove it; the option `subject` filters too, and the option `limit` limits",
 )
-TOO_MANY_PARTITIONS = Condition(
-    "{sequences} sequences would be read in {partitions} partitions, too many for Spark (at most {most}); raise "
-    "the option 'maxRecordsPerPartition', or read less at once",
-    "raise `maxRecordsPerPartition`, or read less at once",
-)
-NO_SUCH_REVISION = Condition(
-    "option 'asOf' is {revision}, but the last revision of the bucket {bucket!r} is {last}",
-    "set a revision that the bucket has reached, or a time in ISO 8601, such as `2026-11-01T00:00:00Z`",
-)
-MOMENT_TO_COME = Condition(
-    "option 'asOf' is {time}, which is still to come: the bucket {bucket!r} said that it is {now}",
-    "set a time that has passed by the server's clock, or `latest`",
-)
-MOMENT_BEFORE_BUCKET = Condition(
-    "option 'asOf' is {time}, before the bucket {bucket!r} was made at {created}",
-    "set a later time",
+LOSS_ACCEPTED = Condition(
+    "{loss}; the query continues with {rest}",
+    "messages are lost, and `failOnDataLoss` is false. The text is that of the error",
 )

@@ -9,8 +9,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from spark_nats.client.connection import Connection, Reply
-from spark_nats.conditions.others import ANSWER_INVALID, ANSWERED_BY_ANOTHER
-from spark_nats.conditions.streams import API_ERROR, JETSTREAM_UNAVAILABLE, STREAM_NOT_FOUND
+from spark_nats.conditions.jetstream import (
+    ANSWER_INVALID,
+    ANSWERED_BY_ANOTHER,
+    API_ERROR,
+    JETSTREAM_UNAVAILABLE,
+    STREAM_NOT_FOUND,
+)
 from spark_nats.errors import (
     Hint,
     JetStreamError,

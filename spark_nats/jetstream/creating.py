@@ -8,8 +8,7 @@ from typing import Any
 
 from spark_nats.client.memory import KEPT, once_a_while, parent_process
 from spark_nats.conditions import Condition
-from spark_nats.conditions.streams import STREAM_CANNOT_BE_MADE
-from spark_nats.conditions.warnings import STREAM_DIFFERS, STREAM_MADE_OTHERWISE
+from spark_nats.conditions.jetstream import STREAM_CANNOT_BE_MADE, STREAM_DIFFERS, STREAM_MADE_OTHERWISE
 from spark_nats.errors import JetStreamError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.streams import StreamInfo, in_words, state_in

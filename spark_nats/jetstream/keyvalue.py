@@ -9,8 +9,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, NamedTuple
 
-from spark_nats.conditions.streams import BUCKET_NOT_FOUND, BUCKET_UNAVAILABLE
-from spark_nats.conditions.writing import VALUE_REFUSED
+from spark_nats.conditions.jetstream import BUCKET_NOT_FOUND, BUCKET_UNAVAILABLE, VALUE_REFUSED
 from spark_nats.errors import (
     Hint,
     JetStreamError,

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from spark_nats.conditions import Said
-from spark_nats.conditions.streams import LISTING_CHANGES
-from spark_nats.conditions.warnings import SUBJECTS_REPLACED
+from spark_nats.conditions.jetstream import LISTING_CHANGES, SUBJECTS_REPLACED
 from spark_nats.errors import Hint, JetStreamError, NatsError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream, interpreting
 from spark_nats.jetstream.streams import StreamInfo, check_leader, state_in

@@ -11,8 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from spark_nats import clock
-from spark_nats.conditions.streams import STREAM_NAME_UNSUPPORTED
-from spark_nats.conditions.warnings import FILTER_MATCHES_NONE, PATTERN_MATCHES_NOTHING
+from spark_nats.conditions.jetstream import FILTER_MATCHES_NONE, PATTERN_MATCHES_NOTHING, STREAM_NAME_UNSUPPORTED
 from spark_nats.errors import JetStreamError, PermissionsError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.listing import stream_names

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from spark_nats.conditions.streams import LEADER_ALONE, NO_LEADER
+from spark_nats.conditions.jetstream import LEADER_ALONE, NO_LEADER
 from spark_nats.errors import JetStreamError
 from spark_nats.jetstream.api import interpreting
 from spark_nats.kinds.objects.wire import store_of

@@ -18,7 +18,7 @@ from enum import Enum, auto
 from typing import Any, NamedTuple
 
 from spark_nats import clock
-from spark_nats.conditions.streams import LOSS_DOUBTFUL
+from spark_nats.conditions.jetstream import LOSS_DOUBTFUL
 from spark_nats.errors import JetStreamError, NatsError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream, Request
 from spark_nats.jetstream.judgement import Judgement, contradiction, judge

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from spark_nats.conditions import Said, reworded
-from spark_nats.conditions.warnings import LOSS_ACCEPTED
+from spark_nats.conditions.options import LOSS_ACCEPTED
 from spark_nats.errors import DataLossError
 
 logger = logging.getLogger(__name__)

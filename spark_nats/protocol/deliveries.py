@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_nats.conditions.others import REPLY_INVALID
+from spark_nats.conditions.jetstream import REPLY_INVALID
 from spark_nats.errors import ProtocolError
 from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, decimals, flags_of, load_words, packed, split
 from spark_nats.protocol.documents import quoted

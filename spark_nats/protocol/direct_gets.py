@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from spark_nats.conditions.others import DIRECT_GET_WITHOUT_SEQUENCE, DIRECT_GET_WITHOUT_TIME
+from spark_nats.conditions.jetstream import DIRECT_GET_WITHOUT_SEQUENCE, DIRECT_GET_WITHOUT_TIME
 from spark_nats.errors import ProtocolError
 from spark_nats.protocol.bytecolumns import (
     Bytes,

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_nats.conditions.others import PAYLOADS_LEFT_OUT
+from spark_nats.conditions.jetstream import PAYLOADS_LEFT_OUT
 from spark_nats.errors import ProtocolError
 from spark_nats.protocol.bytecolumns import (
     Bytes,

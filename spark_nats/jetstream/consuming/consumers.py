@@ -9,8 +9,7 @@ from typing import Any
 
 from spark_nats import clock
 from spark_nats.client.retrying import Backoff
-from spark_nats.conditions.notices import WAITS_FOR_PLACE
-from spark_nats.conditions.streams import NO_PLACE_FOR_CONSUMER
+from spark_nats.conditions.jetstream import NO_PLACE_FOR_CONSUMER, WAITS_FOR_PLACE
 from spark_nats.errors import JetStreamError, NatsError
 from spark_nats.jetstream.api import JetStream, Request, interpreting
 from spark_nats.jetstream.streams import leader_in

@@ -20,11 +20,11 @@ from typing import Any
 
 from spark_nats import clock
 from spark_nats.conditions import Said
-from spark_nats.conditions.losses import DURABLE_DELETED
-from spark_nats.conditions.notices import DURABLE_MADE
-from spark_nats.conditions.queues import (
+from spark_nats.conditions.jetstream import (
+    DURABLE_DELETED,
     DURABLE_JUST_DELETED,
     DURABLE_JUST_MADE,
+    DURABLE_MADE,
     DURABLE_NOT_OURS,
     DURABLE_PULLED,
     DURABLE_TAKEN,

@@ -13,14 +13,15 @@ import math
 from collections.abc import Sequence
 
 from spark_nats import clock
-from spark_nats.conditions.notices import DURABLE_MADE
-from spark_nats.conditions.queues import (
+from spark_nats.conditions.jetstream import (
+    DURABLE_MADE,
     DURABLE_NOT_OURS,
     PROGRESS_NEEDS_LIMITS,
+    PROGRESS_NOT_SHOWN,
+    PROGRESS_TAKEN,
     PROGRESS_WOULD_EXPIRE,
     SERVER_TOO_OLD,
 )
-from spark_nats.conditions.warnings import PROGRESS_NOT_SHOWN, PROGRESS_TAKEN
 from spark_nats.errors import (
     ConsumerConflictError,
     Hint,

@@ -23,7 +23,7 @@ from spark_nats.client.publishing import cut_into_parts
 from spark_nats.client.retrying import Backoff
 from spark_nats.client.subscriptions import Subscription
 from spark_nats.conditions import Said, reworded
-from spark_nats.conditions.writing import (
+from spark_nats.conditions.jetstream import (
     BATCH_ANSWER_TO_NO_ROW,
     BATCH_IDS_NOT_SAID,
     BATCH_NOT_ANSWERED,

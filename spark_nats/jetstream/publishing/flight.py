@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_nats.conditions.writing import ANSWER_TO_NO_ROW
+from spark_nats.conditions.jetstream import ANSWER_TO_NO_ROW
 from spark_nats.errors import PublishError
 from spark_nats.jetstream.publishing.rows import Rows
 from spark_nats.protocol.bytecolumns import Positions, booleans, decimals, flags_of, integers, texts

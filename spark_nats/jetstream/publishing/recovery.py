@@ -20,10 +20,10 @@ from typing import NoReturn
 from spark_nats import clock
 from spark_nats.client.retrying import Backoff
 from spark_nats.conditions import Said
-from spark_nats.conditions.warnings import IDS_IN_PROCESS
-from spark_nats.conditions.writing import (
+from spark_nats.conditions.jetstream import (
     ACKNOWLEDGED_LOST,
     IDS_FORGOTTEN,
+    IDS_IN_PROCESS,
     NO_ACKNOWLEDGEMENT,
     NOBODY_STORES,
     STORED_UNKNOWN,

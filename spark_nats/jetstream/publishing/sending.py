@@ -14,9 +14,13 @@ from spark_nats import clock
 from spark_nats.client.connection import Connection
 from spark_nats.client.pool import Lease
 from spark_nats.conditions import reworded
-from spark_nats.conditions.notices import ROWS_NOT_TAKEN, ROWS_SENT_AGAIN
-from spark_nats.conditions.streams import NOBODY_TAKES_ROWS
-from spark_nats.conditions.writing import EVERY_ROW_REFUSED, ROW_REFUSED
+from spark_nats.conditions.jetstream import (
+    EVERY_ROW_REFUSED,
+    NOBODY_TAKES_ROWS,
+    ROW_REFUSED,
+    ROWS_NOT_TAKEN,
+    ROWS_SENT_AGAIN,
+)
 from spark_nats.errors import Hint, PublishError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.publishing.acknowledged import Account

@@ -22,10 +22,8 @@ from spark_nats import clock
 from spark_nats.client.options import RetryOptions
 from spark_nats.client.retrying import Retries
 from spark_nats.conditions import Said, Transient
-from spark_nats.conditions.connecting import SERVER_SHUTTING_DOWN
-from spark_nats.conditions.notices import READS_ANEW
-from spark_nats.conditions.others import ANSWER_FROM_ELSEWHERE
-from spark_nats.conditions.streams import STOPPED_DELIVERING
+from spark_nats.conditions.client import SERVER_SHUTTING_DOWN
+from spark_nats.conditions.jetstream import ANSWER_FROM_ELSEWHERE, READS_ANEW, STOPPED_DELIVERING
 from spark_nats.errors import (
     JetStreamError,
     JetStreamUnavailableError,

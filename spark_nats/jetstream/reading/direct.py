@@ -16,8 +16,7 @@ from __future__ import annotations
 from spark_nats import clock
 from spark_nats.client.options import ConnectionOptions
 from spark_nats.client.subscriptions import Subscription
-from spark_nats.conditions.others import DIRECT_GET_INVALID
-from spark_nats.conditions.streams import READING_FAILED
+from spark_nats.conditions.jetstream import DIRECT_GET_INVALID, READING_FAILED
 from spark_nats.errors import JetStreamError, PermissionsError, ProtocolError
 from spark_nats.jetstream.api import JetStream, answered_by_another
 from spark_nats.jetstream.reading import delivering

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from spark_nats.conditions.notices import NOT_MEASURED
+from spark_nats.conditions.jetstream import NOT_MEASURED
 from spark_nats.errors import JetStreamError, NatsTimeoutError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.reading.judging import Removed

@@ -18,7 +18,7 @@ import numpy as np
 
 from spark_nats import clock
 from spark_nats.client.subscriptions import Subscription
-from spark_nats.conditions.streams import MESSAGE_TOO_LARGE, READING_FAILED
+from spark_nats.conditions.jetstream import MESSAGE_TOO_LARGE, READING_FAILED
 from spark_nats.errors import JetStreamError, NatsError, PermissionsError
 from spark_nats.jetstream.api import JetStream, answered_by_another
 from spark_nats.jetstream.consuming.consumers import ConsumerInfo, delete_consumer

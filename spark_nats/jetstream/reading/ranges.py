@@ -17,9 +17,15 @@ from enum import Enum, auto
 from spark_nats import clock
 from spark_nats.client.retrying import Retries
 from spark_nats.conditions import Said
-from spark_nats.conditions.losses import LAST_REWRITTEN, RANGE_DELETED, RANGE_LOST, RANGE_REWRITTEN, REMOVED_WHILE_READ
-from spark_nats.conditions.queues import NO_DIRECT_GETS_NOW
-from spark_nats.conditions.warnings import HEAD_REMOVED
+from spark_nats.conditions.jetstream import (
+    HEAD_REMOVED,
+    LAST_REWRITTEN,
+    NO_DIRECT_GETS_NOW,
+    RANGE_DELETED,
+    RANGE_LOST,
+    RANGE_REWRITTEN,
+    REMOVED_WHILE_READ,
+)
 from spark_nats.errors import PermissionsError, StreamNotFoundError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.consumers import finds_all

@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 
 from spark_nats import clock
 from spark_nats.client.connection import Connection
-from spark_nats.conditions.notices import IDS_READ_BACK
-from spark_nats.conditions.writing import IDS_NOT_SAID, IDS_NOT_SAID_NOW
+from spark_nats.conditions.jetstream import IDS_NOT_SAID, IDS_NOT_SAID_NOW, IDS_READ_BACK
 from spark_nats.errors import NatsTimeoutError, PermissionsError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.judgement import Judgement

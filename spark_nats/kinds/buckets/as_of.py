@@ -39,8 +39,6 @@ import pyarrow.compute as pc
 
 from spark_nats.client.retrying import Retries
 from spark_nats.conditions import Said
-from spark_nats.conditions.losses import ENTRIES_EXPIRED, KEYS_NOT_KEPT, REVISION_NOT_KEPT
-from spark_nats.conditions.streams import MADE_AGAIN_WHILE_READ, NO_MOMENT
 from spark_nats.errors import JetStreamError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.listing import subjects_of
@@ -52,6 +50,13 @@ from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.reading.ranges import Range, RangeReader, Way
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import stream_info, wait_a_moment
+from spark_nats.kinds.buckets.conditions import (
+    ENTRIES_EXPIRED,
+    KEYS_NOT_KEPT,
+    MADE_AGAIN_WHILE_READ,
+    NO_MOMENT,
+    REVISION_NOT_KEPT,
+)
 from spark_nats.kinds.buckets.entries import BucketReader, Entries
 from spark_nats.kinds.buckets.key_columns import replace_all
 from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, flags_of, texts, to_text

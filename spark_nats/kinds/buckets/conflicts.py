@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 import re
 
-from spark_nats.conditions.writing import ENTRY_CONFLICTS, ENTRY_REFUSED
 from spark_nats.errors import Hint, PublishError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.messages import last_message, next_message
 from spark_nats.jetstream.publishing.conflicts import Conflict, Resolution
 from spark_nats.jetstream.reading.stored import has_id_of
+from spark_nats.kinds.buckets.conditions import ENTRY_CONFLICTS, ENTRY_REFUSED
 from spark_nats.kinds.buckets.key_columns import is_marker
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.options.values import FAIL, SKIP

@@ -32,7 +32,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_nats.client.retrying import Retries
-from spark_nats.conditions.streams import DELETED_WHILE_READ, KEYS_MOVE_ON, MADE_AGAIN_WHILE_READ, NO_CONSUMER_AT_LEADER
 from spark_nats.errors import JetStreamError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.consumers import ConsumerInfo, create_consumer, delete_consumer
@@ -46,6 +45,12 @@ from spark_nats.jetstream.reading.pulls import PullConsumer, sizes_of
 from spark_nats.jetstream.reading.ranges import Range, Way
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import StreamView
+from spark_nats.kinds.buckets.conditions import (
+    DELETED_WHILE_READ,
+    KEYS_MOVE_ON,
+    MADE_AGAIN_WHILE_READ,
+    NO_CONSUMER_AT_LEADER,
+)
 from spark_nats.kinds.buckets.key_columns import are_last
 from spark_nats.protocol.bytecolumns import Mask, booleans, flags_of, texts
 from spark_nats.protocol.documents import REPLACED

@@ -15,7 +15,6 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from spark_nats.client.pool import borrow, leased
-from spark_nats.conditions.options import MOMENT_BEFORE_BUCKET, MOMENT_TO_COME, NO_SUCH_REVISION
 from spark_nats.errors import OptionError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.creating import create_stream
@@ -23,6 +22,7 @@ from spark_nats.jetstream.keyvalue import naming_bucket
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import stream_info
 from spark_nats.kinds.buckets.as_of import LatestReader, RevisionReader, revision_at
+from spark_nats.kinds.buckets.conditions import MOMENT_BEFORE_BUCKET, MOMENT_TO_COME, NO_SUCH_REVISION
 from spark_nats.kinds.buckets.entries import BucketReader, Entries
 from spark_nats.kinds.buckets.options import BucketReadOptions
 from spark_nats.kinds.buckets.snapshot_buffer import HeldEntries

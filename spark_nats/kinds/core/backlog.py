@@ -13,7 +13,7 @@ import numpy as np
 
 from spark_nats import clock
 from spark_nats.conditions import Said
-from spark_nats.conditions.warnings import MESSAGES_DROPPED
+from spark_nats.kinds.core.conditions import MESSAGES_DROPPED
 from spark_nats.protocol.decoder import frame_ends
 
 PIECE_OVERHEAD = 256  # bytes that a piece takes beside its messages, so that very small pieces are bounded too

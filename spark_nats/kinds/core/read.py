@@ -22,10 +22,9 @@ from spark_nats import clock
 from spark_nats.client.connecting import connect
 from spark_nats.client.pool import leased
 from spark_nats.client.retrying import retrying
-from spark_nats.conditions.losses import RECEIVED_LOST, SPOOL_DAMAGED
-from spark_nats.conditions.others import OFFSET_NOT_OF_CORE
 from spark_nats.errors import NatsError
 from spark_nats.kinds.core.backlog import Backlog, Piece
+from spark_nats.kinds.core.conditions import OFFSET_NOT_OF_CORE, RECEIVED_LOST, SPOOL_DAMAGED
 from spark_nats.kinds.core.options import CoreReadOptions
 from spark_nats.kinds.core.receiver import Receiver
 from spark_nats.kinds.core.slices import WireSlice, cut

@@ -20,9 +20,9 @@ from spark_nats.client.options import ConnectionOptions, RetryOptions
 from spark_nats.client.retrying import Retries
 from spark_nats.client.subscriptions import Subscription
 from spark_nats.conditions import Transient
-from spark_nats.conditions.warnings import MESSAGES_MISSED
 from spark_nats.errors import NatsConnectionError, NatsError, PermissionsError
 from spark_nats.kinds.core.backlog import Backlog, Piece, time_of_day
+from spark_nats.kinds.core.conditions import MESSAGES_MISSED
 from spark_nats.protocol.messages import Messages
 
 _POLL = 0.25  # seconds after which a thread looks whether it is to end

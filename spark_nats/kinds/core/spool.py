@@ -17,9 +17,9 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import fs
 
-from spark_nats.conditions.others import SPOOL_FAILED
 from spark_nats.errors import NatsError
 from spark_nats.kinds.core.backlog import Piece
+from spark_nats.kinds.core.conditions import SPOOL_FAILED
 
 _SCHEMA = pa.schema([("wire", pa.large_binary()), ("messages", pa.int64()), ("received", pa.int64())])
 _PIECES_AT_ONCE = 16  # of at most a few MiB each: a large micro-batch is not held twice

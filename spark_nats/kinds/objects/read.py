@@ -14,9 +14,9 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructType, Time
 from spark_nats.client.connection import Connection
 from spark_nats.client.pool import Lease, borrow, leased
 from spark_nats.conditions import Said
-from spark_nats.conditions.options import OBJECT_TOO_LARGE
 from spark_nats.errors import OptionError
 from spark_nats.jetstream.api import JetStream
+from spark_nats.kinds.objects.conditions import OBJECT_TOO_LARGE
 from spark_nats.kinds.objects.options import ObjectReadOptions
 from spark_nats.kinds.objects.reading import (
     StoredObject,

@@ -13,8 +13,6 @@ from functools import partial
 
 from spark_nats.client.retrying import Retries
 from spark_nats.conditions import Said
-from spark_nats.conditions.losses import LINK_BROKEN, OBJECT_DAMAGED
-from spark_nats.conditions.streams import OBJECT_MOVES_ON, OBJECT_NOT_DESCRIBED, OBJECT_STORE_NOT_FOUND
 from spark_nats.errors import JetStreamError, ProtocolError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.listing import naming_what_it_is, subjects_of, warn_of_replaced
@@ -22,6 +20,13 @@ from spark_nats.jetstream.messages import MessageAt, ask
 from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.reading.ranges import Range, RangeReader
 from spark_nats.jetstream.views import stream_info
+from spark_nats.kinds.objects.conditions import (
+    LINK_BROKEN,
+    OBJECT_DAMAGED,
+    OBJECT_MOVES_ON,
+    OBJECT_NOT_DESCRIBED,
+    OBJECT_STORE_NOT_FOUND,
+)
 from spark_nats.kinds.objects.wire import (
     ObjectInfo,
     chunk_subject,

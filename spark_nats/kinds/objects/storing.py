@@ -12,7 +12,6 @@ from typing import Any
 
 from spark_nats import clock
 from spark_nats.conditions import Transient
-from spark_nats.conditions.writing import OBJECT_REFUSED, OBJECT_STORE_UNAVAILABLE, OBJECT_UNFIT
 from spark_nats.errors import (
     InvalidRowError,
     JetStreamError,
@@ -26,6 +25,7 @@ from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.messages import MessageAt, ask
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import stream_info
+from spark_nats.kinds.objects.conditions import OBJECT_REFUSED, OBJECT_STORE_UNAVAILABLE, OBJECT_UNFIT
 from spark_nats.kinds.objects.reading import naming_store
 from spark_nats.kinds.objects.wire import (
     CHUNK_BYTES,

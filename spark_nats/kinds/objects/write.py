@@ -14,11 +14,16 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from spark_nats.client.choosing import add_announced, announced
-from spark_nats.conditions.notices import BATCH_WRITTEN
-from spark_nats.conditions.options import COLUMN_MISSING, COLUMN_OF_SOURCE, COLUMN_TYPE, COLUMN_UNKNOWN
-from spark_nats.conditions.spark import WRITES_NO_TABLE
-from spark_nats.conditions.writing import OBJECT_UNFIT
+from spark_nats.conditions.kinds import (
+    BATCH_WRITTEN,
+    COLUMN_MISSING,
+    COLUMN_OF_SOURCE,
+    COLUMN_TYPE,
+    COLUMN_UNKNOWN,
+    WRITES_NO_TABLE,
+)
 from spark_nats.errors import InvalidRowError, OptionError, SchemaError
+from spark_nats.kinds.objects.conditions import OBJECT_UNFIT
 from spark_nats.kinds.objects.options import ObjectWriteOptions
 from spark_nats.kinds.preparing import prepare_once
 from spark_nats.kinds.streams.write.metrics_channel import tell

@@ -13,7 +13,7 @@ from datetime import datetime
 from itertools import chain
 from typing import Any, NamedTuple
 
-from spark_nats.conditions.streams import STREAM_NOT_FOUND
+from spark_nats.conditions.jetstream import STREAM_NOT_FOUND
 from spark_nats.errors import Hint, JetStreamError, NatsError, NatsTimeoutError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream, Request, interpreting
 from spark_nats.jetstream.listing import (

@@ -10,8 +10,8 @@ import pytest
 from spark_nats.client.auth import Credentials
 from spark_nats.client.servers import Server
 from spark_nats.conditions import Said
-from spark_nats.conditions.connecting import CREDENTIALS_REFUSED
-from spark_nats.conditions.streams import API_ERROR, BUCKET_NOT_FOUND, STREAM_NOT_FOUND
+from spark_nats.conditions.client import CREDENTIALS_REFUSED
+from spark_nats.conditions.jetstream import API_ERROR, BUCKET_NOT_FOUND, STREAM_NOT_FOUND
 from spark_nats.errors import JetStreamError, NatsError, StreamNotFoundError
 from spark_nats.options.hints import naming_options
 from spark_nats.options.losses import report_loss

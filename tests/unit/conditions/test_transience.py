@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
 
 import pytest
 
-from scripts.conditions_page import conditions
-from spark_nats import conditions as package
+from scripts.conditions_page import SPARK_NATS, conditions
 from spark_nats.client import connect
 from spark_nats.conditions import Transient
-from spark_nats.conditions.connecting import CONNECTION_BROKE, CREDENTIALS_REFUSED
-from spark_nats.conditions.streams import STREAM_NOT_FOUND
+from spark_nats.conditions.client import CONNECTION_BROKE, CREDENTIALS_REFUSED
+from spark_nats.conditions.jetstream import STREAM_NOT_FOUND
 from spark_nats.errors import AuthorizationError, Hint, NatsConnectionError
 from spark_nats.options import connection_options
 from spark_nats.protocol.api import ApiError, ErrCode
@@ -20,9 +18,7 @@ from spark_nats.protocol.control import ErrorKind
 from tests.scripted_server import INFO, Peer, scripted_server
 from tests.servers import free_ports
 
-SPARK_NATS = Path(package.__file__).parents[1]
-MODULES = sorted(path.stem for path in Path(package.__file__).parent.glob("[!_]*.py"))
-ALL = {each.code.removeprefix("NATS_"): each for module in MODULES for each in conditions(module)}
+ALL = dict(conditions())
 
 REASONS = {
     Transient.ALWAYS: {

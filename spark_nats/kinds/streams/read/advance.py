@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import NamedTuple
 
-from spark_nats.conditions.losses import PATTERN_CHANGED, STREAM_MADE_AGAIN
 from spark_nats.jetstream.judgement import Judgement
 from spark_nats.jetstream.matching import matches
 from spark_nats.jetstream.messages import MessageAt
@@ -18,6 +17,7 @@ from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import StateOf
 from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read import losses as lost
+from spark_nats.kinds.streams.read.conditions import PATTERN_CHANGED, STREAM_MADE_AGAIN
 from spark_nats.kinds.streams.read.facts import (
     Answers,
     Deciding,

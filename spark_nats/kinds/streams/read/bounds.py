@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from spark_nats.conditions.losses import OFFSET_OF_OLD_STREAM
-from spark_nats.conditions.options import CONSUMER_MISSING, ENDS_BEFORE_IT_BEGINS, NOTHING_SINCE_TIME
-from spark_nats.conditions.queues import WOULD_RELEASE_UNREAD
-from spark_nats.conditions.streams import PATTERN_MISSES_OFFSETS
 from spark_nats.errors import OptionError
 from spark_nats.jetstream.consuming.consumers import consumer_info
 from spark_nats.jetstream.judgement import Judgement
@@ -17,6 +13,14 @@ from spark_nats.jetstream.positions import Position, end_of
 from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.streams import LIMITS, WORK_QUEUE, StreamInfo
 from spark_nats.jetstream.views import first_new, stream_info
+from spark_nats.kinds.streams.read.conditions import (
+    CONSUMER_MISSING,
+    ENDS_BEFORE_IT_BEGINS,
+    NOTHING_SINCE_TIME,
+    OFFSET_OF_OLD_STREAM,
+    PATTERN_MISSES_OFFSETS,
+    WOULD_RELEASE_UNREAD,
+)
 from spark_nats.kinds.streams.read.looks import Look
 from spark_nats.kinds.streams.read.losses import Loss, beginning_lost, end_lost, history_lost, say
 from spark_nats.kinds.streams.read.planning import StreamRange, for_retention

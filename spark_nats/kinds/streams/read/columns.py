@@ -11,9 +11,9 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from spark_nats.conditions import Said
-from spark_nats.conditions.warnings import BYTES_REPLACED, HEADERS_MALFORMED
 from spark_nats.jetstream.reading.delivering import Delivered
 from spark_nats.kinds.buckets.key_columns import keys_of, operations_of
+from spark_nats.kinds.streams.read.conditions import BYTES_REPLACED, HEADERS_MALFORMED
 from spark_nats.protocol.bytecolumns import Positions, Text, integers, repeated
 from spark_nats.protocol.deliveries import Deliveries
 from spark_nats.protocol.direct_gets import DirectGetReplies

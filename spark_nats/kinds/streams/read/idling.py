@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 from spark_nats import clock
 from spark_nats.client.connection import Connection
 from spark_nats.client.pool import borrow, keep
-from spark_nats.conditions.warnings import NOT_WATCHED
 from spark_nats.errors import NatsError, PermissionsError, StreamNotFoundError
 from spark_nats.jetstream.account import account_info
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.watching import Watch, WatchLostError
 from spark_nats.jetstream.streams import LIMITS
 from spark_nats.kinds.streams.options import ReadOptions
+from spark_nats.kinds.streams.read.conditions import NOT_WATCHED
 from spark_nats.kinds.streams.read.looks import Memory
 
 logger = logging.getLogger(__name__)

@@ -15,8 +15,6 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
-from spark_nats.conditions.streams import PATTERN_MATCHES_QUEUES, RETENTION_UNSUPPORTED
-from spark_nats.conditions.warnings import STREAM_NOT_READY
 from spark_nats.errors import NatsError, StreamNotFoundError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.durables import DurableHandle, check_direct, default_name
@@ -31,6 +29,7 @@ from spark_nats.jetstream.reading.measuring import measure
 from spark_nats.jetstream.streams import LIMITS, WORK_QUEUE, StreamInfo
 from spark_nats.jetstream.views import StateOf, StreamView, Trust, all_believed, first_new
 from spark_nats.kinds.streams.options import ReadOptions
+from spark_nats.kinds.streams.read.conditions import PATTERN_MATCHES_QUEUES, RETENTION_UNSUPPORTED, STREAM_NOT_READY
 from spark_nats.kinds.streams.read.facts import Answers, Facts, GapOf, RestAfter, SizesOf, StreamFacts
 from spark_nats.kinds.streams.read.losses import say, stream_lost
 from spark_nats.kinds.streams.read.noticing import notice_times_ahead

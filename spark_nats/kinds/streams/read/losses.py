@@ -7,12 +7,17 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from spark_nats.conditions import Said
-from spark_nats.conditions.losses import BEGINNING_LOST, END_LOST, END_REWRITTEN, STREAM_DELETED
-from spark_nats.conditions.warnings import BEGINNING_REMOVED
 from spark_nats.jetstream.judgement import Judgement
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.kinds.streams.options import ReadOptions
+from spark_nats.kinds.streams.read.conditions import (
+    BEGINNING_LOST,
+    BEGINNING_REMOVED,
+    END_LOST,
+    END_REWRITTEN,
+    STREAM_DELETED,
+)
 from spark_nats.options.losses import GO_ON, report_loss
 from spark_nats.protocol.documents import text_of
 

@@ -7,9 +7,9 @@ import logging
 from pyspark import TaskContext
 
 from spark_nats.client.memory import once_a_while
-from spark_nats.conditions.warnings import CLOCK_WRONG, FEEDS_ITSELF
 from spark_nats.jetstream.reading.delivering import Delivered
 from spark_nats.jetstream.streams import StreamInfo
+from spark_nats.kinds.streams.read.conditions import CLOCK_WRONG, FEEDS_ITSELF
 from spark_nats.protocol.documents import moment
 from spark_nats.protocol.headers import MSG_ID, parse_block
 from spark_nats.protocol.own_ids import ids_of_query

@@ -8,12 +8,12 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from spark_nats.conditions.warnings import CHECKPOINT_OF_OTHERS, STREAM_NOT_NAMED
 from spark_nats.jetstream.matching import matches
 from spark_nats.jetstream.messages import Question
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.views import first_new
 from spark_nats.kinds.streams.read.advance import Advance, advance
+from spark_nats.kinds.streams.read.conditions import CHECKPOINT_OF_OTHERS, STREAM_NOT_NAMED
 from spark_nats.kinds.streams.read.facts import Facts, Lacking
 from spark_nats.kinds.streams.read.limits import Limits
 from spark_nats.kinds.streams.read.looks import Look, Memory

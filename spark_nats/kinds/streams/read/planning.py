@@ -7,13 +7,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from spark_nats.conditions.options import TOO_MANY_PARTITIONS
 from spark_nats.errors import NatsError
 from spark_nats.jetstream.reading.direct import BATCH_BYTES
 from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.reading.ranges import Range, Way
 from spark_nats.jetstream.streams import WORK_QUEUE
 from spark_nats.kinds.partitions import Partition
+from spark_nats.kinds.streams.read.conditions import TOO_MANY_PARTITIONS
 from spark_nats.kinds.streams.read.losses import spares
 from spark_nats.kinds.streams.read.positions import QueryOffset
 

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from spark_nats.conditions.others import OFFSET_OF_ANOTHER
 from spark_nats.errors import NatsError
 from spark_nats.jetstream.positions import Position
+from spark_nats.kinds.streams.read.conditions import OFFSET_OF_ANOTHER
 from spark_nats.protocol.documents import printable, sequence_at, string_at, text_of, time_at
 from spark_nats.protocol.subjects import name_violation
 

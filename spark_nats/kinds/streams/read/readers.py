@@ -19,7 +19,6 @@ from spark_nats.client.pool import borrow, leased
 from spark_nats.client.reporting import Reporter
 from spark_nats.client.retrying import Result, retrying
 from spark_nats.conditions import Said
-from spark_nats.conditions.notices import BATCH_PLANNED, STILL_READING
 from spark_nats.errors import StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.listing import naming_the_nearest
@@ -31,6 +30,7 @@ from spark_nats.kinds.partitions import Partition, sent
 from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read import bounds, offsets
 from spark_nats.kinds.streams.read.columns import EntryBuilder, RowBuilder
+from spark_nats.kinds.streams.read.conditions import BATCH_PLANNED, STILL_READING
 from spark_nats.kinds.streams.read.idling import Idling
 from spark_nats.kinds.streams.read.limits import Limits
 from spark_nats.kinds.streams.read.looks import Look, Memory

@@ -9,8 +9,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from spark_nats.conditions.options import COLUMN_NAMED_TWICE, COLUMN_NOT_NULL, COLUMN_TYPE_OF_SOURCE, NO_SUCH_COLUMN
 from spark_nats.errors import SchemaError
+from spark_nats.kinds.streams.read.conditions import (
+    COLUMN_NAMED_TWICE,
+    COLUMN_NOT_NULL,
+    COLUMN_TYPE_OF_SOURCE,
+    NO_SUCH_COLUMN,
+)
 from spark_nats.options.values import BUCKETS, CONSUMERS, STREAMS, SUBJECTS
 
 if TYPE_CHECKING:

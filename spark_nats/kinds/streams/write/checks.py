@@ -7,23 +7,6 @@ from collections.abc import Sequence
 from spark_nats import clock
 from spark_nats.client.connecting import connect
 from spark_nats.client.connection import Connection
-from spark_nats.conditions.writing import (
-    BAD_ROWS_ARE_NO_INCREMENTS,
-    BAD_ROWS_NEED_ROOM,
-    BAD_ROWS_STREAM_MISSING,
-    CANNOT_READ_BACK,
-    COUNTERS_EXPECT_NOTHING,
-    INCREMENTS_ONLY,
-    MIRRORS_ANOTHER,
-    NO_ACKNOWLEDGEMENTS,
-    NO_COUNTERS,
-    NO_LIFETIMES,
-    NO_LIFETIMES_OF_KEYS,
-    OTHER_PARTITIONS,
-    SERVER_STORES_SINGLY,
-    STATE_BUCKET_MIRRORS,
-    STREAM_STORES_SINGLY,
-)
 from spark_nats.errors import (
     Hint,
     JetStreamError,
@@ -43,6 +26,23 @@ from spark_nats.jetstream.messages import MessageAt, ask_each, next_message
 from spark_nats.jetstream.streams import LIMITS, StreamInfo, in_words
 from spark_nats.jetstream.views import StateOf, stream_info
 from spark_nats.kinds.streams.options import WriteOptions
+from spark_nats.kinds.streams.write.conditions import (
+    BAD_ROWS_ARE_NO_INCREMENTS,
+    BAD_ROWS_NEED_ROOM,
+    BAD_ROWS_STREAM_MISSING,
+    CANNOT_READ_BACK,
+    COUNTERS_EXPECT_NOTHING,
+    INCREMENTS_ONLY,
+    MIRRORS_ANOTHER,
+    NO_ACKNOWLEDGEMENTS,
+    NO_COUNTERS,
+    NO_LIFETIMES,
+    NO_LIFETIMES_OF_KEYS,
+    OTHER_PARTITIONS,
+    SERVER_STORES_SINGLY,
+    STATE_BUCKET_MIRRORS,
+    STREAM_STORES_SINGLY,
+)
 from spark_nats.kinds.streams.write.dead_letters import LEAST_SIZE, largest_message, subject_of_bad_rows
 from spark_nats.kinds.streams.write.notes import about_the_bucket, began_now, note_of
 from spark_nats.kinds.streams.write.tasks import Began

@@ -10,11 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_nats.conditions.warnings import CONTROL_HEADERS_LEFT_OUT
-from spark_nats.conditions.writing import ROW_CANNOT_BE_SENT, SAME_ID_TOGETHER, SAME_SUBJECT_TOGETHER
 from spark_nats.errors import Hint, InvalidRowError
 from spark_nats.kinds.buckets.keys import breaking, messages_of
 from spark_nats.kinds.streams.options import WriteOptions
+from spark_nats.kinds.streams.write.conditions import (
+    CONTROL_HEADERS_LEFT_OUT,
+    ROW_CANNOT_BE_SENT,
+    SAME_ID_TOGETHER,
+    SAME_SUBJECT_TOGETHER,
+)
 from spark_nats.kinds.streams.write.dead_letters import BadRow, refused_row
 from spark_nats.kinds.streams.write.message_ids import MessageIds
 from spark_nats.kinds.streams.write.schema import column_types, place_column

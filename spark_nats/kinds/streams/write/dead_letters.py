@@ -19,8 +19,6 @@ import numpy as np
 import pyarrow as pa
 
 from spark_nats.client.pool import leased
-from spark_nats.conditions.warnings import BAD_ROWS_DROPPED, BAD_ROWS_SET_ASIDE
-from spark_nats.conditions.writing import BAD_ROWS_NEED_SUBJECT, BAD_ROWS_NOT_STORED
 from spark_nats.errors import Hint, NatsError, PublishError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.publishing.publisher import Publisher
@@ -28,6 +26,12 @@ from spark_nats.jetstream.publishing.rows import Rows
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import stream_info
 from spark_nats.kinds.streams.options import WriteOptions
+from spark_nats.kinds.streams.write.conditions import (
+    BAD_ROWS_DROPPED,
+    BAD_ROWS_NEED_SUBJECT,
+    BAD_ROWS_NOT_STORED,
+    BAD_ROWS_SET_ASIDE,
+)
 from spark_nats.kinds.streams.write.message_ids import MessageIds
 from spark_nats.kinds.streams.write.replay import Settled
 from spark_nats.kinds.streams.write.tasks import Task

@@ -11,11 +11,11 @@ from pyspark import TaskContext
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import Row
 
-from spark_nats.conditions.options import COLUMN_TYPE, FOREACH_IS_NOT_EXACT
-from spark_nats.conditions.writing import BATCH_UNKNOWN
+from spark_nats.conditions.kinds import COLUMN_TYPE
 from spark_nats.errors import NatsError, OptionError, SchemaError
 from spark_nats.kinds.queries import check_where_to_write, kind_of, parse, parse_write
 from spark_nats.kinds.streams.options import WriteOptions
+from spark_nats.kinds.streams.write.conditions import BATCH_UNKNOWN, FOREACH_IS_NOT_EXACT
 from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.schema import check_schema
 from spark_nats.kinds.streams.write.tasks import Task

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from spark_nats import clock
-from spark_nats.conditions.writing import NOTE_INVALID, STATE_BUCKET_UNUSABLE
 from spark_nats.errors import Hint, JetStreamError, NatsError, PermissionsError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.keyvalue import Bucket, Entry
 from spark_nats.jetstream.positions import Position, end_of
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.kinds.streams.options import WriteOptions
+from spark_nats.kinds.streams.write.conditions import NOTE_INVALID, STATE_BUCKET_UNUSABLE
 from spark_nats.kinds.streams.write.tasks import Began, Task
 from spark_nats.protocol.api import ErrCode
 from spark_nats.protocol.documents import integer_at, parse_document, string_at, text_of, time_at

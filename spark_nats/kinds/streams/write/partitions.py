@@ -16,9 +16,6 @@ from spark_nats.client.pool import Lease, borrow, leased
 from spark_nats.client.publishing import CorePublisher
 from spark_nats.client.reporting import Reporter
 from spark_nats.conditions import Said
-from spark_nats.conditions.notices import BEGUN_BEFORE, STILL_SENDING, STILL_WRITING
-from spark_nats.conditions.warnings import CONFLICTS_SKIPPED, ROWS_STORED_ALREADY, SUBJECT_OF_STREAM
-from spark_nats.conditions.writing import OTHER_PARTITIONS, TOO_MANY_BYTES_TOGETHER, TOO_MANY_ROWS_TOGETHER
 from spark_nats.errors import Hint, InvalidRowError, NatsError, PublishError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.listing import stream_names
@@ -29,6 +26,17 @@ from spark_nats.kinds.buckets.conflicts import Conflicts
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write.checks import has_counters, writable_with
 from spark_nats.kinds.streams.write.columns import RowChecker
+from spark_nats.kinds.streams.write.conditions import (
+    BEGUN_BEFORE,
+    CONFLICTS_SKIPPED,
+    OTHER_PARTITIONS,
+    ROWS_STORED_ALREADY,
+    STILL_SENDING,
+    STILL_WRITING,
+    SUBJECT_OF_STREAM,
+    TOO_MANY_BYTES_TOGETHER,
+    TOO_MANY_ROWS_TOGETHER,
+)
 from spark_nats.kinds.streams.write.dead_letters import BadRows
 from spark_nats.kinds.streams.write.message_ids import MessageIds
 from spark_nats.kinds.streams.write.replay import Before, Settled, is_first_of_run, settle, settle_bad_rows

@@ -28,9 +28,6 @@ from spark_nats import clock
 from spark_nats.client.connection import Connection
 from spark_nats.client.pool import Lease
 from spark_nats.client.retrying import Result
-from spark_nats.conditions.losses import STATE_BUCKET_OLDER, STORED_BEFORE_UNKNOWN
-from spark_nats.conditions.notices import FIRST_TIME
-from spark_nats.conditions.warnings import TARGET_LOST_END, TARGET_LOST_MESSAGES
 from spark_nats.errors import NatsError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.judgement import SKEW
@@ -41,6 +38,13 @@ from spark_nats.jetstream.reading.stored import is_intact, stored_ids
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import CONFIRMATION, Trust, believed, first_new, stream_info
 from spark_nats.kinds.streams.options import WriteOptions
+from spark_nats.kinds.streams.write.conditions import (
+    FIRST_TIME,
+    STATE_BUCKET_OLDER,
+    STORED_BEFORE_UNKNOWN,
+    TARGET_LOST_END,
+    TARGET_LOST_MESSAGES,
+)
 from spark_nats.kinds.streams.write.message_ids import MessageIds
 from spark_nats.kinds.streams.write.notes import Note, began_now, is_about, note_of, read_note, write_note
 from spark_nats.kinds.streams.write.task_start import Known, Tail, begin, first_of

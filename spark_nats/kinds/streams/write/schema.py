@@ -7,17 +7,10 @@ from collections.abc import Iterable
 
 from pyspark.sql.types import StructField, StructType
 
-from spark_nats.conditions.options import (
-    COLUMN_FOR_STREAMS,
-    COLUMN_MISSING,
-    COLUMN_NOT_FOR_CORE,
-    COLUMN_OF_SOURCE,
-    COLUMN_TYPE,
-    COLUMN_UNKNOWN,
-    NO_SUBJECT,
-)
+from spark_nats.conditions.kinds import COLUMN_MISSING, COLUMN_OF_SOURCE, COLUMN_TYPE, COLUMN_UNKNOWN
 from spark_nats.errors import SchemaError
 from spark_nats.kinds.streams.options import WriteOptions
+from spark_nats.kinds.streams.write.conditions import COLUMN_FOR_STREAMS, COLUMN_NOT_FOR_CORE, NO_SUBJECT
 
 COLUMN_TYPES = {
     "payload": ("binary", "string"),

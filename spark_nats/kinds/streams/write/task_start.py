@@ -10,11 +10,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from spark_nats.conditions import Said
-from spark_nats.conditions.warnings import CHECKPOINT_OLDER, TARGET_CHANGED
-from spark_nats.conditions.writing import ATTEMPT_TOO_LATE
 from spark_nats.errors import PublishError
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
+from spark_nats.kinds.streams.write.conditions import ATTEMPT_TOO_LATE, CHECKPOINT_OLDER, TARGET_CHANGED
 from spark_nats.kinds.streams.write.notes import Note, is_about
 from spark_nats.kinds.streams.write.tasks import Began, Task
 

@@ -17,12 +17,11 @@ from pyspark.sql.types import StructType
 
 from spark_nats import clock
 from spark_nats.client.choosing import add_announced, announced
-from spark_nats.conditions.notices import BATCH_WRITTEN
-from spark_nats.conditions.spark import WRITES_NO_TABLE
-from spark_nats.conditions.writing import BATCH_UNKNOWN
+from spark_nats.conditions.kinds import BATCH_WRITTEN, WRITES_NO_TABLE
 from spark_nats.errors import NatsError, OptionError
 from spark_nats.kinds.preparing import prepare_once
 from spark_nats.kinds.streams.options import WriteOptions
+from spark_nats.kinds.streams.write.conditions import BATCH_UNKNOWN
 from spark_nats.kinds.streams.write.metrics_channel import tell
 from spark_nats.kinds.streams.write.schema import check_schema, may_have_ids
 from spark_nats.kinds.streams.write.tasks import Began, Task, Written, total

@@ -1,7 +1,38 @@
-"""Writing."""
+"""What writers of streams say, and what they look at before they begin."""
 
-from spark_nats.conditions import Condition, Transient
+from spark_nats.conditions import Condition
 
+FOREACH_IS_NOT_EXACT = Condition(
+    "option 'deduplicate' is exact, which needs the driver, and NatsForeachWriter does not run there; use "
+    "window, or the sink (writeStream.format('nats'))",
+    "with `window`, `NatsForeachWriter` stores no row twice within the stream's `duplicate_window`",
+)
+COLUMN_NOT_FOR_CORE = Condition(
+    "column '{column}' cannot be written to core NATS, and would be lost; rename or drop it, or name a stream to "
+    "write to in the option 'stream'",
+)
+NO_SUBJECT = Condition(
+    "the options do not say where to publish: add the column 'subject' (STRING) or set the option 'subject'",
+    "add a column or set the option `subject`",
+)
+COLUMN_FOR_STREAMS = Condition(
+    "column '{column}' is for streams, and core NATS does not act on it; set the option 'stream', or drop the column",
+    "set `stream`",
+)
+STATE_BUCKET_OLDER = Condition(
+    "the state bucket {bucket!r} is older than the query's checkpoint, which is at micro-batch {batch}: {reason} "
+    "(was it restored from a copy, has the query run without deduplicate=exact meanwhile, or has another query run "
+    "with a copy of this checkpoint?)",
+    "the bucket was restored to an older copy, or `deduplicate` was not `exact` for a while: see "
+    "[de-duplication](writing.md#de-duplication). Restore the right copy; or set `failOnDataLoss` to false for "
+    "one micro-batch, which leaves out rows that are among the stream's last 4,096 messages. If queries run with "
+    "copies of one checkpoint, see [copies](writing.md#copies-of-a-checkpoint)",
+)
+STORED_BEFORE_UNKNOWN = Condition(
+    "{task} was begun before, and it is unknown what it stored then: {reason}",
+    "the target stream has removed messages since, so a replay may store rows twice: see "
+    "[de-duplication](writing.md#de-duplication)",
+)
 ROW_CANNOT_BE_SENT = Condition(
     "row {row} of the task cannot be sent: column '{column}' {rule}; {sent}",
     "nothing of its batch was sent. [Rows that cannot be sent](writing.md#rows-that-cannot-be-sent) says how to "
@@ -36,70 +67,6 @@ SAME_SUBJECT_TOGETHER = Condition(
     "row {row} of the task cannot be sent: an earlier row has the same subject, and the expected last message of "
     "a subject is compared before any row is stored; nothing was sent",
 )
-ROW_REFUSED = Condition(
-    "stream {stream!r} refused row {row} (subject {subject!r}): {reason}",
-    "for the reason, see [below](#why-a-row-is-refused). The error ends with the number of refused rows",
-)
-ENTRY_REFUSED = Condition("row {row} was refused: {reason}")
-ENTRY_CONFLICTS = Condition(
-    "row {row} conflicts: the key {key!r} of the bucket {bucket!r} {has}, and {wants}",
-    "somebody else has written the key since: read it again and decide anew; or set `onConflict` = `skip`",
-)
-EVERY_ROW_REFUSED = Condition(
-    "stream {stream!r} has refused every row for {seconds:g} s: {reason}",
-    "the stream cannot keep up with all that is written to it: run fewer tasks, or raise `ackTimeout`. With code "
-    "10158, the stream's leader has considered a row as about to be stored for longer than the stream's "
-    "`duplicate_window`",
-)
-ACKNOWLEDGED_LOST = Condition(
-    "stream {stream!r} has lost {rows} rows that it had acknowledged to this task: it ended at sequence {last}, "
-    "and now {now} (has a server come back with an older copy of its store?); {then}",
-    "a server came back with an older copy of its store, or without what was not on its disk yet. With message "
-    "ids, the next attempt of the task stores what is missing, or the micro-batch does when you start the query "
-    "again. Without them, check which rows are stored before you write again. See [When servers go "
-    "away](writing.md#when-servers-go-away)",
-)
-NOBODY_STORES = Condition(
-    "stream {stream!r} has had no leader, or JetStream is not ready or disabled, as with a full disk, for "
-    "{seconds:g} s ({reason}); see the server's log",
-    "nobody accepted a row for `ackTimeout`; check the servers of the cluster and their logs",
-)
-NO_ACKNOWLEDGEMENT = Condition(
-    "stream {stream!r} sent no acknowledgement for {seconds:g} s{reason}",
-    "the same; a server with a full disk (seen on 2.15) does not answer",
-)
-IDS_FORGOTTEN = Condition(
-    "the connection was lost for longer than stream {stream!r} remembers message ids (its duplicate_window is "
-    "{window:g} s)",
-    "start the query again, with `deduplicate` = `exact` to find out what is stored; raise the stream's "
-    "`duplicate_window`",
-)
-STORED_UNKNOWN = Condition(
-    "it is unknown whether unacknowledged rows are stored, since {reason}",
-)
-ANSWER_TO_NO_ROW = Condition(
-    "an acknowledgement came that belongs to none of the rows that were sent",
-    "somebody else publishes to our inbox: set your own `inboxPrefix`, with permissions for it",
-)
-BATCH_ANSWER_TO_NO_ROW = Condition(
-    "stream {stream!r} was sent a batch, and an answer came that belongs to none of its rows",
-)
-IDS_NOT_SAID = Condition(
-    "{server} did not say which message ids stream {stream!r} knows",
-    "a server hangs; this was the last attempt",
-    transient=Transient.ALWAYS,
-)
-IDS_NOT_SAID_NOW = Condition(
-    "stream {stream!r} does not say at the moment which message ids it knows", transient=Transient.ALWAYS
-)
-BATCH_IDS_NOT_SAID = Condition(
-    "stream {stream!r} has not said for {seconds:g} s which message ids it knows: {reason}",
-)
-BATCH_NOT_ANSWERED = Condition("{server} has not answered a batch for {seconds:g} s", transient=Transient.ALWAYS)
-TARGET_MADE_AGAIN = Condition(
-    "stream {stream!r} was deleted and created again at {created}",
-    "this happened while the task was writing: start the query again",
-)
 STATE_BUCKET_UNUSABLE = Condition(
     "the state bucket {bucket!r}, in which tasks note what they begin, cannot be used: {reason}",
     "see [permissions](login.md#permissions); or set `deduplicate` to `window`, which needs no bucket",
@@ -112,24 +79,6 @@ NOTE_INVALID = Condition(
     "the key {key!r} of the state bucket does not hold the state of a query: {reason}; has another program "
     "written there?",
     "another program writes there: set another `stateBucket`",
-)
-OBJECT_REFUSED = Condition(
-    "the object store {store!r} does not take the object {name!r}: {reason} ({code}, {err_code})",
-    "the store is sealed, or full (`max_bytes`), or has other limits that are too small",
-)
-OBJECT_UNFIT = Condition(
-    "the object {name!r} cannot be put: {problem}",
-    "correct or leave out the row; the objects of rows before it, and of other tasks, are put",
-)
-OBJECT_STORE_UNAVAILABLE = Condition(
-    "nobody listens on {subject}: the object store {store!r} does not exist, has no leader, or is not shared with this "
-    "account",
-    "create it, or let us do it with `createObjectStore`; look at the servers of the cluster",
-    transient=Transient.ONCE_ESTABLISHED,
-)
-VALUE_REFUSED = Condition(
-    "bucket {bucket!r} does not accept a value of {bytes} bytes: {reason} ({code}, {err_code})",
-    "the limits of the state bucket are too small, or it is full",
 )
 ATTEMPT_TOO_LATE = Condition(
     "{task} comes too late: the query has begun micro-batch {batch} since, so another attempt has written these "
@@ -204,18 +153,73 @@ STREAM_STORES_SINGLY = Condition(
     "stream {stream!r} does not store rows together (its allow_atomic is not true); nothing was sent; set allow_atomic "
     "to true, or drop the option 'atomic'"
 )
-PARTLY_STORED = Condition(
-    "stream {stream!r} has {stored} of the {rows} rows of this task already, by their message ids, so that they cannot "
-    "be stored together: rows {which}; none was stored now",
-    "see [all or nothing](writing.md#all-or-nothing)",
+CONTROL_HEADERS_LEFT_OUT = Condition(
+    "rows have headers that would control the server, and these are not sent: {headers}; set the option "
+    "'controlHeaders' to true to send them",
+    "see `controlHeaders`; once per task",
 )
-BATCH_REFUSED = Condition(
-    "stream {stream!r} refused the batch: {reason}", "the server's own words; none of its rows was stored"
+ROWS_STORED_ALREADY = Condition(
+    "stream {stream} already had {duplicates} of the {rows} rows of this task, by their message ids, and did not "
+    "store them again: the micro-batch is a replay, or rows have the same 'msg_id'",
+    "a replay within the duplicate window, which is what message ids are for; or rows with the same `msg_id`",
 )
-BATCH_NOT_TAKEN = Condition(
-    "stream {stream!r} has not accepted the batch for {seconds:g} s: {reason}",
+SUBJECT_OF_STREAM = Condition(
+    "the subject {subject!r} belongs to the stream {streams}, but is written without the option 'stream': "
+    "nothing is acknowledged, and the stream may drop messages without an error; set the option 'stream' to "
+    "{stream!r}",
+    "such rows are not acknowledged: set `stream`",
 )
-BATCH_STORED_UNKNOWN = Condition(
-    "stream {stream!r} may have stored the batch, but this is unknown, since {reason}",
-    "check whether the rows are stored before you write them again; or set `deduplicate` = `exact`",
+CONFLICTS_SKIPPED = Condition(
+    "bucket {bucket}: {skipped} of the {rows} rows of this task were skipped, because their keys do not have the "
+    "revisions that the rows expect",
+    "`onConflict` is `skip`",
+)
+BAD_ROWS_SET_ASIDE = Condition(
+    "{bad} of the {rows} rows of {task} could not be sent and are in stream {stream}; the first: {reason}",
+    "`badRows` is `stream`: look at these rows with `nats stream view`",
+)
+BAD_ROWS_DROPPED = Condition(
+    "{bad} of the {rows} rows of {task} could not be sent and were left out; the first: {reason}",
+    "`badRows` is `drop`. Set it to `stream` to keep such rows",
+)
+TARGET_LOST_MESSAGES = Condition(
+    "stream {stream} has lost {messages} acknowledged messages: it ended at sequence {last}{stored} when {task} first "
+    "began, and everything after sequence {kept} is lost; lost rows of {task} are stored again, lost rows of {others} "
+    "are not",
+    "the target stream was restored to an older copy. The rows of the current micro-batch are stored. You must write "
+    "those of earlier ones again, with a new checkpoint or by hand",
+)
+TARGET_LOST_END = Condition(
+    "stream {stream} has lost acknowledged messages: it ended at sequence {last}{stored} when {task} began, and "
+    "now ends at {now}; lost rows of {others} are not stored again",
+)
+CHECKPOINT_OLDER = Condition(
+    "{task} comes after micro-batch {batch}, as if an older checkpoint were in use, or another query with a copy of it "
+    "had gone further: its rows may already be stored, and are then stored twice",
+    "a checkpoint was restored or deleted, or queries run with [copies](writing.md#copies-of-a-checkpoint) of one, so "
+    "rows may be stored twice",
+)
+TARGET_CHANGED = Condition(
+    "{task} was begun before, and written to the stream {old} created at {created}; now all of it is written to "
+    "{stream}",
+    "the option `stream` changed in the middle of a micro-batch, or the stream was deleted and created again",
+)
+BEGUN_BEFORE = Condition(
+    "{task} was begun before: {stored} of its {rows} rows were stored then",
+    "a replay, and how many rows it left out",
+)
+FIRST_TIME = Condition(
+    "the state bucket {bucket} has no entry for this query; stream {stream} shows that {task} is written for the "
+    "first time",
+    "`deduplicate` was not `exact` before, or the bucket is new",
+)
+STILL_WRITING = Condition(
+    "writing to {stream}, {task}: {rows:,} rows stored so far, {rate:,.0f} a second; {in_flight:,} of at most "
+    "{window:,} in flight, {resent:,} sent again",
+    "a task that writes for long; every 10 s. If *at most* is far below `maxInFlight`, or many rows are sent "
+    "again, the stream cannot accept more",
+)
+STILL_SENDING = Condition(
+    "writing to core NATS, {task}: {rows:,} rows processed by the server so far, {rate:,.0f} a second",
+    "the same for core NATS, without acknowledgements",
 )

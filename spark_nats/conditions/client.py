@@ -1,4 +1,4 @@
-"""Connecting and logging in."""
+"""What the client says: connecting, logging in, and connections that are lost."""
 
 from spark_nats.conditions import Condition, Transient
 
@@ -150,4 +150,17 @@ SERVER_ERROR = Condition(
 NOT_NATS = Condition(
     "{server} does not speak the NATS protocol: {reason}",
     "another program listens on that port, or something in between changes bytes",
+)
+TRYING_AGAIN = Condition(
+    "{what}: {reason}; trying again{limit}",
+    "a server is away, or a stream has no leader: the query waits for up to `retryTimeout`. The line begins with "
+    "`reading ORDERS`, `writing to ORDERS`, `listening to …` or, in a task, `reading ORDERS, sequences 1 to 500`",
+)
+GOES_ON = Condition(
+    "{what}: resumed after {seconds:.1f} s",
+    "the server is back. A `NATS_TRYING_AGAIN` without this line is a query that still waits",
+)
+LAME_DUCK = Condition(
+    "{server} is shutting down (lame duck mode)",
+    "a server is about to restart; the query moves to another one",
 )

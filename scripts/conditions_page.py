@@ -27,14 +27,14 @@ def conditions() -> list[tuple[str, Condition]]:
 
 def with_conditions(page: str) -> str:
     """Return the page with the sentences of the code in each row that names conditions."""
-    found = {condition.code: f"`[{condition.code}] {_shown(condition.template)}`" for _, condition in conditions()}
+    found = {condition.code: f"`[{condition.code}] {_shown(condition)}`" for _, condition in conditions()}
     return ROW.sub(lambda row: "<br>".join(found[code] for code in CODE.findall(row[0])), page)
 
 
-def _shown(template: str) -> str:
-    """Return a sentence with … for what is put in."""
-    parts = (text + "…" * (name is not None) for text, name, *_ in Formatter().parse(template))
-    return "".join(parts).replace("……", "…").replace("|", "\\|")
+def _shown(condition: Condition) -> str:
+    """Return what users of Spark see, with … for what is put in."""
+    parts = (text + "…" * (name is not None) for text, name, *_ in Formatter().parse(condition.template))
+    return "; ".join(["".join(parts), *condition.hints]).replace("……", "…").replace("|", "\\|")
 
 
 if __name__ == "__main__":

@@ -9,39 +9,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping
-from enum import Enum, auto
 from typing import Any, Self
 
-from spark_nats.conditions import Said, Transient, reworded
-
-
-class Hint(Enum):
-    """What to look at when an error occurs, for whoever knows how its users set that.
-
-    The client and the JetStream layer raise errors without knowing options; :mod:`spark_nats.options.hints` names
-    the options in the message that a user of Spark sees.
-    """
-
-    SERVERS = auto()
-    TLS = auto()
-    TLS_FIRST = auto()
-    WEBSOCKET = auto()
-    PROXY = auto()
-    TRUST = auto()
-    CLIENT_CERTIFICATE = auto()
-    CREDENTIALS = auto()
-    API_PREFIX = auto()
-    CREATE_STREAM = auto()
-    CREATE_BUCKET = auto()
-    MESSAGE_IDS = auto()
-    STATE_BUCKET = auto()
-    READ_BACK = auto()
-    ON_CONFLICT = auto()
-    BAD_ROWS = auto()
-    SUBJECT = auto()
-    CONSUMER = auto()
-    PROGRESS_CONSUMER = auto()
-
+from spark_nats.conditions import Hint, Said, Transient, reworded
 
 _CAUSE: Any = vars(BaseException)["__cause__"]
 
@@ -55,13 +25,12 @@ class NatsError(Exception):
 
     Args:
         message: the sentence of a condition.
-        hints: what to look at.
         transient: whether it may pass by itself; as the condition says, where it is None.
     """
 
-    def __init__(self, message: str, *, hints: Iterable[Hint] = (), transient: Transient | None = None) -> None:
+    def __init__(self, message: str, *, transient: Transient | None = None) -> None:
         super().__init__(message)
-        self.hints = tuple(hints)
+        self.hints: tuple[Hint, ...] = message.hints if isinstance(message, Said) else ()
         if transient is None:
             transient = message.transient if isinstance(message, Said) else Transient.NEVER
         self.transient = transient
@@ -92,15 +61,17 @@ class NatsError(Exception):
             _CAUSE.__set__(self, cause)
 
     def with_context(self, message: str) -> Self:
-        """Return this error with another message, whose condition counts if it has one; all else stays."""
+        """Return this error with another message; if that is of a condition, this counts, with its hints."""
         error = copy.copy(self)
         error.args = (reworded(self.args[0], message),)
+        if isinstance(message, Said):
+            error.hints = message.hints
         return error
 
     def coded(self) -> Self:
         """Return this error with the code of its condition before the sentence, as Spark's own errors have it."""
         said = self.args[0]
-        return self.with_context(said.coded) if isinstance(said, Said) else self
+        return self.with_context(said.coded).advising(*self.hints) if isinstance(said, Said) else self
 
     def advising(self, *hints: Hint) -> Self:
         """Return this error with other things to look at than it had, or none."""
@@ -134,15 +105,8 @@ class NatsConnectionError(NatsError, ConnectionError):
         failures: why, for each server that was tried.
     """
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        hints: Iterable[Hint] = (),
-        failures: Iterable[Exception] = (),
-        transient: Transient | None = None,
-    ) -> None:
-        super().__init__(message, hints=hints, transient=transient)
+    def __init__(self, message: str, *, failures: Iterable[Exception] = (), transient: Transient | None = None) -> None:
+        super().__init__(message, transient=transient)
         self.failures = tuple(failures)
 
 
@@ -169,10 +133,8 @@ class ServerError(NatsError):
         text: the server's own words, without the quotes.
     """
 
-    def __init__(
-        self, message: str, text: str = "", *, hints: Iterable[Hint] = (), transient: Transient | None = None
-    ) -> None:
-        super().__init__(message, hints=hints, transient=transient)
+    def __init__(self, message: str, text: str = "", *, transient: Transient | None = None) -> None:
+        super().__init__(message, transient=transient)
         self.text = text
 
 
@@ -203,10 +165,9 @@ class JetStreamError(NatsError):
         err_code: int = 0,
         description: str = "",
         *,
-        hints: Iterable[Hint] = (),
         transient: Transient | None = None,
     ) -> None:
-        super().__init__(message, hints=hints, transient=transient)
+        super().__init__(message, transient=transient)
         self.code = code
         self.err_code = err_code
         self.description = description

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from spark_nats.conditions.client import NKEYS_NOT_INSTALLED, NOTHING_TO_SIGN, SEED_INVALID
-from spark_nats.errors import AuthorizationError, Hint, InvalidCredentialsError
+from spark_nats.errors import AuthorizationError, InvalidCredentialsError
 from spark_nats.protocol.control import ConnectOptions, ServerInfo
 
 # Both blocks of a .creds file, as the server and its clients find them: dashes around a title, the text, dashes.
@@ -53,7 +53,7 @@ class Credentials:
             return replace(options, user=self.user, password=self.password, auth_token=self.token)
         if not info.nonce:
             if info.auth_required:
-                raise AuthorizationError(NOTHING_TO_SIGN(), hints=[Hint.CREDENTIALS])
+                raise AuthorizationError(NOTHING_TO_SIGN())
             return options  # it lets everybody in
         key = key_pair(self.nkey_seed)
         signature = base64.urlsafe_b64encode(key.sign(info.nonce.encode())).decode().rstrip("=")
@@ -86,7 +86,7 @@ def key_pair(seed: str) -> Any:
         # Encoded again, for the checksum that nkeys does not look at.
         if kind == nkeys.PREFIX_BYTE_USER and nkeys.encode_seed(raw, kind) == seed.encode():
             return nkeys.from_seed(seed.encode())
-    raise InvalidCredentialsError(SEED_INVALID(), hints=[Hint.CREDENTIALS])
+    raise InvalidCredentialsError(SEED_INVALID())
 
 
 def parse_creds(text: str) -> Credentials:

@@ -9,9 +9,9 @@ from spark_nats.client.connection import Connection
 from spark_nats.client.link import reason_of
 from spark_nats.client.options import ConnectionOptions
 from spark_nats.client.servers import Server
-from spark_nats.conditions import Transient
+from spark_nats.conditions import Hint, Transient
 from spark_nats.conditions.client import NO_LOGIN, NO_SERVER, WEBSOCKET_NOT_INSTALLED
-from spark_nats.errors import AuthorizationError, Hint, NatsConnectionError, NatsError
+from spark_nats.errors import AuthorizationError, NatsConnectionError, NatsError
 
 
 def connect(options: ConnectionOptions, lost: Server | None = None) -> Connection:
@@ -49,10 +49,9 @@ def connect(options: ConnectionOptions, lost: Server | None = None) -> Connectio
     kind, condition = (AuthorizationError, NO_LOGIN) if refused else (NatsConnectionError, NO_SERVER)
     raise kind(
         condition(failures="; ".join(_failure(server, error) for server, error in failures)),
-        hints=dict.fromkeys(hints) or [Hint.SERVERS],
         failures=[error for _, error in failures],
         transient=None if refused else max(_transience(error) for _, error in failures),
-    )
+    ).advising(*(dict.fromkeys(hints) or [Hint.SERVERS]))
 
 
 def _transience(error: Exception) -> Transient:

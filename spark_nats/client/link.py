@@ -23,7 +23,7 @@ from spark_nats.client.servers import Server
 from spark_nats.client.subscriptions import Subscriptions
 from spark_nats.client.tls import TlsLayer, context_of
 from spark_nats.client.transport import Transport
-from spark_nats.conditions import Transient
+from spark_nats.conditions import Hint, Transient
 from spark_nats.conditions.client import (
     CERTIFICATE_NAME_INVALID,
     CERTIFICATE_NOT_VERIFIED,
@@ -53,7 +53,6 @@ from spark_nats.conditions.client import (
 )
 from spark_nats.errors import (
     AuthorizationError,
-    Hint,
     NatsConnectionError,
     NatsError,
     NatsTimeoutError,
@@ -139,7 +138,7 @@ class Link:
         self._await_greeting(deadline)
         if not (self._transport.encrypted or self._through_websocket):
             if asked and not (self.info.tls_required or self.info.tls_available):
-                raise NatsConnectionError(TLS_NOT_OFFERED(), hints=[Hint.TLS])
+                raise NatsConnectionError(TLS_NOT_OFFERED())
             if asked or self.info.tls_required:
                 self._start_tls(tls or TlsOptions(), deadline)
         if not self._settled:
@@ -165,12 +164,12 @@ class Link:
         except NatsConnectionError as error:
             if self._transport.encrypted:
                 raise
-            raise NatsConnectionError(CLOSED_BEFORE_INFO(reason=error, doubt=doubt), hints=hints) from None
-        raise NatsTimeoutError(INFO_TIMEOUT(timeout=self.options.connect_timeout, doubt=doubt), hints=hints)
+            raise NatsConnectionError(CLOSED_BEFORE_INFO(reason=error, doubt=doubt)).advising(*hints) from None
+        raise NatsTimeoutError(INFO_TIMEOUT(timeout=self.options.connect_timeout, doubt=doubt)).advising(*hints)
 
     def _start_tls(self, tls: TlsOptions, deadline: float) -> None:
         if self.info.tls_verify and tls.certificate is None:
-            raise NatsConnectionError(CLIENT_CERTIFICATE_MISSING(), hints=[Hint.CLIENT_CERTIFICATE])
+            raise NatsConnectionError(CLIENT_CERTIFICATE_MISSING())
         # Whatever came in the clear behind INFO is not the server's word.
         greeting = self.info if self._session.greeted else None
         self._session = Session(self.options.ping_interval, clock.monotonic(), greeting)
@@ -181,18 +180,17 @@ class Link:
         except TimeoutError:
             raise NatsTimeoutError(TLS_TIMEOUT(timeout=self.options.connect_timeout)) from None
         except ssl.SSLCertVerificationError as error:
-            reason = CERTIFICATE_NOT_VERIFIED(name=name, reason=error.verify_message)
-            raise NatsConnectionError(reason, hints=[Hint.TRUST]) from None
+            raise NatsConnectionError(CERTIFICATE_NOT_VERIFIED(name=name, reason=error.verify_message)) from None
         except OSError as error:
             if _refuses_certificate(error):
                 raise self._certificate_refused(error) from None
             hints = [Hint.TLS_FIRST] if tls.handshake_first else [Hint.WEBSOCKET] if self._through_websocket else []
             # A server that has asked for TLS itself speaks it. In the other cases the port may be a wrong one.
             transient = Transient.ONCE_ESTABLISHED if hints else Transient.ALWAYS
-            raise NatsConnectionError(TLS_FAILED(reason=reason_of(error)), hints=hints, transient=transient) from None
+            failed = NatsConnectionError(TLS_FAILED(reason=reason_of(error)), transient=transient)
+            raise failed.advising(*hints) from None
         except ValueError as error:
-            reason = CERTIFICATE_NAME_INVALID(name=name, reason=error)
-            raise NatsConnectionError(reason, hints=[Hint.TRUST]) from None
+            raise NatsConnectionError(CERTIFICATE_NAME_INVALID(name=name, reason=error)) from None
         self._settled = True
 
     def _start_websocket(self, deadline: float) -> None:
@@ -201,15 +199,13 @@ class Link:
         try:
             self._transport.start(WebSocketLayer(self.server, self.options), deadline)
         except TimeoutError:
-            reason = WEBSOCKET_TIMEOUT(timeout=self.options.connect_timeout)
-            raise NatsTimeoutError(reason, hints=[Hint.WEBSOCKET]) from None
+            raise NatsTimeoutError(WEBSOCKET_TIMEOUT(timeout=self.options.connect_timeout)) from None
         except OSError as error:
             if isinstance(error, NatsError):
                 raise
             if _refuses_certificate(error):  # in TLS 1.3 a client learns it only now
                 raise self._certificate_refused(error) from None
-            reason = WEBSOCKET_FAILED(reason=reason_of(error))
-            raise NatsConnectionError(reason, hints=[Hint.WEBSOCKET]) from None
+            raise NatsConnectionError(WEBSOCKET_FAILED(reason=reason_of(error))) from None
 
     def _note_announced(self) -> None:
         """Remember which servers this one announces, instead of those that were announced before (ADR-40).
@@ -406,14 +402,12 @@ class Link:
             case ErrorKind.PERMISSIONS:
                 return PermissionsError(PERMISSION_MISSING(server=self.server, reason=shown), shown)
             case ErrorKind.AUTHORIZATION:
-                refused = CREDENTIALS_REFUSED(server=self.server, reason=shown)
-                return AuthorizationError(refused, hints=[Hint.CREDENTIALS])
+                return AuthorizationError(CREDENTIALS_REFUSED(server=self.server, reason=shown))
         transient = Transient.ALWAYS if error.kind.passes else Transient.NEVER
         return ServerError(SERVER_ERROR(server=self.server, reason=shown), shown, transient=transient)
 
     def _certificate_refused(self, error: OSError) -> AuthorizationError:
-        refused = CLIENT_CERTIFICATE_REFUSED(server=self.server, reason=reason_of(error))
-        return AuthorizationError(refused, hints=[Hint.CLIENT_CERTIFICATE])
+        return AuthorizationError(CLIENT_CERTIFICATE_REFUSED(server=self.server, reason=reason_of(error)))
 
     def _lost(self, error: OSError) -> NatsError:
         """Explain a failed send: the server often says why before it closes."""

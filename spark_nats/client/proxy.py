@@ -16,9 +16,9 @@ from urllib.parse import unquote, urlsplit
 
 from spark_nats.client.auth import blanked
 from spark_nats.client.servers import Server, without_secrets
-from spark_nats.conditions import Transient
+from spark_nats.conditions import Hint, Transient
 from spark_nats.conditions.client import PROXY_FAILED, PROXY_REFUSED
-from spark_nats.errors import Hint, NatsConnectionError
+from spark_nats.errors import NatsConnectionError
 
 _PORTS = {"http": 80, "socks5": 1080, "socks5h": 1080}
 _LONGEST_HEAD = 65536  # bytes
@@ -95,8 +95,7 @@ def proxy_of_environment(server: Server) -> Proxy | None:
     try:
         return parse_proxy(url if "://" in url else f"http://{url}")
     except ValueError as error:
-        reason = PROXY_FAILED(proxy="of the environment", reason=error)
-        raise NatsConnectionError(reason, hints=[Hint.PROXY]) from None
+        raise NatsConnectionError(PROXY_FAILED(proxy="of the environment", reason=error)) from None
 
 
 def _is_excepted(server: Server, proxies: dict[str, str]) -> bool:
@@ -197,12 +196,12 @@ class ProxyLayer:
         yield False
 
     def _failed(self, reason: str) -> NatsConnectionError:
-        return NatsConnectionError(PROXY_FAILED(proxy=self._proxy, reason=reason), hints=[Hint.PROXY])
+        return NatsConnectionError(PROXY_FAILED(proxy=self._proxy, reason=reason))
 
     def _refused(self, reason: str, final: bool) -> NatsConnectionError:
         said = PROXY_REFUSED(proxy=self._proxy, reason=blanked(reason, (self._proxy.user, self._proxy.password)))
         if final:
-            return NatsConnectionError(said, hints=[Hint.PROXY])
+            return NatsConnectionError(said).advising(Hint.PROXY)
         return NatsConnectionError(said, transient=Transient.ALWAYS)  # it cannot reach the server now
 
     def receive(self, data: bytes | None) -> None:

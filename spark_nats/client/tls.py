@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from spark_nats.client.options import TlsOptions
 from spark_nats.conditions.client import AUTHORITIES_INVALID, CLIENT_CERTIFICATE_INVALID, NO_AUTHORITIES
-from spark_nats.errors import Hint, InvalidCredentialsError
+from spark_nats.errors import InvalidCredentialsError
 
 _RECORD = 16384  # most bytes of a record
 
@@ -27,7 +27,7 @@ def context_of(options: TlsOptions) -> ssl.SSLContext:
         ca = None if options.ca is None else options.ca.encode("ascii", "ignore").decode()  # comments may be in UTF-8
         context = ssl.create_default_context(cadata=ca)
     except ssl.SSLError:
-        raise InvalidCredentialsError(AUTHORITIES_INVALID(), hints=[Hint.TRUST]) from None
+        raise InvalidCredentialsError(AUTHORITIES_INVALID()) from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION  # or writing could wait for reading
     if options.certificate is not None:
@@ -36,8 +36,7 @@ def context_of(options: TlsOptions) -> ssl.SSLContext:
                 # Without a password OpenSSL would ask for one on the terminal.
                 context.load_cert_chain(certificate, key, password="")
         except (ssl.SSLError, ValueError) as error:
-            reason = CLIENT_CERTIFICATE_INVALID(reason=error)
-            raise InvalidCredentialsError(reason, hints=[Hint.CLIENT_CERTIFICATE]) from None
+            raise InvalidCredentialsError(CLIENT_CERTIFICATE_INVALID(reason=error)) from None
     return context
 
 

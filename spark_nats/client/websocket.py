@@ -39,7 +39,7 @@ from spark_nats.client.proxy import NOTHING_BEHIND
 from spark_nats.client.servers import Server
 from spark_nats.conditions import Transient
 from spark_nats.conditions.client import WEBSOCKET_FAILED, WEBSOCKET_NOT_SPOKEN, WEBSOCKET_REFUSED
-from spark_nats.errors import AuthorizationError, Hint, NatsConnectionError
+from spark_nats.errors import AuthorizationError, NatsConnectionError
 from spark_nats.version import __version__
 
 _BINARY = 0x82  # a whole message in one frame
@@ -150,8 +150,8 @@ class WebSocketLayer:
 
     def _failed(self, reason: str) -> NatsConnectionError:
         if self._began.startswith(b"INFO "):
-            return NatsConnectionError(WEBSOCKET_NOT_SPOKEN(), hints=[Hint.WEBSOCKET])
-        return NatsConnectionError(WEBSOCKET_FAILED(reason=reason), hints=[Hint.WEBSOCKET])
+            return NatsConnectionError(WEBSOCKET_NOT_SPOKEN())
+        return NatsConnectionError(WEBSOCKET_FAILED(reason=reason))
 
     def _refused(self, answer: RejectConnection, said: bytes) -> NatsConnectionError:
         """Explain an answer other than 101: of a gateway, or of the server itself."""
@@ -167,10 +167,10 @@ class WebSocketLayer:
             shown += f" ({line[:_SHOWN]})"
         reason = WEBSOCKET_REFUSED(reason=blanked(shown, (value for _, value in self._headers)))
         if status in _LOGIN:
-            return AuthorizationError(reason, hints=[Hint.WEBSOCKET])
+            return AuthorizationError(reason)
         if status in NOTHING_BEHIND:  # of a gateway
-            return NatsConnectionError(reason, transient=Transient.ALWAYS)
-        return NatsConnectionError(reason, hints=[Hint.WEBSOCKET])
+            return NatsConnectionError(reason, transient=Transient.ALWAYS).advising()
+        return NatsConnectionError(reason)
 
     def receive(self, data: bytes | None) -> None:
         """Take in what the server has sent; None when it has closed."""

@@ -1,24 +1,31 @@
 """What the client says: connecting, logging in, and connections that are lost."""
 
-from spark_nats.conditions import Condition, Transient
+from spark_nats.conditions import Condition, Hint, Transient
 
 NO_SERVER = Condition("[NATS_NO_SERVER] no NATS server could be reached ({failures})")
 NO_LOGIN = Condition("[NATS_NO_LOGIN] no NATS server lets us in ({failures})", transient=Transient.ONCE_ESTABLISHED)
 CREDENTIALS_REFUSED = Condition(
     "[NATS_CREDENTIALS_REFUSED] {server} refused the credentials: {reason}",
+    Hint.CREDENTIALS,
     transient=Transient.ONCE_ESTABLISHED,
 )
-TLS_NOT_OFFERED = Condition("[NATS_TLS_NOT_OFFERED] does not offer TLS, but TLS is required; no credentials were sent")
-CLIENT_CERTIFICATE_MISSING = Condition("[NATS_CLIENT_CERTIFICATE_MISSING] requires a client certificate")
+TLS_NOT_OFFERED = Condition(
+    "[NATS_TLS_NOT_OFFERED] does not offer TLS, but TLS is required; no credentials were sent", Hint.TLS
+)
+CLIENT_CERTIFICATE_MISSING = Condition(
+    "[NATS_CLIENT_CERTIFICATE_MISSING] requires a client certificate", Hint.CLIENT_CERTIFICATE
+)
 CLIENT_CERTIFICATE_REFUSED = Condition(
     "[NATS_CLIENT_CERTIFICATE_REFUSED] {server} refused the client's certificate: {reason}",
+    Hint.CLIENT_CERTIFICATE,
     transient=Transient.ONCE_ESTABLISHED,
 )
 CERTIFICATE_NOT_VERIFIED = Condition(
-    "[NATS_CERTIFICATE_NOT_VERIFIED] the server's certificate cannot be verified for the name {name!r}: {reason}"
+    "[NATS_CERTIFICATE_NOT_VERIFIED] the server's certificate cannot be verified for the name {name!r}: {reason}",
+    Hint.TRUST,
 )
 CERTIFICATE_NAME_INVALID = Condition(
-    "[NATS_CERTIFICATE_NAME_INVALID] no certificate can be for the name {name!r}: {reason}"
+    "[NATS_CERTIFICATE_NAME_INVALID] no certificate can be for the name {name!r}: {reason}", Hint.TRUST
 )
 TLS_FAILED = Condition("[NATS_TLS_FAILED] the TLS handshake failed: {reason}", transient=Transient.ALWAYS)
 TLS_TIMEOUT = Condition(
@@ -27,18 +34,22 @@ TLS_TIMEOUT = Condition(
 )
 WEBSOCKET_REFUSED = Condition(
     "[NATS_WEBSOCKET_REFUSED] answers the request for a WebSocket with {reason}",
+    Hint.WEBSOCKET,
     transient=Transient.ONCE_ESTABLISHED,
 )
 WEBSOCKET_NOT_SPOKEN = Condition(
     "[NATS_WEBSOCKET_NOT_SPOKEN] speaks NATS without a WebSocket there: its URL begins with nats:// or tls://",
+    Hint.WEBSOCKET,
     transient=Transient.ONCE_ESTABLISHED,
 )
 WEBSOCKET_FAILED = Condition(
     "[NATS_WEBSOCKET_FAILED] the handshake for a WebSocket failed: {reason}",
+    Hint.WEBSOCKET,
     transient=Transient.ONCE_ESTABLISHED,
 )
 WEBSOCKET_TIMEOUT = Condition(
     "[NATS_WEBSOCKET_TIMEOUT] did not answer the request for a WebSocket in {timeout:g} s",
+    Hint.WEBSOCKET,
     transient=Transient.ALWAYS,
 )
 WEBSOCKET_NOT_INSTALLED = Condition(
@@ -50,7 +61,7 @@ PROXY_UNREACHABLE = Condition(
     transient=Transient.ALWAYS,
 )
 PROXY_REFUSED = Condition("[NATS_PROXY_REFUSED] the proxy {proxy} does not connect to it: {reason}")
-PROXY_FAILED = Condition("[NATS_PROXY_FAILED] the proxy {proxy} cannot be used: {reason}")
+PROXY_FAILED = Condition("[NATS_PROXY_FAILED] the proxy {proxy} cannot be used: {reason}", Hint.PROXY)
 PROXY_TIMEOUT = Condition(
     "[NATS_PROXY_TIMEOUT] the proxy {proxy} did not connect to it in {timeout:g} s",
     transient=Transient.ALWAYS,
@@ -69,6 +80,7 @@ CONNECT_TIMEOUT = Condition(
 )
 NOTHING_TO_SIGN = Condition(
     "[NATS_NOTHING_TO_SIGN] the server sent no nonce to sign, so it accepts neither nkeys nor JWTs; log in another way",
+    Hint.CREDENTIALS,
     transient=Transient.ONCE_ESTABLISHED,
 )
 NKEYS_NOT_INSTALLED = Condition(
@@ -77,11 +89,14 @@ NKEYS_NOT_INSTALLED = Condition(
 )
 CLIENT_CERTIFICATE_INVALID = Condition(
     "[NATS_CLIENT_CERTIFICATE_INVALID] the client's certificate and key are not a pair of PEM files, or the key is "
-    "encrypted: {reason}"
+    "encrypted: {reason}",
+    Hint.CLIENT_CERTIFICATE,
 )
 NO_AUTHORITIES = Condition("[NATS_NO_AUTHORITIES] the certificates to trust are empty")
-AUTHORITIES_INVALID = Condition("[NATS_AUTHORITIES_INVALID] the certificates to trust are not in PEM")
-SEED_INVALID = Condition("[NATS_SEED_INVALID] the nkey seed is not that of a user, which begins with SU")
+AUTHORITIES_INVALID = Condition("[NATS_AUTHORITIES_INVALID] the certificates to trust are not in PEM", Hint.TRUST)
+SEED_INVALID = Condition(
+    "[NATS_SEED_INVALID] the nkey seed is not that of a user, which begins with SU", Hint.CREDENTIALS
+)
 PERMISSION_MISSING = Condition("[NATS_PERMISSION_MISSING] {server} refused: {reason}; the user lacks this permission")
 NOBODY_LISTENS = Condition("[NATS_NOBODY_LISTENS] nobody listens on {subject} at {server}")
 CONNECTION_BROKE = Condition(

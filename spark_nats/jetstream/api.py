@@ -17,7 +17,6 @@ from spark_nats.conditions.jetstream import (
     STREAM_NOT_FOUND,
 )
 from spark_nats.errors import (
-    Hint,
     JetStreamError,
     JetStreamUnavailableError,
     NatsError,
@@ -96,9 +95,7 @@ class JetStream:
 
     def _answer(self, request: Request, reply: Reply | NatsError) -> dict[str, Any] | NatsError:
         if isinstance(reply, NoRespondersError):
-            return JetStreamUnavailableError(
-                JETSTREAM_UNAVAILABLE(prefix=self.prefix, server=self.connection.server), hints=[Hint.API_PREFIX]
-            )
+            return JetStreamUnavailableError(JETSTREAM_UNAVAILABLE(prefix=self.prefix, server=self.connection.server))
         if isinstance(reply, NatsError):
             return reply
         with interpreting(request.operation, *request.names):
@@ -140,7 +137,7 @@ def interpreting(operation: Api | str, *names: str) -> Iterator[None]:
 
 def _error_of(error: ApiError, operation: Api, names: tuple[str, ...]) -> JetStreamError:
     if error.err_code == ErrCode.STREAM_NOT_FOUND and names:
-        return StreamNotFoundError(STREAM_NOT_FOUND(stream=names[0]), *error, hints=[Hint.CREATE_STREAM])
+        return StreamNotFoundError(STREAM_NOT_FOUND(stream=names[0]), *error)
     kind = JetStreamUnavailableError if error.err_code in NOT_ENABLED else JetStreamError
     return kind(
         API_ERROR(request=operation.about(*names), reason=error.description, code=error.code, err_code=error.err_code),

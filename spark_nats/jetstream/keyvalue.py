@@ -10,12 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from spark_nats.conditions.jetstream import BUCKET_NOT_FOUND, BUCKET_UNAVAILABLE, VALUE_REFUSED
-from spark_nats.errors import (
-    Hint,
-    JetStreamError,
-    JetStreamUnavailableError,
-    NoRespondersError,
-)
+from spark_nats.errors import JetStreamError, JetStreamUnavailableError, NoRespondersError
 from spark_nats.jetstream.api import JetStream, refusal_in
 from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.listing import naming_what_it_is, subjects_of
@@ -95,4 +90,4 @@ def make_bucket(js: JetStream, name: str, **wish: Any) -> StreamInfo:
 def naming_bucket(js: JetStream, name: str) -> AbstractContextManager[None]:
     """Say of a stream that does not exist that it is this bucket, and which others have similar names."""
     missing = partial(BUCKET_NOT_FOUND, bucket=name)
-    return naming_what_it_is(js, name, key_subject("*", ">"), bucket_of, missing, Hint.CREATE_BUCKET)
+    return naming_what_it_is(js, name, key_subject("*", ">"), bucket_of, missing)

@@ -7,9 +7,9 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from spark_nats.conditions import Said
+from spark_nats.conditions import Hint, Said
 from spark_nats.conditions.jetstream import LISTING_CHANGES, SUBJECTS_REPLACED
-from spark_nats.errors import Hint, JetStreamError, NatsError, StreamNotFoundError
+from spark_nats.errors import JetStreamError, NatsError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream, interpreting
 from spark_nats.jetstream.streams import StreamInfo, check_leader, state_in
 from spark_nats.protocol.api import Api
@@ -149,7 +149,6 @@ def naming_what_it_is(
     subject: str,
     name_in: Callable[[str], str | None],
     missing: Callable[..., Said],
-    *hints: Hint,
 ) -> Iterator[None]:
     """Say of a stream that does not exist what it is of that name, and which other one was probably meant.
 
@@ -163,7 +162,7 @@ def naming_what_it_is(
             streams = stream_names(js, subject)
         near = _nearest(name, [*filter(None, map(name_in, streams))], 0.6)
         hint = f" (there is {near[0]!r})" if near else ""
-        raise error.with_context(missing(hint=hint)).advising(*hints) from None
+        raise error.with_context(missing(hint=hint)) from None
 
 
 def _listed(missing: str, known: Sequence[str]) -> str:

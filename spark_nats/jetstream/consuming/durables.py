@@ -36,14 +36,7 @@ from spark_nats.conditions.jetstream import (
     QUEUE_HAS_CONSUMER,
     SERVER_TOO_OLD,
 )
-from spark_nats.errors import (
-    ConsumerConflictError,
-    Hint,
-    JetStreamError,
-    NatsError,
-    PermissionsError,
-    UnsupportedStreamError,
-)
+from spark_nats.errors import ConsumerConflictError, JetStreamError, NatsError, PermissionsError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream, interpreting
 from spark_nats.jetstream.consuming.consumers import (
     PLACE_LIMIT,
@@ -257,13 +250,12 @@ class DurableHandle:
         if not problem and {name: found.config.get(name) for name in _NEVER_PULLED} != _NEVER_PULLED:
             problem = "has another configuration than spark-nats gives it"
         if problem:
-            why = DURABLE_NOT_OURS(what=self._what, problem=problem)
-            raise ConsumerConflictError(why, hints=[Hint.CONSUMER])
+            raise ConsumerConflictError(DURABLE_NOT_OURS(what=self._what, problem=problem))
         self._check_unused(found)
 
     def _check_unused(self, found: ConsumerInfo) -> None:
         if found.deliveries:
-            raise ConsumerConflictError(DURABLE_PULLED(what=self._what), hints=[Hint.CONSUMER])
+            raise ConsumerConflictError(DURABLE_PULLED(what=self._what))
 
     # Releasing
 
@@ -280,7 +272,7 @@ class DurableHandle:
             self.rewind()
             return None
         if found.metadata.get(OWNER) != self._owner:
-            raise ConsumerConflictError(DURABLE_TAKEN(what=self._what), hints=[Hint.CONSUMER])
+            raise ConsumerConflictError(DURABLE_TAKEN(what=self._what))
         self._check_unused(found)
         return found
 

@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 
 from spark_nats import clock
+from spark_nats.conditions import Hint
 from spark_nats.conditions.jetstream import (
     DURABLE_MADE,
     DURABLE_NOT_OURS,
@@ -22,14 +23,7 @@ from spark_nats.conditions.jetstream import (
     PROGRESS_WOULD_EXPIRE,
     SERVER_TOO_OLD,
 )
-from spark_nats.errors import (
-    ConsumerConflictError,
-    Hint,
-    JetStreamError,
-    NatsError,
-    NatsTimeoutError,
-    UnsupportedStreamError,
-)
+from spark_nats.errors import ConsumerConflictError, JetStreamError, NatsError, NatsTimeoutError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream, Request, interpreting
 from spark_nats.jetstream.consuming.consumers import (
     configure_durable,
@@ -120,7 +114,7 @@ class ProgressConsumer:
         else:
             if problem := not_ours(found, READER, self._filters, " to show progress"):
                 why = DURABLE_NOT_OURS(what=f"the consumer {self._name!r} of stream {self._stream!r}", problem=problem)
-                raise ConsumerConflictError(why, hints=[Hint.PROGRESS_CONSUMER])
+                raise ConsumerConflictError(why).advising(Hint.PROGRESS_CONSUMER)
             config = {**found.config, "metadata": {**found.metadata, READER: self._run}}
             configure_durable(js, self._stream, config, "update")
         self._created, self._shown = info.created, 0
@@ -129,13 +123,12 @@ class ProgressConsumer:
 def check_shows_progress(js: JetStream, info: StreamInfo) -> None:
     """Raise :class:`UnsupportedStreamError` unless a consumer can show how far a reader of a stream has come."""
     if info.retention != LIMITS:
-        why = PROGRESS_NEEDS_LIMITS(stream=info.name, retention=info.retention)
-        raise UnsupportedStreamError(why, hints=[Hint.PROGRESS_CONSUMER])
+        raise UnsupportedStreamError(PROGRESS_NEEDS_LIMITS(stream=info.name, retention=info.retention))
     limits = info.config.get("consumer_limits")
     if isinstance(limits, dict) and limits.get("inactive_threshold"):
-        raise UnsupportedStreamError(PROGRESS_WOULD_EXPIRE(stream=info.name), hints=[Hint.PROGRESS_CONSUMER])
+        raise UnsupportedStreamError(PROGRESS_WOULD_EXPIRE(stream=info.name))
     if js.connection.info.is_older_than(2, 14):
         server, version = js.connection.server, js.connection.info.version
         what = "showing progress by a consumer"
         why = SERVER_TOO_OLD(what=what, wanted="2.14", server=server, version=version)
-        raise UnsupportedStreamError(why, hints=[Hint.PROGRESS_CONSUMER])
+        raise UnsupportedStreamError(why).advising(Hint.PROGRESS_CONSUMER)

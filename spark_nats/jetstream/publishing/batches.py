@@ -22,7 +22,7 @@ from spark_nats.client.pool import Lease
 from spark_nats.client.publishing import cut_into_parts
 from spark_nats.client.retrying import Backoff
 from spark_nats.client.subscriptions import Subscription
-from spark_nats.conditions import Said, reworded
+from spark_nats.conditions import Hint, Said, reworded
 from spark_nats.conditions.jetstream import (
     BATCH_ANSWER_TO_NO_ROW,
     BATCH_IDS_NOT_SAID,
@@ -34,7 +34,7 @@ from spark_nats.conditions.jetstream import (
     ROW_REFUSED,
     TARGET_MADE_AGAIN,
 )
-from spark_nats.errors import Hint, NatsError, NatsTimeoutError, PublishError
+from spark_nats.errors import NatsError, NatsTimeoutError, PublishError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.messages import last_sequence
 from spark_nats.jetstream.publishing.decide import UNANSWERED, doubtful_subjects, listens

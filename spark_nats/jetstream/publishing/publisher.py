@@ -19,7 +19,8 @@ import pyarrow as pa
 from spark_nats import clock
 from spark_nats.client.connection import Connection
 from spark_nats.client.pool import Lease
-from spark_nats.errors import Hint, NatsError, PublishError
+from spark_nats.conditions import Hint
+from spark_nats.errors import NatsError, PublishError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.publishing.acknowledged import Account, Acknowledged
 from spark_nats.jetstream.publishing.conflicts import Resolve

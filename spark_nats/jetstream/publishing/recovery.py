@@ -19,7 +19,7 @@ from typing import NoReturn
 
 from spark_nats import clock
 from spark_nats.client.retrying import Backoff
-from spark_nats.conditions import Said
+from spark_nats.conditions import Hint, Said
 from spark_nats.conditions.jetstream import (
     ACKNOWLEDGED_LOST,
     IDS_FORGOTTEN,
@@ -30,7 +30,6 @@ from spark_nats.conditions.jetstream import (
     TARGET_MADE_AGAIN,
 )
 from spark_nats.errors import (
-    Hint,
     JetStreamError,
     JetStreamUnavailableError,
     NatsError,
@@ -117,7 +116,7 @@ class Recovery:
         pauses = Backoff(FIRST_ABSENCE, LONGEST_ABSENCE)
         while not isinstance(info := self.state_if_known(js), StreamInfo):
             if isinstance(info, StreamNotFoundError):
-                raise PublishError(info.args[0], hints=info.hints)
+                raise PublishError(info.args[0]).advising(*info.hints)
             if clock.monotonic() > deadline:
                 raise PublishError(self.absence(info))
             js.connection.flush()
@@ -263,7 +262,7 @@ class Recovery:
         )
         rows = f"{'' if exact else 'at most '}{most}"
         why = ACKNOWLEDGED_LOST(stream=self.stream, rows=rows, last=last, now=now, then=then)
-        raise PublishError(why, hints=[] if all_ids else [Hint.MESSAGE_IDS])
+        raise PublishError(why).advising(*([] if all_ids else [Hint.MESSAGE_IDS]))
 
     # Why nothing is stored
 

@@ -13,7 +13,7 @@ from typing import NoReturn, Protocol
 from spark_nats import clock
 from spark_nats.client.connection import Connection
 from spark_nats.client.pool import Lease
-from spark_nats.conditions import reworded
+from spark_nats.conditions import Hint, reworded
 from spark_nats.conditions.jetstream import (
     EVERY_ROW_REFUSED,
     NOBODY_TAKES_ROWS,
@@ -21,7 +21,7 @@ from spark_nats.conditions.jetstream import (
     ROWS_NOT_TAKEN,
     ROWS_SENT_AGAIN,
 )
-from spark_nats.errors import Hint, PublishError
+from spark_nats.errors import PublishError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.publishing.acknowledged import Account
 from spark_nats.jetstream.publishing.conflicts import Resolve, resolve_conflicts
@@ -229,7 +229,7 @@ class Sender:
         of_rows = all(each.verdict in _OF_ROWS for each in failure.refused)
         of_subjects = all(each.verdict is Verdict.PLACE for each in failure.refused)
         hints = [Hint.SUBJECT] if of_subjects else [Hint.BAD_ROWS] if of_rows else []
-        raise PublishError(_describe(self.recovery.stream, failure), hints=hints)
+        raise PublishError(_describe(self.recovery.stream, failure)).advising(*hints)
 
     def _resend(self, why: Why, outcome: Outcome) -> None:
         """Have rows sent again, and pause before."""

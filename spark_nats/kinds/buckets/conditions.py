@@ -1,6 +1,6 @@
 """What readers and writers of KV buckets say."""
 
-from spark_nats.conditions import Condition, Transient
+from spark_nats.conditions import Condition, Hint, Transient
 
 NO_SUCH_REVISION = Condition(
     "[NATS_NO_SUCH_REVISION] option 'asOf' is {revision}, but the last revision of the bucket {bucket!r} is {last}"
@@ -41,5 +41,6 @@ ENTRIES_EXPIRED = Condition(
 )
 ENTRY_REFUSED = Condition("[NATS_ENTRY_REFUSED] row {row} was refused: {reason}")
 ENTRY_CONFLICTS = Condition(
-    "[NATS_ENTRY_CONFLICTS] row {row} conflicts: the key {key!r} of the bucket {bucket!r} {has}, and {wants}"
+    "[NATS_ENTRY_CONFLICTS] row {row} conflicts: the key {key!r} of the bucket {bucket!r} {has}, and {wants}",
+    Hint.ON_CONFLICT,
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 
-from spark_nats.errors import Hint, PublishError
+from spark_nats.errors import PublishError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.messages import last_message, next_message
 from spark_nats.jetstream.publishing.conflicts import Conflict, Resolution
@@ -70,7 +70,7 @@ class Conflicts:
         said = ENTRY_CONFLICTS(row=conflict.row, key=key, bucket=self._bucket, has=has, wants=wants)
         if self._sets_aside:
             return Resolution(reason=said)
-        raise PublishError(said, hints=[Hint.ON_CONFLICT])
+        raise PublishError(said)
 
     def _is_stored(self, js: JetStream, subject: str, expected: int, message_id: str) -> bool:
         """Tell whether the key has got a revision of that message id since the one that was expected."""

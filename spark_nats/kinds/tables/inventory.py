@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from spark_nats.conditions.jetstream import STREAM_NOT_FOUND
-from spark_nats.errors import Hint, JetStreamError, NatsError, NatsTimeoutError, StreamNotFoundError
+from spark_nats.errors import JetStreamError, NatsError, NatsTimeoutError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream, Request, interpreting
 from spark_nats.jetstream.listing import (
     Page,
@@ -62,7 +62,7 @@ def choose_streams(js: JetStream, names: Sequence[str], pattern: re.Pattern[str]
     with naming_the_nearest(js, names):
         for name in names:
             if name not in there:
-                raise StreamNotFoundError(STREAM_NOT_FOUND(stream=name), hints=[Hint.CREATE_STREAM])
+                raise StreamNotFoundError(STREAM_NOT_FOUND(stream=name))
     return tuple(names or there)
 
 

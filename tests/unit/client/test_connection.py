@@ -16,9 +16,9 @@ import trustme
 from spark_nats import clock
 from spark_nats.client import Credentials, TlsOptions, borrow, connect, parse_servers
 from spark_nats.client.pool import leased
+from spark_nats.conditions import Hint
 from spark_nats.errors import (
     AuthorizationError,
-    Hint,
     NatsConnectionError,
     NatsTimeoutError,
     NoRespondersError,

@@ -11,10 +11,9 @@ import pytest
 from spark_nats.client import retrying as module
 from spark_nats.client.options import RetryOptions
 from spark_nats.client.retrying import LONGEST_WAIT, Retries, retrying
-from spark_nats.conditions import Transient
+from spark_nats.conditions import Hint, Transient
 from spark_nats.errors import (
     AuthorizationError,
-    Hint,
     JetStreamError,
     JetStreamUnavailableError,
     NatsConnectionError,
@@ -107,7 +106,7 @@ def test_an_error_that_does_not_pass_in_time_is_the_last_one_and_says_so(monkeyp
     monkeypatch.setattr(module.clock, "sleep", pass_by)
     first, last = (
         NatsTimeoutError("first", transient=ALWAYS),
-        NatsConnectionError("last", hints=[Hint.SERVERS], failures=[OSError()], transient=ALWAYS),
+        NatsConnectionError("last", failures=[OSError()], transient=ALWAYS).advising(Hint.SERVERS),
     )
     with pytest.raises(NatsConnectionError, match=r"^last; tried for 60 s$") as raised:
         tried(Action(first, *[last] * 1000))

@@ -26,7 +26,7 @@ from spark_nats.client import ConnectionOptions, connect, parse_servers, websock
 from spark_nats.client.options import RetryOptions
 from spark_nats.client.retrying import Retries
 from spark_nats.client.websocket import WebSocketLayer
-from spark_nats.conditions import connecting as conditions
+from spark_nats.conditions import client as conditions
 from spark_nats.errors import AuthorizationError, NatsConnectionError, NatsError, OptionError, ProtocolError
 from spark_nats.kinds.queries import parse
 from spark_nats.options import connection_options

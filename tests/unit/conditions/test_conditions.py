@@ -47,7 +47,7 @@ def test_the_code_stands_before_the_sentence_once(error: NatsError) -> None:
     assert str(error.coded()) == str(error.coded().coded()) == said
     with pytest.raises(StreamNotFoundError) as raised, naming_options(), naming_options():
         raise error
-    assert str(raised.value) == said
+    assert str(raised.value) == f"{said}; create it, or set the option 'createStream'"
 
 
 @pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))])

@@ -5,12 +5,13 @@ import traceback
 
 import pytest
 
-from spark_nats.errors import AuthorizationError, Hint, NatsError
+from spark_nats.conditions import Hint
+from spark_nats.errors import AuthorizationError, NatsError
 from spark_nats.options.hints import naming_options
 
 
 def refuse():
-    raise AuthorizationError("the server refused", hints=[Hint.CREDENTIALS])
+    raise AuthorizationError("the server refused").advising(Hint.CREDENTIALS)
 
 
 @naming_options()

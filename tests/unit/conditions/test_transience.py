@@ -8,10 +8,10 @@ import pytest
 
 from scripts.conditions_page import SPARK_NATS, conditions
 from spark_nats.client import connect
-from spark_nats.conditions import Transient
+from spark_nats.conditions import Hint, Transient
 from spark_nats.conditions.client import CONNECTION_BROKE, CREDENTIALS_REFUSED
 from spark_nats.conditions.jetstream import STREAM_NOT_FOUND
-from spark_nats.errors import AuthorizationError, Hint, NatsConnectionError
+from spark_nats.errors import AuthorizationError, NatsConnectionError
 from spark_nats.options import connection_options
 from spark_nats.protocol.api import ApiError, ErrCode
 from spark_nats.protocol.control import ErrorKind
@@ -69,7 +69,7 @@ def test_the_reasons_are_about_conditions() -> None:
     "said", [CONNECTION_BROKE(server="S", reason="R"), CREDENTIALS_REFUSED(server="S", reason="R")], ids=str
 )
 def test_advice_does_not_decide_whether_a_query_survives(said: str, hints: list[Hint]) -> None:
-    error = NatsConnectionError(said, hints=hints)
+    error = NatsConnectionError(said).advising(*hints)
     assert error.transient is NatsConnectionError(said).transient
     assert error.advising(Hint.PROXY).transient is error.transient
 

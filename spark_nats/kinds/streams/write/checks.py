@@ -8,7 +8,6 @@ from spark_nats import clock
 from spark_nats.client.connecting import connect
 from spark_nats.client.connection import Connection
 from spark_nats.errors import (
-    Hint,
     JetStreamError,
     JetStreamUnavailableError,
     NatsError,
@@ -125,7 +124,7 @@ def _check_bad_rows_stream(js: JetStream, options: WriteOptions, name: str) -> N
         with naming_the_nearest(js, [name], to_read=False):
             stream = stream_info(js, name)
     except StreamNotFoundError as error:
-        raise error.with_context(BAD_ROWS_STREAM_MISSING(reason=error)).advising() from None
+        raise error.with_context(BAD_ROWS_STREAM_MISSING(reason=error)) from None
     if stream.config.get("no_ack"):
         raise PublishError(NO_ACKNOWLEDGEMENTS(stream=name))
     if has_counters(stream):
@@ -222,6 +221,4 @@ def _try_to_read(js: JetStream, stream: StreamInfo, singly: bool = False) -> Non
             if singly:
                 next_message(js, stream.name, stream.last_sequence + 1, (">",), whole=False)
         except (PermissionsError, JetStreamError) as error:
-            raise error.with_context(CANNOT_READ_BACK(stream=stream.name, reason=error)).advising(
-                Hint.READ_BACK
-            ) from None
+            raise error.with_context(CANNOT_READ_BACK(stream=stream.name, reason=error)) from None

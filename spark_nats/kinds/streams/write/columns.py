@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_nats.errors import Hint, InvalidRowError
+from spark_nats.conditions import Hint
+from spark_nats.errors import InvalidRowError
 from spark_nats.kinds.buckets.keys import breaking, messages_of
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write.conditions import (
@@ -438,7 +439,7 @@ class _BrokenRuleError(Exception):
 def _invalid(row: int, column: str, rule: str, sent: int, hints: Sequence[Hint] = ()) -> InvalidRowError:
     """Return the error that a row cannot be sent, of whose task so many rows were sent."""
     before = f"the {sent} rows before its batch were sent" if sent else "nothing was sent"
-    return InvalidRowError(ROW_CANNOT_BE_SENT(row=row, column=column, rule=rule, sent=before), hints=hints)
+    return InvalidRowError(ROW_CANNOT_BE_SENT(row=row, column=column, rule=rule, sent=before)).advising(*hints)
 
 
 def _as_it_is(batch: pa.RecordBatch, names: Sequence[str], row: int, reason: str) -> BadRow:

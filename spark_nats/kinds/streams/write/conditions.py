@@ -1,6 +1,6 @@
 """What writers of streams say, and what they look at before they begin."""
 
-from spark_nats.conditions import Condition
+from spark_nats.conditions import Condition, Hint
 
 FOREACH_IS_NOT_EXACT = Condition(
     "[NATS_FOREACH_IS_NOT_EXACT] option 'deduplicate' is exact, which needs the driver, and NatsForeachWriter does not "
@@ -60,11 +60,13 @@ SAME_SUBJECT_TOGETHER = Condition(
 )
 STATE_BUCKET_UNUSABLE = Condition(
     "[NATS_STATE_BUCKET_UNUSABLE] the state bucket {bucket!r}, in which tasks note what they begin, cannot be used: "
-    "{reason}"
+    "{reason}",
+    Hint.STATE_BUCKET,
 )
 CANNOT_READ_BACK = Condition(
     "[NATS_CANNOT_READ_BACK] if a task were tried again, its stored rows could not be read back from stream "
-    "{stream!r}: {reason}"
+    "{stream!r}: {reason}",
+    Hint.READ_BACK,
 )
 NOTE_INVALID = Condition(
     "[NATS_NOTE_INVALID] the key {key!r} of the state bucket does not hold the state of a query: {reason}; has another "

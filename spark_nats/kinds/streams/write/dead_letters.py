@@ -19,7 +19,8 @@ import numpy as np
 import pyarrow as pa
 
 from spark_nats.client.pool import leased
-from spark_nats.errors import Hint, NatsError, PublishError
+from spark_nats.conditions import Hint
+from spark_nats.errors import NatsError, PublishError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.publishing.publisher import Publisher
 from spark_nats.jetstream.publishing.rows import Rows
@@ -176,7 +177,7 @@ class BadRows:
         except NatsError as error:
             failed = error.with_context(BAD_ROWS_NOT_STORED(stream=stream, reason=error))
             # There is no option that makes this stream.
-            failed.hints = tuple(hint for hint in failed.hints if hint is not Hint.CREATE_STREAM)
+            failed.hints = tuple(hint for hint in error.hints if hint is not Hint.CREATE_STREAM)
             raise failed from None
 
     def _ids_of(self, rows: list[BadRow]) -> list[str]:

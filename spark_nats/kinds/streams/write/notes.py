@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from spark_nats import clock
-from spark_nats.errors import Hint, JetStreamError, NatsError, PermissionsError
+from spark_nats.errors import JetStreamError, NatsError, PermissionsError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.keyvalue import Bucket, Entry
 from spark_nats.jetstream.positions import Position, end_of
@@ -111,6 +111,4 @@ def about_the_bucket(options: WriteOptions) -> Iterator[None]:
     try:
         yield
     except (PermissionsError, JetStreamError) as error:
-        raise error.with_context(STATE_BUCKET_UNUSABLE(bucket=options.state_bucket, reason=error)).advising(
-            Hint.STATE_BUCKET
-        ) from None
+        raise error.with_context(STATE_BUCKET_UNUSABLE(bucket=options.state_bucket, reason=error)) from None

@@ -15,8 +15,8 @@ from pyspark import TaskContext
 from spark_nats.client.pool import Lease, borrow, leased
 from spark_nats.client.publishing import CorePublisher
 from spark_nats.client.reporting import Reporter
-from spark_nats.conditions import Said
-from spark_nats.errors import Hint, InvalidRowError, NatsError, PublishError
+from spark_nats.conditions import Hint, Said
+from spark_nats.errors import InvalidRowError, NatsError, PublishError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.listing import stream_names
 from spark_nats.jetstream.publishing.batches import MOST_ROWS, BatchPublisher, partly_stored

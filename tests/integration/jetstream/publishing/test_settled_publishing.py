@@ -26,8 +26,9 @@ from spark_nats.client import connect
 from spark_nats.client.options import RetryOptions
 from spark_nats.client.pool import leased
 from spark_nats.client.publishing import CorePublisher
+from spark_nats.conditions import Hint
 from spark_nats.embedded import NatsServer
-from spark_nats.errors import Hint, NatsConnectionError, NatsError, PublishError
+from spark_nats.errors import NatsConnectionError, NatsError, PublishError
 from spark_nats.jetstream import JetStream, Publisher, StreamInfo
 from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.publishing import decide

@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 
 from spark_nats import clock
 from spark_nats.client.pool import leased
-from spark_nats.errors import Hint, PublishError
+from spark_nats.conditions import Hint
+from spark_nats.errors import PublishError
 from spark_nats.jetstream import JetStream, Publisher
 from spark_nats.jetstream.publishing import acknowledged, decide, recovery, window
 from spark_nats.jetstream.reading.stored import StoredIds

@@ -22,8 +22,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from spark_nats.conditions import Hint
 from spark_nats.embedded import NatsServer
-from spark_nats.errors import DataLossError, Hint, NatsError, PublishError
+from spark_nats.errors import DataLossError, NatsError, PublishError
 from spark_nats.jetstream import views
 from spark_nats.kinds.queries import parse_write
 from spark_nats.kinds.streams.options import WriteOptions

@@ -31,3 +31,10 @@ ENDS_AFTER_LIMIT = Condition(
     "out, or use PySpark 4.2 or newer"
 )
 BATCH_WRITTEN = Condition("[NATS_BATCH_WRITTEN] {what} is written to {target}: {counts}, tasks: {tasks}")
+OPTION_FOR_OTHERS = Condition("[NATS_OPTION_FOR_OTHERS] option '{option}' is only for {doing}")
+OPTION_FOR_OTHER_MODE = Condition("[NATS_OPTION_FOR_OTHER_MODE] option '{option}' is for {wanted}, not for {found}")
+NOTHING_TO_READ = Condition(
+    "[NATS_NOTHING_TO_READ] the options do not say what to read: set the option 'stream', 'streamPattern' or 'bucket', "
+    "or 'subject' alone to read core NATS as it is published, or 'objectStore' for objects, or 'table' for what the "
+    "account holds{hint}"
+)

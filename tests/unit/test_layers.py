@@ -36,12 +36,13 @@ ROOMS = {
     "kinds.kind": "conditions options",
     "kinds.partitions": "client",
     "kinds.preparing": "sparkapi client",
-    "kinds.streams.options": "conditions errors protocol options",
+    "kinds.streams.conditions": "conditions",
+    "kinds.streams.options": "conditions errors protocol options kinds.streams.conditions",
     "kinds.streams.read": "conditions clock errors sparkapi protocol client jetstream options kinds.partitions "
     "kinds.streams.options",
     "kinds.streams.write": "conditions clock errors sparkapi protocol client jetstream options kinds.preparing "
     "kinds.streams.options",
-    "kinds.streams": "conditions kinds.kind kinds.streams.options kinds.streams.read",
+    "kinds.streams": "conditions kinds.kind kinds.streams.conditions kinds.streams.options kinds.streams.read",
     "kinds.tables": "conditions errors sparkapi protocol client jetstream options kinds.kind kinds.partitions "
     "kinds.streams.options kinds.streams.read",
     "kinds.core": "conditions clock errors sparkapi protocol client options kinds.kind kinds.partitions "

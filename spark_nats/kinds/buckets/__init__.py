@@ -1,6 +1,6 @@
 """KV buckets."""
 
-from spark_nats.conditions.options import OPTION_NEEDS_BUCKET, OPTION_NOT_FOR_BUCKETS
+from spark_nats.kinds.buckets.conditions import OPTION_NEEDS_BUCKET, OPTION_NOT_FOR_BUCKETS
 from spark_nats.kinds.buckets.options import BucketChangesOptions, BucketReadOptions, BucketWriteOptions
 from spark_nats.kinds.kind import Kind, Use
 from spark_nats.kinds.streams.read.schema import BUCKET_SCHEMA

@@ -44,3 +44,13 @@ ENTRY_CONFLICTS = Condition(
     "[NATS_ENTRY_CONFLICTS] row {row} conflicts: the key {key!r} of the bucket {bucket!r} {has}, and {wants}",
     Hint.ON_CONFLICT,
 )
+OPTION_NOT_FOR_BUCKETS = Condition(
+    "[NATS_OPTION_NOT_FOR_BUCKETS] option '{option}' is not for KV buckets, and contradicts the option 'bucket'"
+)
+OPTION_NEEDS_BUCKET = Condition(
+    "[NATS_OPTION_NEEDS_BUCKET] option '{option}' needs the option 'bucket'; it is for KV buckets"
+)
+EXACT_NEEDS_STREAM = Condition(
+    "[NATS_EXACT_NEEDS_STREAM] option 'deduplicate' is exact, which is not possible for a KV bucket, because later "
+    "revisions replace stored ones; set it to window"
+)

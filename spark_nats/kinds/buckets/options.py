@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from spark_nats.conditions.options import EXACT_NEEDS_STREAM
 from spark_nats.errors import OptionError
+from spark_nats.kinds.buckets.conditions import EXACT_NEEDS_STREAM
 from spark_nats.kinds.streams.options import DEDUPLICATE, AcknowledgedRows, ReadOptions, WriteOptions
 from spark_nats.options import values
 from spark_nats.options.option import option

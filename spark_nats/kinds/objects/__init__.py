@@ -1,7 +1,11 @@
 """Object stores (ADR-20): reading their objects, and putting some."""
 
-from spark_nats.conditions.options import FOREACH_WRITES_NO_OBJECTS, OPTION_NEEDS_OBJECT_STORE, OPTION_NOT_FOR_OBJECTS
 from spark_nats.kinds.kind import Kind, Use
+from spark_nats.kinds.objects.conditions import (
+    FOREACH_WRITES_NO_OBJECTS,
+    OPTION_NEEDS_OBJECT_STORE,
+    OPTION_NOT_FOR_OBJECTS,
+)
 from spark_nats.kinds.objects.options import ObjectChangesOptions, ObjectReadOptions, ObjectWriteOptions
 from spark_nats.kinds.streams.read.schema import OBJECT_INFO_SCHEMA, OBJECT_SCHEMA
 

@@ -30,3 +30,13 @@ OBJECT_STORE_UNAVAILABLE = Condition(
     "leader, or is not shared with this account",
     transient=Transient.ONCE_ESTABLISHED,
 )
+OPTION_NOT_FOR_OBJECTS = Condition(
+    "[NATS_OPTION_NOT_FOR_OBJECTS] option '{option}' is not for object stores, and contradicts the option 'objectStore'"
+)
+OPTION_NEEDS_OBJECT_STORE = Condition(
+    "[NATS_OPTION_NEEDS_OBJECT_STORE] option '{option}' needs the option 'objectStore'; it is for object stores"
+)
+FOREACH_WRITES_NO_OBJECTS = Condition(
+    "[NATS_FOREACH_WRITES_NO_OBJECTS] option 'objectStore' is not for NatsForeachWriter, which writes messages; use "
+    "the sink (writeStream.format('nats'))"
+)

@@ -1,7 +1,7 @@
 """Streams: exact, replayable, parallel."""
 
-from spark_nats.conditions.options import OPTION_FOR_CORE, OPTION_NEEDS_STREAM
 from spark_nats.kinds.kind import Kind, Use
+from spark_nats.kinds.streams.conditions import OPTION_FOR_CORE, OPTION_NEEDS_STREAM
 from spark_nats.kinds.streams.options import ReadOptions, WriteOptions
 from spark_nats.kinds.streams.read.schema import SCHEMA
 

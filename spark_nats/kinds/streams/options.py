@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from spark_nats.conditions.options import (
+from spark_nats.errors import OptionError
+from spark_nats.kinds.streams.conditions import (
     BAD_ROWS_GO_NOWHERE,
     BAD_ROWS_NEED_STREAM,
     BAD_ROWS_STREAM_IS_TARGET,
@@ -28,7 +29,6 @@ from spark_nats.conditions.options import (
     PROGRESS_WITH_CONSUME,
     PUSHDOWN_OF_OTHER_SCANS,
 )
-from spark_nats.errors import OptionError
 from spark_nats.options import values
 from spark_nats.options.option import Group, option
 from spark_nats.options.query import (

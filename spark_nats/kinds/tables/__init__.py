@@ -1,8 +1,8 @@
 """Tables of what an account holds."""
 
-from spark_nats.conditions.options import OPTION_NOT_FOR_TABLES
 from spark_nats.kinds.kind import Kind, Use
 from spark_nats.kinds.streams.read.schema import TABLE_SCHEMAS
+from spark_nats.kinds.tables.conditions import OPTION_NOT_FOR_TABLES
 from spark_nats.kinds.tables.options import TableReadOptions
 
 TABLES = Kind(

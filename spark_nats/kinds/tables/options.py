@@ -6,9 +6,9 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from spark_nats.conditions.options import SUBJECT_NEEDS_SUBJECTS, TABLE_IS_FOR_BATCHES
 from spark_nats.errors import OptionError
 from spark_nats.kinds.streams.options import STREAM, STREAM_PATTERN, SUBJECT
+from spark_nats.kinds.tables.conditions import SUBJECT_NEEDS_SUBJECTS, TABLE_IS_FOR_BATCHES
 from spark_nats.options import values
 from spark_nats.options.option import option
 from spark_nats.options.query import WHAT, JetStreamQuery

@@ -83,7 +83,9 @@ class DataLoss(Group, section=EXACTNESS):
 class Partitions(Group, section="Micro-batches and partitions"):
     """Into how many partitions it is cut."""
 
-    min_partitions: int = option(values.read_whole_number, "fewest partitions, if there is enough to read", default="1")
+    min_partitions: int = option(
+        values.read_whole_number, "fewest partitions, if there is enough to read", default="1", excludes=("limit",)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

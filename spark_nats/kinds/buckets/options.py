@@ -60,12 +60,12 @@ class BucketReadOptions(_BucketRead, DataLoss, JetStreamQuery, section=SECTION):
         values.read_boolean,
         "batch: read every revision that the bucket keeps, and not only the last one of each key",
         default="false",
+        excludes=("asOf",),
     )
     as_of: int | datetime | str | None = option(
         values.read_moment,
         "batch: read what the bucket held at one moment: at a revision, at a time in ISO 8601, or at `latest`, the "
         "last revision when the read ends; [what the bucket keeps](buckets.md#one-moment) limits it",
-        excludes=("history",),
     )
     ignore_deletes: bool = option(values.read_boolean, IGNORE_DELETES, default="true")
 

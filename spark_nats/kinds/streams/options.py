@@ -135,7 +135,6 @@ class ReadOptions(StreamScan, StreamsNamed, section="Work queues and interest st
         values.read_whole_number,
         "batch: read at most so many messages, the first ones, in one task; with several streams, those of the first "
         "stream come first",
-        excludes=("minPartitions",),
         streaming=False,
         section=RANGE,
     )

@@ -124,6 +124,27 @@ def strings_at(document: Any, *path: str) -> tuple[str, ...]:
     return tuple(value)
 
 
+def list_at(document: Any, *path: str) -> list[Any]:
+    """Return a list, which may be null."""
+    value = value_at(document, *path) or []
+    if not isinstance(value, list):
+        raise _wrong(path, "no list")
+    return value
+
+
+def object_at(document: Any, *path: str) -> dict[str, Any]:
+    """Return an object, which may be null."""
+    value = value_at(document, *path) or {}
+    if not isinstance(value, dict):
+        raise _wrong(path, "no object")
+    return value
+
+
+def text_at(document: Any, *path: str) -> str | None:
+    """Return a string; None where it is empty or null."""
+    return None if value_at(document, *path) is None else string_at(document, *path) or None
+
+
 def bytes_at(document: Any, *path: str) -> bytes:
     """Return bytes that are encoded in base64, none where there is nothing."""
     value = value_at(document, *path)

@@ -24,10 +24,11 @@ from spark_nats.client.connection import Connection
 from spark_nats.client.options import ConnectionOptions
 from spark_nats.errors import JetStreamError, NatsError, NatsTimeoutError, PermissionsError, ProtocolError
 from spark_nats.jetstream.api import JetStream, Request, interpreting
-from spark_nats.jetstream.consuming.consumers import ConsumerInfo, create_consumer, delete_consumer, moved_consumer_in
+from spark_nats.jetstream.consuming.consumers import create_consumer, delete_consumer
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import StateOf
 from spark_nats.protocol.api import Api, ErrCode
+from spark_nats.protocol.consumers import ConsumerInfo, moved_consumer_in
 
 MOST = 8  # consumers that one connection keeps; then the one goes that was not used for longest
 PATIENCE = 1.0
@@ -172,8 +173,8 @@ def keep(js: JetStream, use: Use, made: ConsumerInfo, created: str, used: float)
         Whether the server is still to be heard, in case it refuses that.
     """
     keeping = _keeping.setdefault(js.connection, _Keeping())
-    start, threshold = made.config.get("opt_start_seq"), made.config.get("inactive_threshold")
-    if not isinstance(start, int) or not isinstance(threshold, int):
+    start, threshold = made.start, made.inactive_threshold
+    if start is None or threshold is None:
         delete_consumer(js, use.stream, made.name)
         return True
     former = keeping.consumers.pop(use, None)

@@ -10,7 +10,7 @@ from spark_nats.errors import JetStreamError
 from spark_nats.jetstream.api import interpreting
 from spark_nats.kinds.objects.wire import store_of
 from spark_nats.protocol.api import Api, domain_of
-from spark_nats.protocol.documents import integer_at, string_at, strings_at, time_at, value_at
+from spark_nats.protocol.documents import integer_at, string_at, strings_at, text_at, time_at, value_at
 from spark_nats.protocol.keyvalue import bucket_of
 
 LIMITS, INTEREST, WORK_QUEUE = "limits", "interest", "workqueue"  # what a stream's retention can be: when messages go
@@ -166,8 +166,7 @@ def state_in(answer: dict[str, Any], name: str) -> StreamInfo:
 
 def _others_in(answer: dict[str, Any]) -> list[tuple[float, bool]]:
     """Return of each other server for how many seconds the leader has not heard of it, and if it is up to date."""
-    cluster = answer.get("cluster")
-    others = cluster.get("replicas") if isinstance(cluster, dict) else None
+    others = value_at(answer, "cluster", "replicas")
     return [
         (
             integer_at(each, "active") / 1e9 if "active" in each else 0.0,
@@ -180,8 +179,7 @@ def _others_in(answer: dict[str, Any]) -> list[tuple[float, bool]]:
 
 def leader_in(answer: dict[str, Any]) -> str:
     """Return which server leads what an answer is about; empty where none does, or where there is no cluster."""
-    cluster = answer.get("cluster")
-    return string_at(cluster, "leader") if isinstance(cluster, dict) and cluster.get("leader") else ""
+    return text_at(answer, "cluster", "leader") or ""
 
 
 def check_leader(answer: dict[str, Any], name: str) -> None:

@@ -134,12 +134,10 @@ class PublishAcks:
         stored = (answer.get("batch"), answer.get("count")) == (batch, count)
         return None if stored else _of_somebody_else(payload, Verdict.NO)
 
-    def stored(self, answers: Messages) -> Mask:
-        """Tell which answers say that their message was stored."""
-        stored = self.plain(answers)
-        for i in np.flatnonzero(~stored).tolist():
-            stored[i] = self.refusal(answers, i) is None
-        return stored
+    def refusals(self, answers: Messages) -> dict[int, Refusal]:
+        """Return why answers refuse their messages, by the answers' numbers; all others say that theirs is stored."""
+        found = {i: self.refusal(answers, i) for i in np.flatnonzero(~self.plain(answers)).tolist()}
+        return {i: refusal for i, refusal in found.items() if refusal is not None}
 
     def sequence(self, answers: Messages, i: int) -> int:
         """Return the sequence that an acknowledgement names; 0 where an answer is not one."""

@@ -25,7 +25,6 @@ from spark_nats.conditions.jetstream import (
 )
 from spark_nats.errors import (
     ConsumerConflictError,
-    Hint,
     JetStreamError,
     NatsError,
     NatsTimeoutError,

@@ -186,25 +186,17 @@ def store_config(bucket: str, wish: Mapping[str, Any]) -> Wish:
 
     Args:
         bucket: its name.
-        wish: what it shall have beyond the defaults: ``max_age`` in seconds, ``max_bytes``, ``replicas``, ``storage``,
-            ``compression``, ``description``.
+        wish: what it shall have beyond the defaults: ``max_age`` in nanoseconds, ``max_bytes``, ``replicas``,
+            ``storage``, ``compression``, ``description``.
     """
-    config: dict[str, Any] = {
+    config = {
         "name": stream_of_store(bucket),
         "subjects": [chunk_subject(bucket, ">"), descriptions(bucket)],
         "discard": "new",
         "allow_rollup_hdrs": True,
         "allow_direct": True,
     }
-    named = {}
-    for name, value in wish.items():
-        if name == "max_age":
-            value = round(value * 1e9)
-        elif name == "compression":
-            value = "s2" if value else "none"
-        field = "num_replicas" if name == "replicas" else name
-        config[field], named[field] = value, name
-    return Wish.of(config, named)
+    return Wish.of_bucket(config, wish)
 
 
 def _number(document: Any, name: str) -> int:

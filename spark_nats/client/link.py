@@ -176,7 +176,7 @@ class Link:
         name = tls.server_name or self.server.certificate_name
         context = context_of(tls)
         try:
-            self._transport.start_tls(TlsLayer(context, name), deadline)
+            self._transport.start(TlsLayer(context, name), deadline, encrypts=True)
         except TimeoutError:
             raise NatsTimeoutError(TLS_TIMEOUT(timeout=self.options.connect_timeout)) from None
         except ssl.SSLCertVerificationError as error:

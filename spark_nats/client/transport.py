@@ -78,23 +78,15 @@ class Transport:
                 return cls(sock)
         raise problem
 
-    def start_tls(self, layer: Layer, deadline: float) -> None:
-        """Encrypt everything from here on, once it is known who the server is.
-
-        Raises:
-            TimeoutError: the handshake was not done by the deadline.
-            OSError: the server speaks no TLS, or is not who it should be (:class:`ssl.SSLCertVerificationError`).
-        """
-        self.encrypted = True
-        self.start(layer, deadline)
-
-    def start(self, layer: Layer, deadline: float) -> None:
+    def start(self, layer: Layer, deadline: float, encrypts: bool = False) -> None:
         """Send and receive everything from here on through a layer, once its handshake is done.
 
         Raises:
             TimeoutError: the handshake was not done by the deadline.
-            OSError: the connection broke.
+            OSError: the connection broke. Where a layer ``encrypts``, the server speaks no TLS, or is not who it should
+                be (:class:`ssl.SSLCertVerificationError`).
         """
+        self.encrypted = self.encrypted or encrypts
         below = list(self._layers)
         self._layers.append(layer)
         done = False

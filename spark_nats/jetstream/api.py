@@ -42,7 +42,7 @@ class Request(NamedTuple):
     operation: Api
     names: tuple[str, ...]
     body: dict[str, Any] | None = None
-    level: int | None = None
+    level: int | None = None  # of the API, which the server must have at least
 
     def encoded(self) -> tuple[bytes, bytes | None]:
         """Return its payload and its header block, if any."""
@@ -62,16 +62,13 @@ class JetStream:
     connection: Connection
     prefix: str = API_PREFIX
 
-    def request(
-        self, operation: Api, *names: str, body: dict[str, Any] | None = None, level: int | None = None
-    ) -> dict[str, Any]:
+    def request(self, operation: Api, *names: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """Send a request and return the answer's JSON object.
 
         Args:
             operation: what is asked for.
             names: of the stream and the consumer that it is about.
             body: the request, if it has one.
-            level: of the API, which the server must have at least.
 
         Raises:
             StreamNotFoundError: the answer says so.
@@ -79,7 +76,7 @@ class JetStream:
             JetStreamError: the answer is any other error object.
             NatsError: the connection failed.
         """
-        (answer,) = self.request_all([Request(operation, names, body, level)])
+        (answer,) = self.request_all([Request(operation, names, body)])
         if isinstance(answer, NatsError):
             raise answer
         return answer

@@ -1,6 +1,6 @@
 """KV buckets on the wire (ADR-8): a bucket is a stream, a key is one of its subjects.
 
-What this is for columns, which costs more to import, is in :mod:`.key_columns`.
+What this is for columns, which costs more to import, is in :mod:`spark_nats.kinds.buckets.key_columns`.
 """
 
 from __future__ import annotations

@@ -85,14 +85,11 @@ class PublishAcks:
         self._beginning = f'{{"stream":"{stream}","seq":'.encode()
         self._words = words_of(self._beginning)
 
-    def plain(self, answers: Messages) -> Mask:
-        """Tell which answers begin as the stream's acknowledgements do.
+    def _begin_with(self, answers: Messages, words: list[tuple[int, np.uint64]]) -> Mask:
+        """Tell which answers begin as the stream's acknowledgements do, of which some words are looked at.
 
         The benchmark's row "client: Arrow to acknowledged JetStream publish" guards the cost.
         """
-        return self._begin_with(answers, self._words)
-
-    def _begin_with(self, answers: Messages, words: list[tuple[int, np.uint64]]) -> Mask:
         start, end = answers.payload
         success: Mask = end - start >= len(self._beginning)
         for place, word in words:
@@ -136,7 +133,7 @@ class PublishAcks:
 
     def refusals(self, answers: Messages) -> dict[int, Refusal]:
         """Return why answers refuse their messages, by the answers' numbers; all others say that theirs is stored."""
-        found = {i: self.refusal(answers, i) for i in np.flatnonzero(~self.plain(answers)).tolist()}
+        found = {i: self.refusal(answers, i) for i in np.flatnonzero(~self._begin_with(answers, self._words)).tolist()}
         return {i: refusal for i, refusal in found.items() if refusal is not None}
 
     def sequence(self, answers: Messages, i: int) -> int:

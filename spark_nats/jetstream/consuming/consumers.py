@@ -8,8 +8,8 @@ from typing import Any
 
 from spark_nats import clock
 from spark_nats.client.retrying import Backoff
-from spark_nats.conditions.jetstream import NO_PLACE_FOR_CONSUMER, WAITS_FOR_PLACE
-from spark_nats.errors import JetStreamError, NatsError
+from spark_nats.conditions.jetstream import NO_PLACE_FOR_CONSUMER, SERVER_TOO_OLD, WAITS_FOR_PLACE
+from spark_nats.errors import JetStreamError, NatsError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream, Request, interpreting
 from spark_nats.jetstream.views import stream_info
 from spark_nats.protocol.api import Api, ErrCode
@@ -63,12 +63,15 @@ def move_consumer(
         moved_consumer_in(answer, stream, name, sequence)
 
 
+def too_old(js: JetStream, wanted: str, what: str) -> UnsupportedStreamError:
+    """Return the error that a server is older than is wanted for something."""
+    why = SERVER_TOO_OLD(what=what, wanted=wanted, server=js.connection.server, version=js.connection.info.version)
+    return UnsupportedStreamError(why)
+
+
 def configure_durable(js: JetStream, stream: str, config: Mapping[str, Any], action: str) -> ConsumerInfo:
     """Make a durable of this name and configuration, or update it, as the ``action`` is ``create`` or ``update``."""
-    names = stream, str(config["name"])
-    answer = js.request(Api.CONSUMER_CREATE, *names, body=creation(stream, config, action=action))
-    with interpreting(Api.CONSUMER_CREATE, *names):
-        return consumer_in(answer, *names)
+    return _make(js, Request(Api.CONSUMER_CREATE, (stream, config["name"]), creation(stream, config, action=action)))
 
 
 def finds_all(js: JetStream, filters: Sequence[str]) -> bool:
@@ -108,7 +111,7 @@ def create_consumer(
     waits = Backoff(0.1, 1.0, least=0.5)
     while True:
         try:
-            return _create(js, stream, config)
+            return _make(js, _request(stream, config))
         except JetStreamError as error:
             if error.err_code == ErrCode.REPLICAS_MUST_MATCH and config.pop("num_replicas", None):
                 continue  # an interest stream has all its consumers on all its servers
@@ -149,8 +152,7 @@ def create_consumers(
     return made
 
 
-def _create(js: JetStream, stream: str, config: dict[str, Any]) -> ConsumerInfo:
-    request = _request(stream, config)
+def _make(js: JetStream, request: Request) -> ConsumerInfo:
     return _made(request, js.request(request.operation, *request.names, body=request.body))
 
 

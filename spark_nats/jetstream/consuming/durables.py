@@ -34,7 +34,6 @@ from spark_nats.conditions.jetstream import (
     NO_PLACE_FOR_DURABLE,
     NO_PURGES,
     QUEUE_HAS_CONSUMER,
-    SERVER_TOO_OLD,
 )
 from spark_nats.errors import (
     ConsumerConflictError,
@@ -49,6 +48,7 @@ from spark_nats.jetstream.consuming.consumers import (
     configure_durable,
     consumer_info,
     move_consumer,
+    too_old,
 )
 from spark_nats.jetstream.messages import next_sequence
 from spark_nats.jetstream.streams import INTEREST, WORK_QUEUE, StreamInfo
@@ -326,7 +326,7 @@ class DurableHandle:
                 move_consumer(js, self._stream, self.name, end, level=_RESET_LEVEL)
         except JetStreamError as error:
             if error.err_code == ErrCode.REQUIRED_API_LEVEL:
-                raise _too_old(js, "2.14", f"releasing from a stream with {self.retention} retention") from None
+                raise too_old(js, "2.14", f"releasing from a stream with {self.retention} retention") from None
             raise
 
     def _steps(self, js: JetStream, start: int, target: int) -> Iterator[int]:
@@ -347,7 +347,7 @@ def check_releasable(js: JetStream, info: StreamInfo) -> None:
         raise UnsupportedStreamError(DURABLE_WOULD_EXPIRE(stream=info.name))
     if info.retention != WORK_QUEUE:
         if js.connection.info.is_older_than(2, 14):
-            raise _too_old(js, "2.14", f"releasing from a stream with {info.retention} retention")
+            raise too_old(js, "2.14", f"releasing from a stream with {info.retention} retention")
         return
     check_direct(js, info)
     for name in ("deny_purge", "sealed"):
@@ -358,11 +358,6 @@ def check_releasable(js: JetStream, info: StreamInfo) -> None:
 def check_direct(js: JetStream, info: StreamInfo) -> None:
     """Raise :class:`UnsupportedStreamError` unless a work queue can be read without a consumer."""
     if js.connection.info.is_older_than(2, 11):
-        raise _too_old(js, "2.11", "reading a work queue")
+        raise too_old(js, "2.11", "reading a work queue")
     if not info.allows_direct_gets:
         raise UnsupportedStreamError(NO_DIRECT_GETS(stream=info.name))
-
-
-def _too_old(js: JetStream, wanted: str, what: str) -> UnsupportedStreamError:
-    server, version = js.connection.server, js.connection.info.version
-    return UnsupportedStreamError(SERVER_TOO_OLD(what=what, wanted=wanted, server=server, version=version))

@@ -21,7 +21,6 @@ from spark_nats.conditions.jetstream import (
     PROGRESS_NOT_SHOWN,
     PROGRESS_TAKEN,
     PROGRESS_WOULD_EXPIRE,
-    SERVER_TOO_OLD,
 )
 from spark_nats.errors import (
     ConsumerConflictError,
@@ -34,9 +33,8 @@ from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.consumers import (
     configure_durable,
     consumer_info,
-    durable_config,
     move_consumer,
-    not_ours,
+    too_old,
 )
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.protocol.consumers import durable_config, longest_inactivity, not_ours
@@ -128,7 +126,4 @@ def check_shows_progress(js: JetStream, info: StreamInfo) -> None:
     if longest_inactivity(info.config):
         raise UnsupportedStreamError(PROGRESS_WOULD_EXPIRE(stream=info.name))
     if js.connection.info.is_older_than(2, 14):
-        server, version = js.connection.server, js.connection.info.version
-        what = "showing progress by a consumer"
-        why = SERVER_TOO_OLD(what=what, wanted="2.14", server=server, version=version)
-        raise UnsupportedStreamError(why).advising(Hint.PROGRESS_CONSUMER)
+        raise too_old(js, "2.14", "showing progress by a consumer").advising(Hint.PROGRESS_CONSUMER)

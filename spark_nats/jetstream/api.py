@@ -116,9 +116,16 @@ def answered_by_another(subject: str, payload: bytes) -> JetStreamError:
 def store(
     js: JetStream, stream: str, messages: Sequence[tuple[str, bytes, bytes | None]], nobody: Callable[..., Said]
 ) -> ApiError | None:
-    """Publish messages as :meth:`~.Connection.request_all` takes them, and return when a stream has stored all.
+    """Have a stream store messages, which are as :meth:`~.Connection.request_all` takes them.
 
-    Or return why it has not stored one. That nobody answers on a subject is said in the words of ``nobody``.
+    Args:
+        js: over which connection.
+        stream: which stream has to answer.
+        messages: subject, payload and header block, if any, of each.
+        nobody: says that nobody answers on a ``subject``.
+
+    Returns:
+        None when all are stored, else why one is not.
 
     Raises:
         JetStreamUnavailableError: nobody answers.

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from spark_nats.protocol.documents import integer_at, string_at, text_at, value_at
+from spark_nats.protocol.documents import integer_at, positive_at, string_at, text_at
 
 _SECOND = 1_000_000_000  # JetStream's durations are nanoseconds
 INACTIVE_THRESHOLD = 60 * _SECOND
@@ -46,12 +46,12 @@ class ConsumerInfo:
     @property
     def start(self) -> int | None:
         """The sequence from which on it was made to deliver; None where that is not given."""
-        return _positive(self.config, "opt_start_seq")
+        return positive_at(self.config, "opt_start_seq")
 
     @property
     def inactive_threshold(self) -> int | None:
         """After how many nanoseconds without a request the server deletes it; None where it never does."""
-        return _positive(self.config, "inactive_threshold")
+        return positive_at(self.config, "inactive_threshold")
 
     @property
     def is_never_pulled(self) -> bool:
@@ -152,14 +152,9 @@ def shorten(config: dict[str, Any], stream: dict[str, Any]) -> bool:
 
 def longest_inactivity(stream: dict[str, Any]) -> int | None:
     """Return for how many nanoseconds without a request a stream of this configuration lets consumers live, at most."""
-    return _positive(stream, "consumer_limits", "inactive_threshold")
+    return positive_at(stream, "consumer_limits", "inactive_threshold")
 
 
 def creation(stream: str, config: Mapping[str, Any], **more: str) -> dict[str, Any]:
     """Return the body of a request to make a consumer, with an ``action`` if there is one."""
     return {"stream_name": stream, "config": config, **more}
-
-
-def _positive(document: Any, *path: str) -> int | None:
-    value = value_at(document, *path)
-    return value if isinstance(value, int) and value > 0 else None

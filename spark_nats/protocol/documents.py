@@ -98,6 +98,12 @@ def _integer(document: Any, path: tuple[str, ...], least: int) -> int:
     return value
 
 
+def positive_at(document: Any, *path: str) -> int | None:
+    """Return an integer above zero; None where there is anything else, which stands for no limit."""
+    value = value_at(document, *path)
+    return value if isinstance(value, int) and value > 0 else None
+
+
 def boolean_at(document: Any, *path: str) -> bool:
     """Return true or false."""
     value = value_at(document, *path)

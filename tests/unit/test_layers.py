@@ -265,7 +265,7 @@ def test_what_is_believed_of_streams_has_one_address():
     judged. Others name the request where they say which permissions it takes."""
     asks = re.compile(r"([rR]equest\(|_all_pages\(js, )Api\.STREAM_INFO")
     asking = {module_of(path) for path in PACKAGE.rglob("*.py") if asks.search(path.read_text())}
-    assert asking == {"jetstream.views", "jetstream.listing", "kinds.tables.inventory"}
+    assert asking == {"jetstream.views", "jetstream.listing"}
     judging = {module_of(path) for path in PACKAGE.rglob("*.py") if {"judge", "contradiction"} & names_from(path)}
     assert judging == {"jetstream.views"}
 

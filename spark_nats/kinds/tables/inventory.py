@@ -18,7 +18,8 @@ from spark_nats.jetstream.listing import (
     warn_of_replaced,
 )
 from spark_nats.jetstream.matching import matches
-from spark_nats.jetstream.streams import check_leader, state_in
+from spark_nats.jetstream.messages import ask_each
+from spark_nats.jetstream.views import StateOf
 from spark_nats.kinds.tables.wire import Row, bucket_row, consumer_row, fitting, stream_row, unnamed_row
 from spark_nats.protocol.api import Api, ErrCode
 from spark_nats.protocol.keyvalue import bucket_of
@@ -63,10 +64,8 @@ def describe_consumers(js: JetStream, streams: Sequence[str]) -> list[Row]:
 
     A stream that cannot be asked has one row, with its problem. One that does not exist any more has none.
     """
-    rows = [unnamed_row(stream, violation) for stream in streams if (violation := name_violation(stream))]
-    requests = [
-        Request(Api.CONSUMER_LIST, (stream,), {"offset": 0}) for stream in streams if not name_violation(stream)
-    ]
+    rows = [unnamed_row(each) for each in streams if name_violation(each)]
+    requests = [Request(Api.CONSUMER_LIST, (each,), {"offset": 0}) for each in streams if not name_violation(each)]
     for request, answer in zip(requests, js.request_all(requests), strict=True):
         (stream,) = request.names
         if not isinstance(answer, NatsError):
@@ -85,19 +84,14 @@ def find_messages(js: JetStream, streams: Sequence[str]) -> tuple[list[str], lis
 
     All are asked in one round trip, so those that do not answer are waited for once.
     """
-    rows = [unnamed_row(stream, violation) for stream in streams if (violation := name_violation(stream))]
-    named = [stream for stream in streams if not name_violation(stream)]
+    rows = [unnamed_row(each) for each in streams if name_violation(each)]
     holding = []
-    answers = js.request_all([Request(Api.STREAM_INFO, (stream,)) for stream in named])
-    for stream, answer in zip(named, answers, strict=True):
-        try:
-            if isinstance(answer, NatsError):
-                raise answer
-            check_leader(answer, stream)
-            if state_in(answer, stream).messages:
-                holding.append(stream)
-        except NatsError as error:
-            rows += _unasked(stream, error)
+    named = [each for each in streams if not name_violation(each)]
+    for stream, state in zip(named, ask_each(js, [StateOf(each) for each in named]), strict=True):
+        if isinstance(state, NatsError):
+            rows += _unasked(stream, state)
+        elif state.messages:
+            holding.append(stream)
     return holding, rows
 
 

@@ -25,15 +25,16 @@ from spark_nats.protocol.documents import (
     value_at,
 )
 from spark_nats.protocol.keyvalue import bucket_of
+from spark_nats.protocol.subjects import name_violation
 
 Row = dict[str, Any]
 
 _LARGEST = 2**63 - 1  # what a column can hold; servers count in 64 bits without a sign
 
 
-def unnamed_row(stream: str, violation: str) -> Row:
+def unnamed_row(stream: str) -> Row:
     """Return the row of a stream that cannot be asked, for its name."""
-    return {"stream": stream, "problem": f"it cannot be asked for: its name {violation}"}
+    return {"stream": stream, "problem": f"it cannot be asked for: its name {name_violation(stream)}"}
 
 
 def stream_row(listed: Listed) -> Row:

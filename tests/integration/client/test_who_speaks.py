@@ -19,7 +19,6 @@ from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.keyvalue import Bucket, make_bucket
 from spark_nats.jetstream.listing import list_streams, stream_names
 from spark_nats.jetstream.messages import last_message
-from spark_nats.jetstream.reading import direct
 from spark_nats.jetstream.reading.stored import known_ids
 from spark_nats.jetstream.views import stream_info
 from spark_nats.kinds.objects.storing import Putting
@@ -54,7 +53,7 @@ Row = dict[str, Any]
 
 @pytest.fixture(autouse=True)
 def _tries_direct_gets_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(direct, "REFUSED_FOR", 0.0)
+    monkeypatch.setattr("spark_nats.jetstream.api.REFUSED_FOR", 0.0)
 
 
 @pytest.fixture

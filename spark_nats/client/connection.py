@@ -114,21 +114,14 @@ class Connection(Link):
         """Wait, and meanwhile receive what comes and answer PING, so that the server does not hang up."""
         self._receive_until(lambda: False, clock.monotonic() + seconds)
 
-    def request(
-        self,
-        subject: str,
-        payload: bytes,
-        timeout: float | None = None,
-        header: bytes | None = None,
-        mark: bytes = b"",
-    ) -> Reply:
-        """Send a request, with a header block if any, and return its first answer; see :meth:`request_all`.
+    def request(self, subject: str, payload: bytes, timeout: float | None = None) -> Reply:
+        """Send a request, and return its first answer; see :meth:`request_all`.
 
         Raises:
             NoRespondersError: nobody listens there.
             NatsTimeoutError: no answer in time.
         """
-        (reply,) = self.request_all([(subject, payload, header)], timeout, [mark])
+        (reply,) = self.request_all([(subject, payload, None)], timeout)
         if isinstance(reply, NatsError):
             raise reply
         return reply

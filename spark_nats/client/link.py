@@ -176,7 +176,7 @@ class Link:
         name = tls.server_name or self.server.certificate_name
         context = context_of(tls)
         try:
-            self._transport.start_tls(TlsLayer(context, name), deadline)
+            self._transport.start(TlsLayer(context, name), deadline, encrypts=True)
         except TimeoutError:
             raise NatsTimeoutError(TLS_TIMEOUT(timeout=self.options.connect_timeout)) from None
         except ssl.SSLCertVerificationError as error:
@@ -275,16 +275,12 @@ class Link:
     def close(self) -> None:
         """Close the connection; harmless when it is closed already."""
         if self._last_words and not self.closed:
-            self._say_last_words()
+            self._session.send(self._last_words)
+            with contextlib.suppress(OSError):  # they are sent as far as the socket takes them at once
+                while (due := self._session.due()) and (sent := self._transport.send(due)):
+                    self._session.sent(sent)
         self.closed = True
         self._transport.close()
-
-    def _say_last_words(self) -> None:
-        """Send what is to be sent at the end, as far as the socket takes it at once."""
-        self._session.send(self._last_words)
-        with contextlib.suppress(OSError):
-            while (due := self._session.due()) and (sent := self._transport.send(due)):
-                self._session.sent(sent)
 
     # Between the session and the socket
 

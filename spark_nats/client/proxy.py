@@ -86,22 +86,16 @@ def proxy_of_environment(server: Server) -> Proxy | None:
     """
     if server.path is None or not any(name.lower().endswith("_proxy") for name in os.environ):
         return None
-    import urllib.request  # costs much
+    from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]
 
-    proxies = urllib.request.getproxies_environment()
+    proxies = getproxies_environment()  # costs much to import
     url = proxies.get("https" if server.tls else "http") or proxies.get("all")
-    if not url or _is_loopback(server.host) or _is_excepted(server, proxies):
+    if not url or _is_loopback(server.host) or proxy_bypass_environment(f"{server.host}:{server.port}", proxies):
         return None
     try:
         return parse_proxy(url if "://" in url else f"http://{url}")
     except ValueError as error:
         raise NatsConnectionError(PROXY_FAILED(proxy="of the environment", reason=error)) from None
-
-
-def _is_excepted(server: Server, proxies: dict[str, str]) -> bool:
-    from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
-
-    return bool(proxy_bypass_environment(f"{server.host}:{server.port}", proxies))
 
 
 def _is_loopback(host: str) -> bool:

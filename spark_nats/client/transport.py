@@ -8,21 +8,11 @@ import socket
 from typing import Protocol
 
 from spark_nats import clock
+from spark_nats.client.proxy import Proxy
+from spark_nats.client.servers import Server
 
 CHUNK = 1 << 20  # bytes taken from the socket at once, which spread the decoder's fixed cost over many messages
 _ENCODED_AT_ONCE = 256 * 1024  # bytes
-
-
-class Address(Protocol):
-    """Where something listens: a server, or the proxy before it."""
-
-    @property
-    def host(self) -> str:
-        """Its name or IP address."""
-
-    @property
-    def port(self) -> int:
-        """The port."""
 
 
 class Layer(Protocol):
@@ -64,7 +54,7 @@ class Transport:
         self._poll.register(sock, select.POLLIN)
 
     @classmethod
-    def open(cls, server: Address, deadline: float) -> Transport:
+    def open(cls, server: Server | Proxy, deadline: float) -> Transport:
         """Connect to the first of a server's addresses that answers; the deadline is for all of them together.
 
         How long the name is looked up is the system's to limit.
@@ -88,23 +78,15 @@ class Transport:
                 return cls(sock)
         raise problem
 
-    def start_tls(self, layer: Layer, deadline: float) -> None:
-        """Encrypt everything from here on, once it is known who the server is.
-
-        Raises:
-            TimeoutError: the handshake was not done by the deadline.
-            OSError: the server speaks no TLS, or is not who it should be (:class:`ssl.SSLCertVerificationError`).
-        """
-        self.encrypted = True
-        self.start(layer, deadline)
-
-    def start(self, layer: Layer, deadline: float) -> None:
+    def start(self, layer: Layer, deadline: float, encrypts: bool = False) -> None:
         """Send and receive everything from here on through a layer, once its handshake is done.
 
         Raises:
             TimeoutError: the handshake was not done by the deadline.
-            OSError: the connection broke.
+            OSError: the connection broke. Where a layer ``encrypts``, the server speaks no TLS, or is not who it should
+                be (:class:`ssl.SSLCertVerificationError`).
         """
+        self.encrypted = self.encrypted or encrypts
         below = list(self._layers)
         self._layers.append(layer)
         done = False

@@ -28,12 +28,13 @@ from spark_nats.demo.voice import Voice
 from spark_nats.embedded import EmbeddedServerError, NatsServer
 from spark_nats.errors import NatsError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.creating import create_stream, delete_stream
+from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.publishing.publisher import Publisher
 from spark_nats.jetstream.views import stream_info
 from spark_nats.kinds.queries import parse, parse_write
 from spark_nats.options import connection_options, options_of_urls
 from spark_nats.options.hints import naming_options
+from spark_nats.protocol.api import Api
 from spark_nats.protocol.headers import HeaderLines, encode_blocks
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class Streams:
         with borrow(self.connection) as connection:
             for name in (self.orders, self.revenue):
                 with contextlib.suppress(StreamNotFoundError):
-                    delete_stream(JetStream(connection), name)
+                    JetStream(connection).request(Api.STREAM_DELETE, name)
 
     def count(self, stream: str) -> int:
         """Return how many messages a stream holds."""

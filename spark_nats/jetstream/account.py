@@ -7,7 +7,7 @@ from typing import Any
 
 from spark_nats.jetstream.api import JetStream, interpreting
 from spark_nats.protocol.api import Api
-from spark_nats.protocol.documents import integer_at
+from spark_nats.protocol.documents import integer_at, object_at, value_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,7 @@ def account_info(js: JetStream) -> AccountInfo:
     """Return what the account uses, or raise that it has no JetStream; limits by replicas are added up."""
     answer = js.request(Api.ACCOUNT_INFO)
     with interpreting(Api.ACCOUNT_INFO):
-        tiers = answer.get("tiers") or {"": answer}
-        if not isinstance(tiers, dict):
-            raise ValueError("its 'tiers' is no object")
+        tiers = object_at(answer, "tiers") or {"": answer}
         return AccountInfo(*(_quota(answer, tiers, what) for what in ("memory", "storage", "streams", "consumers")))
 
 
@@ -45,6 +43,4 @@ def _quota(answer: dict[str, Any], tiers: dict[str, Any], what: str) -> Quota:
 
 
 def _limit(tier: Any, name: str) -> int | None:
-    limits = tier.get("limits") if isinstance(tier, dict) else None
-    value = limits.get(name) if isinstance(limits, dict) else None
-    return None if value == -1 or value is None else integer_at(limits, name)
+    return None if value_at(tier, "limits", name) in (-1, None) else integer_at(tier, "limits", name)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from spark_nats import clock
 from spark_nats.client.connection import Connection, Reply
+from spark_nats.client.options import ConnectionOptions
+from spark_nats.conditions import Said
 from spark_nats.conditions.jetstream import (
     ANSWER_INVALID,
     ANSWERED_BY_ANOTHER,
@@ -27,7 +30,10 @@ from spark_nats.errors import (
 from spark_nats.protocol.api import API_PREFIX, NOT_ENABLED, Api, ApiError, ErrCode, parse_api_answer
 from spark_nats.protocol.documents import quoted
 from spark_nats.protocol.headers import REQUIRED_API_LEVEL, encode_block
-from spark_nats.protocol.publish_acks import stored_by
+from spark_nats.protocol.publish_acks import mark_of, stored_by
+
+REFUSED_FOR = 600.0
+"""Seconds for which what was refused is not tried again where there is another way."""
 
 
 class Request(NamedTuple):
@@ -36,7 +42,7 @@ class Request(NamedTuple):
     operation: Api
     names: tuple[str, ...]
     body: dict[str, Any] | None = None
-    level: int | None = None
+    level: int | None = None  # of the API, which the server must have at least
 
     def encoded(self) -> tuple[bytes, bytes | None]:
         """Return its payload and its header block, if any."""
@@ -56,16 +62,13 @@ class JetStream:
     connection: Connection
     prefix: str = API_PREFIX
 
-    def request(
-        self, operation: Api, *names: str, body: dict[str, Any] | None = None, level: int | None = None
-    ) -> dict[str, Any]:
+    def request(self, operation: Api, *names: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """Send a request and return the answer's JSON object.
 
         Args:
             operation: what is asked for.
             names: of the stream and the consumer that it is about.
             body: the request, if it has one.
-            level: of the API, which the server must have at least.
 
         Raises:
             StreamNotFoundError: the answer says so.
@@ -73,7 +76,7 @@ class JetStream:
             JetStreamError: the answer is any other error object.
             NatsError: the connection failed.
         """
-        (answer,) = self.request_all([Request(operation, names, body, level)])
+        (answer,) = self.request_all([Request(operation, names, body)])
         if isinstance(answer, NatsError):
             raise answer
         return answer
@@ -110,16 +113,52 @@ def answered_by_another(subject: str, payload: bytes) -> JetStreamError:
     return JetStreamError(ANSWERED_BY_ANOTHER(subject=subject, answer=quoted(payload)))
 
 
-def refusal_in(reply: Reply, stream: str, subject: str) -> ApiError | None:
-    """Return why a stream has not stored a message that was published on a subject; None where it has.
+def store(
+    js: JetStream, stream: str, messages: Sequence[tuple[str, bytes, bytes | None]], nobody: Callable[..., Said]
+) -> ApiError | None:
+    """Have a stream store messages, which are as :meth:`~.Connection.request_all` takes them.
 
-    That somebody else has answered is a :class:`JetStreamError`.
+    Args:
+        js: over which connection.
+        stream: which stream has to answer.
+        messages: subject, payload and header block, if any, of each.
+        nobody: says that nobody answers on a ``subject``.
+
+    Returns:
+        None when all are stored, else why one is not.
+
+    Raises:
+        JetStreamUnavailableError: nobody answers.
+        JetStreamError: somebody else has answered.
     """
-    with interpreting(f"a message on {subject}"):
-        answer = stored_by(reply.payload, stream)
-    if answer is False:
-        raise answered_by_another(subject, reply.payload)
-    return answer if isinstance(answer, ApiError) else None
+    replies = js.connection.request_all(messages, marks=[mark_of(stream)] * len(messages))
+    for (subject, *_), reply in zip(messages, replies, strict=True):
+        if isinstance(reply, NoRespondersError):
+            raise JetStreamUnavailableError(nobody(subject=subject)) from None
+        if isinstance(reply, NatsError):
+            raise reply
+        with interpreting(f"a message on {subject}"):
+            answer = stored_by(reply.payload, stream)
+        if answer is False:
+            raise answered_by_another(subject, reply.payload)
+        if isinstance(answer, ApiError):
+            return answer
+    return None
+
+
+class Refused:
+    """Streams of which something was refused, in this process, and is not tried for a while: there is another way."""
+
+    def __init__(self) -> None:
+        self._until: dict[tuple[ConnectionOptions, str, str], float] = {}
+
+    def note(self, js: JetStream, stream: str) -> None:
+        """Have it not be tried for :data:`REFUSED_FOR` seconds."""
+        self._until[js.connection.options, js.prefix, stream] = clock.monotonic() + REFUSED_FOR
+
+    def holds(self, js: JetStream, stream: str) -> bool:
+        """Tell whether it is not to be tried now."""
+        return clock.monotonic() < self._until.get((js.connection.options, js.prefix, stream), 0.0)
 
 
 @contextlib.contextmanager

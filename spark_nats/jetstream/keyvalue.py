@@ -10,15 +10,14 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from spark_nats.conditions.jetstream import BUCKET_NOT_FOUND, BUCKET_UNAVAILABLE, VALUE_REFUSED
-from spark_nats.errors import JetStreamError, JetStreamUnavailableError, NoRespondersError
-from spark_nats.jetstream.api import JetStream, refusal_in
+from spark_nats.errors import JetStreamError
+from spark_nats.jetstream.api import JetStream, store
 from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.listing import naming_what_it_is, subjects_of
 from spark_nats.jetstream.messages import MessageAt, StoredMessage, ask
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.headers import EXPECTED_REVISION, encode_block
 from spark_nats.protocol.keyvalue import bucket_config, bucket_of, key_subject, stream_of
-from spark_nats.protocol.publish_acks import mark_of
 
 
 class Entry(NamedTuple):
@@ -63,12 +62,9 @@ class Bucket:
             JetStreamError: the bucket refuses it, for want of room for example.
         """
         subject = key_subject(self._name, key, self._js.prefix)
-        try:
-            header = None if revision is None else encode_block({EXPECTED_REVISION: str(revision)})
-            reply = self._js.connection.request(subject, value, header=header, mark=mark_of(self._stream))
-        except NoRespondersError:
-            raise JetStreamUnavailableError(BUCKET_UNAVAILABLE(subject=subject, bucket=self._name)) from None
-        if (refused := refusal_in(reply, self._stream, subject)) is not None:
+        header = None if revision is None else encode_block({EXPECTED_REVISION: str(revision)})
+        nobody = partial(BUCKET_UNAVAILABLE, bucket=self._name)
+        if (refused := store(self._js, self._stream, [(subject, value, header)], nobody)) is not None:
             code, err_code, reason = refused
             said = VALUE_REFUSED(bucket=self._name, bytes=len(value), reason=reason, code=code, err_code=err_code)
             raise JetStreamError(said, *refused, transient=refused.transient)

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from spark_nats.conditions import Hint, Said
 from spark_nats.conditions.jetstream import LISTING_CHANGES, SUBJECTS_REPLACED
 from spark_nats.errors import JetStreamError, NatsError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream, interpreting
-from spark_nats.jetstream.streams import StreamInfo, check_leader, state_in
-from spark_nats.protocol.api import Api
-from spark_nats.protocol.documents import REPLACED, integer_at, integers_at, string_at, strings_at
+from spark_nats.jetstream.streams import StreamInfo, check_leader, leader_in, state_in
+from spark_nats.protocol.api import Api, subjects_query
+from spark_nats.protocol.consumers import name_in
+from spark_nats.protocol.documents import (
+    REPLACED,
+    integer_at,
+    integers_at,
+    list_at,
+    object_at,
+    printable,
+    string_at,
+    strings_at,
+)
 from spark_nats.protocol.keyvalue import RESERVED_STREAMS
 
 logger = logging.getLogger(__name__)
@@ -21,28 +32,61 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _LISTINGS = 10  # attempts to list what comes and goes
-_MOST_LISTED = 100_000  # streams
 _MOST_NAMED = 10  # streams, in an error
+_STREAMS = "the streams of the account"
+_NOBODY_ANSWERS = "no server that keeps it answers: they are offline, or it has no leader"
+_LEADERLESS = "it has no leader at the moment"
+_LEADER_ALONE = "its leader has not heard from most of the others lately, and may lead no more"
+
+
+class Listed(NamedTuple):
+    """What a list says of a stream or consumer."""
+
+    name: str
+    entry: dict[str, Any] | None  # None when nothing but the name is known
+    problem: str | None  # with one, the entry has a configuration and nothing else that counts
 
 
 def list_streams(js: JetStream) -> list[StreamInfo]:
     """Return the state of all streams of the account, by name. Those without a leader at the moment may be missing."""
-    found: dict[str, StreamInfo] = {}
-    offset, total = 0, 1
-    while offset < min(total, _MOST_LISTED):
-        before = len(found)
-        answer = js.request(Api.STREAM_LIST, body={"offset": offset})
-        with interpreting(Api.STREAM_LIST):
-            total, listed = integer_at(answer, "total"), answer.get("streams") or []
-            if not isinstance(listed, list):
-                raise ValueError("its 'streams' is no list")
-            for entry in listed:
-                name = string_at(entry, "config", "name")
-                found[name] = state_in(entry, name)
-        if len(found) == before:
-            break
-        offset += len(listed)
-    return [found[name] for name in sorted(found)]
+    return [state_in(each.entry, each.name) for each in all_streams(js) if each.entry is not None]
+
+
+def all_streams(js: JetStream) -> list[Listed]:
+    """Return what is said of all streams of the account, by name."""
+    return list(_all_pages(js, Api.STREAM_LIST, what=_STREAMS, read=partial(_page, "streams")).values())
+
+
+def all_consumers(js: JetStream, stream: str, first: dict[str, Any]) -> list[Listed]:
+    """Return all consumers of a stream; ``first`` is what was answered to the request for the first page."""
+    what, read = f"the consumers of stream {stream!r}", partial(_page, "consumers")
+    return list(_all_pages(js, Api.CONSUMER_LIST, stream, what=what, read=read, first=first).values())
+
+
+def _page(what: str, answer: dict[str, Any]) -> _Page[Listed]:
+    """Return what a page names, in order, and how many there are on all pages.
+
+    What has no leader stands among the ``missing``, with an entry or without one; what a server cannot serve, such as a
+    stream of a later version, stands among those that are ``offline``, with the reason.
+    """
+    found: dict[str, Listed] = {}
+    for entry in list_at(answer, what):
+        name = name_in(entry)
+        found[name] = Listed(name, entry, _problem_in(entry, name))
+    for name in strings_at(answer, "missing"):
+        found[name] = Listed(name, found[name].entry if name in found else None, _NOBODY_ANSWERS)
+    for name in object_at(answer, "offline"):
+        reason = printable(string_at(answer, "offline", name))
+        found[name] = Listed(name, found[name].entry if name in found else None, f"it is offline: {reason}")
+    return _Page(dict(sorted(found.items())), len(found), integer_at(answer, "total"))
+
+
+def _problem_in(entry: dict[str, Any], name: str) -> str | None:
+    try:
+        check_leader(entry, name)
+    except JetStreamError:
+        return _LEADER_ALONE if leader_in(entry) else _LEADERLESS
+    return None
 
 
 def subjects_of(js: JetStream, stream: str, pattern: str) -> dict[str, int]:
@@ -51,22 +95,18 @@ def subjects_of(js: JetStream, stream: str, pattern: str) -> dict[str, int]:
     Subjects that are not UTF-8 have U+FFFD in their names. Those of one name have the messages of all of them.
     """
 
-    def page(offset: int) -> Page[int]:
-        answer = js.request(Api.STREAM_INFO, stream, body={"subjects_filter": pattern, "offset": offset})
+    def read(answer: dict[str, Any]) -> _Page[int]:
         check_leader(answer, stream)
-        with interpreting(Api.STREAM_INFO, stream):
-            state = answer.get("state")
-            subjects = (state.get("subjects") or {}) if isinstance(state, dict) else {}
-            if not isinstance(subjects, dict):
-                raise ValueError("its 'state.subjects' is no object")
-            counts = {subject: integers_at(subjects, subject) for subject in sorted(subjects)}
-            return Page(
-                {subject: sum(each) for subject, each in counts.items()},
-                sum(map(len, counts.values())),
-                integer_at(answer, "total") if subjects else 0,
-            )
+        subjects = object_at(answer, "state", "subjects")
+        counts = {subject: integers_at(subjects, subject) for subject in sorted(subjects)}
+        return _Page(
+            {subject: sum(each) for subject, each in counts.items()},
+            sum(map(len, counts.values())),
+            integer_at(answer, "total") if subjects else 0,
+        )
 
-    return all_pages(page, f"the subjects of stream {stream!r}")
+    what = f"the subjects of stream {stream!r}"
+    return _all_pages(js, Api.STREAM_INFO, stream, what=what, read=read, body=subjects_query(pattern))
 
 
 def warn_of_replaced(stream: str, subjects: Iterable[str], so: str) -> None:
@@ -78,20 +118,18 @@ def warn_of_replaced(stream: str, subjects: Iterable[str], so: str) -> None:
 
 def stream_names(js: JetStream, subject: str | None = None) -> list[str]:
     """Return the names of the account's streams, in order; or of those that listen on a subject or filter."""
+
+    def read(answer: dict[str, Any]) -> _Page[None]:
+        names = strings_at(answer, "streams")
+        if len(set(names)) < len(names):
+            raise ValueError("its 'streams' names one twice")
+        return _Page(dict.fromkeys(names), len(names), integer_at(answer, "total"))
+
     wanted = {} if subject is None else {"subject": subject}
-
-    def page(offset: int) -> Page[None]:
-        answer = js.request(Api.STREAM_NAMES, body={**wanted, "offset": offset})
-        with interpreting(Api.STREAM_NAMES):
-            names = list(strings_at(answer, "streams"))
-            if len(set(names)) < len(names):
-                raise ValueError("its 'streams' names one twice")
-            return Page(dict.fromkeys(names), len(names), integer_at(answer, "total"))
-
-    return list(all_pages(page, "the streams of the account"))
+    return list(_all_pages(js, Api.STREAM_NAMES, what=_STREAMS, read=read, body=wanted))
 
 
-class Page(NamedTuple, Generic[T]):
+class _Page(NamedTuple, Generic[T]):
     """A part of a list."""
 
     names: dict[str, T]  # with what is known of each, in order
@@ -99,8 +137,16 @@ class Page(NamedTuple, Generic[T]):
     total: int  # entries of the whole list
 
 
-def all_pages(page: Callable[[int], Page[T]], what: str) -> dict[str, T]:
-    """Return what a server lists by pages, in order. ``page`` gives the one that begins with an entry.
+def _all_pages(
+    js: JetStream,
+    operation: Api,
+    *names: str,
+    what: str,
+    read: Callable[[dict[str, Any]], _Page[T]],
+    body: Mapping[str, Any] = {},
+    first: dict[str, Any] | None = None,
+) -> dict[str, T]:
+    """Return what a server lists by pages, in order; ``read`` gives the page in an answer, of which one may be known.
 
     Each page but the first begins with the last name of the one before: if it does not, names have gone or come
     meanwhile, and it begins again; after a few times it is an error that they come and go too fast.
@@ -109,7 +155,9 @@ def all_pages(page: Callable[[int], Page[T]], what: str) -> dict[str, T]:
         found: dict[str, T] = {}
         entries, last = 0, ""
         while True:
-            listed = page(max(0, entries - 1))
+            answer, first = first or js.request(operation, *names, body={**body, "offset": max(0, entries - 1)}), None
+            with interpreting(operation, *names):
+                listed = read(answer)
             if found and next(iter(listed.names), None) != last:
                 break
             found.update(listed.names)

@@ -15,7 +15,7 @@ from spark_nats.conditions.jetstream import ANSWER_FROM_BEFORE
 from spark_nats.errors import JetStreamError, NatsError, ProtocolError
 from spark_nats.jetstream.api import JetStream, Request, interpreting
 from spark_nats.jetstream.streams import StreamInfo
-from spark_nats.protocol.api import Api, ErrCode
+from spark_nats.protocol.api import Api, ErrCode, message_query
 from spark_nats.protocol.documents import EPOCH, bytes_at, integer_at, string_at, time_at
 from spark_nats.protocol.subjects import overlap
 
@@ -65,9 +65,7 @@ class MessageAt(Asked[StoredMessage | None]):
     @property
     def request(self) -> Request:
         """What is sent."""
-        last = {"last_by_subj": self.subject}
-        what = last if self.sequence is None else {"seq": self.sequence, "next_by_subj": self.subject}
-        return Request(Api.MESSAGE_GET, (self.stream,), what if self.whole else {**what, "no_hdr": True})
+        return Request(Api.MESSAGE_GET, (self.stream,), message_query(self.sequence, self.subject, self.whole))
 
     def read(self, answer: dict[str, Any]) -> StoredMessage:
         """Return the message in an answer."""

@@ -10,7 +10,7 @@ from spark_nats.errors import JetStreamError
 from spark_nats.jetstream.api import interpreting
 from spark_nats.kinds.objects.wire import store_of
 from spark_nats.protocol.api import Api, domain_of
-from spark_nats.protocol.documents import integer_at, string_at, strings_at, time_at, value_at
+from spark_nats.protocol.documents import integer_at, positive_at, string_at, strings_at, text_at, time_at, value_at
 from spark_nats.protocol.keyvalue import bucket_of
 
 LIMITS, INTEREST, WORK_QUEUE = "limits", "interest", "workqueue"  # what a stream's retention can be: when messages go
@@ -71,8 +71,7 @@ class StreamInfo:
     @property
     def replicas(self) -> int:
         """How many servers keep it."""
-        replicas = self.config.get("num_replicas")
-        return replicas if isinstance(replicas, int) and replicas > 0 else 1
+        return positive_at(self.config, "num_replicas") or 1
 
     @property
     def storage(self) -> str:
@@ -87,14 +86,13 @@ class StreamInfo:
     @property
     def max_age(self) -> float | None:
         """Seconds after which it removes messages; None when age is no reason."""
-        age = self.config.get("max_age")
-        return age / 1e9 if isinstance(age, int) and age > 0 else None
+        age = positive_at(self.config, "max_age")
+        return None if age is None else age / 1e9
 
     @property
     def max_consumers(self) -> int | None:
         """How many consumers it may have; None where it sets no limit."""
-        most = self.config.get("max_consumers")
-        return most if isinstance(most, int) and most > 0 else None
+        return positive_at(self.config, "max_consumers")
 
     @property
     def allows_direct_gets(self) -> bool:
@@ -104,8 +102,7 @@ class StreamInfo:
     @property
     def duplicate_window(self) -> float:
         """Seconds for which it knows a message id again."""
-        window = self.config.get("duplicate_window")
-        return window / 1e9 if isinstance(window, int) else 0.0
+        return (positive_at(self.config, "duplicate_window") or 0) / 1e9
 
     @property
     def origin(self) -> str:
@@ -166,8 +163,7 @@ def state_in(answer: dict[str, Any], name: str) -> StreamInfo:
 
 def _others_in(answer: dict[str, Any]) -> list[tuple[float, bool]]:
     """Return of each other server for how many seconds the leader has not heard of it, and if it is up to date."""
-    cluster = answer.get("cluster")
-    others = cluster.get("replicas") if isinstance(cluster, dict) else None
+    others = value_at(answer, "cluster", "replicas")
     return [
         (
             integer_at(each, "active") / 1e9 if "active" in each else 0.0,
@@ -180,8 +176,7 @@ def _others_in(answer: dict[str, Any]) -> list[tuple[float, bool]]:
 
 def leader_in(answer: dict[str, Any]) -> str:
     """Return which server leads what an answer is about; empty where none does, or where there is no cluster."""
-    cluster = answer.get("cluster")
-    return string_at(cluster, "leader") if isinstance(cluster, dict) and cluster.get("leader") else ""
+    return text_at(answer, "cluster", "leader") or ""
 
 
 def check_leader(answer: dict[str, Any], name: str) -> None:

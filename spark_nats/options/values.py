@@ -23,7 +23,7 @@ from spark_nats.client.servers import Server, parse_servers
 from spark_nats.errors import AuthorizationError, InvalidCredentialsError
 from spark_nats.protocol.documents import sequence_at, string_at, time_at
 from spark_nats.protocol.keyvalue import LONGEST_HISTORY, SHORTEST_MARKER
-from spark_nats.protocol.stream_configs import Wish, nanoseconds, read_config
+from spark_nats.protocol.stream_configs import Wish, check_kind, read_config, read_time
 from spark_nats.protocol.subjects import (
     filter_violation,
     first_overlap,
@@ -511,7 +511,6 @@ def read_create_stream(text: str) -> bool | Wish:
     return read_config(config)
 
 
-_KINDS = {int: "a whole number", str: "a text", bool: "true or false"}
 _BUCKET_FIELDS: dict[str, type] = {
     "history": int,
     "max_age": str,
@@ -539,7 +538,7 @@ def read_create_bucket(text: str) -> dict[str, Any] | None:
     """Read ``true``, ``false`` or a bucket's configuration in JSON, with the field names of ADR-8.
 
     Returns:
-        The configuration, with times in seconds; None for ``false``.
+        The configuration, with times in nanoseconds; None for ``false``.
     """
     return _read_create(text, "a bucket", _BUCKET_FIELDS, '{"history": 5, "max_age": "24h"}')
 
@@ -554,15 +553,8 @@ def _read_create(text: str, what: str, fields: Mapping[str, type], example: str)
         kind = fields.get(name)
         if kind is None:
             raise ValueError(f"has the field {name!r}; {what} has {', '.join(fields)}")
-        if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):
-            raise ValueError(f"has {json.dumps(value)} as {name!r}, which must be {_KINDS[kind]}")
-    times = {}
-    for name in ("max_age", "limit_marker_ttl"):
-        if name in config:
-            try:
-                times[name] = nanoseconds(config[name]) / 1e9
-            except ValueError as error:
-                raise ValueError(f"has a time as {name!r} that {error}") from None
+        check_kind(name, value, kind)
+    times = {name: read_time(name, config[name]) for name in config if name in ("max_age", "limit_marker_ttl")}
     if not 1 <= config.get("history", 1) <= LONGEST_HISTORY:
         raise ValueError(f"has {config['history']} as 'history', which must be from 1 to {LONGEST_HISTORY} (ADR-8)")
     if config.get("storage", "file") not in ("file", "memory"):

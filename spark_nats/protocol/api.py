@@ -176,12 +176,19 @@ def _error_or(answer: dict[str, Any]) -> dict[str, Any] | ApiError:
     )
 
 
-def filters_of(config: dict[str, Any]) -> tuple[str, ...]:
-    """Return the subjects of a consumer that is configured so; none when it has all."""
-    several = config.get("filter_subjects")
-    if isinstance(several, list) and several:
-        return tuple(map(str, several))
-    return (str(config["filter_subject"]),) if config.get("filter_subject") else ()
+def subjects_query(pattern: str) -> dict[str, Any]:
+    """Return the body of a request for a stream's state that asks for its subjects which match a filter."""
+    return {"subjects_filter": pattern}
+
+
+def message_query(sequence: int | None, subject: str, whole: bool) -> dict[str, Any]:
+    """Return the body of a request for a message that matches a filter: the first one from a sequence on, or the last.
+
+    Its headers are left out unless it is wanted ``whole``.
+    """
+    last = {"last_by_subj": subject}
+    what = last if sequence is None else {"seq": sequence, "next_by_subj": subject}
+    return what if whole else {**what, "no_hdr": True}
 
 
 def encode_pull(messages: int, max_bytes: int | None, expires: float, heartbeat: float) -> bytes:

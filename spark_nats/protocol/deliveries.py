@@ -59,13 +59,10 @@ class Deliveries:
     def __len__(self) -> int:
         return len(self._replies)
 
-    def head(self, count: int) -> Deliveries:
-        """Return the first ``count`` deliveries."""
-        return Deliveries(self._replies.slice(0, count))
-
-    def take(self, chosen: Mask) -> Deliveries:
+    def take(self, chosen: slice | Mask) -> Deliveries:
         """Return the chosen deliveries."""
-        return Deliveries(self._replies.filter(booleans(chosen)))
+        found = self._replies[chosen] if isinstance(chosen, slice) else self._replies.filter(booleans(chosen))
+        return Deliveries(found)
 
     def other_consumer(self, stream: str, consumer: str) -> str | None:
         """Return the reply subject of a delivery that is not of this consumer of this stream; None when all are."""

@@ -56,10 +56,6 @@ class DirectGetReplies:
     def __len__(self) -> int:
         return len(self.sequences)
 
-    def head(self, count: int) -> DirectGetReplies:
-        """Return the first ``count`` of them."""
-        return self.take(slice(count))
-
     def take(self, chosen: slice | Mask) -> DirectGetReplies:
         """Return the chosen ones."""
         sequences, previous = self.sequences[chosen], self.previous[chosen]

@@ -98,6 +98,12 @@ def _integer(document: Any, path: tuple[str, ...], least: int) -> int:
     return value
 
 
+def positive_at(document: Any, *path: str) -> int | None:
+    """Return an integer above zero; None where there is anything else, which stands for no limit."""
+    value = value_at(document, *path)
+    return value if isinstance(value, int) and value > 0 else None
+
+
 def boolean_at(document: Any, *path: str) -> bool:
     """Return true or false."""
     value = value_at(document, *path)
@@ -122,6 +128,27 @@ def strings_at(document: Any, *path: str) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
         raise _wrong(path, "not a list of strings")
     return tuple(value)
+
+
+def list_at(document: Any, *path: str) -> list[Any]:
+    """Return a list, which may be null."""
+    value = value_at(document, *path) or []
+    if not isinstance(value, list):
+        raise _wrong(path, "no list")
+    return value
+
+
+def object_at(document: Any, *path: str) -> dict[str, Any]:
+    """Return an object, which may be null."""
+    value = value_at(document, *path) or {}
+    if not isinstance(value, dict):
+        raise _wrong(path, "no object")
+    return value
+
+
+def text_at(document: Any, *path: str) -> str | None:
+    """Return a string; None where it is empty or null."""
+    return None if value_at(document, *path) is None else string_at(document, *path) or None
 
 
 def bytes_at(document: Any, *path: str) -> bytes:

@@ -1,6 +1,6 @@
 """KV buckets on the wire (ADR-8): a bucket is a stream, a key is one of its subjects.
 
-What this is for columns, which costs more to import, is in :mod:`.key_columns`.
+What this is for columns, which costs more to import, is in :mod:`spark_nats.kinds.buckets.key_columns`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ KEY_VALUE_SUBJECTS = f"{_SUBJECTS}."  # what the subjects of keys begin with, be
 RESERVED_STREAMS = (_STREAM, "OBJ_", "$MQTT_")  # streams that are KV buckets, object stores (ADR-20), MQTT's state
 RESERVED = "_kv"  # what a key does not begin with: such keys are for the use of clients themselves
 LONGEST_HISTORY = 64  # most revisions of a key that a bucket keeps
-SHORTEST_MARKER = 1.0  # least seconds for which a bucket says that a key has expired
+SHORTEST_MARKER = 1_000_000_000  # least nanoseconds for which a bucket says that a key has expired
 
 
 def stream_of(bucket: str) -> str:
@@ -72,7 +72,7 @@ def bucket_config(bucket: str, wish: Mapping[str, Any]) -> Wish:
     Args:
         bucket: its name.
         wish: what it shall have beyond the defaults, by the names of ADR-8: ``history``, ``max_age`` and
-            ``limit_marker_ttl`` in seconds, ``max_bytes``, ``max_value_size``, ``replicas``, ``storage``,
+            ``limit_marker_ttl`` in nanoseconds, ``max_bytes``, ``max_value_size``, ``replicas``, ``storage``,
             ``compression``, ``description``.
     """
     config: dict[str, Any] = {
@@ -86,18 +86,4 @@ def bucket_config(bucket: str, wish: Mapping[str, Any]) -> Wish:
     }
     if "limit_marker_ttl" in wish:
         config["allow_msg_ttl"] = True
-    for name, value in wish.items():
-        if name in ("max_age", "limit_marker_ttl"):
-            value = round(value * 1e9)
-        elif name == "compression":
-            value = "s2" if value else "none"
-        config[_FIELDS.get(name, name)] = value
-    return Wish.of(config, {_FIELDS.get(name, name): name for name in wish})
-
-
-_FIELDS = {  # the others have the same names
-    "history": "max_msgs_per_subject",
-    "max_value_size": "max_msg_size",
-    "limit_marker_ttl": "subject_delete_marker_ttl",
-    "replicas": "num_replicas",
-}
+    return Wish.of_bucket(config, wish)

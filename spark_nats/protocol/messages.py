@@ -23,7 +23,9 @@ from spark_nats.protocol.bytecolumns import (
     booleans,
     decimals,
     gather,
+    integers,
     packed,
+    texts,
     to_text,
     trailing_decimals,
 )
@@ -76,6 +78,10 @@ class Messages:
             return np.where((digit >= 0) & (digit <= 9), digit, -1)
         value, valid = decimals(self.buffer, *self.sid)
         return np.where(valid, value, -1)
+
+    def numbers(self, inbox: str) -> tuple[Positions, Mask]:
+        """Return the numbers that the subjects have behind an inbox, see :func:`numbered`, and which are numbers."""
+        return decimals(self.buffer, self.subject.start + len(inbox) + 1, self.subject.end)
 
     def replies(self) -> pa.StringArray:
         """Return the reply subjects, null where a message has none."""
@@ -135,3 +141,9 @@ class Messages:
     def subject_at(self, i: int) -> str:
         """Return the subject of message ``i``."""
         return self.buffer[self.subject.start[i] : self.subject.end[i]].tobytes().decode("utf-8", "replace")
+
+
+def numbered(inbox: str, numbers: Positions) -> pa.StringArray:
+    """Return the subjects below an inbox on which messages of these numbers are answered."""
+    before, nothing = texts([f"{inbox}.", ""])
+    return pc.binary_join_element_wise(before, integers(numbers).cast(pa.string()), nothing)

@@ -85,14 +85,11 @@ class PublishAcks:
         self._beginning = f'{{"stream":"{stream}","seq":'.encode()
         self._words = words_of(self._beginning)
 
-    def plain(self, answers: Messages) -> Mask:
-        """Tell which answers begin as the stream's acknowledgements do.
+    def _begin_with(self, answers: Messages, words: list[tuple[int, np.uint64]]) -> Mask:
+        """Tell which answers begin as the stream's acknowledgements do, of which some words are looked at.
 
         The benchmark's row "client: Arrow to acknowledged JetStream publish" guards the cost.
         """
-        return self._begin_with(answers, self._words)
-
-    def _begin_with(self, answers: Messages, words: list[tuple[int, np.uint64]]) -> Mask:
         start, end = answers.payload
         success: Mask = end - start >= len(self._beginning)
         for place, word in words:
@@ -134,12 +131,10 @@ class PublishAcks:
         stored = (answer.get("batch"), answer.get("count")) == (batch, count)
         return None if stored else _of_somebody_else(payload, Verdict.NO)
 
-    def stored(self, answers: Messages) -> Mask:
-        """Tell which answers say that their message was stored."""
-        stored = self.plain(answers)
-        for i in np.flatnonzero(~stored).tolist():
-            stored[i] = self.refusal(answers, i) is None
-        return stored
+    def refusals(self, answers: Messages) -> dict[int, Refusal]:
+        """Return why answers refuse their messages, by the answers' numbers; all others say that theirs is stored."""
+        found = {i: self.refusal(answers, i) for i in np.flatnonzero(~self._begin_with(answers, self._words)).tolist()}
+        return {i: refusal for i, refusal in found.items() if refusal is not None}
 
     def sequence(self, answers: Messages, i: int) -> int:
         """Return the sequence that an acknowledgement names; 0 where an answer is not one."""

@@ -48,6 +48,12 @@ _FIELDS: dict[str, Any] = {
     "metadata": dict,
 }
 _OTHER_NAMES = {"replicas": "num_replicas"}  # as people know it from the command line, and from buckets
+_OF_BUCKETS = {  # the others have the same names
+    "history": "max_msgs_per_subject",
+    "max_value_size": "max_msg_size",
+    "limit_marker_ttl": "subject_delete_marker_ttl",
+    "replicas": "num_replicas",
+}
 _KINDS = {str: "a text", int: "a whole number", bool: "true or false", dict: "an object"}
 _UNITS = {"ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9, "d": 86400 * 10**9}
 _LONGEST = 2**63 - 1
@@ -68,6 +74,13 @@ class Wish(dict[str, Any]):
         wish = cls(config)
         wish.named = named
         return wish
+
+    @classmethod
+    def of_bucket(cls, config: Mapping[str, Any], wish: Mapping[str, Any]) -> Wish:
+        """Return a configuration with what somebody wishes of it as of a bucket, in the names of ADR-8."""
+        named = {_OF_BUCKETS.get(name, name): name for name in wish}
+        values = {**wish, "compression": "s2" if wish.get("compression") else "none"}
+        return cls.of({**config, **{field: values[name] for field, name in named.items()}}, named)
 
 
 def read_config(document: Mapping[str, Any]) -> Wish:
@@ -112,14 +125,11 @@ def _read(shown: str, kind: Any, value: Any) -> Any:
     if kind is None or value is None:
         return value
     if kind == _TIME and isinstance(value, str):
-        try:
-            return nanoseconds(value)
-        except ValueError as error:
-            raise ValueError(f"has a time as {shown!r} that {error}") from None
+        return read_time(shown, value)
     if kind == _TIME and not _is(int, value):
         raise _wrong(shown, value, 'a time such as "48h", or a whole number of nanoseconds')
-    if isinstance(kind, type) and not _is(kind, value):
-        raise _wrong(shown, value, _KINDS[kind])
+    if isinstance(kind, type):
+        check_kind(shown, value, kind)
     if isinstance(kind, tuple) and value not in kind:
         raise _wrong(shown, value, f"{', '.join(kind[:-1])} or {kind[-1]}")
     if isinstance(kind, list):
@@ -133,6 +143,20 @@ def _read(shown: str, kind: Any, value: Any) -> Any:
         within = {name: f"{shown}.{name}" for name in value}
         return {name: _read(within[name], _field(kind, name, within[name]), value[name]) for name in value}
     return value
+
+
+def check_kind(shown: str, value: Any, kind: type) -> None:
+    """Raise ValueError unless a field has a value of this kind."""
+    if not _is(kind, value):
+        raise _wrong(shown, value, _KINDS[kind])
+
+
+def read_time(shown: str, text: str) -> int:
+    """Return the nanoseconds that a field has as a text; ValueError when that is no time."""
+    try:
+        return nanoseconds(text)
+    except ValueError as error:
+        raise ValueError(f"has a time as {shown!r} that {error}") from None
 
 
 def _is(kind: type, value: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from spark_nats.protocol.documents import integer_at, parse_document, printable, string_at, strings_at
+from spark_nats.protocol.documents import integer_at, object_at, parse_document, printable, string_at, strings_at
 from spark_nats.protocol.subjects import covers, overlap
 
 USER_INFO = "$SYS.REQ.USER.INFO"  # where the server describes the user that asks, if that one may publish to it
@@ -39,9 +39,7 @@ class UserInfo:
 def parse_user_info(payload: bytes) -> UserInfo:
     """Read the answer to a request to :data:`USER_INFO`; ValueError when it is something else."""
     answer = parse_document(payload)
-    data = answer.get("data")
-    if not isinstance(data, dict):
-        raise ValueError("its 'data' is no object")
+    data = object_at(answer, "data")
     # Where there are JWTs, users and accounts are public keys, and most have names besides.
     return UserInfo(
         name=printable(string_at(data, "user_name" if data.get("user_name") else "user")),

@@ -26,6 +26,7 @@ from pyspark import TaskContext
 from spark_nats import clock
 from spark_nats.client import choosing, link, memory, pool
 from spark_nats.jetstream import creating
+from spark_nats.jetstream.api import Refused
 from spark_nats.jetstream.consuming import kept
 from spark_nats.jetstream.reading import direct
 from spark_nats.kinds.streams.write import partitions, replay
@@ -73,9 +74,9 @@ class Process:
         (pool, "_pool", pool._Pool),
         (choosing, "_announced", dict),
         (creating, "_said", set),
-        (direct, "_refused_until", dict),
+        (direct, "_refused", Refused),
         (kept, "_keeping", WeakKeyDictionary),
-        (kept, "_refused_until", dict),
+        (kept, "_refused", Refused),
         (replay, "_noted", replay._Memory),
         (replay, "_began", replay._Memory),
         (partitions, "_looked", lambda: partitions.deque(maxlen=64)),

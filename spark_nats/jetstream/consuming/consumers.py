@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from spark_nats import clock
 from spark_nats.client.retrying import Backoff
-from spark_nats.conditions.jetstream import NO_PLACE_FOR_CONSUMER, WAITS_FOR_PLACE
-from spark_nats.errors import JetStreamError, NatsError
+from spark_nats.conditions.jetstream import NO_PLACE_FOR_CONSUMER, SERVER_TOO_OLD, WAITS_FOR_PLACE
+from spark_nats.errors import JetStreamError, NatsError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream, Request, interpreting
-from spark_nats.jetstream.streams import leader_in
 from spark_nats.jetstream.views import stream_info
-from spark_nats.protocol.api import Api, ErrCode, filters_of
-from spark_nats.protocol.documents import integer_at
+from spark_nats.protocol.api import Api, ErrCode
+from spark_nats.protocol.consumers import (
+    ConsumerInfo,
+    consumer_in,
+    creation,
+    ephemeral_config,
+    moved_consumer_in,
+    shorten,
+)
 from spark_nats.protocol.subjects import subject_violation
 
 logger = logging.getLogger(__name__)
 
-_SECOND = 1_000_000_000  # JetStream's durations are nanoseconds
-INACTIVE_THRESHOLD = 60 * _SECOND
-"""After so many nanoseconds without a request the server deletes one of our consumers by itself."""
 PLACE_TIMEOUT = 90.0
 """Seconds to wait for a place among a stream's consumers when its limit leaves none. Longer than the time after which
 the server deletes those that a killed task has left behind."""
@@ -31,69 +33,6 @@ PLACE_LIMIT = (
     "1,000 from nats-server 2.15 on"
 )
 """How many consumers a stream may have."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerInfo:
-    """State of a consumer, as a server says it.
-
-    An ephemeral one of ours has one replica, unless it is of an interest stream, which the server puts on any member of
-    the stream's group. That member may lag behind the stream's leader, so what it says of the end of the stream proves
-    nothing.
-    """
-
-    name: str
-    config: dict[str, Any]  # its whole configuration
-    begins: int  # sequence at which it looks for the next message
-    deliveries: int  # how many it has made
-    floor: int  # sequence before which it holds nothing
-    pending: int  # how many messages its replica has for it
-    max_batch: int | None  # most messages that the server lets one pull request ask for; None for no limit
-    leader: str  # name of the server that it lives on; empty where there is no cluster
-
-    @property
-    def acknowledged(self) -> int:
-        """The sequence before which all is done: acknowledged, or delivered where nothing has to be acknowledged."""
-        return self.begins if self.config.get("ack_policy") == "none" else self.floor
-
-    @property
-    def metadata(self) -> dict[str, Any]:
-        """What its makers have noted on it."""
-        metadata = self.config.get("metadata")
-        return metadata if isinstance(metadata, dict) else {}
-
-    @property
-    def filters(self) -> tuple[str, ...]:
-        """The subjects that it has; none when it has all."""
-        return filters_of(self.config)
-
-
-def consumer_in(answer: dict[str, Any], stream: str, name: str) -> ConsumerInfo:
-    """Return the state of a stream's consumer that an answer tells, or raise a :class:`ValueError`."""
-    config = answer.get("config")
-    if answer.get("name") != name:  # it becomes part of subjects
-        raise ValueError("it is about another consumer or none")
-    if answer.get("stream_name") != stream:
-        raise ValueError("it is about a consumer of another stream")
-    if not isinstance(config, dict):
-        raise ValueError("its 'config' is no object")
-    return ConsumerInfo(
-        name=name,
-        config=config,
-        begins=integer_at(answer, "delivered", "stream_seq") + 1,
-        deliveries=integer_at(answer, "delivered", "consumer_seq"),
-        floor=integer_at(answer, "ack_floor", "stream_seq") + 1,
-        pending=integer_at(answer, "num_pending"),
-        max_batch=integer_at(config, "max_batch") if config.get("max_batch") else None,
-        leader=leader_in(answer),
-    )
-
-
-def moved_consumer_in(answer: dict[str, Any], stream: str, name: str, sequence: int) -> ConsumerInfo:
-    """Return the state of a consumer that was moved to a sequence, as :func:`consumer_in` does."""
-    if integer_at(answer, "reset_seq") != sequence:
-        raise ValueError(f"it does not say that the consumer begins at {sequence}")
-    return consumer_in(answer, stream, name)
 
 
 def consumer_info(js: JetStream, stream: str, name: str) -> ConsumerInfo | None:
@@ -112,26 +51,27 @@ def consumer_info(js: JetStream, stream: str, name: str) -> ConsumerInfo | None:
         return consumer_in(found, stream, name)
 
 
+def move_consumer(
+    js: JetStream, stream: str, name: str, sequence: int, *, level: int | None = None, timeout: float | None = None
+) -> None:
+    """Move a consumer to a sequence; ``level`` and ``timeout`` as of :meth:`~.api.JetStream.request_all`."""
+    request = Request(Api.CONSUMER_RESET, (stream, name), {"seq": sequence}, level)
+    (answer,) = js.request_all([request], timeout)
+    if isinstance(answer, NatsError):
+        raise answer
+    with interpreting(request.operation, *request.names):
+        moved_consumer_in(answer, stream, name, sequence)
+
+
+def too_old(js: JetStream, wanted: str, what: str) -> UnsupportedStreamError:
+    """Return the error that a server is older than is wanted for something."""
+    why = SERVER_TOO_OLD(what=what, wanted=wanted, server=js.connection.server, version=js.connection.info.version)
+    return UnsupportedStreamError(why)
+
+
 def configure_durable(js: JetStream, stream: str, config: Mapping[str, Any], action: str) -> ConsumerInfo:
     """Make a durable of this name and configuration, or update it, as the ``action`` is ``create`` or ``update``."""
-    names = stream, str(config["name"])
-    answer = js.request(Api.CONSUMER_CREATE, *names, body={"stream_name": stream, "config": config, "action": action})
-    with interpreting(Api.CONSUMER_CREATE, *names):
-        return consumer_in(answer, *names)
-
-
-def durable_config(name: str, filters: Sequence[str], metadata: dict[str, str], **more: Any) -> dict[str, Any]:
-    """Return the configuration of a durable for some subjects, or all when there are none, from which nobody pulls."""
-    chosen = {"filter_subjects": list(filters)} if filters else {}
-    return {"name": name, "durable_name": name, "ack_policy": "explicit", "metadata": metadata, **more, **chosen}
-
-
-def not_ours(found: ConsumerInfo, mark: str, filters: Sequence[str], what_for: str = "") -> str:
-    """Say why a durable is none that we have made for some subjects, with a mark in its metadata; empty if it is."""
-    if mark not in found.metadata:
-        return f"was not made by spark-nats{what_for}"
-    same = sorted(found.filters) == sorted(filters)
-    return "" if same else f"is for {', '.join(found.filters) or 'all subjects'}"
+    return _make(js, Request(Api.CONSUMER_CREATE, (stream, config["name"]), creation(stream, config, action=action)))
 
 
 def finds_all(js: JetStream, filters: Sequence[str]) -> bool:
@@ -165,19 +105,17 @@ def create_consumer(
         ProtocolError: the server describes another consumer.
         JetStreamError: the server refuses the consumer.
     """
-    config = _config(start, filters, headers_only)
+    config = ephemeral_config(start, filters, headers_only)
     patience = PLACE_TIMEOUT if patience is None else patience
     deadline = clock.monotonic() + patience
     waits = Backoff(0.1, 1.0, least=0.5)
     while True:
         try:
-            return _create(js, stream, config)
+            return _make(js, _request(stream, config))
         except JetStreamError as error:
             if error.err_code == ErrCode.REPLICAS_MUST_MATCH and config.pop("num_replicas", None):
                 continue  # an interest stream has all its consumers on all its servers
-            limit = _allowed_threshold(js, stream) if error.err_code == ErrCode.INACTIVE_THRESHOLD_EXCESS else None
-            if limit is not None and limit < config["inactive_threshold"]:
-                config["inactive_threshold"] = limit
+            if error.err_code == ErrCode.INACTIVE_THRESHOLD_EXCESS and shorten(config, stream_info(js, stream).config):
                 continue
             if error.err_code != ErrCode.MAXIMUM_CONSUMERS:
                 raise
@@ -204,7 +142,7 @@ def create_consumers(
     Raises:
         NatsError: the connection failed, or an answer is not what the API's documentation says.
     """
-    requests = [_request(stream, _config(start, filters, headers_only)) for stream, start in starts.items()]
+    requests = [_request(stream, ephemeral_config(start, filters, headers_only)) for stream, start in starts.items()]
     made = dict[str, ConsumerInfo | NatsError]()
     for request, answer in zip(requests, js.request_all(requests), strict=True):
         stream, _ = request.names
@@ -214,46 +152,18 @@ def create_consumers(
     return made
 
 
-def _config(start: int | None, filters: Sequence[str], headers_only: bool) -> dict[str, Any]:
-    """Return the configuration of a consumer, see :func:`create_consumer`."""
-    config: dict[str, Any] = {
-        "ack_policy": "none",
-        "mem_storage": True,
-        "num_replicas": 1,
-        "inactive_threshold": INACTIVE_THRESHOLD,
-    }
-    if start is None:
-        config["deliver_policy"] = "last_per_subject"
-        filters = filters or (">",)  # the server demands one
-    else:
-        config |= {"deliver_policy": "by_start_sequence", "opt_start_seq": start}
-    if filters:
-        config["filter_subjects"] = list(filters)
-    if headers_only:
-        config["headers_only"] = True
-    return config
-
-
-def _create(js: JetStream, stream: str, config: dict[str, Any]) -> ConsumerInfo:
-    request = _request(stream, config)
+def _make(js: JetStream, request: Request) -> ConsumerInfo:
     return _made(request, js.request(request.operation, *request.names, body=request.body))
 
 
 def _request(stream: str, config: dict[str, Any]) -> Request:
     name = f"spark-nats-{clock.token(6)}"
-    return Request(Api.CONSUMER_CREATE, (stream, name), {"stream_name": stream, "config": {"name": name, **config}})
+    return Request(Api.CONSUMER_CREATE, (stream, name), creation(stream, {"name": name, **config}))
 
 
 def _made(request: Request, answer: dict[str, Any]) -> ConsumerInfo:
     with interpreting(request.operation, *request.names):
         return consumer_in(answer, *request.names)
-
-
-def _allowed_threshold(js: JetStream, stream: str) -> int | None:
-    """Return the longest time without a request, in nanoseconds, that a stream allows its consumers."""
-    limits = stream_info(js, stream).config.get("consumer_limits")
-    value = limits.get("inactive_threshold") if isinstance(limits, dict) else None
-    return value if isinstance(value, int) and value > 0 else None
 
 
 def delete_consumer(js: JetStream, stream: str, name: str) -> None:

@@ -34,23 +34,27 @@ from spark_nats.conditions.jetstream import (
     NO_PLACE_FOR_DURABLE,
     NO_PURGES,
     QUEUE_HAS_CONSUMER,
-    SERVER_TOO_OLD,
 )
-from spark_nats.errors import ConsumerConflictError, JetStreamError, NatsError, PermissionsError, UnsupportedStreamError
-from spark_nats.jetstream.api import JetStream, interpreting
+from spark_nats.errors import (
+    ConsumerConflictError,
+    JetStreamError,
+    NatsError,
+    PermissionsError,
+    UnsupportedStreamError,
+)
+from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.consumers import (
     PLACE_LIMIT,
-    ConsumerInfo,
     configure_durable,
     consumer_info,
-    durable_config,
-    moved_consumer_in,
-    not_ours,
+    move_consumer,
+    too_old,
 )
 from spark_nats.jetstream.messages import next_sequence
 from spark_nats.jetstream.streams import INTEREST, WORK_QUEUE, StreamInfo
 from spark_nats.jetstream.views import StreamView
-from spark_nats.protocol.api import Api, ErrCode, filters_of
+from spark_nats.protocol.api import Api, ErrCode
+from spark_nats.protocol.consumers import ConsumerInfo, durable_config, filters_of, longest_inactivity, not_ours
 from spark_nats.protocol.subjects import overlap
 
 logger = logging.getLogger(__name__)
@@ -63,7 +67,6 @@ LOOK_INTERVAL = 5.0  # seconds between two looks at a durable from which nothing
 STEP = 100_000  # sequences that are released by one request: a server takes about 5 µs to remove each message
 _RESET_LEVEL = 4  # of the API: nats-server 2.14
 _MOST_SHOWN = 3
-_NEVER_PULLED = {"ack_policy": "explicit", "deliver_policy": "all", "deliver_subject": None, "inactive_threshold": None}
 
 
 def default_name(stream: str, filters: Sequence[str]) -> str:
@@ -195,7 +198,7 @@ class DurableHandle:
 
     def _make(self, js: JetStream) -> ConsumerInfo:
         metadata = {OWNER: self._owner, NEW: "true"}
-        config = durable_config(self.name, self._filters, metadata, deliver_policy=_NEVER_PULLED["deliver_policy"])
+        config = durable_config(self.name, self._filters, metadata)
         try:
             made = configure_durable(js, self._stream, config, "create")
         except JetStreamError as error:
@@ -247,7 +250,7 @@ class DurableHandle:
     def _check_ours(self, found: ConsumerInfo) -> None:
         """Check that a durable of our name is one that we, or an earlier run, have made."""
         problem = not_ours(found, OWNER, self._filters)
-        if not problem and {name: found.config.get(name) for name in _NEVER_PULLED} != _NEVER_PULLED:
+        if not problem and not found.is_never_pulled:
             problem = "has another configuration than spark-nats gives it"
         if problem:
             raise ConsumerConflictError(DURABLE_NOT_OURS(what=self._what, problem=problem))
@@ -320,13 +323,10 @@ class DurableHandle:
             return
         try:
             for end in self._steps(js, first, target) if self.retention == INTEREST else (target,):
-                reset, names = Api.CONSUMER_RESET, (self._stream, self.name)
-                answer = js.request(reset, *names, body={"seq": end}, level=_RESET_LEVEL)
-                with interpreting(reset, *names):
-                    moved_consumer_in(answer, *names, end)
+                move_consumer(js, self._stream, self.name, end, level=_RESET_LEVEL)
         except JetStreamError as error:
             if error.err_code == ErrCode.REQUIRED_API_LEVEL:
-                raise _too_old(js, "2.14", f"releasing from a stream with {self.retention} retention") from None
+                raise too_old(js, "2.14", f"releasing from a stream with {self.retention} retention") from None
             raise
 
     def _steps(self, js: JetStream, start: int, target: int) -> Iterator[int]:
@@ -343,12 +343,11 @@ class DurableHandle:
 
 def check_releasable(js: JetStream, info: StreamInfo) -> None:
     """Raise :class:`UnsupportedStreamError` unless messages of a stream can be read by sequence and then released."""
-    limits = info.config.get("consumer_limits")
-    if isinstance(limits, dict) and limits.get("inactive_threshold"):
+    if longest_inactivity(info.config):
         raise UnsupportedStreamError(DURABLE_WOULD_EXPIRE(stream=info.name))
     if info.retention != WORK_QUEUE:
         if js.connection.info.is_older_than(2, 14):
-            raise _too_old(js, "2.14", f"releasing from a stream with {info.retention} retention")
+            raise too_old(js, "2.14", f"releasing from a stream with {info.retention} retention")
         return
     check_direct(js, info)
     for name in ("deny_purge", "sealed"):
@@ -359,11 +358,6 @@ def check_releasable(js: JetStream, info: StreamInfo) -> None:
 def check_direct(js: JetStream, info: StreamInfo) -> None:
     """Raise :class:`UnsupportedStreamError` unless a work queue can be read without a consumer."""
     if js.connection.info.is_older_than(2, 11):
-        raise _too_old(js, "2.11", "reading a work queue")
+        raise too_old(js, "2.11", "reading a work queue")
     if not info.allows_direct_gets:
         raise UnsupportedStreamError(NO_DIRECT_GETS(stream=info.name))
-
-
-def _too_old(js: JetStream, wanted: str, what: str) -> UnsupportedStreamError:
-    server, version = js.connection.server, js.connection.info.version
-    return UnsupportedStreamError(SERVER_TOO_OLD(what=what, wanted=wanted, server=server, version=version))

@@ -21,19 +21,17 @@ from weakref import WeakKeyDictionary
 
 from spark_nats import clock
 from spark_nats.client.connection import Connection
-from spark_nats.client.options import ConnectionOptions
 from spark_nats.errors import JetStreamError, NatsError, NatsTimeoutError, PermissionsError, ProtocolError
-from spark_nats.jetstream.api import JetStream, Request, interpreting
-from spark_nats.jetstream.consuming.consumers import ConsumerInfo, create_consumer, delete_consumer, moved_consumer_in
+from spark_nats.jetstream.api import JetStream, Refused, Request, interpreting
+from spark_nats.jetstream.consuming.consumers import create_consumer, delete_consumer
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import StateOf
 from spark_nats.protocol.api import Api, ErrCode
+from spark_nats.protocol.consumers import ConsumerInfo, moved_consumer_in
 
 MOST = 8  # consumers that one connection keeps; then the one goes that was not used for longest
 PATIENCE = 1.0
 """Most seconds to wait until a consumer has moved: a server that has none of its name says nothing."""
-REFUSED_FOR = 600.0
-"""Seconds for which consumers of a stream are not kept after one could not be moved, or there was no place for one."""
 _FRESH = 0.5  # of a consumer's inactive_threshold: it is not used after that, because it may go at any moment
 
 
@@ -74,7 +72,7 @@ class _Keeping:
 
 
 _keeping: WeakKeyDictionary[Connection, _Keeping] = WeakKeyDictionary()
-_refused_until: dict[tuple[ConnectionOptions, str, str], float] = {}
+_refused = Refused()  # consumers are not kept after one could not be moved, or there was no place for one
 
 
 def move_kept(js: JetStream, use: Use, position: int) -> Moved | None:
@@ -92,7 +90,7 @@ def move_kept(js: JetStream, use: Use, position: int) -> Moved | None:
         return None
     _note_last_words(js.connection, keeping)
     moved = None
-    if kept.start <= position and clock.monotonic() < kept.until and _is_tried(js, use.stream):
+    if kept.start <= position and clock.monotonic() < kept.until and not _refused.holds(js, use.stream):
         moved = _move(js, use, kept, position)
     if moved is None:
         delete_consumer(js, use.stream, kept.name)
@@ -111,14 +109,14 @@ def _move(js: JetStream, use: Use, kept: _Kept, position: int) -> Moved | None:
             return None
         if isinstance(moved, NatsError):
             if isinstance(moved, NatsTimeoutError):
-                _refuse(js, use.stream)
+                _refused.note(js, use.stream)
             return None
         with interpreting(Api.CONSUMER_RESET, use.stream, kept.name):
             found = moved_consumer_in(moved, use.stream, kept.name, position)
     except PermissionsError as error:
         if Api.CONSUMER_RESET not in str(error):
             raise
-        _refuse(js, use.stream)
+        _refused.note(js, use.stream)
         return None
     except (ProtocolError, JetStreamError):
         if js.connection.closed:
@@ -142,7 +140,7 @@ def make_consumer(js: JetStream, use: Use, position: int) -> ConsumerInfo:
     except JetStreamError as error:
         if error.err_code != ErrCode.MAXIMUM_CONSUMERS:
             raise
-    _refuse(js, use.stream)
+    _refused.note(js, use.stream)
     keeping = _keeping.get(js.connection, _Keeping())
     for each in [each for each in keeping.consumers if (each.prefix, each.stream) == (use.prefix, use.stream)]:
         delete_consumer(js, each.stream, keeping.consumers.pop(each).name)
@@ -153,7 +151,7 @@ def make_consumer(js: JetStream, use: Use, position: int) -> ConsumerInfo:
 def may_be_kept(js: JetStream, info: StreamInfo) -> bool:
     """Tell whether consumers of a stream can be moved, as far as is known, and nobody waits for their end."""
     older = js.connection.info.is_older_than(2, 14)
-    return info.retention == LIMITS and info.max_consumers is None and not older and _is_tried(js, info.name)
+    return info.retention == LIMITS and info.max_consumers is None and not older and not _refused.holds(js, info.name)
 
 
 def keep(js: JetStream, use: Use, made: ConsumerInfo, created: str, used: float) -> bool:
@@ -172,8 +170,8 @@ def keep(js: JetStream, use: Use, made: ConsumerInfo, created: str, used: float)
         Whether the server is still to be heard, in case it refuses that.
     """
     keeping = _keeping.setdefault(js.connection, _Keeping())
-    start, threshold = made.config.get("opt_start_seq"), made.config.get("inactive_threshold")
-    if not isinstance(start, int) or not isinstance(threshold, int):
+    start, threshold = made.start, made.inactive_threshold
+    if start is None or threshold is None:
         delete_consumer(js, use.stream, made.name)
         return True
     former = keeping.consumers.pop(use, None)
@@ -199,15 +197,3 @@ def _note_last_words(connection: Connection, keeping: _Keeping) -> None:
             for use, kept in keeping.consumers.items()
         ]
         connection.at_close(subjects)
-
-
-def _is_tried(js: JetStream, stream: str) -> bool:
-    return clock.monotonic() >= _refused_until.get(_place(js, stream), 0.0)
-
-
-def _refuse(js: JetStream, stream: str) -> None:
-    _refused_until[_place(js, stream)] = clock.monotonic() + REFUSED_FOR
-
-
-def _place(js: JetStream, stream: str) -> tuple[ConnectionOptions, str, str]:
-    return js.connection.options, js.prefix, stream

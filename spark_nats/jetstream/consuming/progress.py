@@ -21,19 +21,23 @@ from spark_nats.conditions.jetstream import (
     PROGRESS_NOT_SHOWN,
     PROGRESS_TAKEN,
     PROGRESS_WOULD_EXPIRE,
-    SERVER_TOO_OLD,
 )
-from spark_nats.errors import ConsumerConflictError, JetStreamError, NatsError, NatsTimeoutError, UnsupportedStreamError
-from spark_nats.jetstream.api import JetStream, Request, interpreting
+from spark_nats.errors import (
+    ConsumerConflictError,
+    JetStreamError,
+    NatsError,
+    NatsTimeoutError,
+    UnsupportedStreamError,
+)
+from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.consumers import (
     configure_durable,
     consumer_info,
-    durable_config,
-    moved_consumer_in,
-    not_ours,
+    move_consumer,
+    too_old,
 )
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
-from spark_nats.protocol.api import Api
+from spark_nats.protocol.consumers import durable_config, longest_inactivity, not_ours
 
 logger = logging.getLogger(__name__)
 
@@ -86,12 +90,7 @@ class ProgressConsumer:
                 self._rests_until = math.inf
                 logger.warning(PROGRESS_TAKEN(stream=self._stream, consumer=self._name).coded)
                 return
-            reset = Request(Api.CONSUMER_RESET, (self._stream, self._name), {"seq": position})
-            (answer,) = js.request_all([reset], _PATIENCE)
-            if isinstance(answer, NatsError):
-                raise answer
-            with interpreting(Api.CONSUMER_RESET, self._stream, self._name):
-                moved_consumer_in(answer, self._stream, self._name, position)
+            move_consumer(js, self._stream, self._name, position, timeout=_PATIENCE)
         except NatsError as error:
             self._failed(error)
         else:
@@ -124,11 +123,7 @@ def check_shows_progress(js: JetStream, info: StreamInfo) -> None:
     """Raise :class:`UnsupportedStreamError` unless a consumer can show how far a reader of a stream has come."""
     if info.retention != LIMITS:
         raise UnsupportedStreamError(PROGRESS_NEEDS_LIMITS(stream=info.name, retention=info.retention))
-    limits = info.config.get("consumer_limits")
-    if isinstance(limits, dict) and limits.get("inactive_threshold"):
+    if longest_inactivity(info.config):
         raise UnsupportedStreamError(PROGRESS_WOULD_EXPIRE(stream=info.name))
     if js.connection.info.is_older_than(2, 14):
-        server, version = js.connection.server, js.connection.info.version
-        what = "showing progress by a consumer"
-        why = SERVER_TOO_OLD(what=what, wanted="2.14", server=server, version=version)
-        raise UnsupportedStreamError(why).advising(Hint.PROGRESS_CONSUMER)
+        raise too_old(js, "2.14", "showing progress by a consumer").advising(Hint.PROGRESS_CONSUMER)

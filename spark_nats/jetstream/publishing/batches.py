@@ -45,7 +45,7 @@ from spark_nats.jetstream.reading.stored import is_among, known_ids
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import stream_info
 from spark_nats.protocol.api import API_PREFIX
-from spark_nats.protocol.bytecolumns import Mask, decimals, strings, texts
+from spark_nats.protocol.bytecolumns import Mask, strings, texts
 from spark_nats.protocol.headers import (
     EXPECTED_MSG_ID,
     EXPECTED_REVISION,
@@ -54,6 +54,7 @@ from spark_nats.protocol.headers import (
     header_values,
     number_batch,
 )
+from spark_nats.protocol.messages import numbered
 from spark_nats.protocol.publish_acks import PublishAcks, Refusal, Verdict, expecting
 
 MOST_ROWS = 1000  # messages that a batch may have, unless a server is configured to take fewer or more
@@ -158,7 +159,7 @@ class BatchPublisher:
             batch.subjects,
             batch.payloads,
             number_batch(batch.headers, batch_id),
-            texts([f"{inbox}.{number}" for number in range(rows)]),
+            numbered(inbox, np.arange(rows)),
         )
         refused = None
         if rows > 1:  # whether there is room for a batch is said at its beginning
@@ -181,8 +182,7 @@ class BatchPublisher:
         while (messages := connection.next(answers, _LOST_AFTER)) is not None:
             # An answer of no bytes says that the message is kept aside.
             says = (messages.payload.end > messages.payload.start) | (messages.header.end > messages.header.start)
-            prefix = len(answers.subject) - 1
-            answered, valid = decimals(messages.buffer, messages.subject.start + prefix, messages.subject.end)
+            answered, valid = messages.numbers(answers.subject.removesuffix(".*"))
             if not (valid & (answered <= number)).all():
                 self._give_up(BATCH_ANSWER_TO_NO_ROW(stream=self._name))
             for i in np.flatnonzero(says).tolist():

@@ -58,16 +58,12 @@ class Wait(NamedTuple):
     seconds: float
 
 
-class AskStream(NamedTuple):
-    """Ask for the stream's state."""
+class Ask(Enum):
+    """Find out what is to be known before it can be decided."""
 
-
-class AskSubjects(NamedTuple):
-    """Ask whether the stream listens on the subjects of messages that it has not answered."""
-
-
-class Resolve(NamedTuple):
-    """Have it decided about the messages that conflict with others."""
+    STREAM = auto()  # the stream's state
+    SUBJECTS = auto()  # whether the stream listens on the subjects of messages that it has not answered
+    CONFLICTS = auto()  # what becomes of the messages that conflict with others
 
 
 class SetAside(NamedTuple):
@@ -109,24 +105,24 @@ class Fail(NamedTuple):
     seconds: float = 0.0  # for how long it was tried
 
 
-Decision = Wait | AskStream | AskSubjects | Resolve | SetAside | Resend | Fail
+Decision = Wait | Ask | SetAside | Resend | Fail
 
 
 def decide(outcome: Outcome) -> Decision:
     """Decide what to do next."""
     if outcome.strangers:
-        return AskSubjects()
+        return Ask.SUBJECTS
     if outcome.open and (decision := _about_open(outcome)) is not None:
         return decision
     if outcome.state is not State.REFUSED:
         return Wait(0.0)
     verdicts = {each.verdict for each in outcome.refused}
     if Verdict.AWAY in verdicts and outcome.stream is None:
-        return AskStream()
+        return Ask.STREAM
     refused = _judged(outcome)
     verdicts = {each.verdict for each in refused}
     if Verdict.CONFLICT in verdicts and not outcome.resolved and not _is_any_fatal(outcome, refused):
-        return Resolve()
+        return Ask.CONFLICTS
     if final := [each for each in refused if each.verdict in FINAL]:
         can_go_on = all(each.verdict in outcome.set_aside for each in final)
         return SetAside(final) if can_go_on else Fail(Failure.REFUSED, final)
@@ -154,7 +150,7 @@ def _about_open(outcome: Outcome) -> Decision | None:
     if (left := max(left, SHORTEST_PATIENCE - outcome.silent)) > 0:
         return Wait(left)
     if not outcome.asked:
-        return AskSubjects()
+        return Ask.SUBJECTS
     if elsewhere := [each for each in outcome.refused if each.verdict is Verdict.PLACE]:
         return SetAside(elsewhere)
     return Fail(Failure.SILENT) if outcome.waited >= outcome.ack_timeout else Resend(Why.UNKNOWN)

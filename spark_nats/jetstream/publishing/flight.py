@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 from spark_nats.conditions.jetstream import ANSWER_TO_NO_ROW
 from spark_nats.errors import PublishError
 from spark_nats.jetstream.publishing.rows import Rows
-from spark_nats.protocol.bytecolumns import Positions, booleans, decimals, flags_of, integers, texts
-from spark_nats.protocol.messages import Messages
+from spark_nats.protocol.bytecolumns import Positions, booleans, flags_of, texts
+from spark_nats.protocol.messages import Messages, numbered
 from spark_nats.protocol.publish_acks import PublishAcks, Refusal, Verdict
 
 MOST_BYTES = 64 << 20
@@ -29,7 +29,6 @@ MOST_BYTES = 64 << 20
 # What a message is told that will not be stored, unless it is decided otherwise.
 FINAL = (Verdict.NO, Verdict.ROW, Verdict.PLACE, Verdict.CONFLICT)
 _OPEN, _STORED, _REFUSED = range(3)
-_NOTHING = texts([""])[0]
 
 
 class State(Enum):
@@ -77,7 +76,6 @@ class Flight:
         self._top = first  # all before it were answered, or are out of order
         self._fates = np.empty(0, np.uint8)  # of the messages from the base on
         self._headers: dict[int, bytes] = {}  # that rows get instead of theirs, by the rows' numbers
-        self._prefix = texts([f"{inbox}."])[0]
 
     @property
     def held(self) -> int:
@@ -126,11 +124,11 @@ class Flight:
         self.heard = now
         self._parts.append((self.end, rows if rows.since else rows._replace(since=now)))
         self._fates = np.concatenate([self._fates, np.full(rows.size, _OPEN, np.uint8)])
-        numbers = integers(np.arange(self.end, self.end + rows.size)).cast(pa.string())
+        replies = numbered(self._inbox, np.arange(self.end, self.end + rows.size))
         self.end += rows.size
         self.open += rows.size
         self.bytes += rows.payloads.nbytes
-        return pc.binary_join_element_wise(self._prefix, numbers, _NOTHING)
+        return replies
 
     def receive(self, answers: Messages, now: float) -> Stored | None:
         """Note answers; return what they say is stored, None when that is nothing.
@@ -140,18 +138,20 @@ class Flight:
         be asked for until the next ones come.
         """
         self._forget()
-        start = answers.subject.start + len(self._inbox) + 1
-        numbers, valid = decimals(answers.buffer, start, answers.subject.end)
+        numbers, valid = answers.numbers(self._inbox)
         if not (valid & (numbers < self.end)).all():
             raise PublishError(ANSWER_TO_NO_ROW())
         news = numbers >= self._base
         news[news] = self._fates[numbers[news] - self._base] == _OPEN
-        stored = self._acks.stored(answers)
-        for i in np.flatnonzero(news & ~stored).tolist():
-            refusal = self._acks.refusal(answers, i)
-            if refusal is not None and refusal.verdict is Verdict.STRANGER:
+        refusals = self._acks.refusals(answers)
+        stored = np.ones(len(answers), np.bool_)
+        stored[list(refusals)] = False
+        for i, refusal in refusals.items():
+            if news[i] and refusal.verdict is Verdict.STRANGER:
                 self.strangers[str(self.row(int(numbers[i])).subjects[0])] = refusal.reason
                 news[i] = False
+        # Of several that refuse the same message, the first one counts.
+        refused = {int(numbers[i]): refusal for i, refusal in reversed(refusals.items()) if news[i]}
         if not news.all():
             answers, numbers, stored = answers.take(news), numbers[news], stored[news]
         rising = bool((numbers[1:] > numbers[:-1]).all())
@@ -162,8 +162,8 @@ class Flight:
         if not len(numbers):
             return None
         self.heard = now
-        for i in np.flatnonzero(~stored).tolist():
-            self._refuse(int(numbers[i]), self._acks.refusal(answers, i))
+        for number in numbers[~stored].tolist():
+            self._refuse(number, refused[number])
         self._fates[numbers - self._base] = np.where(stored, _STORED, _REFUSED)
         self.open -= len(numbers)
         in_order = rising and int(numbers[0]) >= self._top
@@ -214,8 +214,7 @@ class Flight:
                 found.append(left.with_headers(self._headers)._replace(again=again))
         return found
 
-    def _refuse(self, message: int, refusal: Refusal | None) -> None:
-        assert refusal is not None  # noqa: S101 - the answer is not among those of what is stored
+    def _refuse(self, message: int, refusal: Refusal) -> None:
         row = self.row(message)
         number, subject = int(row.numbers[0]), str(row.subjects[0])
         self.refused[message] = Refused(message, number, subject, refusal.reason, refusal.verdict, row.again)

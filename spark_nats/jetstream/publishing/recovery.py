@@ -83,23 +83,18 @@ class Recovery:
         # when that is not known.
         self.leader = _leader_of(self.began) if self.began is not None else None
         self._acknowledged = self.account.acknowledged
-        self._info = self.began
+        self.known = self.began  # the stream as it was when it was asked last, if that is known
         self._asked = 0.0  # when the state was asked for
         self._view = StreamView(self.ack_timeout)
         self._waits_for_ids = False  # that was said
 
     # The stream's state
 
-    @property
-    def known(self) -> StreamInfo | None:
-        """The stream as it was when it was asked last, if that is known."""
-        return self._info
-
     def state(self, js: JetStream) -> StreamInfo:
         """Ask for the stream's state. That there is no such stream has to be said for a while in a cluster."""
         self._asked = clock.monotonic()
-        self._info = self._view.state(js, self.stream)
-        return self._info
+        self.known = info = self._view.state(js, self.stream)
+        return info
 
     def state_if_known(self, js: JetStream) -> StreamInfo | NatsError:
         """Ask for the stream's state; return the error if there is none, or its leader does not answer now."""
@@ -129,7 +124,7 @@ class Recovery:
 
     def knows_again(self, rows: Rows) -> bool:
         """Tell whether the stream certainly knows the message ids of rows that were sent before."""
-        return not rows.since or (self._info is not None and self._info.knows_again(clock.monotonic() - rows.since))
+        return not rows.since or (self.known is not None and self.known.knows_again(clock.monotonic() - rows.since))
 
     def wait_for_ids(self) -> None:
         """Say that rows wait until the stream forgets their message ids."""

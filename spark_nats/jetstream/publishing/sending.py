@@ -28,8 +28,7 @@ from spark_nats.jetstream.publishing.conflicts import Resolve, resolve_conflicts
 from spark_nats.jetstream.publishing.decide import (
     SHORTEST_PATIENCE,
     UNANSWERED,
-    AskStream,
-    AskSubjects,
+    Ask,
     Fail,
     Failure,
     Outcome,
@@ -145,9 +144,9 @@ class Sender:
             if isinstance(decision, SetAside):
                 self._set_aside(decision.refused)
                 outcome = self._outcome()._replace(resolved=True, stream=outcome.stream, asked=outcome.asked)
-            elif isinstance(decision, AskStream):
+            elif decision is Ask.STREAM:
                 outcome = outcome._replace(stream=self.recovery.state_if_known(self._js))
-            elif isinstance(decision, AskSubjects):
+            elif decision is Ask.SUBJECTS:
                 self._ask_subjects()
                 outcome = self._outcome()._replace(asked=True)
             else:

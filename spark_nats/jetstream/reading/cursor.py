@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 
 from spark_nats.conditions import Said
 from spark_nats.protocol.bytecolumns import Mask, Positions
+from spark_nats.protocol.deliveries import Deliveries
+from spark_nats.protocol.direct_gets import DirectGetReplies
 
 NO_END = 1 << 64  # the end of what is not a range of sequences
 _MOST_SHOWN = 5
-
-
-class Sequenced(Protocol):
-    """Messages of a stream, of which each has a sequence."""
-
-    def __len__(self) -> int: ...
-
-    def stream_sequences(self) -> Positions:
-        """Return the sequences, in order."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,7 +97,7 @@ class Cursor:
         """Whether everything was handed on, and everything that was skipped was judged."""
         return self.handed_on >= self.end and not len(self.gaps)
 
-    def receive(self, messages: Sequenced, first: int, last: int) -> tuple[Cursor, int]:
+    def receive(self, messages: Deliveries | DirectGetReplies, first: int, last: int) -> tuple[Cursor, int]:
         """Return the cursor behind messages that have arrived, and how many of them are in the range.
 
         They are in order, from sequence ``first`` to ``last``, and none of them before ``received``; there is one at

@@ -60,15 +60,11 @@ class Delivered(NamedTuple):
     messages: Messages
     deliveries: Deliveries | DirectGetReplies
 
-    def take(self, chosen: Mask) -> Delivered:
+    def take(self, chosen: slice | Mask) -> Delivered:
         """Return the chosen messages."""
-        if chosen.all():
+        if not isinstance(chosen, slice) and chosen.all():
             return self
         return Delivered(self.messages.take(chosen), self.deliveries.take(chosen))
-
-    def head(self, count: int) -> Delivered:
-        """Return the first messages."""
-        return Delivered(self.messages.take(slice(count)), self.deliveries.head(count))
 
 
 class Chunk(NamedTuple):
@@ -345,7 +341,7 @@ class Reading:
             if wanted is None:
                 continue
             if self.cursor.left <= 0:
-                wanted = wanted.head(count + int(self.cursor.left))
+                wanted = wanted.take(slice(count + int(self.cursor.left)))
                 self.cursor = self.cursor.finish(int(wanted.deliveries.stream_sequences()[-1]) + 1)
                 use.held.clear()
             self.retries.succeeded()

@@ -13,12 +13,10 @@ control; one request is under way at a time, and asks for no more than the socke
 
 from __future__ import annotations
 
-from spark_nats import clock
-from spark_nats.client.options import ConnectionOptions
 from spark_nats.client.subscriptions import Subscription
 from spark_nats.conditions.jetstream import DIRECT_GET_INVALID, READING_FAILED
 from spark_nats.errors import JetStreamError, PermissionsError, ProtocolError
-from spark_nats.jetstream.api import JetStream, answered_by_another
+from spark_nats.jetstream.api import JetStream, Refused, answered_by_another
 from spark_nats.jetstream.reading import delivering
 from spark_nats.jetstream.reading.cursor import Cursor
 from spark_nats.jetstream.reading.delivering import Chunk, Delivered, Restart
@@ -30,18 +28,12 @@ BATCH_MESSAGES = 8192  # messages asked for by one request. Each has about 250 b
 BATCH_BYTES = 2 << 20  # bytes after which the server ends a batch
 LONGEST_PATIENCE = 30.0
 """Most seconds to wait for the first answer to a request: a server may have to count what matches first."""
-REFUSED_FOR = 600.0
-"""Seconds for which direct gets that were not answered, or not permitted, are not tried where there is another way."""
-_refused_until: dict[tuple[ConnectionOptions, str, str], float] = {}
+_refused = Refused()  # direct gets that were not answered, or not permitted
 
 
 def are_available(js: JetStream, stream: str) -> bool:
     """Tell whether nothing is known against direct gets of a stream, in this process, where there is another way."""
-    return clock.monotonic() >= _refused_until.get(_key(js, stream), 0.0)
-
-
-def _key(js: JetStream, stream: str) -> tuple[ConnectionOptions, str, str]:
-    return js.connection.options, js.prefix, stream
+    return not _refused.holds(js, stream)
 
 
 class DirectGets:
@@ -105,7 +97,7 @@ class DirectGets:
 
     def unavailable(self, why: object) -> Restart:
         """Note that there are none here for a while, and return what to raise."""
-        _refused_until[_key(self._js, self._stream)] = clock.monotonic() + REFUSED_FOR
+        _refused.note(self._js, self._stream)
         return Restart(str(why))
 
     def _missing(self) -> Restart:

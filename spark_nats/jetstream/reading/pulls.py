@@ -21,12 +21,13 @@ from spark_nats.client.subscriptions import Subscription
 from spark_nats.conditions.jetstream import MESSAGE_TOO_LARGE, READING_FAILED
 from spark_nats.errors import JetStreamError, NatsError, PermissionsError
 from spark_nats.jetstream.api import JetStream, answered_by_another
-from spark_nats.jetstream.consuming.consumers import ConsumerInfo, delete_consumer
+from spark_nats.jetstream.consuming.consumers import delete_consumer
 from spark_nats.jetstream.reading import delivering
 from spark_nats.jetstream.reading.cursor import Cursor
 from spark_nats.jetstream.reading.delivering import Chunk, Delivered, Restart
 from spark_nats.protocol.api import Api, encode_pull
 from spark_nats.protocol.bytecolumns import Positions
+from spark_nats.protocol.consumers import ConsumerInfo
 from spark_nats.protocol.deliveries import Deliveries
 from spark_nats.protocol.messages import Messages
 from spark_nats.protocol.statuses import (

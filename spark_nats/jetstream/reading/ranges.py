@@ -358,7 +358,7 @@ class RangeReader:
                 raise Restart(_LACKS)
         cursor, inside = before.receive(delivered.deliveries, first, last)
         if inside < count:
-            delivered = delivered.head(inside)
+            delivered = delivered.take(slice(inside))
         # Where what does not match is left out, there are always some, and they are not judged at once.
         may_wait = self._search.by_server or self._range.removed is Removed.NO_LOSS
         at_once = not may_wait or clock.monotonic() - self._judged_at >= _JUDGE_INTERVAL

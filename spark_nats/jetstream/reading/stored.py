@@ -26,8 +26,9 @@ from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.reading.ranges import Range, RangeReader, Way
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import first_new, judged
-from spark_nats.protocol.bytecolumns import Mask, decimals, flags_of, repeated, strings, texts
+from spark_nats.protocol.bytecolumns import Mask, flags_of, repeated, strings
 from spark_nats.protocol.headers import EXPECTED_MSG_ID, EXPECTED_STREAM, MSG_ID, header_values, wrap_lines
+from spark_nats.protocol.messages import numbered
 from spark_nats.protocol.publish_acks import PublishAcks, are_duplicates, is_other_last_id
 
 logger = logging.getLogger(__name__)
@@ -111,14 +112,15 @@ def known_ids(connection: Connection, stream: str, subjects: pa.Array, ids: pa.A
         headers = wrap_lines(
             repeated("", rows), [(EXPECTED_STREAM, stream), (MSG_ID, ids[part]), (EXPECTED_MSG_ID, clock.token(16))]
         )
-        replies = texts([f"{inbox}.{number}" for number in range(start, start + rows)])
+        replies = numbered(inbox, np.arange(start, start + rows))
         connection.publish_columns(subjects[part], repeated("", rows), headers, replies)
         while not answered[part].all():
             messages = connection.next(answers, connection.options.request_timeout)
             if messages is None:
                 raise NatsTimeoutError(IDS_NOT_SAID(server=connection.server, stream=stream))
-            number, valid = decimals(messages.buffer, messages.subject.start + len(inbox) + 1, messages.subject.end)
-            duplicates = are_duplicates(messages) & acks.stored(messages)
+            number, valid = messages.numbers(inbox)
+            duplicates = are_duplicates(messages)
+            duplicates[list(acks.refusals(messages))] = False
             for i in np.flatnonzero(~duplicates).tolist():
                 if not is_other_last_id(messages.payload_at(i)):  # no leader at the moment, too many requests
                     raise NatsTimeoutError(IDS_NOT_SAID_NOW(stream=stream))

@@ -34,7 +34,7 @@ import pyarrow.compute as pc
 from spark_nats.client.retrying import Retries
 from spark_nats.errors import JetStreamError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.consuming.consumers import ConsumerInfo, create_consumer, delete_consumer
+from spark_nats.jetstream.consuming.consumers import create_consumer, delete_consumer
 from spark_nats.jetstream.listing import subjects_of
 from spark_nats.jetstream.messages import next_sequence
 from spark_nats.jetstream.reading import pulls
@@ -53,6 +53,7 @@ from spark_nats.kinds.buckets.conditions import (
 )
 from spark_nats.kinds.buckets.key_columns import are_last
 from spark_nats.protocol.bytecolumns import Mask, booleans, flags_of, texts
+from spark_nats.protocol.consumers import ConsumerInfo
 from spark_nats.protocol.documents import REPLACED
 from spark_nats.protocol.keyvalue import key_filter, stream_of
 

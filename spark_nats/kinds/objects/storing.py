@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from spark_nats import clock
@@ -15,12 +16,10 @@ from spark_nats.conditions import Transient
 from spark_nats.errors import (
     InvalidRowError,
     JetStreamError,
-    JetStreamUnavailableError,
     NatsError,
-    NoRespondersError,
     PublishError,
 )
-from spark_nats.jetstream.api import JetStream, refusal_in
+from spark_nats.jetstream.api import JetStream, store
 from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.messages import MessageAt, ask
 from spark_nats.jetstream.streams import StreamInfo
@@ -40,7 +39,6 @@ from spark_nats.kinds.objects.wire import (
 )
 from spark_nats.protocol.api import NOT_ENABLED, NOT_READY, Api
 from spark_nats.protocol.headers import EXPECTED_STREAM, OF_SUBJECT, ROLLUP, encode_block
-from spark_nats.protocol.publish_acks import mark_of
 from spark_nats.protocol.statuses import TOO_MANY_REQUESTS
 
 CHUNKS_AT_ONCE = 16
@@ -135,18 +133,11 @@ class Putting:
 
     def _publish(self, js: JetStream, messages: Sequence[tuple[str, bytes, bytes | None]]) -> None:
         """Publish messages, and wait until all are stored."""
-        replies = js.connection.request_all(messages, marks=[mark_of(self._stream)] * len(messages))
-        for (subject, *_), reply in zip(messages, replies, strict=True):
-            if isinstance(reply, NoRespondersError):
-                raise JetStreamUnavailableError(
-                    OBJECT_STORE_UNAVAILABLE(subject=messages[0][0], store=self._store)
-                ) from None
-            if isinstance(reply, NatsError):
-                raise reply
-            if (refused := refusal_in(reply, self._stream, subject)) is not None:
-                code, err_code, reason = refused
-                store, name = self._store, self._info.name
-                said = OBJECT_REFUSED(store=store, name=name, reason=reason, code=code, err_code=err_code)
-                if err_code in NOT_ENABLED | NOT_READY or code == TOO_MANY_REQUESTS:
-                    raise JetStreamError(said, description=reason, transient=Transient.ALWAYS)
-                raise PublishError(said)
+        nobody = partial(OBJECT_STORE_UNAVAILABLE, store=self._store)
+        if (refused := store(js, self._stream, messages, nobody)) is not None:
+            code, err_code, reason = refused
+            name = self._info.name
+            said = OBJECT_REFUSED(store=self._store, name=name, reason=reason, code=code, err_code=err_code)
+            if err_code in NOT_ENABLED | NOT_READY or code == TOO_MANY_REQUESTS:
+                raise JetStreamError(said, description=reason, transient=Transient.ALWAYS)
+            raise PublishError(said)

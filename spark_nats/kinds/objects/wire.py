@@ -15,7 +15,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from spark_nats.protocol.documents import boolean_at, integer_at, parse_document, string_at, strings_at, value_at
+from spark_nats.protocol.documents import (
+    boolean_at,
+    integer_at,
+    object_at,
+    parse_document,
+    string_at,
+    strings_at,
+    text_at,
+    value_at,
+)
 from spark_nats.protocol.stream_configs import Wish
 from spark_nats.protocol.subjects import name_violation
 
@@ -122,19 +131,19 @@ def read_description(payload: bytes) -> ObjectInfo:
     """
     document = parse_document(payload)
     link = value_at(document, "options", "link")
-    headers, metadata = _object(document, "headers"), _object(document, "metadata")
+    headers, metadata = object_at(document, "headers"), object_at(document, "metadata")
     info = ObjectInfo(
         name=string_at(document, "name"),
-        nuid=_text(document, "nuid") or "",
+        nuid=text_at(document, "nuid") or "",
         size=_number(document, "size"),
         chunks=_number(document, "chunks"),
-        digest=_text(document, "digest") or "",
-        description=_text(document, "description"),
+        digest=text_at(document, "digest") or "",
+        description=text_at(document, "description"),
         headers={
             name: (value,) if isinstance(value := headers[name], str) else strings_at(headers, name) for name in headers
         },
         metadata={name: string_at(metadata, name) for name in metadata},
-        link=None if link is None else (string_at(link, "bucket"), _text(link, "name")),
+        link=None if link is None else (string_at(link, "bucket"), text_at(link, "name")),
         deleted="deleted" in document and boolean_at(document, "deleted"),
     )
     if info.nuid and (violation := name_violation(info.nuid)):  # it becomes part of a subject
@@ -177,29 +186,17 @@ def store_config(bucket: str, wish: Mapping[str, Any]) -> Wish:
 
     Args:
         bucket: its name.
-        wish: what it shall have beyond the defaults: ``max_age`` in seconds, ``max_bytes``, ``replicas``, ``storage``,
-            ``compression``, ``description``.
+        wish: what it shall have beyond the defaults: ``max_age`` in nanoseconds, ``max_bytes``, ``replicas``,
+            ``storage``, ``compression``, ``description``.
     """
-    config: dict[str, Any] = {
+    config = {
         "name": stream_of_store(bucket),
         "subjects": [chunk_subject(bucket, ">"), descriptions(bucket)],
         "discard": "new",
         "allow_rollup_hdrs": True,
         "allow_direct": True,
     }
-    named = {}
-    for name, value in wish.items():
-        if name == "max_age":
-            value = round(value * 1e9)
-        elif name == "compression":
-            value = "s2" if value else "none"
-        field = "num_replicas" if name == "replicas" else name
-        config[field], named[field] = value, name
-    return Wish.of(config, named)
-
-
-def _text(document: Any, name: str) -> str | None:
-    return string_at(document, name) or None if value_at(document, name) is not None else None
+    return Wish.of_bucket(config, wish)
 
 
 def _number(document: Any, name: str) -> int:
@@ -207,10 +204,3 @@ def _number(document: Any, name: str) -> int:
     if number > LARGEST_SIZE:
         raise ValueError(f"{name!r} is above {LARGEST_SIZE}")
     return number
-
-
-def _object(document: Any, name: str) -> dict[str, Any]:
-    found = value_at(document, name) or {}
-    if not isinstance(found, dict):
-        raise ValueError(f"{name!r} is no object")
-    return found

@@ -16,7 +16,6 @@ from spark_nats.client.pool import Lease, borrow, leased
 from spark_nats.jetstream.api import JetStream
 from spark_nats.kinds.partitions import Partition, sent
 from spark_nats.kinds.tables.inventory import (
-    Row,
     choose_streams,
     count_subjects,
     describe_buckets,
@@ -25,6 +24,7 @@ from spark_nats.kinds.tables.inventory import (
     find_messages,
 )
 from spark_nats.kinds.tables.options import TableReadOptions
+from spark_nats.kinds.tables.wire import Row
 from spark_nats.options.hints import naming_options
 from spark_nats.options.values import BUCKETS, CONSUMERS, STREAMS, SUBJECTS
 from spark_nats.sparkapi import arrow_schema

@@ -15,15 +15,15 @@ from spark_nats.errors import JetStreamError, NatsTimeoutError, ProtocolError
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.consuming.consumers import consumer_info, create_consumer
 from spark_nats.jetstream.consuming.watching import Watch, WatchLostError
-from spark_nats.jetstream.creating import create_stream, delete_stream
+from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.keyvalue import Bucket, make_bucket
 from spark_nats.jetstream.listing import list_streams, stream_names
 from spark_nats.jetstream.messages import last_message
-from spark_nats.jetstream.reading import direct
 from spark_nats.jetstream.reading.stored import known_ids
 from spark_nats.jetstream.views import stream_info
 from spark_nats.kinds.objects.storing import Putting
 from spark_nats.kinds.objects.wire import ObjectInfo
+from spark_nats.protocol.api import Api
 from tests.connections import options_for
 from tests.integration.forwarding import ForwardedApi
 from tests.integration.support import (
@@ -53,7 +53,7 @@ Row = dict[str, Any]
 
 @pytest.fixture(autouse=True)
 def _tries_direct_gets_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(direct, "REFUSED_FOR", 0.0)
+    monkeypatch.setattr("spark_nats.jetstream.api.REFUSED_FOR", 0.0)
 
 
 @pytest.fixture
@@ -232,7 +232,7 @@ Ask = Callable[[JetStream, str], object]
 TYPED: dict[str, tuple[str, Ask]] = {
     "STREAM.INFO": ("stream_list", stream_info),
     "STREAM.CREATE": ("stream_update", lambda js, name: create_stream(js, {"name": f"{name}_NEW"})),
-    "STREAM.DELETE": ("stream_purge", delete_stream),
+    "STREAM.DELETE": ("stream_purge", lambda js, name: js.request(Api.STREAM_DELETE, name)),
     "STREAM.NAMES": ("consumer_names", lambda js, _: stream_names(js)),
     "STREAM.LIST": ("stream_names", lambda js, _: list_streams(js)),
     "STREAM.MSG.GET": ("stream_info", lambda js, name: last_message(js, name, ">")),

@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_nats.jetstream.reading import direct
 from tests.integration.commands.test_permissions import hub_and_leaf
 from tests.integration.support import MESSAGE, Query, numbers_of, read, run_task, sentence_of, stream_reader, write
 from tests.nats_py import NatsPy, wait_until
@@ -24,7 +23,7 @@ ATTEMPTS = 4
 
 @pytest.fixture(autouse=True)
 def _tries_direct_gets_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(direct, "REFUSED_FOR", 0.0)
+    monkeypatch.setattr("spark_nats.jetstream.api.REFUSED_FOR", 0.0)
 
 
 def _filtered(stream: str) -> dict[str, Any]:

@@ -70,11 +70,11 @@ class TestAcknowledgements:
 
     def test_the_head_is_the_first_deliveries(self) -> None:
         rows = [f"$JS.ACK.S.C.1.{i}.{i}.{1000 + i}.0" for i in range(5)]
-        head = Deliveries(replies(*rows)).head(2)
+        head = Deliveries(replies(*rows)).take(slice(2))
         assert len(head) == 2
         assert head.stream_sequences().tolist() == [0, 1]
         assert head.timestamps().tolist() == [1000, 1001]
-        assert head.head(0).stream_sequences().tolist() == []
+        assert head.take(slice(0)).stream_sequences().tolist() == []
 
     def test_no_deliveries_are_no_rows(self) -> None:
         deliveries = Deliveries(replies())

@@ -98,8 +98,8 @@ def test_messages_come_out_as_they_were_stored_and_statuses_apart(rows: list[Sto
 def test_the_head_is_the_first_messages() -> None:
     rows = [Stored("s", [], b"", i, i - 1, i * 10**9) for i in range(1, 6)]
     _, gotten, _ = take_apart(answers(*map(block_of, rows)))
-    assert gotten.head(2).stream_sequences().tolist() == [1, 2]
-    assert gotten.head(2).timestamps().tolist() == [10**9, 2 * 10**9]
+    assert gotten.take(slice(2)).stream_sequences().tolist() == [1, 2]
+    assert gotten.take(slice(2)).timestamps().tolist() == [10**9, 2 * 10**9]
 
 
 @pytest.mark.parametrize("beginning", [b"NATS/1.0 503\r\n", b"NATS/1.0", b"A: b", b"", b"NATS/1.0\r\nA: b"])

@@ -30,7 +30,7 @@ def answers(*payloads: bytes) -> Messages:
 def test_plain_acknowledgements_are_told_by_their_beginning(stream: str, sequences: list[int]) -> None:
     acks = PublishAcks(stream)
     found = answers(*(b'{"stream":"%b","seq":%d}' % (stream.encode(), sequence) for sequence in sequences))
-    assert acks.plain(found).all()
+    assert not acks.refusals(found)
     assert acks.sequences(found).tolist() == sequences
     assert not are_duplicates(found).any()
 
@@ -49,7 +49,7 @@ def test_plain_acknowledgements_are_told_by_their_beginning(stream: str, sequenc
 def test_other_acknowledgements_are_read_one_by_one(answer: bytes, sequence: int, duplicates: int) -> None:
     acks = PublishAcks("S")
     found = answers(answer, b'{"stream":"S","seq":8}')
-    assert acks.stored(found).all()
+    assert not acks.refusals(found)
     assert acks.sequences(found).tolist() == [sequence, 8]
     assert [acks.sequence(found, i) for i in range(2)] == [sequence, 8]
     assert are_duplicates(found).sum() == duplicates
@@ -116,7 +116,7 @@ def test_a_refusal_says_why(answer: bytes, refusal: Refusal) -> None:
     assert said is not None
     assert said.reason.startswith(refusal.reason)
     assert said.verdict == refusal.verdict
-    assert acks.stored(found).tolist() == [True, False]
+    assert list(acks.refusals(found)) == [1]
 
 
 NO, ROW, PLACE, TOO_MANY, AWAY = Verdict.NO, Verdict.ROW, Verdict.PLACE, Verdict.TOO_MANY, Verdict.AWAY
@@ -207,7 +207,7 @@ def test_what_each_error_of_the_server_means_for_a_message_is_decided() -> None:
 def test_no_answer_is_an_error(payloads: list[bytes]) -> None:
     found = answers(b"", *(payload for payload in payloads if not payload.startswith(b"NATS/1.0")))
     acks = PublishAcks("S")
-    assert len(acks.stored(found)) == len(acks.sequences(found)) == len(found)
+    assert len(acks.sequences(found)) == len(found) >= len(acks.refusals(found))
 
 
 @pytest.mark.parametrize(

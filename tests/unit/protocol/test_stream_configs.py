@@ -175,7 +175,7 @@ def test_what_contradicts_is_named_with_both_values(document: dict[str, Any], sa
 
 
 def test_of_a_bucket_only_what_was_named_is_compared_by_the_names_of_buckets() -> None:
-    asked = {"history": 5, "max_age": 7200.0, "replicas": 3, "compression": False, "limit_marker_ttl": 1.0}
+    asked = {"history": 5, "max_age": 2 * HOUR, "replicas": 3, "compression": False, "limit_marker_ttl": 10**9}
     has = bucket_config("B", {"replicas": 1}) | {"max_msgs_per_subject": 1, "max_age": 0, "compression": "s2"}
     assert differences(bucket_config("B", asked), has) == [
         "history (has 1, asked 5)",

@@ -13,6 +13,7 @@ from spark_nats.client import Connection, borrow, connect
 from spark_nats.client.options import RetryOptions
 from spark_nats.client.retrying import retrying
 from spark_nats.jetstream import JetStream
+from spark_nats.jetstream.api import Refused
 from spark_nats.jetstream.consuming import kept
 from spark_nats.jetstream.reading import searching
 from spark_nats.jetstream.reading.judging import Removed
@@ -36,7 +37,7 @@ def api(nats_py: NatsPy) -> Iterator[ForwardedApi]:
 @pytest.fixture(autouse=True)
 def _moved_and_not_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """Consumers are moved, whatever happened in other tests; and a slow machine is no reason to take another one."""
-    monkeypatch.setattr(kept, "_refused_until", {})
+    monkeypatch.setattr(kept, "_refused", Refused())
     monkeypatch.setattr(kept, "PATIENCE", 60.0)
     monkeypatch.setattr(searching, "TRIAL", 60.0)
 
@@ -168,7 +169,7 @@ def test_a_consumer_that_somebody_has_deleted_is_not_missed(js: JetStream, nats_
     nats_py.create_stream(unique)
     fill(nats_py, unique, 60)
     assert read(js, unique, 1, 11) == numbers(1, 11)
-    while not kept._refused_until:  # a busy server may have been silent about the stream too
+    while not kept._refused._until:  # a busy server may have been silent about the stream too
         (name,) = nats_py.consumers(unique)
         nats_py.api(f"CONSUMER.DELETE.{unique}.{name}")
         assert read(js, unique, 11, 21) == numbers(11, 21)
@@ -183,7 +184,7 @@ def test_a_consumer_that_was_not_used_for_long_is_not_used_again(js: JetStream, 
     for start in (1, 11):
         assert read(js, unique, start, start + 10) == numbers(start, start + 10)
         wait_until(lambda: nats_py.consumers(unique) == [])  # the server has deleted it
-    assert not kept._refused_until
+    assert not kept._refused._until
 
 
 @pytest.mark.parametrize("config", [{"retention": "interest"}, {"max_consumers": 1}], ids=str)

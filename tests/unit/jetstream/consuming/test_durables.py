@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from spark_nats.jetstream.consuming.consumers import consumer_in
 from spark_nats.jetstream.consuming.durables import Life
+from spark_nats.protocol.consumers import consumer_in
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,12 @@ from spark_nats.jetstream.publishing.decide import (
     LOST_AFTER,
     LOST_ASTRAY,
     SHORTEST_PATIENCE,
-    AskStream,
-    AskSubjects,
+    Ask,
     Decision,
     Fail,
     Failure,
     Outcome,
     Resend,
-    Resolve,
     SetAside,
     Wait,
     Why,
@@ -58,7 +56,7 @@ CASES: dict[str, tuple[Outcome, Decision]] = {
     "nothing is open": (outcome(), Wait(0.0)),
     "answers are due": (outcome(open=5), Wait(LOST_AFTER)),
     "answers are due for a while": (outcome(open=5, silent=2.0), Wait(LOST_AFTER - 2.0)),
-    "answers are late": (outcome(open=5, silent=LOST_AFTER), AskSubjects()),
+    "answers are late": (outcome(open=5, silent=LOST_AFTER), Ask.SUBJECTS),
     "answers are late from a stream that listens": (
         outcome(open=5, silent=LOST_AFTER, asked=True),
         Resend(Why.UNKNOWN),
@@ -68,7 +66,7 @@ CASES: dict[str, tuple[Outcome, Decision]] = {
     "rows without ids are waited for": (outcome(open=5, silent=20.0, waited=20.0, can_repeat=False), Wait(10.0)),
     "rows without ids get no answer": (
         outcome(open=5, silent=30.0, waited=30.0, can_repeat=False),
-        AskSubjects(),
+        Ask.SUBJECTS,
     ),
     "rows without ids get no answer from a stream that listens": (
         outcome(open=5, silent=30.0, waited=30.0, can_repeat=False, asked=True),
@@ -87,7 +85,7 @@ CASES: dict[str, tuple[Outcome, Decision]] = {
         after(NO, open=3, silent=1.0, can_repeat=False),
         Fail(Failure.REFUSED, refused(NO)),
     ),
-    "somebody else answers": (after(MANY, open=3, strangers=True), AskSubjects()),
+    "somebody else answers": (after(MANY, open=3, strangers=True), Ask.SUBJECTS),
     "somebody else listens on a subject": (
         after(PLACE, open=3, silent=1.0, asked=True),
         Fail(Failure.REFUSED, refused(PLACE)),
@@ -96,7 +94,7 @@ CASES: dict[str, tuple[Outcome, Decision]] = {
         after(PLACE, open=3, silent=1.0, asked=True, set_aside={PLACE}),
         SetAside(refused(PLACE)),
     ),
-    "nobody answers": (after(AWAY, MANY), AskStream()),
+    "nobody answers": (after(AWAY, MANY), Ask.STREAM),
     "nobody answers, and the stream listens": (after(AWAY, stream=LISTENS), Resend(Why.AWAY)),
     "nobody answers, and a domain maps it": (
         after(AWAY, stream=ELSEWHERE, api_prefix="S.a")._replace(
@@ -123,7 +121,7 @@ CASES: dict[str, tuple[Outcome, Decision]] = {
         after(IN_PROCESS, waited=151.0, duplicate_window=120.0),
         Fail(Failure.REFUSES, refused(IN_PROCESS), 150.0),
     ),
-    "a row conflicts": (after(CONFLICT, MANY), Resolve()),
+    "a row conflicts": (after(CONFLICT, MANY), Ask.CONFLICTS),
     "a row conflicts, and another is refused": (
         after(CONFLICT, NO),
         Fail(Failure.REFUSED, refused(CONFLICT, NO)),
@@ -153,7 +151,7 @@ CASES: dict[str, tuple[Outcome, Decision]] = {
         after(AWAY, stream=GONE, set_aside={ROW, PLACE}),
         Fail(Failure.REFUSED, (refused(NO)[0]._replace(reason=str(GONE)),)),
     ),
-    "a bad row, and one conflicts": (after(ROW, CONFLICT, set_aside={ROW, CONFLICT}), Resolve()),
+    "a bad row, and one conflicts": (after(ROW, CONFLICT, set_aside={ROW, CONFLICT}), Ask.CONFLICTS),
     "a conflict stays, and is taken away": (
         after(CONFLICT, resolved=True, set_aside={ROW, CONFLICT}),
         SetAside(refused(CONFLICT)),

@@ -22,12 +22,12 @@ from spark_nats.client.pool import leased
 from spark_nats.errors import DataLossError, JetStreamError, NatsError, OptionError
 from spark_nats.jetstream import JetStream, read_range
 from spark_nats.jetstream.consuming import consumers
-from spark_nats.jetstream.consuming.consumers import ConsumerInfo
 from spark_nats.jetstream.consuming.kept import make_consumer
 from spark_nats.jetstream.reading import delivering, direct, pulls, ranges, searching
 from spark_nats.jetstream.reading.ranges import Range, RangeReader
 from spark_nats.jetstream.views import stream_info
 from spark_nats.kinds.streams.read import idling
+from spark_nats.protocol.consumers import ConsumerInfo
 from tests.connections import options_for, patience, publisher_for, retries_for
 from tests.integration.forwarding import ForwardedApi
 from tests.integration.support import (

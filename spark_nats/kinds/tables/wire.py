@@ -1,0 +1,196 @@
+"""What lists of the API say, as rows of tables.
+
+A row has its values by the names of columns: times as datetimes, durations in seconds, None where there is nothing to
+say, or no limit. What is leaderless or offline at the moment has a row too, with its ``problem``, and without what only
+a leader knows.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from spark_nats.jetstream.listing import Listed
+from spark_nats.jetstream.streams import leader_in, state_in
+from spark_nats.protocol.consumers import filters_of
+from spark_nats.protocol.documents import (
+    boolean_at,
+    integer_at,
+    list_at,
+    moment,
+    object_at,
+    string_at,
+    text_at,
+    time_at,
+    value_at,
+)
+from spark_nats.protocol.keyvalue import bucket_of
+from spark_nats.protocol.subjects import name_violation
+
+Row = dict[str, Any]
+
+_LARGEST = 2**63 - 1  # what a column can hold; servers count in 64 bits without a sign
+
+
+def unnamed_row(stream: str) -> Row:
+    """Return the row of a stream that cannot be asked, for its name."""
+    return {"stream": stream, "problem": f"it cannot be asked for: its name {name_violation(stream)}"}
+
+
+def stream_row(listed: Listed) -> Row:
+    """Return the row of a stream."""
+    name, entry, problem = listed
+    if entry is None:
+        return {"name": name, "problem": problem}
+    info = state_in(entry, name)
+    config = info.config
+    row = {
+        "name": name,
+        **_described(entry),
+        "subjects": list(info.subjects),
+        "retention": info.retention,
+        "storage": info.storage,
+        "replicas": info.replicas,
+        **{field: text_at(config, field) for field in ("compression", "discard")},
+        **{field: _limit(config, field) for field in ("max_msgs", "max_msgs_per_subject", "max_bytes", "max_msg_size")},
+        "max_age": info.max_age,
+        "max_consumers": info.max_consumers,
+        "duplicate_window": info.duplicate_window or None,
+        "allow_direct": info.allows_direct_gets,
+        "sealed": _flag(config, "sealed"),
+        "mirror": text_at(config, "mirror", "name"),
+        "sources": [string_at(each, "name") for each in list_at(config, "sources")],
+        "problem": problem,
+    }
+    if problem is None:
+        row |= {
+            "messages": fitting(info.messages),
+            "bytes": fitting(info.bytes),
+            "first_sequence": fitting(info.first_sequence),
+            "last_sequence": fitting(info.last_sequence),
+            "first_time": _moment(info.first_time),
+            "last_time": _moment(info.last_time),
+            "deleted": fitting(info.deleted),
+            "subject_count": _number(entry, "state", "num_subjects") or 0,  # the server leaves 0 out
+            "consumer_count": fitting(info.consumers),
+        }
+    return row
+
+
+def bucket_row(listed: Listed) -> Row:
+    """Return the row of the KV bucket that a stream is."""
+    name, entry, problem = listed
+    bucket = bucket_of(name)
+    if entry is None:
+        return {"bucket": bucket, "problem": problem}
+    info = state_in(entry, name)
+    config = info.config
+    row = {
+        "bucket": bucket,
+        **_described(entry),
+        "history": _limit(config, "max_msgs_per_subject"),
+        "max_age": info.max_age,
+        "max_bytes": _limit(config, "max_bytes"),
+        "max_value_size": _limit(config, "max_msg_size"),
+        "limit_marker_ttl": _seconds(config, "subject_delete_marker_ttl"),
+        "storage": info.storage,
+        "replicas": info.replicas,
+        "compression": (text_at(config, "compression") or "none") != "none",
+        "mirror": bucket_of(text_at(config, "mirror", "name") or "") or None,
+        "problem": problem,
+    }
+    if problem is None:
+        row |= {
+            "keys": _number(entry, "state", "num_subjects") or 0,
+            "entries": fitting(info.messages),
+            "bytes": fitting(info.bytes),
+            "revision": fitting(info.last_sequence),
+            "last_time": _moment(info.last_time),
+        }
+    return row
+
+
+def consumer_row(stream: str, listed: Listed) -> Row:
+    """Return the row of a stream's consumer."""
+    name, entry, problem = listed
+    if entry is None:
+        return {"stream": stream, "name": name, "problem": problem}
+    config = entry.get("config")
+    if not isinstance(config, dict):
+        raise ValueError("a 'config' is no object")
+    if text_at(entry, "stream_name") not in (stream, None):  # one that is offline does not say it
+        raise ValueError("it lists a consumer of another stream")
+    row = {
+        "stream": stream,
+        "name": name,
+        **_described(entry),
+        "durable": bool(text_at(config, "durable_name")),
+        "filter_subjects": list(filters_of(config)),
+        **{field: text_at(config, field) for field in ("deliver_policy", "deliver_subject", "ack_policy")},
+        **{field: _limit(config, field) for field in ("max_deliver", "max_ack_pending", "max_waiting")},
+        **{field: _seconds(config, field) for field in ("ack_wait", "inactive_threshold")},
+        "replicas": _limit(config, "num_replicas"),
+        "problem": problem,
+    }
+    if problem is None:
+        paused = _flag(entry, "paused")
+        row |= {
+            "delivered_sequence": _number(entry, "delivered", "stream_seq"),
+            "delivered_time": _time(entry, "delivered", "last_active"),
+            "ack_floor_sequence": _number(entry, "ack_floor", "stream_seq"),
+            "ack_floor_time": _time(entry, "ack_floor", "last_active"),
+            "pending": _number(entry, "num_pending"),
+            "ack_pending": _number(entry, "num_ack_pending"),
+            "redelivered": _number(entry, "num_redelivered"),
+            "waiting": _number(entry, "num_waiting"),
+            "paused": paused,
+            "paused_until": _time(config, "pause_until") if paused else None,
+        }
+    return row
+
+
+def _described(entry: dict[str, Any]) -> Row:
+    """Return what streams and consumers alike have."""
+    metadata = object_at(entry, "config", "metadata")
+    return {
+        "created": _time(entry, "created"),
+        "description": text_at(entry, "config", "description"),
+        "metadata": {name: string_at(metadata, name) for name in metadata},
+        "cluster": text_at(entry, "cluster", "name"),
+        "leader": leader_in(entry) or None,
+    }
+
+
+# Values, which may be left out
+
+
+def _number(document: Any, *path: str) -> int | None:
+    return None if value_at(document, *path) is None else fitting(integer_at(document, *path))
+
+
+def fitting(number: int) -> int | None:
+    """Return a number, None when a column cannot hold it."""
+    return number if number <= _LARGEST else None
+
+
+def _limit(document: Any, *path: str) -> int | None:
+    """Return a limit; none is 0, -1 or left out."""
+    return None if value_at(document, *path) in (None, 0, -1) else _number(document, *path)
+
+
+def _seconds(document: Any, *path: str) -> float | None:
+    nanoseconds = _limit(document, *path)
+    return None if nanoseconds is None else nanoseconds / 1e9
+
+
+def _flag(document: Any, *path: str) -> bool:
+    return value_at(document, *path) is not None and boolean_at(document, *path)
+
+
+def _time(document: Any, *path: str) -> datetime | None:
+    return None if value_at(document, *path) is None else _moment(time_at(document, *path))
+
+
+def _moment(nanoseconds: int) -> datetime | None:
+    """Return a time; what has never been is in the year 1."""
+    return moment(nanoseconds) if nanoseconds > 0 else None

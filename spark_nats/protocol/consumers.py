@@ -1,0 +1,160 @@
+"""Consumers on the wire of the API: how they are configured, and what a server says of one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from spark_nats.protocol.documents import integer_at, positive_at, string_at, text_at
+
+_SECOND = 1_000_000_000  # JetStream's durations are nanoseconds
+INACTIVE_THRESHOLD = 60 * _SECOND
+"""After so many nanoseconds without a request the server deletes one of our consumers by itself."""
+_NEVER_PULLED = {"ack_policy": "explicit", "deliver_policy": "all", "deliver_subject": None, "inactive_threshold": None}
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerInfo:
+    """State of a consumer, as a server says it.
+
+    An ephemeral one of ours has one replica, unless it is of an interest stream, which the server puts on any member of
+    the stream's group. That member may lag behind the stream's leader, so what it says of the end of the stream proves
+    nothing.
+    """
+
+    name: str
+    config: dict[str, Any]  # its whole configuration
+    begins: int  # sequence at which it looks for the next message
+    deliveries: int  # how many it has made
+    floor: int  # sequence before which it holds nothing
+    pending: int  # how many messages its replica has for it
+    max_batch: int | None  # most messages that the server lets one pull request ask for; None for no limit
+    leader: str  # name of the server that it lives on; empty where there is no cluster
+
+    @property
+    def acknowledged(self) -> int:
+        """The sequence before which all is done: acknowledged, or delivered where nothing has to be acknowledged."""
+        return self.begins if self.config.get("ack_policy") == "none" else self.floor
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What its makers have noted on it."""
+        metadata = self.config.get("metadata")
+        return metadata if isinstance(metadata, dict) else {}
+
+    @property
+    def start(self) -> int | None:
+        """The sequence from which on it was made to deliver; None where that is not given."""
+        return positive_at(self.config, "opt_start_seq")
+
+    @property
+    def inactive_threshold(self) -> int | None:
+        """After how many nanoseconds without a request the server deletes it; None where it never does."""
+        return positive_at(self.config, "inactive_threshold")
+
+    @property
+    def is_never_pulled(self) -> bool:
+        """Whether it is a durable that is configured as :func:`durable_config` does it."""
+        return {name: self.config.get(name) for name in _NEVER_PULLED} == _NEVER_PULLED
+
+    @property
+    def filters(self) -> tuple[str, ...]:
+        """The subjects that it has; none when it has all."""
+        return filters_of(self.config)
+
+
+def consumer_in(answer: dict[str, Any], stream: str, name: str) -> ConsumerInfo:
+    """Return the state of a stream's consumer that an answer tells, or raise a :class:`ValueError`."""
+    config = answer.get("config")
+    if answer.get("name") != name:  # it becomes part of subjects
+        raise ValueError("it is about another consumer or none")
+    if answer.get("stream_name") != stream:
+        raise ValueError("it is about a consumer of another stream")
+    if not isinstance(config, dict):
+        raise ValueError("its 'config' is no object")
+    return ConsumerInfo(
+        name=name,
+        config=config,
+        begins=integer_at(answer, "delivered", "stream_seq") + 1,
+        deliveries=integer_at(answer, "delivered", "consumer_seq"),
+        floor=integer_at(answer, "ack_floor", "stream_seq") + 1,
+        pending=integer_at(answer, "num_pending"),
+        max_batch=integer_at(config, "max_batch") if config.get("max_batch") else None,
+        leader=text_at(answer, "cluster", "leader") or "",
+    )
+
+
+def moved_consumer_in(answer: dict[str, Any], stream: str, name: str, sequence: int) -> ConsumerInfo:
+    """Return the state of a consumer that was moved to a sequence, as :func:`consumer_in` does."""
+    if integer_at(answer, "reset_seq") != sequence:
+        raise ValueError(f"it does not say that the consumer begins at {sequence}")
+    return consumer_in(answer, stream, name)
+
+
+def filters_of(config: dict[str, Any]) -> tuple[str, ...]:
+    """Return the subjects of a consumer that is configured so; none when it has all."""
+    several = config.get("filter_subjects")
+    if isinstance(several, list) and several:
+        return tuple(map(str, several))
+    return (str(config["filter_subject"]),) if config.get("filter_subject") else ()
+
+
+def name_in(entry: Any) -> str:
+    """Return of which stream or consumer an entry of a list is."""
+    # A consumer that is offline has its name in its configuration only.
+    return text_at(entry, "name") or text_at(entry, "config", "name") or string_at(entry, "config", "durable_name")
+
+
+def ephemeral_config(start: int | None, filters: Sequence[str], headers_only: bool) -> dict[str, Any]:
+    """Return the configuration of a consumer, see :func:`~spark_nats.jetstream.consuming.consumers.create_consumer`."""
+    config: dict[str, Any] = {
+        "ack_policy": "none",
+        "mem_storage": True,
+        "num_replicas": 1,
+        "inactive_threshold": INACTIVE_THRESHOLD,
+    }
+    if start is None:
+        config["deliver_policy"] = "last_per_subject"
+        filters = filters or (">",)  # the server demands one
+    else:
+        config |= {"deliver_policy": "by_start_sequence", "opt_start_seq": start}
+    if filters:
+        config["filter_subjects"] = list(filters)
+    if headers_only:
+        config["headers_only"] = True
+    return config
+
+
+def durable_config(name: str, filters: Sequence[str], metadata: dict[str, str], **more: str) -> dict[str, Any]:
+    """Return the configuration of a durable for some subjects, or all when there are none, from which nobody pulls."""
+    chosen = {"filter_subjects": list(filters)} if filters else {}
+    given = {field: value for field, value in _NEVER_PULLED.items() if value is not None}
+    return {"name": name, "durable_name": name, "metadata": metadata, **given, **more, **chosen}
+
+
+def not_ours(found: ConsumerInfo, mark: str, filters: Sequence[str], what_for: str = "") -> str:
+    """Say why a durable is none that we have made for some subjects, with a mark in its metadata; empty if it is."""
+    if mark not in found.metadata:
+        return f"was not made by spark-nats{what_for}"
+    same = sorted(found.filters) == sorted(filters)
+    return "" if same else f"is for {', '.join(found.filters) or 'all subjects'}"
+
+
+def shorten(config: dict[str, Any], stream: dict[str, Any]) -> bool:
+    """Have a consumer live no longer without a request than its stream allows, by its configuration; tell if it did."""
+    limit = longest_inactivity(stream)
+    if limit is None or limit >= config["inactive_threshold"]:
+        return False
+    config["inactive_threshold"] = limit
+    return True
+
+
+def longest_inactivity(stream: dict[str, Any]) -> int | None:
+    """Return for how many nanoseconds without a request a stream of this configuration lets consumers live, at most."""
+    return positive_at(stream, "consumer_limits", "inactive_threshold")
+
+
+def creation(stream: str, config: Mapping[str, Any], **more: str) -> dict[str, Any]:
+    """Return the body of a request to make a consumer, with an ``action`` if there is one."""
+    return {"stream_name": stream, "config": config, **more}

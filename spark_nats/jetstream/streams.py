@@ -8,10 +8,9 @@ from typing import Any
 from spark_nats.conditions.jetstream import LEADER_ALONE, NO_LEADER
 from spark_nats.errors import JetStreamError
 from spark_nats.jetstream.api import interpreting
-from spark_nats.kinds.objects.wire import store_of
 from spark_nats.protocol.api import Api, domain_of
 from spark_nats.protocol.documents import integer_at, positive_at, string_at, strings_at, text_at, time_at, value_at
-from spark_nats.protocol.keyvalue import bucket_of
+from spark_nats.protocol.keyvalue import bucket_of, store_of
 
 LIMITS, INTEREST, WORK_QUEUE = "limits", "interest", "workqueue"  # what a stream's retention can be: when messages go
 FILE, MEMORY, ASYNC = "file", "memory", "async"

@@ -17,7 +17,8 @@ _SUBJECTS = "$KV"  # first token of the subjects that keys are
 _STREAM = "KV_"  # what the name of a bucket's stream begins with
 _NOT_KEY = re.compile(r"[^-/_=.a-zA-Z0-9]")
 KEY_VALUE_SUBJECTS = f"{_SUBJECTS}."  # what the subjects of keys begin with, before the name of their bucket
-RESERVED_STREAMS = (_STREAM, "OBJ_", "$MQTT_")  # streams that are KV buckets, object stores (ADR-20), MQTT's state
+STORE_STREAM = "OBJ_"  # what the name of an object store's stream begins with (ADR-20)
+RESERVED_STREAMS = (_STREAM, STORE_STREAM, "$MQTT_")  # streams that are KV buckets, object stores, MQTT's state
 RESERVED = "_kv"  # what a key does not begin with: such keys are for the use of clients themselves
 LONGEST_HISTORY = 64  # most revisions of a key that a bucket keeps
 SHORTEST_MARKER = 1_000_000_000  # least nanoseconds for which a bucket says that a key has expired
@@ -31,6 +32,11 @@ def stream_of(bucket: str) -> str:
 def bucket_of(stream: str) -> str:
     """Return the name of the bucket that a stream is, empty when it is none."""
     return stream.removeprefix(_STREAM) if stream.startswith(_STREAM) else ""
+
+
+def store_of(stream: str) -> str:
+    """Return the name of the object store that a stream is, empty when it is none."""
+    return stream.removeprefix(STORE_STREAM) if stream.startswith(STORE_STREAM) else ""
 
 
 def key_subject(bucket: str, key: str, prefix: str = API_PREFIX) -> str:

@@ -36,9 +36,9 @@ from spark_nats.kinds.objects.wire import (
     name_of,
     read_description,
     same_digest,
-    store_of,
     stream_of_store,
 )
+from spark_nats.protocol.keyvalue import store_of
 
 MOST_HOPS = 8
 """Most links that lead from one object to another one before there is content."""

@@ -25,10 +25,10 @@ from spark_nats.protocol.documents import (
     text_at,
     value_at,
 )
+from spark_nats.protocol.keyvalue import STORE_STREAM
 from spark_nats.protocol.stream_configs import Wish
 from spark_nats.protocol.subjects import name_violation
 
-_STREAM = "OBJ_"  # what the name of a bucket's stream begins with
 _SUBJECTS = "$O"  # first token of the subjects of all buckets
 _DIGEST = re.compile(r"SHA-256=([-_A-Za-z0-9]+)=*", re.IGNORECASE)
 CHUNK_BYTES = 128 * 1024  # bytes of each chunk but the last
@@ -37,12 +37,7 @@ LARGEST_SIZE = 2**63 - 1  # what a column can hold
 
 def stream_of_store(bucket: str) -> str:
     """Return the name of the stream that a bucket is."""
-    return f"{_STREAM}{bucket}"
-
-
-def store_of(stream: str) -> str:
-    """Return the name of the bucket that a stream is, empty when it is none."""
-    return stream.removeprefix(_STREAM) if stream.startswith(_STREAM) else ""
+    return f"{STORE_STREAM}{bucket}"
 
 
 def description_subject(bucket: str, name: str) -> str:

@@ -51,7 +51,7 @@ class NatsDataSource(DataSource):
     def schema(self) -> str:
         """Return all columns of what is read, such as a message, without those that are read only if asked for."""
         kind = kind_of(self._settings, writing=False)
-        return kind.default_columns or kind.columns(self._settings.given)
+        return kind.default_columns or kind.columns(self._settings.given)[1]
 
     @naming_options()
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -65,7 +65,7 @@ class NatsDataSource(DataSource):
         return sparkapi.stream_reader(self._read(schema, streaming=True))
 
     def _read(self, schema: StructType, streaming: bool) -> Any:
-        check_schema(schema, kind_of(self._settings, writing=False).columns(self._settings.given))
+        check_schema(schema, *kind_of(self._settings, writing=False).columns(self._settings.given))
         use, query = use_of(self._settings, False, streaming)
         return use.make(query, schema)
 

@@ -46,8 +46,8 @@ class Kind:
     Attributes:
         named_by: the options that name it. A query for which none of any kind's is set is about core NATS.
         called: what one calls several of it, after "of"; empty for streams.
-        columns: all columns that a schema may have, as DDL, by the values of the options that are set.
-        default_columns: the columns where no schema is given; as ``columns`` unless it is set.
+        columns: what a row is, and which columns it may have, as DDL, by the values of the options that are set.
+        default_columns: the columns where no schema is given; all of them unless it is set.
         read: how it is read in a batch; None where it cannot be; and so on.
         needed: says of an option, and whether it is for writing, that it needs this kind.
         unsuited: says of an option, and whether it is for writing, that it is not for this kind.
@@ -56,7 +56,7 @@ class Kind:
 
     named_by: tuple[str, ...]
     called: str
-    columns: Callable[[Mapping[str, Any]], str]
+    columns: Callable[[Mapping[str, Any]], tuple[str, str]]
     default_columns: str = ""
     read: Use | None = None
     read_stream: Use | None = None

@@ -2,13 +2,13 @@
 
 from spark_nats.kinds.buckets.conditions import OPTION_NEEDS_BUCKET, OPTION_NOT_FOR_BUCKETS
 from spark_nats.kinds.buckets.options import BucketChangesOptions, BucketReadOptions, BucketWriteOptions
+from spark_nats.kinds.buckets.schema import BUCKET_SCHEMA
 from spark_nats.kinds.kind import Kind, Use
-from spark_nats.kinds.streams.read.schema import BUCKET_SCHEMA
 
 BUCKETS = Kind(
     named_by=("bucket",),
     called=" of KV buckets",
-    columns=lambda given: BUCKET_SCHEMA,
+    columns=lambda given: ("an entry of a KV bucket", BUCKET_SCHEMA),
     read=Use(BucketReadOptions, "buckets.read:NatsBucketReader"),
     read_stream=Use(BucketChangesOptions, "streams.read.readers:NatsStreamReader"),
     write=Use(BucketWriteOptions, "streams.write.writers:writer"),

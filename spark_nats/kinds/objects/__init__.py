@@ -7,12 +7,12 @@ from spark_nats.kinds.objects.conditions import (
     OPTION_NOT_FOR_OBJECTS,
 )
 from spark_nats.kinds.objects.options import ObjectChangesOptions, ObjectReadOptions, ObjectWriteOptions
-from spark_nats.kinds.streams.read.schema import OBJECT_INFO_SCHEMA, OBJECT_SCHEMA
+from spark_nats.kinds.objects.schema import OBJECT_INFO_SCHEMA, OBJECT_SCHEMA
 
 OBJECTS = Kind(
     named_by=("objectStore",),
     called=" of object stores",
-    columns=lambda given: OBJECT_SCHEMA,
+    columns=lambda given: ("an object", OBJECT_SCHEMA),
     default_columns=OBJECT_INFO_SCHEMA,  # all but the content, which is much, and is read where it is asked for
     read=Use(ObjectReadOptions, "objects.read:NatsObjectReader"),
     read_stream=Use(ObjectChangesOptions, "objects.read:NatsObjectStreamReader"),

@@ -8,7 +8,7 @@ from spark_nats.kinds.streams.read.schema import SCHEMA
 STREAMS = Kind(
     named_by=("stream", "streamPattern"),
     called="",
-    columns=lambda given: SCHEMA,
+    columns=lambda given: ("a message", SCHEMA),
     read=Use(ReadOptions, "streams.read.readers:NatsReader"),
     read_stream=Use(ReadOptions, "streams.read.readers:NatsStreamReader"),
     write=Use(WriteOptions, "streams.write.writers:writer"),

@@ -1,14 +1,14 @@
 """Tables of what an account holds."""
 
 from spark_nats.kinds.kind import Kind, Use
-from spark_nats.kinds.streams.read.schema import TABLE_SCHEMAS
 from spark_nats.kinds.tables.conditions import OPTION_NOT_FOR_TABLES
 from spark_nats.kinds.tables.options import TableReadOptions
+from spark_nats.kinds.tables.schema import TABLE_SCHEMAS
 
 TABLES = Kind(
     named_by=("table",),
     called="",
-    columns=lambda given: TABLE_SCHEMAS[given["table"]],
+    columns=lambda given: (f"the table of {given['table']}", TABLE_SCHEMAS[given["table"]]),
     read=Use(TableReadOptions, "tables.read:NatsTableReader"),
     read_stream=Use(TableReadOptions, ""),  # whose error says that tables are read in batches
     needed=lambda option, writing: OPTION_NOT_FOR_TABLES(option=option),

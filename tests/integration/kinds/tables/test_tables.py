@@ -28,7 +28,7 @@ from pyspark.sql.types import (
 )
 
 from spark_nats.errors import NatsError
-from spark_nats.kinds.streams.read.schema import TABLE_SCHEMAS
+from spark_nats.kinds.tables.schema import TABLE_SCHEMAS
 from spark_nats.options.values import TABLES
 from tests.integration.support import batch_reader, error_of, finish, nats, read, read_partitions, sentence_of, source
 from tests.nats_py import NatsPy, succeeds, wait_until

@@ -1,0 +1,7 @@
+"""Which columns an entry of a KV bucket has."""
+
+BUCKET_SCHEMA = (
+    "bucket STRING, key STRING, value BINARY, revision BIGINT, created TIMESTAMP_LTZ, operation STRING, "
+    "headers MAP<STRING, ARRAY<STRING>>"
+)
+"""All columns of an entry of a KV bucket, as DDL."""

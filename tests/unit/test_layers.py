@@ -67,8 +67,6 @@ ROOMS = {
 }
 # Imports that still run up between the kinds, or from below them.
 UPWARD = {
-    "kinds.streams.read.columns": {"kinds.buckets.key_columns"},
-    "kinds.streams.read.readers": {"kinds.objects.reading"},
     "kinds.streams.write.columns": {"kinds.buckets.keys"},
     "kinds.streams.write.partitions": {"kinds.buckets.conflicts"},
 }

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import NamedTuple, Protocol
 
+import pyarrow as pa
+
 from spark_nats import clock
 from spark_nats.client.options import RetryOptions
 from spark_nats.client.retrying import Retries
@@ -59,6 +61,11 @@ class Delivered(NamedTuple):
 
     messages: Messages
     deliveries: Deliveries | DirectGetReplies
+
+    @property
+    def subjects(self) -> pa.BinaryArray:
+        """The subjects, as they are."""
+        return self.messages.gather(self.messages.subject)
 
     def take(self, chosen: slice | Mask) -> Delivered:
         """Return the chosen messages."""

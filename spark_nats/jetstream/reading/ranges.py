@@ -371,8 +371,7 @@ class RangeReader:
             before = replace(before, lost=cursor.lost)
         before, delivered = self._of_this_history(js, before, delivered)
         if self._matcher is not None and not self._search.by_server and len(delivered.messages):
-            subjects = delivered.messages.gather(delivered.messages.subject)
-            delivered = delivered.take(self._matcher.match(subjects))
+            delivered = delivered.take(self._matcher.match(delivered.subjects))
         cursor = replace(
             cursor.cut(before.end),  # where it was seen meanwhile that the stream is shorter
             lost=before.lost,

@@ -1,4 +1,4 @@
-"""Reading what a KV bucket held at one moment: at a revision, all rows of which are from one state of the bucket.
+"""Reading what a KV bucket held at one moment, all rows of which are from one state of the bucket: the option ``asOf``.
 
 A revision is a sequence of the bucket's stream. At revision R a key held its last entry up to R.
 
@@ -27,19 +27,23 @@ same, and all keys of a small bucket come in one round trip too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+import tempfile
+from collections.abc import Iterator, Set
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import chain
-from typing import NamedTuple
+from types import TracebackType
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.types import StructType
 
+from spark_nats.client.pool import leased
 from spark_nats.client.retrying import Retries
 from spark_nats.conditions import Said
-from spark_nats.errors import JetStreamError
+from spark_nats.errors import JetStreamError, OptionError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.listing import subjects_of
 from spark_nats.jetstream.messages import MessageAt, ask, first_sequence_since
@@ -54,18 +58,29 @@ from spark_nats.kinds.buckets.conditions import (
     ENTRIES_EXPIRED,
     KEYS_NOT_KEPT,
     MADE_AGAIN_WHILE_READ,
+    MOMENT_BEFORE_BUCKET,
+    MOMENT_TO_COME,
     NO_MOMENT,
+    NO_SUCH_REVISION,
     REVISION_NOT_KEPT,
 )
 from spark_nats.kinds.buckets.entries import BucketReader, Entries
-from spark_nats.kinds.buckets.key_columns import replace_all
-from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, flags_of, texts, to_text
-from spark_nats.protocol.documents import EPOCH, REPLACED
+from spark_nats.kinds.buckets.key_columns import operations_of, replace_all
+from spark_nats.kinds.buckets.options import BucketReadOptions
+from spark_nats.kinds.buckets.read import EntryBuilder, Keys, NatsBucketReader
+from spark_nats.options.hints import naming_options
+from spark_nats.options.losses import report_loss
+from spark_nats.options.values import LATEST
+from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, flags_of, strings, texts, to_text
+from spark_nats.protocol.documents import EPOCH, REPLACED, nanoseconds_of, text_of
+from spark_nats.protocol.documents import moment as time_of
 from spark_nats.protocol.headers import is_within_batch
 from spark_nats.protocol.keyvalue import key_filter
 from spark_nats.protocol.subject_columns import SubjectMatcher
+from spark_nats.sparkapi import arrow_schema
 
 MOST_ASKED = 500  # messages that are asked for in one flight
+IN_MEMORY = 32 << 20  # bytes of rows up to which they are kept in no file
 MOST_PARTS = 200
 """Parts in which a moment is looked for; a few are enough, unless keys are written faster than they are read."""
 
@@ -110,6 +125,116 @@ def revision_at(js: JetStream, info: StreamInfo, time: datetime) -> int:
     """
     behind = ((time - EPOCH) // timedelta(microseconds=1) + 1) * 1000
     return first_sequence_since(js, info.name, behind, info.first_sequence, info.last_sequence + 1) - 1
+
+
+@dataclass(frozen=True)
+class Moment(Keys):
+    """What one partition reads, as it was at a moment that is known.
+
+    Attributes:
+        revision: the moment.
+    """
+
+    revision: int
+
+
+class NatsMomentReader(NatsBucketReader):
+    """Reads what a bucket held at one moment; rows come when all was read."""
+
+    def _planned(self, js: JetStream, info: StreamInfo, every: Entries) -> list[Keys]:
+        """Plan the read of entries: each filter of keys is a partition, but the latest moment has only one."""
+        if self._options.as_of == LATEST:
+            return [Keys(every)]
+        revision = self._revision(js, info)
+        return [Moment(part, revision) for part in every.parts] if revision else []
+
+    def _revision(self, js: JetStream, info: StreamInfo) -> int:
+        """Return the last revision of the moment that is wanted, 0 if there was none yet."""
+        moment, bucket = self._options.as_of, self._options.bucket
+        if isinstance(moment, datetime):
+            made = time_of(nanoseconds_of(info.created) or 0)
+            if moment < made:
+                raise OptionError(MOMENT_BEFORE_BUCKET(time=moment.isoformat(), bucket=bucket, created=info.created))
+            if info.time and moment > time_of(info.time):
+                now = text_of(info.time)
+                raise OptionError(MOMENT_TO_COME(time=moment.isoformat(), bucket=bucket, now=now))
+            return revision_at(js, info, moment)
+        revision = int(moment or 0)
+        if revision > info.last_sequence:
+            raise OptionError(NO_SUCH_REVISION(revision=revision, bucket=bucket, last=info.last_sequence))
+        return revision
+
+    def _read(self, partition: Keys) -> Iterator[pa.RecordBatch]:
+        options, what = self._options, f"reading bucket {self._options.bucket}"
+        with HeldEntries(self._schema, options.bucket, options.ignore_deletes) as held:
+            with naming_options(), leased(options.connection, options.retries, what, waits=False) as lease:
+                reader: LatestReader | RevisionReader = LatestReader(partition.entries, retries=lease.retries)
+                if isinstance(partition, Moment):
+                    reader = RevisionReader(partition.entries, revision=partition.revision, retries=lease.retries)
+                for delivered in lease.read(lambda used: reader.read(JetStream(used, options.api_prefix))):
+                    held.add(delivered)
+                for loss in reader.losses:
+                    report_loss(loss, options.fail_on_data_loss, "the other rows")
+            yield from held.rows_at(reader.revision or 0, reader.doubtful)
+
+
+def reader(options: BucketReadOptions, schema: StructType) -> NatsBucketReader:
+    """Return the reader of what a bucket holds, or of what it held at a moment if one is wanted."""
+    return NatsBucketReader(options, schema) if options.as_of is None else NatsMomentReader(options, schema)
+
+
+class HeldEntries:
+    """Entries of a bucket, kept until it is known which of them become rows.
+
+    All of them wait in a temporary file, as Arrow batches. Memory has the subject and the revision of each.
+
+    Args:
+        schema: the columns.
+        bucket: which bucket.
+        ignore_deletes: whether deletions become no rows.
+    """
+
+    def __init__(self, schema: StructType, bucket: str, ignore_deletes: bool) -> None:
+        self._rows = EntryBuilder(schema, bucket, ignore_deletes=False)
+        self._bucket = bucket
+        self._ignore_deletes = ignore_deletes
+        self._file: Any = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115 - closed by __exit__
+        self._writer = pa.ipc.new_stream(self._file, arrow_schema(schema))
+        self._subjects: list[pa.BinaryArray] = [pa.array([], pa.binary())]
+        self._sequences: list[Positions] = [np.empty(0, np.int64)]
+        self._deletions: list[Mask] = [np.empty(0, np.bool_)]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._file.close()
+
+    def add(self, delivered: Delivered) -> None:
+        """Keep entries."""
+        self._writer.write_batch(self._rows.build(delivered, self._bucket))
+        self._subjects.append(delivered.subjects)
+        self._sequences.append(delivered.deliveries.stream_sequences())
+        if self._ignore_deletes:
+            self._deletions.append(operations_of(delivered.messages).deletions)
+
+    def rows_at(self, revision: int, without: Set[bytes] = frozenset()) -> Iterator[pa.RecordBatch]:
+        """Yield what the bucket held at a revision, without the keys of some subjects."""
+        self._writer.close()
+        subjects = pa.chunked_array(self._subjects, pa.binary())
+        chosen = held_at(revision, subjects, np.concatenate(self._sequences))
+        if self._ignore_deletes:
+            chosen &= ~np.concatenate(self._deletions)
+        if without:
+            others = strings(sorted(without))
+            chosen &= ~np.concatenate([flags_of(pc.is_in(each, others)) for each in self._subjects])
+        self._file.seek(0)
+        start = 0
+        for batch in pa.ipc.open_stream(self._file):
+            some = chosen[start : start + batch.num_rows]
+            start += batch.num_rows
+            if some.any():
+                yield batch.filter(booleans(some))
 
 
 class LatestReader:
@@ -221,7 +346,7 @@ class LatestReader:
     def _wanted(self, delivered: Delivered) -> Iterator[Delivered]:
         self._in_batch = is_within_batch(delivered.messages.header_at(len(delivered.messages) - 1))
         if self._matcher is not None:
-            delivered = delivered.take(self._matcher.match(delivered.messages.gather(delivered.messages.subject)))
+            delivered = delivered.take(self._matcher.match(delivered.subjects))
         if len(delivered.messages):
             yield delivered
 
@@ -275,7 +400,7 @@ class RevisionReader:
         if self._begins_at is None:
             self._begins_at = stream_info(js, self._what.stream).last_sequence
         for delivered in self._range.read(js):
-            self._handed.append(pc.unique(_subjects(delivered)))
+            self._handed.append(pc.unique(delivered.subjects))
             self._found += len(delivered.messages)
             self._last = int(delivered.deliveries.stream_sequences()[-1])
             yield delivered
@@ -325,7 +450,7 @@ class RevisionReader:
             later = self._what.revisions(self.revision + 1, last + 1)
             self._later = RangeReader(later, Way.HEADERS, retries=self._retries)
         for delivered in self._later.read(js):
-            subjects = _subjects(delivered)
+            subjects = delivered.subjects
             unread = ~self._was_read(subjects) & ~_are_unnamed(subjects)
             if unread.any():
                 replacing = replace_all(delivered.messages)[unread]
@@ -337,7 +462,7 @@ class RevisionReader:
         if self._meanwhile is None:
             self._meanwhile = self._all_after(self._begins_at or 0)
         for delivered in self._meanwhile.read(js):
-            subjects = _named(pc.unique(_subjects(delivered)))
+            subjects = _named(pc.unique(delivered.subjects))
             self._written.update(_texts(subjects.filter(booleans(self._was_read(subjects)))))
 
     def _note_unnamed(self, js: JetStream) -> None:
@@ -345,13 +470,13 @@ class RevisionReader:
         if self._after is None:
             self._after = self._all_after(self.revision)
         for delivered in self._after.read(js):
-            unnamed = _are_unnamed(_subjects(delivered))
+            unnamed = _are_unnamed(delivered.subjects)
             if not unnamed.any():
                 continue
             chosen = delivered.take(unnamed)
             sequences = chosen.deliveries.stream_sequences().tolist()
             replacing = replace_all(chosen.messages).tolist()
-            for subject, sequence, replaces in zip(_subjects(chosen).to_pylist(), sequences, replacing, strict=True):
+            for subject, sequence, replaces in zip(chosen.subjects.to_pylist(), sequences, replacing, strict=True):
                 _, found, replaced = self._unnamed.get(subject, (0, 0, False))
                 self._unnamed[subject] = Kept(sequence, found + 1, replaced or replaces)
 
@@ -383,10 +508,6 @@ class RevisionReader:
 
     def _was_read(self, subjects: pa.BinaryArray) -> Mask:
         return flags_of(pc.is_in(subjects, pa.chunked_array(self._handed, pa.binary())))
-
-
-def _subjects(delivered: Delivered) -> pa.BinaryArray:
-    return delivered.messages.gather(delivered.messages.subject)
 
 
 def _are_unnamed(subjects: pa.BinaryArray) -> Mask:

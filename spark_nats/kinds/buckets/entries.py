@@ -141,6 +141,11 @@ class Entries:
         return tuple(map(key_filter, self.keys))
 
     @property
+    def parts(self) -> list[Entries]:
+        """The entries of each filter of keys."""
+        return [replace(self, keys=(key,)) for key in self.keys] or [self]
+
+    @property
     def way(self) -> Way:
         """How a range of revisions is read."""
         return Way.HEADERS if self.headers_only else Way.CONSUMER
@@ -217,7 +222,7 @@ class BucketReader:
 
     def hand_on(self, delivered: Delivered) -> Delivered | None:
         """Leave out keys that were handed on before, and all but the last message of each; note those that remain."""
-        subjects = delivered.messages.gather(delivered.messages.subject)
+        subjects = delivered.subjects
         if self._history:
             self._handed.append(pc.unique(subjects))
             return delivered

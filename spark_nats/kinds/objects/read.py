@@ -23,6 +23,7 @@ from spark_nats.kinds.objects.reading import (
     describe_objects,
     described_by,
     list_objects,
+    naming_store,
     read_content,
     read_version,
 )
@@ -30,6 +31,7 @@ from spark_nats.kinds.objects.wire import name_of
 from spark_nats.kinds.partitions import Partition, sent
 from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read.readers import NatsStreamReader
+from spark_nats.kinds.streams.read.traits import Traits
 from spark_nats.options.hints import naming_options
 from spark_nats.options.losses import report_loss
 from spark_nats.sparkapi import arrow_schema
@@ -166,8 +168,10 @@ class NatsObjectReader(DataSourceReader):
 class NatsObjectStreamReader(NatsStreamReader):
     """Reads the changes of a store: the messages that describe its objects, as a stream, and the content of each."""
 
-    def __init__(self, options: ReadOptions, objects: ObjectReadOptions, schema: StructType) -> None:
-        super().__init__(options, _MESSAGES)
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        objects: ObjectReadOptions = options.objects
+        traits = Traits(replaces=True, naming=partial(naming_store, name=objects.store))
+        super().__init__(options, _MESSAGES, traits)
         self._objects = objects
         self._contents = _Contents(objects, schema)
 

@@ -191,11 +191,6 @@ class ReadOptions(StreamScan, StreamsNamed, section="Work queues and interest st
         """The configuration of a stream that is made if it does not exist; None when it must."""
         return self.to_create(self.filters)
 
-    @property
-    def replaces(self) -> bool:
-        """Whether a later message takes the place of one that is removed: nothing is lost by that."""
-        return self.bucket is not None or self.objects is not None
-
     def checked(self, given: Collection[str]) -> ReadOptions:
         """Return it with the beginning that it has by what else was set."""
         self.check_triggers()

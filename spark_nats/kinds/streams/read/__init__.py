@@ -15,6 +15,7 @@
 :mod:`.pace`           how much a micro-batch has, and whether it waits for more
 :mod:`.schema`         the columns of a row
 :mod:`.columns`        how they are built from messages
+:mod:`.traits`         what differs between the kinds that are read as their streams
 :mod:`.planning`       ranges of sequences cut into partitions: arithmetic only
 =====================  ======================================================================
 """

@@ -115,14 +115,14 @@ def _step(
             losses.append(lost.history_lost(info, start.end, judgement, first))
     batch = yield from _through(info, since, first, options, facts.early if judgement is Judgement.INTACT else {})
     if start and judgement is Judgement.INTACT:
-        unread, now, shared = max(since, stream.searched), info, lost.others_remove(info, options)
+        unread, now, shared = max(since, stream.searched), info, info.name in facts.spared
         if not batch.size and options.filters and first <= info.last_sequence and not shared:
             question = StateOf(info.name, again=first)
             again = (yield Lacking([question]))[question]
             if again.created == info.created and again.first_sequence > first:
                 now = again  # what would have been found may have been removed just before
-        if unread < now.first_sequence:
-            losses += lost.beginning_lost(now, unread, now.first_sequence, start.end.earliest, options)
+        if unread < now.first_sequence and not shared:
+            losses += lost.beginning_lost(now, unread, now.first_sequence, start.end.earliest)
         if not batch.size and (shared or since >= now.first_sequence):
             batch = start
         elif not batch.size:

@@ -67,7 +67,8 @@ def batch(look: Look) -> list[StreamRange]:
         NatsError: a request failed.
     """
     options, found = look.options, list[StreamRange]()
-    infos = look.prepare(look.ask(look.memory.selection.names), must_exist=True).infos
+    facts = look.prepare(look.ask(look.memory.selection.names), must_exist=True)
+    infos = facts.infos
     start = _starting(look, infos)
     end = {name: end_of(info) for name, info in infos.items()}
     if options.ending is not None:
@@ -81,7 +82,8 @@ def batch(look: Look) -> list[StreamRange]:
         elif first > stop.next and isinstance(options.starting, dict):
             raise OptionError(ENDS_BEFORE_IT_BEGINS(stream=name, end=stop.next, start=first))
         elif first < info.first_sequence:
-            say(beginning_lost(info, first, min(info.first_sequence, stop.next), False, options), options)
+            if name not in facts.spared:
+                say(beginning_lost(info, first, min(info.first_sequence, stop.next), False), options)
             first = info.first_sequence
         filters, last = options.filters, stop.fingerprint
         removed = Removed.from_start(begin.earliest)
@@ -95,7 +97,7 @@ def _starting(look: Look, infos: Mapping[str, StreamInfo]) -> dict[str, Position
     found = _resolve(look, infos, options.starting, EARLIEST)
     for name, place in found.items() if options.starting_must_exist else ():
         if next_sequence(look.js, name, place.next, options.filters or (">",)) is None:
-            what = f"bucket {options.bucket!r}" if options.bucket else f"stream {name!r}"
+            what = look.memory.traits.words or f"stream {name!r}"
             raise OptionError(NOTHING_SINCE_TIME(what=what, time=options.starting))
     return found
 

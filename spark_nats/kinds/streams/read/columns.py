@@ -12,7 +12,6 @@ from pyspark.sql.types import StructType
 
 from spark_nats.conditions import Said
 from spark_nats.jetstream.reading.delivering import Delivered
-from spark_nats.kinds.buckets.key_columns import keys_of, operations_of
 from spark_nats.kinds.streams.read.conditions import BYTES_REPLACED, HEADERS_MALFORMED
 from spark_nats.protocol.bytecolumns import Positions, Text, integers, repeated
 from spark_nats.protocol.deliveries import Deliveries
@@ -22,7 +21,8 @@ from spark_nats.sparkapi import arrow_schema
 
 logger = logging.getLogger(__name__)
 
-_Columns = dict[str, Callable[[], pa.Array | Text]]
+Columns = dict[str, Callable[[], pa.Array | Text]]
+"""Columns by their names, which cost nothing until they are asked for."""
 
 
 class RowBuilder:
@@ -37,7 +37,7 @@ class RowBuilder:
         """Return one row for each message of a stream."""
         messages, deliveries = delivered
         # Without the wire's reply: that is the acknowledgement subject, which nobody may publish to.
-        own: _Columns = {
+        own: Columns = {
             "sequence": lambda: integers(deliveries.stream_sequences()),
             # Spark's timestamps are microseconds; the server's are nanoseconds.
             "timestamp": lambda: integers(deliveries.timestamps() // 1000),
@@ -52,14 +52,14 @@ class RowBuilder:
             messages: the messages.
             received: when each was received, in microseconds since 1970.
         """
-        own: _Columns = {"timestamp": lambda: integers(received), "reply": lambda: messages.decoded(messages.reply)}
+        own: Columns = {"timestamp": lambda: integers(received), "reply": lambda: messages.decoded(messages.reply)}
         return self._build(messages, "core NATS", own)
 
     def _build(
         self,
         messages: Messages,
         source: str,
-        own: _Columns,
+        own: Columns,
         deliveries: Deliveries | DirectGetReplies | None = None,
     ) -> pa.RecordBatch:
         def headers() -> Text:
@@ -69,7 +69,7 @@ class RowBuilder:
                 logger.warning(HEADERS_MALFORMED(source=source, lines=found.malformed).coded)
             return Text(found.values, found.replaced)
 
-        columns: _Columns = {
+        columns: Columns = {
             "subject": lambda: messages.decoded(messages.subject),
             "payload": lambda: messages.payloads(),
             "headers": headers,
@@ -109,29 +109,3 @@ def _bytes_replaced(
 def _of_type(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     """Return an array of a type; a cast to the type that it has would cost as much as a small column."""
     return array if array.type == wanted else array.cast(wanted)
-
-
-class EntryBuilder(RowBuilder):
-    """Builds Arrow batches from what a KV bucket holds; ``ignore_deletes`` leaves out what deletes, purges, expires."""
-
-    def __init__(self, schema: StructType, bucket: str, ignore_deletes: bool) -> None:
-        super().__init__(schema)
-        self._bucket = bucket
-        self._ignore_deletes = ignore_deletes
-
-    def build(self, delivered: Delivered, stream: str) -> pa.RecordBatch:
-        """Return one row for each entry."""
-        messages, deliveries = delivered
-        if self._ignore_deletes:
-            deletions = operations_of(messages).deletions
-            if deletions.any():
-                messages, deliveries = messages.take(~deletions), deliveries.take(~deletions)
-        own: _Columns = {
-            "bucket": lambda: repeated(self._bucket, len(messages)),
-            "key": lambda: keys_of(messages, self._bucket),
-            "value": messages.payloads,
-            "revision": lambda: integers(deliveries.stream_sequences()),
-            "created": lambda: integers(deliveries.timestamps() // 1000),
-            "operation": lambda: operations_of(messages).names,
-        }
-        return self._build(messages, f"bucket {self._bucket}", own, deliveries)

@@ -88,6 +88,8 @@ class Facts:
         said: streams of which the log was told that they do not exist.
         early: answers to some questions that were asked together with the states, and may be from before them.
         errors: why nothing is known of a stream.
+        spared: streams of which no message that is removed is a loss: others may acknowledge them, or in a KV bucket a
+            later one takes their place.
     """
 
     streams: Mapping[str, StreamFacts | None]
@@ -95,6 +97,7 @@ class Facts:
     said: Collection[str] = ()
     early: Answers = field(default_factory=dict)
     errors: Mapping[str, NatsError] = field(default_factory=dict)
+    spared: Collection[str] = ()
 
     @property
     def infos(self) -> dict[str, StreamInfo]:

@@ -59,7 +59,7 @@ def limited(
     if most_bytes is None or sum(infos[name].bytes for name in new) <= most_bytes:
         most_bytes = None
     if most is not None or most_bytes is not None:
-        new, losses, answers = yield from _cut(start, new, most, most_bytes, options)
+        new, losses, answers = yield from _cut(start, new, most, most_bytes, facts, options)
     end = reach | new
     set_before = {
         name: MessageAt(name, bound.last)
@@ -77,7 +77,7 @@ def limited(
 
 
 def _cut(
-    start: QueryOffset, whole: QueryOffset, most: int | None, most_bytes: int | None, options: ReadOptions
+    start: QueryOffset, whole: QueryOffset, most: int | None, most_bytes: int | None, facts: Facts, options: ReadOptions
 ) -> Deciding[tuple[QueryOffset, list[Loss], Answers]]:
     """Return what is new, within the limits that it exceeds, what is lost before it begins, and what was answered.
 
@@ -101,14 +101,15 @@ def _cut(
         shares = share({name: answers[each].before(each.end) for name, each in ranges.items()}, most_bytes)
         ends = {name: answers[each].end_within(shares[name], each.end) for name, each in ranges.items()}
 
-    holes = {name: StateOf(name, again=b.first) for name, b in whole.items() if solid[name].first > b.first}
+    passed = [name for name, batch in whole.items() if solid[name].first > batch.first and name not in facts.spared]
+    holes = {name: StateOf(name, again=whole[name].first) for name in passed}
     lasts = _places(ends, solid, options)
     answers = yield Lacking([each for each in (*holes.values(), *lasts.values()) if each not in answers])
     for name, question in holes.items():
         info, first = answers[question], whole[name].first
         if info.created == solid[name].end.created and info.first_sequence > first:  # the limits have made it just now
             may_go = name not in start or start[name].end.earliest
-            losses += beginning_lost(info, first, min(solid[name].first, info.first_sequence), may_go, options)
+            losses += beginning_lost(info, first, min(solid[name].first, info.first_sequence), may_go)
     for name, place in lasts.items():
         # A micro-batch ends behind a message that exists, so that it can be compared. If it has to go on for that, it
         # passes a hole, and this one message.

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +20,6 @@ from spark_nats.jetstream.consuming.durables import DurableHandle, check_direct,
 from spark_nats.jetstream.consuming.progress import ProgressConsumer
 from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.judgement import Judgement
-from spark_nats.jetstream.keyvalue import naming_bucket
 from spark_nats.jetstream.matching import Selection
 from spark_nats.jetstream.messages import Asked, MessageAt, Question, ask, ask_each
 from spark_nats.jetstream.positions import Position
@@ -31,8 +29,9 @@ from spark_nats.jetstream.views import StateOf, StreamView, Trust, all_believed,
 from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read.conditions import PATTERN_MATCHES_QUEUES, RETENTION_UNSUPPORTED, STREAM_NOT_READY
 from spark_nats.kinds.streams.read.facts import Answers, Facts, GapOf, RestAfter, SizesOf, StreamFacts
-from spark_nats.kinds.streams.read.losses import say, stream_lost
+from spark_nats.kinds.streams.read.losses import say, spares, stream_lost
 from spark_nats.kinds.streams.read.noticing import notice_times_ahead
+from spark_nats.kinds.streams.read.traits import PLAIN, Traits
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +42,7 @@ class Memory:
     Attributes:
         selection: which streams are read, as far as is found out.
         view: what is believed of them.
+        traits: what is their own where a kind is read as its stream.
         holds: by stream the durable consumers that hold messages for the query; none where it does not consume.
         progress: by stream the consumers that show how far the query is; none where nobody asks for that.
         searched: up to where they were searched in vain.
@@ -51,9 +51,10 @@ class Memory:
         sizes: of streams that allow batched direct gets, how many bytes a message takes on average.
     """
 
-    def __init__(self, options: ReadOptions, patience: float) -> None:
+    def __init__(self, options: ReadOptions, patience: float, traits: Traits = PLAIN) -> None:
         self.selection = Selection(options.streams, options.pattern)
         self.view = StreamView(patience)
+        self.traits = traits
         self.holds = {
             name: DurableHandle(
                 name, options.consumer or default_name(name, options.filters), options.filters, patience
@@ -122,7 +123,11 @@ class Look:
         errors = {name: each for name, each in (*there.items(), *states.items()) if isinstance(each, NatsError)}
         streams = {name: None if name in errors else StreamFacts(states[name]) for name in names}
         early = {question: each for question, each in answers.items() if not isinstance(each, NatsError)}
-        return Facts(streams, begins, self.memory.view.said, early, errors)
+        facts = Facts(streams, begins, self.memory.view.said, early, errors)
+        return replace(facts, spared={name for name, info in facts.infos.items() if self._spares(info)})
+
+    def _spares(self, info: StreamInfo) -> bool:
+        return self.memory.traits.replaces or spares(info.retention, self.options.filters, self.options.peek)
 
     def prepare(self, facts: Facts, must_exist: bool = False, may_wait: bool = False) -> Facts:
         """See to it that the query may read streams, and that its consumers are there; say what is worth a warning.
@@ -153,12 +158,8 @@ class Look:
                     logger.warning(STREAM_NOT_READY(stream=name, reason=error).coded)
                 self.memory.selection.leave_out(name)
                 del streams[name]
-            elif not is_missing:
+            elif not is_missing or (is_new and (must_exist or self.options.fail_on_data_loss)):
                 raise error
-            elif is_new and (must_exist or self.options.fail_on_data_loss):
-                bucket = self.options.bucket
-                with naming_bucket(self.js, bucket) if bucket else nullcontext():
-                    raise error
         return replace(facts, streams=streams)
 
     def _take(self, info: StreamInfo, facts: Facts) -> None:

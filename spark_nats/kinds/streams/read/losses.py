@@ -62,11 +62,6 @@ def spares(retention: str | None, filters: tuple[str, ...], peek: bool) -> bool:
     return retention not in (LIMITS, None) and (peek or bool(filters))
 
 
-def others_remove(info: StreamInfo, options: ReadOptions) -> bool:
-    """Tell whether no message that is removed is a loss; in buckets and object stores a later one takes its place."""
-    return options.replaces or spares(info.retention, options.filters, options.peek)
-
-
 def stream_lost(name: str, begin: Position | None, is_said: bool, options: ReadOptions) -> list[Loss]:
     """Return the loss of a stream. One that is named is looked for again and again: that is said once."""
     where = f" from sequence {begin.next} on" if begin else ""
@@ -75,9 +70,9 @@ def stream_lost(name: str, begin: Position | None, is_said: bool, options: ReadO
     return [Loss(STREAM_DELETED(stream=name, where=where))]
 
 
-def beginning_lost(info: StreamInfo, start: int, end: int, may_go: bool, options: ReadOptions) -> tuple[Loss, ...]:
+def beginning_lost(info: StreamInfo, start: int, end: int, may_go: bool) -> tuple[Loss, ...]:
     """Return the loss, if it is one, of the sequences from ``start`` to ``end``, before which the stream has none."""
-    if others_remove(info, options) or not (may_go or start < end):
+    if not (may_go or start < end):
         return ()
     said = BEGINNING_REMOVED if may_go else BEGINNING_LOST
     what = said(stream=info.name, first=info.first_sequence, start=start, end=end - 1)

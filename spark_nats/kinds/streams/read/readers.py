@@ -25,11 +25,9 @@ from spark_nats.jetstream.listing import naming_the_nearest
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.reading.ranges import RangeReader
-from spark_nats.kinds.objects.reading import naming_store
 from spark_nats.kinds.partitions import Partition, sent
 from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read import bounds, offsets
-from spark_nats.kinds.streams.read.columns import EntryBuilder, RowBuilder
 from spark_nats.kinds.streams.read.conditions import BATCH_PLANNED, STILL_READING
 from spark_nats.kinds.streams.read.idling import Idling
 from spark_nats.kinds.streams.read.limits import Limits
@@ -38,6 +36,7 @@ from spark_nats.kinds.streams.read.noticing import notice_own_rows
 from spark_nats.kinds.streams.read.pace import Pace
 from spark_nats.kinds.streams.read.planning import FirstMessages, StreamRange, cut, for_retention, planned, with_small
 from spark_nats.kinds.streams.read.positions import QueryOffset, beginning_at, from_json, to_json
+from spark_nats.kinds.streams.read.traits import PLAIN, Traits
 from spark_nats.options.hints import naming_options
 from spark_nats.options.losses import report_loss
 from spark_nats.sparkapi import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
@@ -51,9 +50,10 @@ _SHOWN = 5  # ranges that a line of the log names
 class _RangesReader:
     """What the two readers have in common: how they read a partition."""
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+    def __init__(self, options: ReadOptions, schema: StructType, traits: Traits = PLAIN) -> None:
         self._options = options
         self._schema = schema
+        self._traits = traits
 
     def _cut(self, ranges: Sequence[StreamRange], memory: Memory) -> list[InputPartition]:
         cuts = cut(ranges, self._options.min_partitions, self._options.max_records_per_partition)
@@ -82,14 +82,11 @@ class _RangesReader:
 
     def _read(self, partition: StreamRange, limit: int | None) -> Iterator[pa.RecordBatch]:
         """Read a range, or the first messages of it."""
-        options, bucket = self._options, self._options.bucket
-        rows = RowBuilder(self._schema)
-        if bucket is not None:
-            rows = EntryBuilder(self._schema, bucket, options.ignore_deletes)
+        options, rows = self._options, self._traits.rows(self._schema)
         what = f"reading {partition.stream}, sequences {partition.start} to {partition.end - 1}"
         with naming_options(), leased(options.connection, options.retries, what, waits=False) as lease:
             reader = RangeReader(
-                replace(partition, removed=Removed.NO_LOSS) if options.replaces else partition,
+                replace(partition, removed=Removed.NO_LOSS) if self._traits.replaces else partition,
                 partition.way,
                 limit=limit,
                 lost=partial(report_loss, fail=options.fail_on_data_loss),
@@ -159,10 +156,10 @@ class NatsReader(_RangesReader, DataSourceReader):
 class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads streams as they grow."""
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        super().__init__(options, schema)
+    def __init__(self, options: ReadOptions, schema: StructType, traits: Traits = PLAIN) -> None:
+        super().__init__(options, schema, traits)
         self._pace = Pace(options)
-        self._memory = Memory(options, options.retries.timeout)
+        self._memory = Memory(options, options.retries.timeout, traits)
         self._target: dict[str, Position] | None = None  # of a query that ends when it has read what there was
         self._reach: QueryOffset | None = None  # how far the streams reached
         self._idling = Idling(options, self._memory)
@@ -251,9 +248,7 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
         def once() -> Result:
             with self._idling.connected() as connection:
                 js = JetStream(connection, self._options.api_prefix)
-                objects = self._options.objects
-                naming = naming_store(js, objects.store) if objects else contextlib.nullcontext()
-                with naming_the_nearest(js, self._options.streams), naming:
+                with naming_the_nearest(js, self._options.streams), self._traits.naming(js):
                     with contextlib.suppress(StreamNotFoundError):
                         return ask(Look(js, self._options, self._memory).make(), *given)
                     # One that goes meanwhile has to be missing from the beginning.

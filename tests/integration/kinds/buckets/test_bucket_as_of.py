@@ -21,10 +21,9 @@ from spark_nats.errors import JetStreamError
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.reading import pulls
 from spark_nats.jetstream.reading.delivering import Delivered
-from spark_nats.kinds.buckets import snapshot_buffer
-from spark_nats.kinds.buckets.as_of import LatestReader
+from spark_nats.kinds.buckets import as_of
+from spark_nats.kinds.buckets.as_of import HeldEntries, LatestReader
 from spark_nats.kinds.buckets.entries import Entries
-from spark_nats.kinds.buckets.snapshot_buffer import HeldEntries
 from tests.integration.forwarding import ForwardedApi
 from tests.integration.support import batch_reader, nats, read, sentence_of
 from tests.nats_py import NatsPy
@@ -535,7 +534,7 @@ def test_a_server_that_restarts_in_the_middle_changes_no_row_of_a_moment(
         server.kill()
         server.start()
 
-    monkeypatch.setattr(snapshot_buffer, "IN_MEMORY", 10_000)
+    monkeypatch.setattr(as_of, "IN_MEMORY", 10_000)
     with during(monkeypatch, restart):
         found = moment(server, "B", asOf=wanted, reconnectWait="100ms", failOnDataLoss=False)
     assert found == writer.held(3_000)

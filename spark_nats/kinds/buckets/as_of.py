@@ -29,11 +29,11 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Set
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import chain
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -166,7 +166,7 @@ class NatsMomentReader(NatsBucketReader):
 
     def _read(self, partition: Keys) -> Iterator[pa.RecordBatch]:
         options, what = self._options, f"reading bucket {self._options.bucket}"
-        with HeldEntries(self._schema, options.bucket, options.ignore_deletes) as held:
+        with closing(HeldEntries(self._schema, options.bucket, options.ignore_deletes)) as held:
             with naming_options(), leased(options.connection, options.retries, what, waits=False) as lease:
                 reader: LatestReader | RevisionReader = LatestReader(partition.entries, retries=lease.retries)
                 if isinstance(partition, Moment):
@@ -198,16 +198,14 @@ class HeldEntries:
         self._rows = EntryBuilder(schema, bucket, ignore_deletes=False)
         self._bucket = bucket
         self._ignore_deletes = ignore_deletes
-        self._file: Any = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115 - closed by __exit__
+        self._file: Any = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115 - closed by close()
         self._writer = pa.ipc.new_stream(self._file, arrow_schema(schema))
         self._subjects: list[pa.BinaryArray] = [pa.array([], pa.binary())]
         self._sequences: list[Positions] = [np.empty(0, np.int64)]
         self._deletions: list[Mask] = [np.empty(0, np.bool_)]
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def close(self) -> None:
+        """Forget them."""
         self._file.close()
 
     def add(self, delivered: Delivered) -> None:
@@ -259,10 +257,9 @@ class LatestReader:
         self._what = what
         self._matcher = SubjectMatcher(what.filters) if what.keys else None
         self._retries = retries
-        self._reached = after  # everything up to it was read
+        self._reached = after or -1  # everything up to it was read; negative before that is known
         self._parts = 0
         self._whole = None if after else BucketReader(what, retries=retries)  # reads the beginning
-        self._begun = bool(after)
         self._part: RangeReader | None = None
         self._found = 0  # messages of the part
         self._in_batch = False  # whether the last message of the part was stored together with later ones
@@ -274,8 +271,8 @@ class LatestReader:
             JetStreamError: the bucket was deleted or made again, or it is written faster than it can be read.
             NatsError: as :meth:`~spark_nats.jetstream.reading.delivering.Reading.read`.
         """
-        if not self._begun:
-            self._reached, self._begun = self._state(js).last_sequence, True
+        if self._reached < 0:
+            self._reached = self._state(js).last_sequence
         if self._whole is not None:
             yield from self._whole.read(js)
             self._whole = None
@@ -373,7 +370,7 @@ class RevisionReader:
         self.losses: tuple[Said, ...] = ()
         self._what = what
         self._retries = retries
-        self._begins_at: int | None = None  # the last revision when reading began
+        self._begins_at = 0  # the last revision when reading began
         self._handed: list[pa.BinaryArray] = []  # subjects of the keys that were read
         self._found = 0  # messages that were read
         self._last = 0  # sequence of the last one
@@ -397,7 +394,7 @@ class RevisionReader:
             DataLossError: the bucket was deleted, or made again, or has lost its end.
             NatsError: as :meth:`~spark_nats.jetstream.reading.delivering.Reading.read`.
         """
-        if self._begins_at is None:
+        if not self._begins_at:
             self._begins_at = stream_info(js, self._what.stream).last_sequence
         for delivered in self._range.read(js):
             self._handed.append(pc.unique(delivered.subjects))
@@ -415,7 +412,7 @@ class RevisionReader:
         if history != 1:
             self._note_counts(js)  # before what follows too: what a purge removes meanwhile may have been full
             self._note_oldest(js, info.last_sequence)
-            if info.last_sequence > (self._begins_at or 0):
+            if info.last_sequence > self._begins_at:
                 self._note_written(js)
         self._note_counts(js)
         if self._are_unnamed:
@@ -446,9 +443,8 @@ class RevisionReader:
 
     def _note_oldest(self, js: JetStream, last: int) -> None:
         """Note of each key that was not read how what the stream keeps of it begins."""
-        if self._later is None:
-            later = self._what.revisions(self.revision + 1, last + 1)
-            self._later = RangeReader(later, Way.HEADERS, retries=self._retries)
+        later = self._what.revisions(self.revision + 1, last + 1)
+        self._later = self._later or RangeReader(later, Way.HEADERS, retries=self._retries)
         for delivered in self._later.read(js):
             subjects = delivered.subjects
             unread = ~self._was_read(subjects) & ~_are_unnamed(subjects)
@@ -459,16 +455,14 @@ class RevisionReader:
 
     def _note_written(self, js: JetStream) -> None:
         """Note the keys that were read and were written meanwhile: nothing was removed of all others."""
-        if self._meanwhile is None:
-            self._meanwhile = self._all_after(self._begins_at or 0)
+        self._meanwhile = self._meanwhile or self._all_after(self._begins_at)
         for delivered in self._meanwhile.read(js):
             subjects = _named(pc.unique(delivered.subjects))
             self._written.update(_texts(subjects.filter(booleans(self._was_read(subjects)))))
 
     def _note_unnamed(self, js: JetStream) -> None:
         """Note what was stored after the revision of keys that no request can name."""
-        if self._after is None:
-            self._after = self._all_after(self.revision)
+        self._after = self._after or self._all_after(self.revision)
         for delivered in self._after.read(js):
             unnamed = _are_unnamed(delivered.subjects)
             if not unnamed.any():
@@ -490,7 +484,7 @@ class RevisionReader:
         """
         was_read = frozenset(chain.from_iterable(each.to_pylist() for each in map(_unnamed, self._handed)))
         for subject, (last, revisions, replaces) in self._unnamed.items():
-            unchanged = subject in was_read and (history == 1 or last <= (self._begins_at or 0))
+            unchanged = subject in was_read and (history == 1 or last <= self._begins_at)
             if not unchanged and may_have_lost(Kept(self.revision + 1, revisions, replaces), self.revision, history):
                 yield subject
 

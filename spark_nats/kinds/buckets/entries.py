@@ -93,10 +93,8 @@ class Phase:
         count = len(missing)
         if not count:
             return Phase(State.DONE, ())
-        if _has_replaced(missing):
-            return Phase(State.NEWER, all_filters, behind, behind, (), count)
         found_half = self.state is State.EVERYTHING or (self.state is State.NEWER and 2 * count < self.left)
-        if count > MOST_FILTERS and found_half:
+        if _has_replaced(missing) or (count > MOST_FILTERS and found_half):
             return Phase(State.NEWER, all_filters, behind, behind, (), count)
         some, rest = tuple(missing[:MOST_FILTERS]), tuple(missing[MOST_FILTERS:])
         return Phase(State.MOVED, some, 1, 1, rest, count)  # all of it may have been handed on by the time

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType, TimestampType
 
-from spark_nats.client.connection import Connection
 from spark_nats.client.pool import Lease, borrow, leased
 from spark_nats.conditions import Said
 from spark_nats.errors import OptionError
@@ -41,7 +40,7 @@ OBJECTS_AT_ONCE = 256
 BATCH_BYTES = 16 << 20
 """Bytes of content after which an Arrow batch ends."""
 
-
+T = TypeVar("T")
 Row = tuple[StoredObject, bytes | None]
 """An object and its content, which is None where there is none."""
 _MESSAGES = (
@@ -71,45 +70,30 @@ class _Contents:
         self._options = options
         self._schema = schema
 
-    @property
-    def wanted(self) -> bool:
-        """Whether content is asked for."""
-        return "content" in self._schema.names
-
-    def latest(self, found: StoredObject, lease: Lease) -> Row | None:
-        """Return an object as it is now, with its content; None if it is deleted."""
-        if not self.wanted:
+    def row(self, read: Callable[..., Row | None], found: StoredObject, lease: Lease) -> Row | None:
+        """Return an object with its content, as :func:`read_content` or :func:`read_version` reads it."""
+        if "content" not in self._schema.names:
             return found, None
-        return lease.ask(
-            lambda connection: read_content(self.js(connection), found, self._check, self._lost, lease.retries)
-        )
-
-    def version(self, found: StoredObject, lease: Lease) -> Row:
-        """Return an object as it is described, with its content; without one where that is gone."""
-        if not self.wanted:
-            return found, None
-        return found, lease.ask(
-            lambda connection: read_version(self.js(connection), found, self._check, self._lost, lease.retries)
-        )
+        return self.ask(lease, lambda js: read(js, found, self._check, self._lost, lease.retries))
 
     def batches(self, rows: Iterable[Row | None]) -> Iterator[pa.RecordBatch]:
         """Return rows in batches, of about :data:`BATCH_BYTES` at most."""
         schema = arrow_schema(self._schema)
-        some: list[Row] = []
+        some: list[dict[str, Any]] = []
         size = 0
         for row in rows:
             if row is not None:
-                some.append(row)
+                some.append(_columns(*row))
                 size += len(row[1] or b"")
             if len(some) == OBJECTS_AT_ONCE or size >= BATCH_BYTES:
-                yield _batch(some, schema)
+                yield pa.RecordBatch.from_pylist(some, schema)
                 some, size = [], 0
         if some:
-            yield _batch(some, schema)
+            yield pa.RecordBatch.from_pylist(some, schema)
 
-    def js(self, connection: Connection) -> JetStream:
-        """Return the API by which objects are read."""
-        return JetStream(connection, self._options.api_prefix)
+    def ask(self, lease: Lease, question: Callable[[JetStream], T]) -> T:
+        """Return the answer to a question of a task."""
+        return lease.ask(lambda connection: question(JetStream(connection, self._options.api_prefix)))
 
     def _check(self, found: StoredObject) -> None:
         if found.info.size > self._options.max_object_bytes:
@@ -158,11 +142,8 @@ class NatsObjectReader(DataSourceReader):
     def _rows(self, lease: Lease, subjects: tuple[str, ...]) -> Iterator[Row | None]:
         for i in range(0, len(subjects), OBJECTS_AT_ONCE):
             some = subjects[i : i + OBJECTS_AT_ONCE]
-            for each in lease.ask(partial(self._describe, some)):
-                yield self._contents.latest(each, lease)
-
-    def _describe(self, subjects: Sequence[str], connection: Connection) -> list[StoredObject]:
-        return describe_objects(self._contents.js(connection), self._options.store, subjects)
+            for each in self._contents.ask(lease, partial(describe_objects, store=self._options.store, subjects=some)):
+                yield self._contents.row(read_content, each, lease)
 
 
 class NatsObjectStreamReader(NatsStreamReader):
@@ -181,7 +162,7 @@ class NatsObjectStreamReader(NatsStreamReader):
         found = [each for batch in super().read(partition) for each in self._described(batch)]
         what = f"reading object store {objects.store}"
         with naming_options(), leased(objects.connection, objects.retries, what, waits=False) as lease:
-            yield from self._contents.batches(self._contents.version(each, lease) for each in found)
+            yield from self._contents.batches(self._contents.row(read_version, each, lease) for each in found)
 
     @naming_options()
     def _described(self, batch: pa.RecordBatch) -> list[StoredObject]:
@@ -196,13 +177,7 @@ class NatsObjectStreamReader(NatsStreamReader):
         ]
 
 
-def _batch(rows: Sequence[Row], schema: pa.Schema) -> pa.RecordBatch:
-    columns = [_row(found, content) for found, content in rows]
-    arrays = [pa.array([row[field.name] for row in columns], field.type) for field in schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _row(found: StoredObject, content: bytes | None) -> dict[str, Any]:
+def _columns(found: StoredObject, content: bytes | None) -> dict[str, Any]:
     """Return the values of an object by the names of columns, as Arrow takes them."""
     info = found.info
     return {

@@ -168,8 +168,8 @@ def read_version(
     check: Callable[[StoredObject], None],
     lost: Callable[[Said], None],
     retries: Retries | None = None,
-) -> bytes | None:
-    """Return the content of an object as it is described, which may have been replaced since.
+) -> tuple[StoredObject, bytes | None]:
+    """Return an object with its content as it is described, which may have been replaced since.
 
     The arguments, and what is raised, are those of :func:`read_content`.
 
@@ -178,18 +178,18 @@ def read_version(
         taken its place; of an object that is deleted, of a link to a whole store, and where something was lost.
     """
     if found.info.deleted:
-        return None
+        return found, None
     if found.info.link is None:
         check(found)
         content = _content(js, found, retries)
         if isinstance(content, bytes):
-            return content
+            return found, content
         latest = _again(js, found)
         if latest is not None and latest.info == found.info:
             lost(OBJECT_DAMAGED(name=found.info.name, store=found.store, reason=content))
-        return None
+        return found, None
     linked = read_content(js, found, check, lost, retries)
-    return None if linked is None or linked[0].sequence != found.sequence else linked[1]
+    return (found, None) if linked is None or linked[0].sequence != found.sequence else linked
 
 
 def _again(js: JetStream, found: StoredObject) -> StoredObject | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -81,7 +81,7 @@ class NatsTableReader(DataSourceReader):
             for answer in self._answers(lease, partition.streams):
                 rows = iter(answer)
                 while some := list(islice(rows, ROWS_AT_ONCE)):
-                    yield _batch(some, schema)
+                    yield pa.RecordBatch.from_pylist(some, schema)
 
     def _answers(self, lease: Lease, streams: tuple[str, ...]) -> Iterator[Iterable[Row]]:
         """Ask one thing after the other, each for rows of its own."""
@@ -103,13 +103,3 @@ class NatsTableReader(DataSourceReader):
                 yield problems
                 for stream in holding:
                     yield ask(partial(count_subjects, stream=stream, filters=options.filters))
-
-
-def _batch(rows: list[Row], schema: pa.Schema) -> pa.RecordBatch:
-    arrays = [pa.array([_value(row.get(field.name)) for row in rows], field.type) for field in schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _value(value: Any) -> Any:
-    """Return a value as Arrow takes it."""
-    return list(value.items()) if isinstance(value, dict) else value

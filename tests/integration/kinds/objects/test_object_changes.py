@@ -165,7 +165,7 @@ def test_a_link_that_is_replaced_while_its_content_is_read_has_none(
         else:
             link(nats_py, unique, "l", unique, "b")
 
-    assert read_version(js, found, replace_both, pytest.fail) is None
+    assert read_version(js, found, replace_both, pytest.fail) == (found, None)
     assert read == {"a link to another object": ["a", "b"], "an object": ["a", "l"], "deleted": ["a"]}[what]
 
 

@@ -33,7 +33,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -85,23 +85,15 @@ MOST_PARTS = 200
 """Parts in which a moment is looked for; a few are enough, unless keys are written faster than they are read."""
 
 
-class Kept(NamedTuple):
-    """What a stream keeps of a key."""
-
-    first: int  # the key's oldest revision
-    revisions: int  # how many of them
-    replaces: bool  # whether the oldest one has removed those before it, as a purge does
-
-
-def may_have_lost(kept: Kept, revision: int, history: int) -> bool:
-    """Tell whether a key may have held an entry at a revision that the bucket no longer keeps.
+def may_have_lost(revisions: int, replaces: bool, history: int) -> bool:
+    """Tell whether a key that keeps no entry up to a moment may have held one then.
 
     Args:
-        kept: what there is of the key.
-        revision: the moment.
+        revisions: how many later ones it keeps.
+        replaces: whether the oldest of them has removed those before it, as a purge does.
         history: how many revisions of a key the bucket keeps; all of them when it is not positive.
     """
-    return kept.first > revision and (kept.replaces or 0 < history <= kept.revisions)
+    return replaces or 0 < history <= revisions
 
 
 def held_at(revision: int, subjects: pa.ChunkedArray, sequences: Positions) -> Mask:
@@ -235,6 +227,12 @@ class HeldEntries:
                 yield batch.filter(booleans(some))
 
 
+def _reader_of(what: Entries, start: int, end: int, retries: Retries | None) -> RangeReader:
+    """Return what reads the entries with ``start <= revision < end``, any of which may be removed."""
+    revisions = Range(what.stream, what.created, start, end, what.filters, removed=Removed.NO_LOSS)
+    return RangeReader(revisions, Way.HEADERS if what.headers_only else Way.CONSUMER, retries=retries)
+
+
 class LatestReader:
     """Reads what a bucket holds at one moment, which comes while it is read.
 
@@ -307,8 +305,7 @@ class LatestReader:
 
     def _range(self, last: int) -> RangeReader:
         # Without filters: it must be known of every sequence whether it is there.
-        part = Range(self._what.stream, self._what.created, self._reached + 1, last + 1, removed=Removed.NO_LOSS)
-        return RangeReader(part, self._what.way, retries=self._retries)
+        return _reader_of(replace(self._what, keys=()), self._reached + 1, last + 1, self._retries)
 
     def _read_part(self, js: JetStream, part: RangeReader) -> Iterator[Delivered]:
         """Read on in a part that ends with the last sequence of a moment ago."""
@@ -383,9 +380,9 @@ class RevisionReader:
         # Of keys whose names may stand for several in the leader's list, as those that are not UTF-8 have them there:
         self._are_unnamed = False  # whether there are any
         self._after: LatestReader | None = None  # reads all that was stored after the revision
-        self._unnamed: dict[bytes, Kept] = {}  # by their subjects, what was found of them
-        earlier = what.revisions(1, revision + 1)
-        self._range = RangeReader(earlier, what.way, retries=retries)
+        # by their subjects, the last revision, how many there are, and whether one of them has removed others
+        self._unnamed: dict[bytes, tuple[int, int, bool]] = {}
+        self._range = _reader_of(what, 1, revision + 1, retries)
 
     def read(self, js: JetStream) -> Iterator[Delivered]:
         """Read on over a connection.
@@ -443,8 +440,8 @@ class RevisionReader:
 
     def _note_oldest(self, js: JetStream, last: int) -> None:
         """Note of each key that was not read how what the stream keeps of it begins."""
-        later = self._what.revisions(self.revision + 1, last + 1)
-        self._later = self._later or RangeReader(later, Way.HEADERS, retries=self._retries)
+        headers = replace(self._what, headers_only=True)
+        self._later = self._later or _reader_of(headers, self.revision + 1, last + 1, self._retries)
         for delivered in self._later.read(js):
             subjects = delivered.subjects
             unread = ~self._was_read(subjects) & ~_are_unnamed(subjects)
@@ -472,7 +469,7 @@ class RevisionReader:
             replacing = replace_all(chosen.messages).tolist()
             for subject, sequence, replaces in zip(chosen.subjects.to_pylist(), sequences, replacing, strict=True):
                 _, found, replaced = self._unnamed.get(subject, (0, 0, False))
-                self._unnamed[subject] = Kept(sequence, found + 1, replaced or replaces)
+                self._unnamed[subject] = (sequence, found + 1, replaced or replaces)
 
     def _all_after(self, revision: int) -> LatestReader:
         return LatestReader(replace(self._what, headers_only=True), after=revision, retries=self._retries)
@@ -482,16 +479,18 @@ class RevisionReader:
 
         What was read of a key is right unless the key was written meanwhile, and so often that it lost entries.
         """
-        was_read = frozenset(chain.from_iterable(each.to_pylist() for each in map(_unnamed, self._handed)))
+        was_read = frozenset(
+            chain.from_iterable(each.filter(booleans(_are_unnamed(each))).to_pylist() for each in self._handed)
+        )
         for subject, (last, revisions, replaces) in self._unnamed.items():
             unchanged = subject in was_read and (history == 1 or last <= self._begins_at)
-            if not unchanged and may_have_lost(Kept(self.revision + 1, revisions, replaces), self.revision, history):
+            if not unchanged and may_have_lost(revisions, replaces, history):
                 yield subject
 
     def _doubtful(self, js: JetStream, history: int) -> Iterator[str]:
         """Yield the subjects of keys of which it is not known what they held."""
         for subject, count in self._counts.items():
-            if may_have_lost(Kept(self.revision + 1, count, self._oldest.get(subject, False)), self.revision, history):
+            if may_have_lost(count, self._oldest.get(subject, False), history):
                 yield subject
         written = sorted(self._written)
         for some in (written[i : i + MOST_ASKED] for i in range(0, len(written), MOST_ASKED)):
@@ -507,10 +506,6 @@ class RevisionReader:
 def _are_unnamed(subjects: pa.BinaryArray) -> Mask:
     """Tell which subjects have U+FFFD in the leader's list, or are U+FFFD: no request can name one of them alone."""
     return flags_of(pc.match_substring(to_text(subjects).values, REPLACED))
-
-
-def _unnamed(subjects: pa.BinaryArray) -> pa.BinaryArray:
-    return subjects.filter(booleans(_are_unnamed(subjects)))
 
 
 def _named(subjects: pa.BinaryArray) -> pa.BinaryArray:

@@ -40,9 +40,7 @@ from spark_nats.jetstream.messages import next_sequence
 from spark_nats.jetstream.reading import pulls
 from spark_nats.jetstream.reading.cursor import Cursor
 from spark_nats.jetstream.reading.delivering import Arrived, Delivered, Move, Reading, Restart, Step
-from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.reading.pulls import PullConsumer, sizes_of
-from spark_nats.jetstream.reading.ranges import Range, Way
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import StreamView
 from spark_nats.kinds.buckets.conditions import (
@@ -142,15 +140,6 @@ class Entries:
     def parts(self) -> list[Entries]:
         """The entries of each filter of keys."""
         return [replace(self, keys=(key,)) for key in self.keys] or [self]
-
-    @property
-    def way(self) -> Way:
-        """How a range of revisions is read."""
-        return Way.HEADERS if self.headers_only else Way.CONSUMER
-
-    def revisions(self, start: int, end: int) -> Range:
-        """Return those with ``start <= revision < end``, any of which may be removed."""
-        return Range(self.stream, self.created, start, end, self.filters, removed=Removed.NO_LOSS)
 
 
 class BucketReader:

@@ -77,9 +77,7 @@ class NatsCoreReader(DataSourceReader):
         limit = self._options.max_messages
         tasks = min(self._options.min_partitions, limit or self._options.min_partitions)
         queue = _queue_group(self._options, tasks)
-        if limit is None:
-            return sent([Listening(queue, None)] * tasks, self._options.connection)
-        shares = [limit * (i + 1) // tasks - limit * i // tasks for i in range(tasks)]
+        shares = [None if limit is None else limit * (i + 1) // tasks - limit * i // tasks for i in range(tasks)]
         return sent([Listening(queue, share) for share in shares], self._options.connection)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -96,12 +96,9 @@ class _Contents:
         return lease.ask(lambda connection: question(JetStream(connection, self._options.api_prefix)))
 
     def _check(self, found: StoredObject) -> None:
-        if found.info.size > self._options.max_object_bytes:
-            raise OptionError(
-                OBJECT_TOO_LARGE(
-                    name=found.info.name, store=found.store, bytes=found.info.size, most=self._options.max_object_bytes
-                )
-            )
+        info, most = found.info, self._options.max_object_bytes
+        if info.size > most:
+            raise OptionError(OBJECT_TOO_LARGE(name=info.name, store=found.store, bytes=info.size, most=most))
 
     def _lost(self, what: Said) -> None:
         report_loss(what, self._options.fail_on_data_loss, "null as its content")

@@ -74,10 +74,8 @@ class NatsTableReader(DataSourceReader):
         options = self._options
         partition.arrive(options.connection)
         schema = arrow_schema(self._schema)
-        with (
-            naming_options(),
-            leased(options.connection, options.retries, f"reading the table of {options.table}", waits=False) as lease,
-        ):
+        what = f"reading the table of {options.table}"
+        with naming_options(), leased(options.connection, options.retries, what, waits=False) as lease:
             for answer in self._answers(lease, partition.streams):
                 rows = iter(answer)
                 while some := list(islice(rows, ROWS_AT_ONCE)):

@@ -78,34 +78,19 @@ def stream_row(listed: Listed) -> Row:
 
 
 def bucket_row(listed: Listed) -> Row:
-    """Return the row of the KV bucket that a stream is."""
-    name, entry, problem = listed
-    bucket = bucket_of(name)
-    if entry is None:
-        return {"bucket": bucket, "problem": problem}
-    info = state_in(entry, name)
-    config = info.config
-    row = {
-        "bucket": bucket,
-        **_described(entry),
-        "history": _limit(config, "max_msgs_per_subject"),
-        "max_age": info.max_age,
-        "max_bytes": _limit(config, "max_bytes"),
-        "max_value_size": _limit(config, "max_msg_size"),
-        "limit_marker_ttl": _seconds(config, "subject_delete_marker_ttl"),
-        "storage": info.storage,
-        "replicas": info.replicas,
-        "compression": (text_at(config, "compression") or "none") != "none",
-        "mirror": bucket_of(text_at(config, "mirror", "name") or "") or None,
-        "problem": problem,
-    }
-    if problem is None:
+    """Return the row of the KV bucket that a stream is; it has the values of the stream too."""
+    row = stream_row(listed)
+    row["bucket"] = bucket_of(listed.name)
+    if listed.entry is not None:
         row |= {
-            "keys": _number(entry, "state", "num_subjects") or 0,
-            "entries": fitting(info.messages),
-            "bytes": fitting(info.bytes),
-            "revision": fitting(info.last_sequence),
-            "last_time": _moment(info.last_time),
+            "history": row["max_msgs_per_subject"],
+            "max_value_size": row["max_msg_size"],
+            "limit_marker_ttl": _seconds(listed.entry, "config", "subject_delete_marker_ttl"),
+            "compression": (row["compression"] or "none") != "none",
+            "mirror": bucket_of(row["mirror"] or "") or None,
+            "keys": row.get("subject_count"),
+            "entries": row.get("messages"),
+            "revision": row.get("last_sequence"),
         }
     return row
 

@@ -77,8 +77,7 @@ class Process:
         (direct, "_refused", Refused),
         (kept, "_keeping", WeakKeyDictionary),
         (kept, "_refused", Refused),
-        (replay, "_noted", replay._Memory),
-        (replay, "_began", replay._Memory),
+        (replay, "_noted", dict),
         (partitions, "_looked", lambda: partitions.deque(maxlen=64)),
         (TaskContext, "_taskContext", lambda: None),
     )

@@ -39,7 +39,7 @@ from spark_nats.kinds.streams.write.conditions import (
 )
 from spark_nats.kinds.streams.write.dead_letters import BadRows
 from spark_nats.kinds.streams.write.message_ids import MessageIds
-from spark_nats.kinds.streams.write.replay import Before, Settled, is_first_of_run, settle, settle_bad_rows
+from spark_nats.kinds.streams.write.replay import Before, Settled, settle, settle_bad_rows
 from spark_nats.kinds.streams.write.tasks import Counts, Task, Written
 from spark_nats.options.values import EXACT, FAIL, NEVER
 from spark_nats.protocol.subjects import subject_violation
@@ -60,6 +60,7 @@ def write_partition(options: WriteOptions, task: Task, batches: Iterator[pa.Reco
     ids = MessageIds(task.query, task.batch, task.partition) if options.stream and task.query else None
     what = f"writing to {options.stream or 'core NATS'}"
     before: Before | None = None
+    unsure = False
     settled: Settled | None = None
     bad: BadRows | None = None
     # Messages of core NATS that a lost connection has taken along would not be sent again.
@@ -75,7 +76,7 @@ def write_partition(options: WriteOptions, task: Task, batches: Iterator[pa.Reco
             key = task.key if task.batch is not None and options.deduplicate == EXACT else None
             stream, entry = lease.ask(lambda connection: writable_with(connection, options, key))
             if ids is not None and options.deduplicate != NEVER:
-                before = settle(lease, options, task, ids, stream, entry)
+                before, unsure = settle(lease, options, task, ids, stream, entry)
                 settled = before.settled if before is not None else None
             # A stream of counters refuses the header that names the stream.
             checker = RowChecker(options, max_payload, ids, names_stream=not has_counters(stream))
@@ -104,7 +105,6 @@ def write_partition(options: WriteOptions, task: Task, batches: Iterator[pa.Reco
         bad.warn(count)
     skipped = publisher.skipped if isinstance(publisher, Publisher) else 0
     refused = bad.count if bad is not None else 0
-    unsure = before is not None or is_first_of_run(options, task)
     duplicates = publisher.duplicates + (settled.rows if settled is not None else 0)
     counts = Counts(count - skipped - refused, size, duplicates, skipped, lease.reconnects, refused)
     return Written(counts, task.query if unsure else None, task.run)

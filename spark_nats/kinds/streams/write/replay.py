@@ -15,7 +15,6 @@ A batch has no life after its driver, so there the driver notes it, and tasks th
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Concatenate, NamedTuple, ParamSpec
@@ -61,25 +60,9 @@ _TAIL = 4096  # messages at the end of a stream among which rows of a task are l
 _MOST_REMEMBERED = 1 << 14
 
 
-class _Memory:
-    """Micro-batches that are remembered in this process; -1 is none."""
-
-    def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[object, ...], int] = OrderedDict()
-
-    def get(self, options: WriteOptions, *key: str) -> int:
-        return self._kept.get((options.connection, options.state_bucket, *key), -1)
-
-    def keep(self, batch: int, options: WriteOptions, *key: str) -> None:
-        self._kept[(options.connection, options.state_bucket, *key)] = batch
-        if len(self._kept) > _MOST_REMEMBERED:
-            self._kept.popitem(last=False)
-
-
-_noted = _Memory()
-"""The last micro-batch of each key and run that a task of this process has noted."""
-_began = _Memory()
-"""The first micro-batch of each run of a query of which this process had a task: later ones are new for certain."""
+_noted: dict[tuple[object, ...], int] = {}
+"""The last micro-batch that a task of this process has noted, by where and in which run of its query; see
+:mod:`spark_nats.client.memory`."""
 
 
 class Settled:
@@ -129,53 +112,54 @@ def settle(
     ids: MessageIds,
     stream: StreamInfo,
     entry: Entry | NatsError | None = None,
-) -> Before | None:
+) -> tuple[Before | None, bool]:
     """Note that a task begins; return what it has done when it began before, None when it had not.
 
     ``stream`` is the stream's state before the task has stored anything now, and ``entry`` what its key of the state
-    bucket held then, if that was asked for.
+    bucket held then, if that was asked for. The second that is returned says whether the micro-batch may have been
+    begun before: an earlier run may have done so with more partitions, also where its task of this one did not begin.
 
     Raises:
         DataLossError: that cannot be told any more, and ``failOnDataLoss`` is set.
         NatsError: the state could not be read or written.
     """
     if options.deduplicate != EXACT:
-        return None
+        return None, False
 
     def ask(what: Callable[Concatenate[JetStream, Given], Result], *given: Given.args, **more: Given.kwargs) -> Result:
         return lease.ask(lambda connection: what(JetStream(connection, options.api_prefix), *given, **more))
 
     if task.batch is None:
-        began = task.began if task.attempt else None
+        began, unsure = task.began if task.attempt else None, False
     else:
         at_first = iter([(stream, entry)])
 
         # After a lost connection both are asked for again: another attempt may have stored rows meanwhile.
-        def begun(js: JetStream) -> Began | None:
+        def begun(js: JetStream) -> tuple[Began | None, bool]:
             now, noted = next(at_first, (None, None))
             return _begin(js, options, task, ids, now or stream_info(js, stream.name), noted)
 
-        began = ask(begun)
+        began, unsure = ask(begun)
     if began is None:
-        return None
+        return None, unsure
     # Another attempt may have stored rows while this one was finding out that it is not the first.
     stream = ask(stream_info, stream.name)
     time = began.time
     if began.end.created != stream.created:
         began = first_of(stream, time)
         if began is None:
-            return Before(time, None)
+            return Before(time, None), True
     known = stream.knows_again((stream.time - time) / 1e9)  # every id of the earlier attempt
     if stream.retention != LIMITS:  # it cannot be read without taking messages from others
         stream = ask(_look_at_end, task, task.batch, began, stream)
         if not known and stream.last_sequence != began.end.last:
             _report(options, task, f"stream {stream.name!r} has {stream.retention} retention, and cannot be read back")
-        return Before(time, None)
+        return Before(time, None), True
     stream, began = ask(_look_back, options, task, stream, began, known)
     found = ask(stored_ids, stream, began.end.last, "" if task.own_ids else ids.prefix)
     if found.removed and not known:
         _report(options, task, found.removed)
-    return Before(time, Settled(found.ids, ids.prefix))
+    return Before(time, Settled(found.ids, ids.prefix)), True
 
 
 def settle_bad_rows(lease: Lease, options: WriteOptions, task: Task, prefix: str, since: int) -> Settled | None:
@@ -207,14 +191,6 @@ def settle_bad_rows(lease: Lease, options: WriteOptions, task: Task, prefix: str
     return lease.ask(look)
 
 
-def is_first_of_run(options: WriteOptions, task: Task) -> bool:
-    """Tell whether a micro-batch is the first one of the query's run that this process had a task of.
-
-    Then an earlier run may have begun it with more partitions, also where its task of this partition did not begin.
-    """
-    return task.batch is not None and _began.get(options, task.query, task.run) == int(task.batch)
-
-
 def _report(options: WriteOptions, task: Task, why: str) -> None:
     """Fail or warn because it cannot be told what an earlier attempt has stored."""
     what = STORED_BEFORE_UNKNOWN(task=task.name, reason=why)
@@ -228,9 +204,12 @@ def _begin(
     ids: MessageIds,
     stream: StreamInfo,
     noted: Entry | NatsError | None,
-) -> Began | None:
-    """Note that a task begins; return where it is to be read back from when it may have begun before."""
-    batch, confirmed = int(task.batch or 0), False
+) -> tuple[Began | None, bool]:
+    """Note that a task begins; return where it is to be read back from when it may have begun before.
+
+    The second says whether its micro-batch may have been.
+    """
+    confirmed = False
     deadline = clock.monotonic() + CONFIRMATION
     while True:
         entry, known = _ask(js, options, task, noted)
@@ -253,10 +232,10 @@ def _begin(
             _look_at_end(js, task, str(known.note.batch), known.note.began, stream)
         is_noted = known.note is not None and found.began == known.note.began and not found.older
         if is_noted or write_note(js, options, task, found.began or began_now(stream), entry.revision, deadline):
-            _noted.keep(batch, options, task.key, task.run)
-            if _began.get(options, task.query, task.run) < 0:
-                _began.keep(batch, options, task.query, task.run)
-            return found.began
+            _noted[_place(options, task)] = int(task.batch or 0)
+            if len(_noted) > _MOST_REMEMBERED:
+                del _noted[next(iter(_noted))]
+            return found.began, found.began is not None or not known.later
         stream = stream_info(js, stream.name)
 
 
@@ -269,11 +248,16 @@ def _ask(js: JetStream, options: WriteOptions, task: Task, held: Entry | NatsErr
         entry, note = held, note_of(held, task.key)
     else:
         entry, note = read_note(js, options, task.key)
-    zero = None
-    if task.partition and (-1 if note is None else note.batch) < int(task.batch or 0) - 1:
+    zero, batch = None, int(task.batch or 0)
+    if task.partition and (-1 if note is None else note.batch) < batch - 1:
         zero = read_note(js, options, f"{task.query}.0")[1]
-    noted, began = _noted.get(options, task.key, task.run), _began.get(options, task.query, task.run)
-    return entry, Known(note, -1 if zero is None else zero.batch, noted, began)
+    later = any(each is not None and each.batch < batch and each.run == task.run != "" for each in (note, zero))
+    return entry, Known(note, -1 if zero is None else zero.batch, _noted.get(_place(options, task), -1), later)
+
+
+def _place(options: WriteOptions, task: Task) -> tuple[object, ...]:
+    """Return where a task notes that it begins, and in which run of its query."""
+    return options.connection, options.state_bucket, task.key, task.run
 
 
 def _look_at_tail(js: JetStream, task: Task, ids: MessageIds, stream: StreamInfo, note: Note | None) -> Tail:

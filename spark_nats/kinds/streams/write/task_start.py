@@ -39,14 +39,15 @@ class Known(NamedTuple):
         note: what its key of the state bucket holds.
         first: the last micro-batch that is noted for partition 0, where that was asked for.
         noted: the last one that a task of this process has noted under the key in this run of the query.
-        began: the first one of this run of which this process had a task: later ones are new for certain.
+        later: whether a note shows that this run of the query has begun an earlier one: then no run before has begun
+            this one.
         tail: what the stream's last messages say; None where they were not looked at.
     """
 
     note: Note | None
     first: int = -1
     noted: int = -1
-    began: int = -1
+    later: bool = False
     tail: Tail | None = None
 
 
@@ -102,7 +103,7 @@ def begin(task: Task, stream: StreamInfo, known: Known) -> Beginning:
         older = f"it does not know micro-batch {known.noted}, which this process has noted there"
     elif 0 <= last < batch - 1:
         older = f"the last micro-batch that it knows is {last}"
-    elif last >= batch - 1 and 0 <= known.began < batch:
+    elif last >= batch - 1 and known.later and not task.attempt:
         return Beginning()
     if tail is None:
         return Beginning(lacks_tail=True)

@@ -269,6 +269,43 @@ def test_fewer_partitions_are_noticed_though_none_of_those_left_had_begun_before
         NatsStreamWriter(options).commit([written], 7)
 
 
+def test_that_a_run_has_begun_a_micro_batch_is_known_in_each_process(
+    nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nats_py.create_stream(unique)
+    options = options_of(nats_server, unique)
+    tails: list[Task] = []
+    look = replay._look_at_tail
+    monkeypatch.setattr(replay, "_look_at_tail", lambda js, task, *rest: tails.append(task) or look(js, task, *rest))
+    of = partial(Task, QUERY + unique)
+    for batch, partition, run in [(0, 0, "1"), (0, 1, "1"), (1, 0, "1"), (1, 1, "1"), (2, 0, "1"), (2, 1, "2")]:
+        monkeypatch.setattr(replay, "_noted", {})  # a worker that has done nothing yet
+        written = write_partition(options, of(str(batch), partition, run=run), payload_batches(["a"]))
+        is_sure = written.unsure is None
+        assert is_sure == (tails[-1:] != [of(str(batch), partition, run=run)]) == (batch > 0 and run == "1")
+    assert stored_counts(nats_py, unique) == Counter(a=6)
+
+
+def test_a_retry_elsewhere_finds_its_rows_though_its_note_was_put_back(
+    nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nats_py.create_stream(unique, **FORGETFUL)
+    options = options_of(nats_server, unique)
+    task = Task(QUERY + unique, "1", 0, attempt=1, run="1")
+    write_partition(options, replace(task, batch="0", attempt=0), payload_batches(ROWS))
+    with connect(options.connection) as connection:
+        bucket = Bucket(JetStream(connection), options.state_bucket)
+        before = bucket.get(task.key)
+        stop(options, ROWS, 30, replace(task, attempt=0))
+        wait_until(lambda: stored_counts(nats_py, unique).total() == len(ROWS) + 30)
+        bucket.put(task.key, before.value)
+    forget(nats_py, unique)
+    monkeypatch.setattr(replay, "_noted", {})
+    with pytest.raises(DataLossError, match="it does not know partition 0 of micro-batch 1, of which stream"):
+        write_partition(options, task, payload_batches(ROWS))
+    assert stored_counts(nats_py, unique).total() == len(ROWS) + 30
+
+
 def test_a_stream_that_was_made_again_gets_the_whole_micro_batch(
     nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -94,13 +94,12 @@ NEW = Beginning()
     [
         (7, Known(note(7)), Beginning(BEGAN)),
         (7, Known(note(7), noted=9), Beginning(BEGAN)),
-        (7, Known(note(6), began=6), NEW),  # a task of this process has begun the micro-batch before
-        (7, Known(note(2), first=6, began=6), NEW),  # the partition was not there for a while
-        (7, Known(None, first=7, began=5), NEW),  # it is a new one, and partition 0 was faster
+        (7, Known(note(6), later=True), NEW),  # this run has begun the micro-batch before
+        (7, Known(note(2), first=6, later=True), NEW),  # the partition was not there for a while
+        (7, Known(None, first=7, later=True), NEW),  # it is a new one, and partition 0 was faster
         (0, Known(None), LACKS),
         (7, Known(note(6)), LACKS),  # the first micro-batch of a run may have been begun by another one
-        (7, Known(note(6), began=7), LACKS),
-        (7, Known(note(6), began=6, noted=7), LACKS),
+        (7, Known(note(6), later=True, noted=7), LACKS),
         (7, Known(note(5)), LACKS),
         (7, Known(None), LACKS),
         (0, Known(None, tail=SILENT), NEW),
@@ -110,6 +109,13 @@ NEW = Beginning()
 )
 def test_how_a_task_begins(batch: int, known: Known, found: Beginning) -> None:
     assert begin(of(batch), STREAM, known) == found
+
+
+def test_a_task_that_is_tried_again_is_not_new_because_the_bucket_says_so() -> None:
+    task = replace(of(7), attempt=1)
+    assert begin(task, STREAM, Known(note(6), later=True)) == LACKS
+    assert begin(task, STREAM, Known(note(6), later=True, tail=SILENT)) == NEW
+    assert begin(task, STREAM, Known(note(6), later=True, tail=Tail(60, rows=3))).older
 
 
 @pytest.mark.parametrize(
@@ -123,7 +129,10 @@ def test_how_a_task_begins(batch: int, known: Known, found: Beginning) -> None:
             "it does not know partition 1 of micro-batch 7, of which stream 'S' has 3 ",
         ),
         (Known(note(6), tail=Tail(60, rows=3)), "it does not know partition 1 of micro-batch 7, of which stream 'S'"),
-        (Known(note(6), noted=7, began=6, tail=SILENT), "it does not know micro-batch 7, which this process has noted"),
+        (
+            Known(note(6), noted=7, later=True, tail=SILENT),
+            "it does not know micro-batch 7, which this process has noted",
+        ),
         (Known(None, noted=6, tail=Tail(60, new=True)), "it does not know micro-batch 6, which this process has noted"),
     ],
 )

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from dataclasses import astuple
 
 from spark_nats import clock
 from spark_nats.client import memory
 from spark_nats.client.options import ConnectionOptions
 from spark_nats.client.servers import Server
 
-REMEMBERED = 30.0  # seconds for which a server that could not be reached is tried after the others
 _announced: dict[ConnectionOptions, tuple[Server, ...]] = {}  # last, to a connection with these options
 
 
@@ -23,23 +22,19 @@ def in_order(options: ConnectionOptions, lost: Server | None) -> list[Server]:
     return sorted(servers, key=lambda each: (each == lost, _is_avoided(each)))
 
 
-def _unreachable(server: Server) -> str:
-    return f"unreachable: {server.host}:{server.port}"
-
-
 def _is_avoided(server: Server) -> bool:
-    found = memory.age(_unreachable(server))
-    return found is not None and found < REMEMBERED
+    found = memory.age(memory.unreachable(server.host, server.port))
+    return found is not None and found < memory.UNREACHABLE_FOR
 
 
 def avoid(server: Server) -> None:
     """Have a server be tried after the others for a while, in all processes of this machine."""
-    memory.remember(_unreachable(server))
+    memory.remember(memory.unreachable(server.host, server.port))
 
 
 def note_reached(server: Server) -> None:
     """Take a server for one that can be reached again."""
-    memory.forget(_unreachable(server))
+    memory.forget(memory.unreachable(server.host, server.port))
 
 
 def keep_announced(options: ConnectionOptions, servers: tuple[Server, ...]) -> None:
@@ -49,7 +44,7 @@ def keep_announced(options: ConnectionOptions, servers: tuple[Server, ...]) -> N
     """
     if _announced.get(options) != servers:
         _announced[options] = servers
-        memory.remember(_fact(options), announced(options))
+        memory.remember(memory.announced_to(options), announced(options))
 
 
 def announced(options: ConnectionOptions) -> str:
@@ -71,13 +66,11 @@ def add_announced(options: ConnectionOptions, told: str) -> None:
 def _known(options: ConnectionOptions) -> tuple[Server, ...]:
     if not options.discover:
         return ()
-    return _announced.get(options) or _read(options, memory.recall(_fact(options)))
+    return _announced.get(options) or _read(options, memory.recall(memory.announced_to(options)))
 
 
 def _read(options: ConnectionOptions, told: str) -> tuple[Server, ...]:
-    entries = json.loads(told) if told else ()
-    return tuple(options.servers[named].leading_to(host, port, tls) for host, port, tls, named in entries)
-
-
-def _fact(options: ConnectionOptions) -> str:
-    return f"announced: {astuple(options)}"
+    with contextlib.suppress(ValueError, TypeError, IndexError):  # of what another version has told
+        entries = json.loads(told) if told else ()
+        return tuple(options.servers[named].leading_to(host, port, tls) for host, port, tls, named in entries)
+    return ()

@@ -1,13 +1,41 @@
-"""What the processes of one machine tell each other: that something has happened, and when, or a text.
+"""What is kept from one step of a query to the next outside of NATS, for how long, and what depends on it: only time.
 
 Spark starts a Python process for every step of a query, and workers for its tasks. What one of them has found out, such
-as that a server does not answer, would have to be found out by each of them again.
+as that a server does not answer, would have to be found out by each of them again. So it tells the others of its
+machine by small files (the first rows); the functions of this module with the names of the rows say what each is about.
+The other rows are what a process keeps to itself, until it ends or for as long as they say.
+
+======================  ========  ======================================================================================
+kept                    seconds   where it is used, and what comes of one that is missing or wrong
+======================  ========  ======================================================================================
+:func:`unreachable`     30        ``choosing``: a server is tried earlier or later than it might be
+:func:`announced_to`    3600      ``choosing``: fewer servers are tried, or some that are none, each as long as a server
+                                  that is away; who one is, TLS and the login show, as of every server
+:func:`prepared`        60        ``preparing``: the driver prepares a write again; or it does not, and what is wrong
+                                  with the target is said by the tasks, which check what their rows depend on
+:func:`feeds_itself`    3600      ``noticing``: a warning is said again, or not
+:func:`differs`         3600      ``creating``: the same
+:func:`counts`,         3600      ``metrics_channel``: metrics lack what was written, or have too much
+:func:`counts_wanted`
+``pool._pool``          as idle   connections: another one is made; one that is dead is found out by a PING or when it
+                                  is used, as one that is lost then
+``choosing._announced``           as :func:`announced_to`
+``kept._keeping``                 consumers of a connection: another one is made, also for one that answers oddly
+``_refused_until``      600       ``kept`` and ``direct``: a range is read in the other way
+``replay._noted``                 the micro-batch that a task has noted: if it is wrong, an error says that the state
+                                  bucket is older; if it is missing, the notes and the stream decide, as in a new worker
+``creating._said``,               a warning is said again, or not
+``noticing._ahead``,
+``partitions._looked``
+======================  ========  ======================================================================================
+
+What rows depend on is in the checkpoint, in the partitions of a micro-batch and in the notes of the state bucket.
 
 A fact is a file in a directory of the user's own, in the system's directory for temporary files, and empty unless a
 text belongs to it. The time of the file is that of the fact. Its name is made of the fact with a key that lies there
 too: facts may have secrets in them, and nobody can guess them from the names. What is told is a file there too, whose
-name begins with that of its topic. Nothing depends on all this: where the directory cannot be used, or is not the
-user's alone, nothing is remembered.
+name begins with that of its topic. Where the directory cannot be used, or is not the user's alone, nothing is
+remembered.
 """
 
 from __future__ import annotations
@@ -18,15 +46,62 @@ import os
 import secrets
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import astuple
 from pathlib import Path
+from typing import TYPE_CHECKING, NewType
 
 from spark_nats import clock
 
-KEPT = 3600.0  # seconds after which a fact is forgotten
+if TYPE_CHECKING:
+    from spark_nats.client.options import ConnectionOptions
+
+Fact = NewType("Fact", str)
+"""What may be remembered, or what is told about."""
+KEPT = 3600.0
+"""Seconds after which a fact is forgotten."""
+UNREACHABLE_FOR = 30.0
+"""Seconds for which a server that could not be reached is tried after the others."""
+PREPARED_FOR = 60.0
+"""Seconds for which a streaming query does not prepare to write again on the driver."""
 _KEY = "key"
 
 
-def remember(fact: str, text: str = "") -> None:
+def unreachable(host: str, port: int) -> Fact:
+    """A server could not be reached."""
+    return Fact(f"unreachable: {host}:{port}")
+
+
+def announced_to(options: ConnectionOptions) -> Fact:
+    """Servers were announced to a connection with these options; the text says which."""
+    return Fact(f"announced: {astuple(options)}")
+
+
+def prepared(query: str) -> Fact:
+    """This session of Spark has prepared a query to write."""
+    return Fact(f"{parent_process()}: prepared {query}")
+
+
+def feeds_itself(query: str, stream: str) -> Fact:
+    """A query has read from a stream what it has written."""
+    return Fact(f"{query} feeds itself by {stream}")
+
+
+def differs(stream: str, fields: str) -> Fact:
+    """This session of Spark was told that a stream is not as it is wanted in some fields of its configuration."""
+    return Fact(f"{parent_process()}: {stream} differs in {fields}")
+
+
+def counts(run: str) -> Fact:
+    """A run of a query has written something; texts say how much."""
+    return Fact(f"counts of run {run}")
+
+
+def counts_wanted(run: str) -> Fact:
+    """Somebody listens to :func:`counts`."""
+    return Fact(f"somebody listens to {counts(run)}")
+
+
+def remember(fact: Fact, text: str = "") -> None:
     """Note that something has happened just now, and a text about it, which takes the place of the one before."""
     with contextlib.suppress(OSError):
         _path().mkdir(0o700, exist_ok=True)
@@ -40,20 +115,20 @@ def remember(fact: str, text: str = "") -> None:
             _remove_before(now - int(KEPT * 1e9), directory)
 
 
-def recall(fact: str) -> str:
+def recall(fact: Fact) -> str:
     """Return the text that was last remembered about something; empty when there is none."""
     with contextlib.suppress(OSError), _directory() as directory:
         return _read(_name(fact, _read_key(directory)), directory).decode()
     return ""
 
 
-def forget(fact: str) -> None:
+def forget(fact: Fact) -> None:
     """Note that something does not hold any more."""
     with contextlib.suppress(OSError), _directory() as directory:
         os.unlink(_name(fact, _read_key(directory)), dir_fd=directory)
 
 
-def age(fact: str) -> float | None:
+def age(fact: Fact) -> float | None:
     """Return how many seconds ago something was last remembered; None when it is not."""
     with contextlib.suppress(OSError), _directory() as directory:
         found = os.stat(_name(fact, _read_key(directory)), dir_fd=directory, follow_symlinks=False)
@@ -63,7 +138,7 @@ def age(fact: str) -> float | None:
     return None
 
 
-def once_a_while(fact: str, action: Callable[[bool], object], seconds: float) -> None:
+def once_a_while(fact: Fact, action: Callable[[bool], object], seconds: float = KEPT) -> None:
     """Do something, unless a process of this machine has done it in the last seconds and did not fail.
 
     Args:
@@ -79,14 +154,14 @@ def once_a_while(fact: str, action: Callable[[bool], object], seconds: float) ->
     remember(fact)
 
 
-def tell(topic: str, text: str) -> None:
+def tell(topic: Fact, text: str) -> None:
     """Leave a text about a topic to whichever process asks next, within :data:`KEPT`."""
     with contextlib.suppress(OSError), _directory() as directory:
         name = f"{_name(topic, _read_key(directory))}.{clock.time_ns()}.{clock.token(4)}"
         _write(name, text, directory)
 
 
-def heard(topic: str) -> list[str]:
+def heard(topic: Fact) -> list[str]:
     """Return the texts about a topic that nobody has asked for before, oldest first."""
     found: list[str] = []
     with contextlib.suppress(OSError), _directory() as directory:
@@ -130,7 +205,7 @@ def _directory() -> Iterator[int]:
         os.close(directory)
 
 
-def _name(fact: str, key: bytes) -> str:
+def _name(fact: Fact, key: bytes) -> str:
     return hmac.digest(key, fact.encode(), "sha256").hex()
 
 

@@ -6,7 +6,7 @@ import logging
 import re
 from typing import Any
 
-from spark_nats.client.memory import KEPT, once_a_while, parent_process
+from spark_nats.client.memory import Fact, differs, once_a_while
 from spark_nats.conditions import Condition
 from spark_nats.conditions.jetstream import STREAM_CANNOT_BE_MADE, STREAM_DIFFERS, STREAM_MADE_OTHERWISE
 from spark_nats.errors import JetStreamError, StreamNotFoundError
@@ -18,7 +18,7 @@ from spark_nats.protocol.stream_configs import Wish, differences, nearest_field
 
 logger = logging.getLogger(__name__)
 
-_said: set[str] = set()  # what the log has been told, in this process; others of the same query may have told it too
+_said: set[Fact] = set()  # what the log has been told, in this process; others of the same query may have told it too
 
 
 def create_stream(js: JetStream, config: dict[str, Any]) -> StreamInfo:
@@ -51,13 +51,13 @@ def create_stream(js: JetStream, config: dict[str, Any]) -> StreamInfo:
     return _compared(info, config, STREAM_MADE_OTHERWISE)
 
 
-def _compared(info: StreamInfo, config: dict[str, Any], differs: Condition) -> StreamInfo:
+def _compared(info: StreamInfo, config: dict[str, Any], condition: Condition) -> StreamInfo:
     """Return the state of a stream, and say once where it is not as somebody wants it."""
     if isinstance(config, Wish) and (found := differences(config, info.config)):
         said, of = in_words(info.name), ", ".join(found)
-        if (fact := f"{parent_process()}: {said} differs in {of}") not in _said:
+        if (fact := differs(said, of)) not in _said:
             _said.add(fact)
-            once_a_while(fact, lambda _: logger.warning(differs(stream=said, fields=of).coded), KEPT)
+            once_a_while(fact, lambda _: logger.warning(condition(stream=said, fields=of).coded))
     return info
 
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from spark_nats import sparkapi
-from spark_nats.client.memory import once_a_while, parent_process
+from spark_nats.client.memory import PREPARED_FOR, once_a_while, prepared
 from spark_nats.client.options import RetryOptions
-
-PREPARATION_COUNTS = 60.0
-"""Seconds for which a streaming query does not prepare to write again on the driver."""
 
 
 def prepare_once(query: str, what: str, retries: RetryOptions, prepare: Callable[[], object]) -> None:
@@ -35,4 +32,4 @@ def prepare_once(query: str, what: str, retries: RetryOptions, prepare: Callable
 
         retrying(prepare, retries, what, established=known)
 
-    once_a_while(f"{parent_process()}: prepared {query}", waiting, PREPARATION_COUNTS)
+    once_a_while(prepared(query), waiting, PREPARED_FOR)

@@ -334,7 +334,6 @@ class World:
             (memory, "forget", lambda fact: self.facts.pop(fact, None)),
             (memory, "age", self._age),
             (memory, "parent_process", lambda: "Spark"),
-            (creating, "parent_process", lambda: "Spark"),
         ]
         patches = [each for each in patches if hasattr(each[0], each[1])]
         _end_idle_connections()

@@ -411,10 +411,10 @@ def test_micro_batches_share_a_login_on_the_driver_for_a_while(
     assert logins(server) == 1
     begin_micro_batch(server, token="another")
     assert logins(server) == 2
-    forgetful.setattr("spark_nats.datasource.parent_process", lambda: "another session")
+    forgetful.setattr("spark_nats.client.memory.parent_process", lambda: "another session")
     begin_micro_batch(server)
     assert logins(server) == 3
-    forgetful.setattr("spark_nats.datasource.PREPARATION_COUNTS", 0.0)
+    forgetful.setattr("spark_nats.kinds.preparing.PREPARED_FOR", 0.0)
     begin_micro_batch(server)
     assert logins(server) == 4
 
@@ -426,10 +426,10 @@ def test_after_a_failure_a_micro_batch_logs_in_again(
     begin_micro_batch(server, retryTimeout="0s")
     server.kill()
     begin_micro_batch(server, retryTimeout="0s")  # tasks wait for it then
-    forgetful.setattr("spark_nats.datasource.PREPARATION_COUNTS", 0.0)
+    forgetful.setattr("spark_nats.kinds.preparing.PREPARED_FOR", 0.0)
     with pytest.raises(NatsConnectionError):
         begin_micro_batch(server, retryTimeout="0s")
-    forgetful.setattr("spark_nats.datasource.PREPARATION_COUNTS", 60.0)
+    forgetful.setattr("spark_nats.kinds.preparing.PREPARED_FOR", 60.0)
     server.start()
     begin_micro_batch(server, retryTimeout="0s")
     assert logins(server) == 1

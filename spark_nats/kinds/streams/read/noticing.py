@@ -6,7 +6,7 @@ import logging
 
 from pyspark import TaskContext
 
-from spark_nats.client.memory import once_a_while
+from spark_nats.client.memory import feeds_itself, once_a_while
 from spark_nats.jetstream.reading.delivering import Delivered
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.kinds.streams.read.conditions import CLOCK_WRONG, FEEDS_ITSELF
@@ -18,8 +18,6 @@ logger = logging.getLogger(__name__)
 
 MOST_AHEAD = 86_400.0
 """Seconds by which a stream's last message may be later than the clock of the server that says so."""
-FEEDS_ITSELF_COUNTS = 3600.0
-"""Seconds for which the processes of a machine say no more that a query feeds itself."""
 _ahead: set[str] = set()  # streams of which this process has said it
 
 
@@ -38,7 +36,7 @@ def notice_own_rows(delivered: Delivered, stream: str) -> None:
     ids = [own for block in blocks for own in parse_block(block).get(MSG_ID, ()) if own.startswith(ids_of_query(query))]
     if ids:
         said = FEEDS_ITSELF(stream=stream, message_id=ids[0]).coded
-        once_a_while(f"{query} feeds itself by {stream}", lambda _: logger.warning(said), FEEDS_ITSELF_COUNTS)
+        once_a_while(feeds_itself(query, stream), lambda _: logger.warning(said))
 
 
 def notice_times_ahead(info: StreamInfo) -> None:

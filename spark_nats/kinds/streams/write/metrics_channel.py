@@ -19,29 +19,21 @@ from spark_nats.kinds.streams.write.tasks import Counts, Written, total
 
 def listen(run: str) -> None:
     """Have the counts of a run kept from now on, for :data:`~spark_nats.client.memory.KEPT` unless called again."""
-    memory.remember(_listening(run))
+    memory.remember(memory.counts_wanted(run))
 
 
 def ignore(run: str) -> None:
     """End that."""
-    memory.forget(_listening(run))
+    memory.forget(memory.counts_wanted(run))
 
 
 def tell(messages: Sequence[WriterCommitMessage | None]) -> None:
     """Tell what tasks have done, of which these are the messages."""
     for run in {message.run for message in messages if isinstance(message, Written) and message.run}:
-        if memory.age(_listening(run)) is not None:
-            memory.tell(_topic(run), json.dumps(asdict(total(messages))))
+        if memory.age(memory.counts_wanted(run)) is not None:
+            memory.tell(memory.counts(run), json.dumps(asdict(total(messages))))
 
 
 def heard(run: str) -> Counts:
     """Return what was told of a run and was not returned before."""
-    return sum((Counts(**json.loads(told)) for told in memory.heard(_topic(run))), Counts())
-
-
-def _topic(run: str) -> str:
-    return f"counts of run {run}"
-
-
-def _listening(run: str) -> str:
-    return f"somebody listens to {_topic(run)}"
+    return sum((Counts(**json.loads(told)) for told in memory.heard(memory.counts(run))), Counts())

@@ -6,9 +6,9 @@ from importlib.util import find_spec
 
 from spark_nats.client.choosing import avoid, in_order, note_reached
 from spark_nats.client.connection import Connection
-from spark_nats.client.link import reason_of
 from spark_nats.client.options import ConnectionOptions
 from spark_nats.client.servers import Server
+from spark_nats.client.transport import reason_of
 from spark_nats.conditions import Hint, Transient
 from spark_nats.conditions.client import NO_LOGIN, NO_SERVER, WEBSOCKET_NOT_INSTALLED
 from spark_nats.errors import AuthorizationError, NatsConnectionError, NatsError

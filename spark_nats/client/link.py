@@ -18,17 +18,16 @@ import pyarrow as pa
 from spark_nats import clock
 from spark_nats.client.choosing import avoid, keep_announced
 from spark_nats.client.options import ConnectionOptions, TlsOptions
-from spark_nats.client.proxy import Proxy, ProxyLayer, proxy_of_environment
+from spark_nats.client.proxy import open_through, proxy_of_environment
 from spark_nats.client.servers import Server
 from spark_nats.client.subscriptions import Subscriptions
-from spark_nats.client.tls import TlsLayer, context_of
-from spark_nats.client.transport import Transport
+from spark_nats.client.tls import TlsLayer, check_certificate_taken, context_of
+from spark_nats.client.transport import Transport, reason_of
 from spark_nats.conditions import Hint, Transient
 from spark_nats.conditions.client import (
     CERTIFICATE_NAME_INVALID,
     CERTIFICATE_NOT_VERIFIED,
     CLIENT_CERTIFICATE_MISSING,
-    CLIENT_CERTIFICATE_REFUSED,
     CLOSED_BEFORE_INFO,
     CONNECT_TIMEOUT,
     CONNECTION_BROKE,
@@ -39,8 +38,6 @@ from spark_nats.conditions.client import (
     NOT_NATS,
     PERMISSION_MISSING,
     PING_TIMEOUT,
-    PROXY_TIMEOUT,
-    PROXY_UNREACHABLE,
     SEND_TIMEOUT,
     SERVER_CLOSED,
     SERVER_ERROR,
@@ -48,8 +45,6 @@ from spark_nats.conditions.client import (
     TLS_FAILED,
     TLS_NOT_OFFERED,
     TLS_TIMEOUT,
-    WEBSOCKET_FAILED,
-    WEBSOCKET_TIMEOUT,
 )
 from spark_nats.errors import (
     AuthorizationError,
@@ -83,9 +78,10 @@ class Link:
         self._subscriptions = Subscriptions()
         self._problem: NatsError | None = None  # what the server has reported and was not raised yet
         self._last_words = b""  # protocol lines to send when it is closed
-        deadline = clock.monotonic() + options.connect_timeout
+        timeout = options.connect_timeout
+        deadline = clock.monotonic() + timeout
         proxy = options.proxy or proxy_of_environment(server)
-        self._transport = self._reach(proxy, deadline) if proxy else Transport.open(server, deadline)
+        self._transport = open_through(proxy, server, timeout, deadline) if proxy else Transport.open(server, deadline)
         self._session = Session(options.ping_interval, clock.monotonic())
         self._check = 0, math.inf  # a mark, and when the connection is lost unless the server has reached it before
         try:
@@ -110,31 +106,15 @@ class Link:
 
     # Handshake
 
-    def _reach(self, proxy: Proxy, deadline: float) -> Transport:
-        """Have a proxy connect to the server."""
-        try:
-            transport = Transport.open(proxy, deadline)
-        except OSError as error:
-            raise NatsConnectionError(PROXY_UNREACHABLE(proxy=proxy, reason=reason_of(error))) from None
-        try:
-            transport.start(ProxyLayer(proxy, self.server), deadline)
-        except TimeoutError:
-            transport.close()
-            raise NatsTimeoutError(PROXY_TIMEOUT(proxy=proxy, timeout=self.options.connect_timeout)) from None
-        except OSError as error:
-            transport.close()
-            if isinstance(error, NatsError):
-                raise
-            raise NatsConnectionError(PROXY_UNREACHABLE(proxy=proxy, reason=reason_of(error))) from None
-        return transport
-
     def _handshake(self, deadline: float) -> None:
         tls = self.options.tls
         asked = tls is not None or self.server.tls
         if (tls and tls.handshake_first) or (asked and self._through_websocket):
             self._start_tls(tls or TlsOptions(), deadline)
         if self._through_websocket:
-            self._start_websocket(deadline)
+            from spark_nats.client.websocket import start_websocket  # of a package that few need
+
+            start_websocket(self._transport, self.server, self.options, deadline)
         self._await_greeting(deadline)
         if not (self._transport.encrypted or self._through_websocket):
             if asked and not (self.info.tls_required or self.info.tls_available):
@@ -182,8 +162,7 @@ class Link:
         except ssl.SSLCertVerificationError as error:
             raise NatsConnectionError(CERTIFICATE_NOT_VERIFIED(name=name, reason=error.verify_message)) from None
         except OSError as error:
-            if _refuses_certificate(error):
-                raise self._certificate_refused(error) from None
+            check_certificate_taken(error, self.server)
             hints = [Hint.TLS_FIRST] if tls.handshake_first else [Hint.WEBSOCKET] if self._through_websocket else []
             # A server that has asked for TLS itself speaks it. In the other cases the port may be a wrong one.
             transient = Transient.ONCE_ESTABLISHED if hints else Transient.ALWAYS
@@ -192,20 +171,6 @@ class Link:
         except ValueError as error:
             raise NatsConnectionError(CERTIFICATE_NAME_INVALID(name=name, reason=error)) from None
         self._settled = True
-
-    def _start_websocket(self, deadline: float) -> None:
-        from spark_nats.client.websocket import WebSocketLayer  # of a package that few need
-
-        try:
-            self._transport.start(WebSocketLayer(self.server, self.options), deadline)
-        except TimeoutError:
-            raise NatsTimeoutError(WEBSOCKET_TIMEOUT(timeout=self.options.connect_timeout)) from None
-        except OSError as error:
-            if isinstance(error, NatsError):
-                raise
-            if _refuses_certificate(error):  # in TLS 1.3 a client learns it only now
-                raise self._certificate_refused(error) from None
-            raise NatsConnectionError(WEBSOCKET_FAILED(reason=reason_of(error))) from None
 
     def _note_announced(self) -> None:
         """Remember which servers this one announces, instead of those that were announced before (ADR-40).
@@ -359,8 +324,7 @@ class Link:
             data = self._transport.receive()
         except OSError as error:
             self.close()
-            if _refuses_certificate(error):  # in TLS 1.3 a client learns it only now
-                raise self._certificate_refused(error) from None
+            check_certificate_taken(error, self.server)  # in TLS 1.3 a client learns it only now
             raise NatsConnectionError(CONNECTION_BROKE(server=self.server, reason=reason_of(error))) from None
         if data is None:
             self.close()
@@ -402,9 +366,6 @@ class Link:
         transient = Transient.ALWAYS if error.kind.passes else Transient.NEVER
         return ServerError(SERVER_ERROR(server=self.server, reason=shown), shown, transient=transient)
 
-    def _certificate_refused(self, error: OSError) -> AuthorizationError:
-        return AuthorizationError(CLIENT_CERTIFICATE_REFUSED(server=self.server, reason=reason_of(error)))
-
     def _lost(self, error: OSError) -> NatsError:
         """Explain a failed send: the server often says why before it closes."""
         found: NatsError = NatsConnectionError(CONNECTION_BROKE(server=self.server, reason=reason_of(error)))
@@ -421,14 +382,3 @@ class Link:
     def _check_open(self) -> None:
         if self.closed:
             raise NatsConnectionError(CONNECTION_CLOSED(server=self.server))
-
-
-def reason_of(error: Exception) -> str:
-    """Say in a few words what an exception means; an OSError's text without its number."""
-    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
-
-
-def _refuses_certificate(error: OSError) -> bool:
-    """Tell whether the server has ended TLS because of our certificate (alerts 41 to 46, 48 and 116 of RFC 8446)."""
-    reason = (error.reason or "") if isinstance(error, ssl.SSLError) else ""
-    return "_ALERT_" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason)

@@ -16,15 +16,14 @@ from urllib.parse import unquote, urlsplit
 
 from spark_nats.client.auth import blanked
 from spark_nats.client.servers import Server, without_secrets
+from spark_nats.client.transport import NOTHING_BEHIND, Transport, reason_of
 from spark_nats.conditions import Hint, Transient
-from spark_nats.conditions.client import PROXY_FAILED, PROXY_REFUSED
-from spark_nats.errors import NatsConnectionError
+from spark_nats.conditions.client import PROXY_FAILED, PROXY_REFUSED, PROXY_TIMEOUT, PROXY_UNREACHABLE
+from spark_nats.errors import NatsConnectionError, NatsError, NatsTimeoutError
 
 _PORTS = {"http": 80, "socks5": 1080, "socks5h": 1080}
 _LONGEST_HEAD = 65536  # bytes
 _SOCKS, _CONNECT, _BY_IPV4, _BY_NAME, _BY_IPV6 = 5, 1, 1, 3, 4
-NOTHING_BEHIND = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
-"""What a proxy or a gateway answers while it cannot reach what is behind it."""
 _WITHOUT_LOGIN, _WITH_PASSWORD, _PASSWORD_VERSION = 0, 2, 1
 _UNREACHABLE = (1, 3, 4, 5, 6)  # replies that may be others a moment later
 _LONGEST_WORD = 255
@@ -103,6 +102,28 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def open_through(proxy: Proxy, server: Server, timeout: float, deadline: float) -> Transport:
+    """Have a proxy connect to a server, which may take ``timeout`` seconds and ends at the deadline.
+
+    Raises:
+        NatsError: it refuses, cannot be reached, or has not done so by the deadline.
+    """
+    try:
+        transport = Transport.open(proxy, deadline)
+    except OSError as error:
+        raise NatsConnectionError(PROXY_UNREACHABLE(proxy=proxy, reason=reason_of(error))) from None
+    try:
+        transport.start(ProxyLayer(proxy, server), deadline)
+    except OSError as error:
+        transport.close()
+        if isinstance(error, NatsError):
+            raise
+        if isinstance(error, TimeoutError):
+            raise NatsTimeoutError(PROXY_TIMEOUT(proxy=proxy, timeout=timeout)) from None
+        raise NatsConnectionError(PROXY_UNREACHABLE(proxy=proxy, reason=reason_of(error))) from None
+    return transport
 
 
 class ProxyLayer:

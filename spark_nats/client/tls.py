@@ -9,8 +9,15 @@ import tempfile
 from collections.abc import Iterator
 
 from spark_nats.client.options import TlsOptions
-from spark_nats.conditions.client import AUTHORITIES_INVALID, CLIENT_CERTIFICATE_INVALID, NO_AUTHORITIES
-from spark_nats.errors import InvalidCredentialsError
+from spark_nats.client.servers import Server
+from spark_nats.client.transport import reason_of
+from spark_nats.conditions.client import (
+    AUTHORITIES_INVALID,
+    CLIENT_CERTIFICATE_INVALID,
+    CLIENT_CERTIFICATE_REFUSED,
+    NO_AUTHORITIES,
+)
+from spark_nats.errors import AuthorizationError, InvalidCredentialsError
 
 _RECORD = 16384  # most bytes of a record
 
@@ -105,6 +112,16 @@ class TlsLayer:
 
     def end(self) -> None:
         """Leave the end to the socket: NATS needs no word for it."""
+
+
+def check_certificate_taken(error: OSError, server: Server) -> None:
+    """Raise :class:`AuthorizationError` if a server has ended TLS because of our certificate.
+
+    These are the alerts 41 to 46, 48 and 116 of RFC 8446.
+    """
+    reason = (error.reason or "") if isinstance(error, ssl.SSLError) else ""
+    if "_ALERT_" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason):
+        raise AuthorizationError(CLIENT_CERTIFICATE_REFUSED(server=server, reason=reason_of(error))) from None
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
+from http import HTTPStatus
 from typing import Protocol
 
 from spark_nats import clock
@@ -12,6 +13,8 @@ from spark_nats.client.proxy import Proxy
 from spark_nats.client.servers import Server
 
 CHUNK = 1 << 20  # bytes taken from the socket at once, which spread the decoder's fixed cost over many messages
+NOTHING_BEHIND = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
+"""What a proxy or a gateway answers while it cannot reach what is behind it."""
 _ENCODED_AT_ONCE = 256 * 1024  # bytes
 
 
@@ -206,3 +209,8 @@ class Transport:
                 self._flush()
         with contextlib.suppress(OSError):
             self._socket.close()
+
+
+def reason_of(error: Exception) -> str:
+    """Say in a few words what an exception means; an OSError's text without its number."""
+    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)

@@ -35,11 +35,17 @@ from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
 from spark_nats.client.auth import blanked
 from spark_nats.client.options import ConnectionOptions
-from spark_nats.client.proxy import NOTHING_BEHIND
 from spark_nats.client.servers import Server
+from spark_nats.client.tls import check_certificate_taken
+from spark_nats.client.transport import NOTHING_BEHIND, Transport, reason_of
 from spark_nats.conditions import Transient
-from spark_nats.conditions.client import WEBSOCKET_FAILED, WEBSOCKET_NOT_SPOKEN, WEBSOCKET_REFUSED
-from spark_nats.errors import AuthorizationError, NatsConnectionError
+from spark_nats.conditions.client import (
+    WEBSOCKET_FAILED,
+    WEBSOCKET_NOT_SPOKEN,
+    WEBSOCKET_REFUSED,
+    WEBSOCKET_TIMEOUT,
+)
+from spark_nats.errors import AuthorizationError, NatsConnectionError, NatsError, NatsTimeoutError
 from spark_nats.version import __version__
 
 _BINARY = 0x82  # a whole message in one frame
@@ -84,6 +90,24 @@ class _Deflate(PerMessageDeflate):
         if not self._inbound_is_compressible:
             self._inbound_compressed = self._before
         return complete
+
+
+def start_websocket(transport: Transport, server: Server, options: ConnectionOptions, deadline: float) -> None:
+    """Send and receive everything from here on through a WebSocket, once the server has agreed to one.
+
+    Raises:
+        AuthorizationError: it refuses our certificate, or what answers wants another login.
+        NatsError: it does not agree, or not by the deadline.
+    """
+    try:
+        transport.start(WebSocketLayer(server, options), deadline)
+    except TimeoutError:
+        raise NatsTimeoutError(WEBSOCKET_TIMEOUT(timeout=options.connect_timeout)) from None
+    except OSError as error:
+        if isinstance(error, NatsError):
+            raise
+        check_certificate_taken(error, server)  # in TLS 1.3 a client learns it only now
+        raise NatsConnectionError(WEBSOCKET_FAILED(reason=reason_of(error))) from None
 
 
 class WebSocketLayer:

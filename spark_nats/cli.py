@@ -99,7 +99,7 @@ def _lag(parsed: argparse.Namespace) -> int:
 
     found = find(parsed.checkpoint, parse(_options_in(parsed)))
     if parsed.json:
-        print_json(found.lag)
+        print_json(asdict(found.lag))
     elif parsed.prometheus:
         from spark_nats.commands.prometheus import exposition
 
@@ -112,27 +112,28 @@ def _lag(parsed: argparse.Namespace) -> int:
 def _options(parsed: argparse.Namespace) -> int:
     from spark_nats.commands.console import Console, print_json
 
-    scopes = ("read", "write", "both") if parsed.scope is None else (parsed.scope, "both")
-    shown = {
-        section: [
-            (each.option.name, each.scope, each.default, each.option.meaning)
-            for each in options
-            if each.scope in scopes
-        ]
+    shown = [
+        {
+            "section": section,
+            "name": each.option.name,
+            "scope": each.scope,
+            "default": each.default,
+            "meaning": each.option.meaning,
+        }
         for section, options in sections().items()
-    }
+        for each in options
+        if parsed.scope in (None, each.scope) or each.scope == "both"
+    ]
     if parsed.json:
-        names = ("section", "name", "scope", "default", "meaning")
-        listed = [(section, *row) for section, rows in shown.items() for row in rows]
-        print_json([dict(zip(names, row, strict=True)) for row in listed])
+        print_json(shown)
         return 0
     titles = ("option", "for", "default", "meaning")
     console = Console()
-    for section, rows in shown.items():
-        if rows:
-            console.line(section)
-            console.table(titles, [(*others, meaning.replace("`", "")) for *others, meaning in rows])
-            console.line()
+    for section, rows in itertools.groupby(shown, lambda each: each.pop("section")):
+        console.line(section)
+        cells = [[*row.values()] for row in rows]
+        console.table(titles, [(*others, meaning.replace("`", "")) for *others, meaning in cells])
+        console.line()
     return 0
 
 

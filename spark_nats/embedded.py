@@ -15,6 +15,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from contextlib import closing
 from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
@@ -216,12 +217,9 @@ class NatsServer:
             ports = json.loads(ports_path.read_text(encoding="utf-8"))
             port = urlsplit(ports["nats"][0]).port
             monitoring_url: str = ports["monitoring"][0]
-            connection = http.client.HTTPConnection(urlsplit(monitoring_url).netloc, timeout=1.0)
-            try:
+            with closing(http.client.HTTPConnection(urlsplit(monitoring_url).netloc, timeout=1.0)) as connection:
                 connection.request("GET", "/healthz?js-enabled-only=true" if self._jetstream else "/healthz")
                 healthy = connection.getresponse().status == http.client.OK
-            finally:
-                connection.close()
         except (OSError, ValueError, http.client.HTTPException):
             return False  # no file yet, or half of one, or no answer yet
         self.port, self.monitoring_url = port or 0, monitoring_url

@@ -284,7 +284,7 @@ def asked(
 
     Args:
         options: where to ask, and ``subject``; of KV buckets, ``keys``.
-        positions: where the query is, in the order of their keys as ``streams`` is.
+        positions: where the query is.
         streams: what is known.
 
     Raises:
@@ -296,8 +296,8 @@ def asked(
     with naming_options(), borrow(options.connection) as connection:
         js = JetStream(connection, options.api_prefix)
         found = tuple(
-            _now(js, lag, positions[key], of_keys if of_keys and bucket_of(lag.stream) else filters)
-            for key, lag in zip(sorted(positions), streams, strict=True)
+            _now(js, lag, positions[lag.source, lag.stream], of_keys if of_keys and bucket_of(lag.stream) else filters)
+            for lag in streams
         )
     return found, clock.time()
 

@@ -95,11 +95,10 @@ class _Files:
 
         self._location = location
         location = re.sub("^file:/+", "/", location)  # as Hadoop writes it
+        if "://" not in location:
+            location = str(Path(location).expanduser().absolute())
         with self._errors():
-            if "://" in location:
-                self._fs, self._root = fs.FileSystem.from_uri(location)
-            else:
-                self._fs, self._root = fs.LocalFileSystem(), str(Path(location).expanduser().absolute())
+            self._fs, self._root = fs.FileSystem.from_uri(location)
             if self._fs.get_file_info(self._root).type is not fs.FileType.Directory:
                 raise NatsError(CHECKPOINT_NO_DIRECTORY(location=self._location))
 

@@ -6,7 +6,6 @@ import importlib.util
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, is_dataclass
 from datetime import datetime
 from typing import Any
 
@@ -71,17 +70,9 @@ class Console:
         self._rich.print(table)
 
 
-def print_json(report: Any) -> None:
-    """Print a dataclass, or several, as JSON."""
-
-    def plain(value: Any) -> Any:
-        if is_dataclass(value) and not isinstance(value, type):
-            return asdict(value)
-        if isinstance(value, datetime):
-            return value.isoformat()
-        raise TypeError(f"{type(value).__name__} has no form in JSON")
-
-    print(json.dumps(report, default=plain, indent=2))
+def print_json(document: Any) -> None:
+    """Print a document as JSON, with times as in ISO 8601."""
+    print(json.dumps(document, default=datetime.isoformat, indent=2))
 
 
 _UNITS = ("kB", "MB", "GB", "TB", "PB")

@@ -8,7 +8,7 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, NoReturn
 
@@ -20,8 +20,6 @@ from spark_nats.kinds.queries import documented, sections
 from spark_nats.options.option import Option
 from spark_nats.options.settings import CONNECTION
 from spark_nats.version import __version__
-
-Command = Callable[[argparse.Namespace], int]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,8 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parsed = _parser().parse_args(arguments)
     try:
-        run: Command = parsed.run
-        status = run(parsed)
+        status: int = parsed.run(parsed)
         sys.stdout.flush()
         return status
     except NatsError as error:

@@ -142,11 +142,7 @@ def lag_of_progress(
         raise NatsError(NOT_BEHIND(query=last.get("name") or last["id"]))
     looks = [look for document in documents if (look := look_of(document)).positions or document is last]
     settings = None if options is None else parse(options)
-    streams = lags(looks, settings)
-    at = looks[-1].ended
-    if settings is not None:
-        streams, at = asked(settings, looks[-1].positions, streams)
-    return QueryLag(str(last.get("name") or last["id"]), int(last["batchId"]), datetime.fromtimestamp(at, UTC), streams)
+    return lag_of_looks(str(last.get("name") or last["id"]), int(last["batchId"]), looks, settings)
 
 
 # Arithmetic
@@ -214,15 +210,26 @@ def start_of(batch: Batch, before: Position | None) -> int:
     return batch.first if batch.since is None else batch.since
 
 
-def lags(looks: Sequence[Look], options: Settings | None = None) -> tuple[StreamLag, ...]:
-    """Return how far a query is behind each of its streams.
+def lag_of_looks(query: str, batch: int, looks: Sequence[Look], options: Settings | None) -> QueryLag:
+    """Return how far a query is behind.
 
     Args:
+        query: its name, or its id.
+        batch: the last micro-batch that has ended.
         looks: one or more, the last of which counts.
         options: the query's, as far as they are known, see :func:`progress`.
+
+    Raises:
+        NatsError: the server cannot be asked.
     """
+    last = looks[-1]
     least = options.given.get("minOffsetsPerTrigger") if options else None
-    return tuple(_lag(key, looks, looks[-1].waits_for.get(key, least)) for key in sorted(looks[-1].positions))
+    streams = tuple(_lag(key, looks, last.waits_for.get(key, least)) for key in sorted(last.positions))
+    at = last.ended
+    if options is not None:
+        streams = _asked(options, last.positions, streams)
+        at = clock.time()
+    return QueryLag(query, batch, datetime.fromtimestamp(at, UTC), streams)
 
 
 def _lag(key: Key, looks: Sequence[Look], waits_for: int | None) -> StreamLag:
@@ -239,7 +246,7 @@ def _lag(key: Key, looks: Sequence[Look], waits_for: int | None) -> StreamLag:
         arriving = max(0.0, (end - first.ends[key]) / (last.began - first.began))
     end_known = position.next if end is None else end
     found = StreamLag(key[1], position.next, end_known, 0, rate, arriving, waits_for=waits_for, source=key[0])
-    return until(found, found.end, found.end - found.next)
+    return _until(found, found.end, found.end - found.next)
 
 
 def _busy(key: Key, looks: Sequence[Look]) -> list[Look]:
@@ -256,7 +263,7 @@ def _busy(key: Key, looks: Sequence[Look]) -> list[Look]:
     return found
 
 
-def until(lag: StreamLag, end: int, behind: int) -> StreamLag:
+def _until(lag: StreamLag, end: int, behind: int) -> StreamLag:
     """Return a lag with another end of the stream, and what follows from it."""
     unread = end - lag.next  # in sequences, as the rates are, however few of them are messages
     gain = 0.0 if lag.rate is None else lag.rate - (lag.arriving or 0.0)
@@ -265,41 +272,29 @@ def until(lag: StreamLag, end: int, behind: int) -> StreamLag:
     return replace(lag, end=end, behind=max(0, behind), catch_up=catch_up)
 
 
-def with_growth(before: Sequence[StreamLag], now: Sequence[StreamLag], seconds: float) -> tuple[StreamLag, ...]:
-    """Return lags with how fast their streams grow, of two looks at the same streams so many seconds apart."""
-    found = []
-    for one, other in zip(before, now, strict=True):
+def with_growth(before: QueryLag, now: QueryLag) -> QueryLag:
+    """Return a lag with how fast the streams grow, from two looks at them."""
+    found, seconds = [], (now.at - before.at).total_seconds()
+    for one, other in zip(before.streams, now.streams, strict=True):
         grown = replace(other, arriving=max(0, other.end - one.end) / seconds if seconds > 0 else None)
-        found.append(until(grown, other.end, other.behind))
-    return tuple(found)
+        found.append(_until(grown, other.end, other.behind))
+    return replace(now, streams=tuple(found))
 
 
 # What the server says
 
 
-def asked(
-    options: Settings, positions: Mapping[Key, Position], streams: Sequence[StreamLag]
-) -> tuple[tuple[StreamLag, ...], float]:
-    """Return lags as they are now, and when that is, in seconds since 1970.
-
-    Args:
-        options: where to ask, and ``subject``; of KV buckets, ``keys``.
-        positions: where the query is.
-        streams: what is known.
-
-    Raises:
-        NatsError: the server cannot be asked.
-    """
+def _asked(options: Settings, positions: Mapping[Key, Position], streams: Sequence[StreamLag]) -> tuple[StreamLag, ...]:
+    """Ask the server, with the options ``subject`` and of KV buckets ``keys``, and return lags as they are now."""
     subject = options.given.get("subject")
     filters = value_of("subject", subject, read_filters) if subject else ()
     of_keys = tuple(map(key_filter, options.given.get("keys", ())))
     with naming_options(), borrow(options.connection) as connection:
         js = JetStream(connection, options.api_prefix)
-        found = tuple(
+        return tuple(
             _now(js, lag, positions[lag.source, lag.stream], of_keys if of_keys and bucket_of(lag.stream) else filters)
             for lag in streams
         )
-    return found, clock.time()
 
 
 def _now(js: JetStream, lag: StreamLag, position: Position, filters: tuple[str, ...]) -> StreamLag:
@@ -312,7 +307,7 @@ def _now(js: JetStream, lag: StreamLag, position: Position, filters: tuple[str, 
         problem = f"the stream was deleted and created again: the present one was created at {info.created}"
         return replace(lag, problem=problem)
     lag = replace(lag, max_age=info.max_age)
-    nothing = until(lag, position.next, 0)
+    nothing = _until(lag, position.next, 0)
     if found is Judgement.TRUNCATED:
         problem = f"the stream ends at sequence {info.last_sequence}, before where the query is to go on"
         return replace(nothing, problem=problem)
@@ -331,7 +326,7 @@ def _now(js: JetStream, lag: StreamLag, position: Position, filters: tuple[str, 
         return replace(nothing, problem=problem)
     oldest = next_message(js, info.name, first, filters or (">",))
     behind = _messages(js, info, first, last, filters)
-    lag = until(replace(lag, problem=problem), last + 1, behind)
+    lag = _until(replace(lag, problem=problem), last + 1, behind)
     return replace(lag, oldest=moment(oldest.time)) if oldest else lag
 
 

@@ -83,21 +83,14 @@ except ImportError:
 
 VERSION: str = pyspark.__version__
 
-__all__ = [
-    "HAS_READ_LIMITS",
-    "VERSION",
+__all__ = [  # of PySpark's own
     "DataSourceStreamArrowWriter",
     "ReadAllAvailable",
     "ReadLimit",
     "ReadMaxBytes",
     "ReadMaxRows",
     "ReadMinRows",
-    "RememberingReader",
     "SupportsTriggerAvailableNow",
-    "arrow_schema",
-    "ends_a_micro_batch",
-    "makes_a_table",
-    "stream_reader",
 ]
 
 logger = logging.getLogger(__name__)

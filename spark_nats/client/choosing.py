@@ -19,12 +19,8 @@ def in_order(options: ConnectionOptions, lost: Server | None) -> list[Server]:
     named = {(server.host, server.port) for server in servers}
     servers += [each for each in _known(options) if (each.host, each.port) not in named]
     clock.shuffle(servers)
-    return sorted(servers, key=lambda each: (each == lost, _is_avoided(each)))
-
-
-def _is_avoided(server: Server) -> bool:
-    found = memory.age(memory.unreachable(server.host, server.port))
-    return found is not None and found < memory.UNREACHABLE_FOR
+    ages = {each: memory.age(memory.unreachable(each.host, each.port)) for each in servers}
+    return sorted(servers, key=lambda each: (each == lost, ages[each] < memory.UNREACHABLE_FOR))
 
 
 def avoid(server: Server) -> None:

@@ -24,9 +24,7 @@ kept                    seconds   where it is used, and what comes of one that i
 ``_refused_until``      600       ``kept`` and ``direct``: a range is read in the other way
 ``replay._noted``                 the micro-batch that a task has noted: if it is wrong, an error says that the state
                                   bucket is older; if it is missing, the notes and the stream decide, as in a new worker
-``creating._said``,               a warning is said again, or not
-``noticing._ahead``,
-``partitions._looked``
+``_said``, ``_ahead``             ``creating`` and ``noticing``, and ``_looked`` of ``partitions``: as with the warnings
 ======================  ========  ======================================================================================
 
 What rows depend on is in the checkpoint, in the partitions of a micro-batch and in the notes of the state bucket.
@@ -42,6 +40,7 @@ from __future__ import annotations
 
 import contextlib
 import hmac
+import math
 import os
 import secrets
 import tempfile
@@ -106,11 +105,8 @@ def remember(fact: Fact, text: str = "") -> None:
     with contextlib.suppress(OSError):
         _path().mkdir(0o700, exist_ok=True)
         with _directory() as directory:
-            name, now = _name(fact, _key(directory)), clock.time_ns()
-            if text:
-                _write(name, text, directory)
-            else:
-                os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=directory))
+            name, now = _name(fact, directory), clock.time_ns()
+            _write(name, text, directory)
             os.utime(name, ns=(now, now), dir_fd=directory)  # by our clock, which is not always the file system's
             _remove_before(now - int(KEPT * 1e9), directory)
 
@@ -118,24 +114,24 @@ def remember(fact: Fact, text: str = "") -> None:
 def recall(fact: Fact) -> str:
     """Return the text that was last remembered about something; empty when there is none."""
     with contextlib.suppress(OSError), _directory() as directory:
-        return _read(_name(fact, _read_key(directory)), directory).decode()
+        return _read(_name(fact, directory), directory).decode()
     return ""
 
 
 def forget(fact: Fact) -> None:
     """Note that something does not hold any more."""
     with contextlib.suppress(OSError), _directory() as directory:
-        os.unlink(_name(fact, _read_key(directory)), dir_fd=directory)
+        os.unlink(_name(fact, directory), dir_fd=directory)
 
 
-def age(fact: Fact) -> float | None:
-    """Return how many seconds ago something was last remembered; None when it is not."""
+def age(fact: Fact) -> float:
+    """Return how many seconds ago something was last remembered; infinite when it is not."""
     with contextlib.suppress(OSError), _directory() as directory:
-        found = os.stat(_name(fact, _read_key(directory)), dir_fd=directory, follow_symlinks=False)
+        found = os.stat(_name(fact, directory), dir_fd=directory, follow_symlinks=False)
         passed = (clock.time_ns() - found.st_mtime_ns) / 1e9
         if passed >= 0:  # else the clock was set back
             return passed
-    return None
+    return math.inf
 
 
 def once_a_while(fact: Fact, action: Callable[[bool], object], seconds: float = KEPT) -> None:
@@ -147,17 +143,17 @@ def once_a_while(fact: Fact, action: Callable[[bool], object], seconds: float = 
         seconds: for how long a success counts.
     """
     passed = age(fact)
-    if passed is not None and passed < seconds:
+    if passed < seconds:
         return
     forget(fact)  # first, so that after a failure it is done again
-    action(passed is not None)
+    action(passed < math.inf)
     remember(fact)
 
 
 def tell(topic: Fact, text: str) -> None:
     """Leave a text about a topic to whichever process asks next, within :data:`KEPT`."""
     with contextlib.suppress(OSError), _directory() as directory:
-        name = f"{_name(topic, _read_key(directory))}.{clock.time_ns()}.{clock.token(4)}"
+        name = f"{_name(topic, directory)}.{clock.time_ns()}.{clock.token(4)}"
         _write(name, text, directory)
 
 
@@ -165,7 +161,7 @@ def heard(topic: Fact) -> list[str]:
     """Return the texts about a topic that nobody has asked for before, oldest first."""
     found: list[str] = []
     with contextlib.suppress(OSError), _directory() as directory:
-        prefix = f"{_name(topic, _read_key(directory))}."
+        prefix = f"{_name(topic, directory)}."
         with os.scandir(directory) as files:
             names = sorted(file.name for file in files if file.name.startswith(prefix))
         for name in names:
@@ -205,12 +201,8 @@ def _directory() -> Iterator[int]:
         os.close(directory)
 
 
-def _name(fact: Fact, key: bytes) -> str:
-    return hmac.digest(key, fact.encode(), "sha256").hex()
-
-
-def _read_key(directory: int) -> bytes:
-    return _read(_KEY, directory)
+def _name(fact: Fact, directory: int) -> str:
+    return hmac.digest(_key(directory), fact.encode(), "sha256").hex()
 
 
 def _read(name: str, directory: int) -> bytes:
@@ -229,7 +221,7 @@ def _write(name: str, text: str, directory: int) -> None:
 def _key(directory: int) -> bytes:
     """Return the key, which is made by whoever comes first: it appears at once and whole."""
     try:
-        return _read_key(directory)
+        return _read(_KEY, directory)
     except FileNotFoundError:
         draft = f"{_KEY}.{clock.token(8)}"
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=directory), "wb") as file:
@@ -237,7 +229,7 @@ def _key(directory: int) -> bytes:
         with contextlib.suppress(FileExistsError):
             os.link(draft, _KEY, src_dir_fd=directory, dst_dir_fd=directory)
         os.unlink(draft, dir_fd=directory)
-        return _read_key(directory)
+        return _read(_KEY, directory)
 
 
 def _remove_before(time_ns: int, directory: int) -> None:

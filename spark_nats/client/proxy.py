@@ -104,26 +104,34 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def open_through(proxy: Proxy, server: Server, timeout: float, deadline: float) -> Transport:
-    """Have a proxy connect to a server, which may take ``timeout`` seconds and ends at the deadline.
+def reach(server: Server, proxy: Proxy | None, timeout: float, deadline: float) -> Transport:
+    """Connect to a server, by way of a proxy if one is given, or the environment names one.
+
+    Args:
+        server: the server.
+        proxy: the way to it.
+        timeout: how many seconds that may take.
+        deadline: when they end.
 
     Raises:
-        NatsError: it refuses, cannot be reached, or has not done so by the deadline.
+        NatsError: the proxy refuses, cannot be reached, or has not connected by the deadline.
+        OSError: without a proxy, the same of the server.
     """
+    proxy, transport = proxy or proxy_of_environment(server), None
+    if proxy is None:
+        return Transport.open(server, deadline)
     try:
         transport = Transport.open(proxy, deadline)
-    except OSError as error:
-        raise NatsConnectionError(PROXY_UNREACHABLE(proxy=proxy, reason=reason_of(error))) from None
-    try:
         transport.start(ProxyLayer(proxy, server), deadline)
+        return transport
     except OSError as error:
-        transport.close()
-        if isinstance(error, NatsError):
-            raise
-        if isinstance(error, TimeoutError):
-            raise NatsTimeoutError(PROXY_TIMEOUT(proxy=proxy, timeout=timeout)) from None
+        if transport:
+            transport.close()
+            if isinstance(error, NatsError):
+                raise
+            if isinstance(error, TimeoutError):
+                raise NatsTimeoutError(PROXY_TIMEOUT(proxy=proxy, timeout=timeout)) from None
         raise NatsConnectionError(PROXY_UNREACHABLE(proxy=proxy, reason=reason_of(error))) from None
-    return transport
 
 
 class ProxyLayer:

@@ -39,12 +39,7 @@ from spark_nats.client.servers import Server
 from spark_nats.client.tls import check_certificate_taken
 from spark_nats.client.transport import NOTHING_BEHIND, Transport, reason_of
 from spark_nats.conditions import Transient
-from spark_nats.conditions.client import (
-    WEBSOCKET_FAILED,
-    WEBSOCKET_NOT_SPOKEN,
-    WEBSOCKET_REFUSED,
-    WEBSOCKET_TIMEOUT,
-)
+from spark_nats.conditions.client import WEBSOCKET_FAILED, WEBSOCKET_NOT_SPOKEN, WEBSOCKET_REFUSED, WEBSOCKET_TIMEOUT
 from spark_nats.errors import AuthorizationError, NatsConnectionError, NatsError, NatsTimeoutError
 from spark_nats.version import __version__
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 from spark_nats import clock
 from spark_nats.commands import LOOK_AGAIN
 from spark_nats.commands.checkpoints import Checkpoint, read_checkpoint
 from spark_nats.commands.console import Console, rate_shown, seconds_shown, time_shown
-from spark_nats.lag import QueryLag, StreamLag, asked, lags, with_growth
+from spark_nats.lag import QueryLag, StreamLag, lag_of_looks, with_growth
 from spark_nats.options.settings import Settings
 
 
@@ -31,14 +30,10 @@ def find(location: str, settings: Settings) -> Found:
         NatsError: one of the two cannot be done.
     """
     checkpoint = read_checkpoint(location)
-    positions = checkpoint.looks[-1].positions
-    known = lags(checkpoint.looks, settings)
-    first, began = asked(settings, positions, known)
+    where = (checkpoint.query, checkpoint.batch, checkpoint.looks, settings)
+    before = lag_of_looks(*where)
     clock.sleep(LOOK_AGAIN)
-    second, ended = asked(settings, positions, known)
-    streams = with_growth(first, second, ended - began)
-    at = datetime.fromtimestamp(ended, UTC)
-    return Found(checkpoint, QueryLag(checkpoint.query, checkpoint.batch, at, streams))
+    return Found(checkpoint, with_growth(before, lag_of_looks(*where)))
 
 
 def show(found: Found, console: Console) -> None:

@@ -32,6 +32,7 @@ from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.publishing.publisher import Publisher
 from spark_nats.jetstream.views import stream_info
 from spark_nats.kinds.queries import parse, parse_write
+from spark_nats.lag import lag_of_progress
 from spark_nats.options import connection_options, options_of_urls
 from spark_nats.options.hints import naming_options
 from spark_nats.protocol.api import Api
@@ -39,7 +40,6 @@ from spark_nats.protocol.headers import HeaderLines, encode_blocks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 _BATCHES = 8
 _LAST = 4  # of them, after which Java has compiled what it runs: their rate is the one to show
@@ -215,12 +215,13 @@ def _query(voice: Voice, streams: Streams, spark: SparkSession, published: int, 
     batches: list[tuple[int, int]] = []  # rows and milliseconds
     for progress in follow(query):
         results = progress.stateOperators[0].numRowsTotal
+        lag = lag_of_progress([json.loads(progress.json)])
         rows_in += progress.numInputRows
         rows_out += results
         batches.append((progress.numInputRows, progress.durationMs["triggerExecution"]))
         voice.say(
             f"  {progress.batchId:>5} {progress.numInputRows:>12,} {progress.processedRowsPerSecond:>12,.0f} "
-            f"{results:>12,} {_behind(progress, streams.orders):>12,}"
+            f"{results:>12,} {lag.behind if lag else 0:>12,}"
         )
         voice.reached(rows_in, published, "read")
     seconds = clock.monotonic() - began
@@ -269,13 +270,6 @@ def _claims(
 
 def _unequal(what: str, found: int, expected: int) -> list[str]:
     return [] if found == expected else [f"{what} {found:,} instead of {expected:,}"]
-
-
-def _behind(progress: StreamingQueryProgress, stream: str) -> int:
-    """Return how many messages the query has still to read."""
-    source = progress.sources[0]
-    latest, end = json.loads(source.latestOffset), json.loads(source.endOffset)
-    return int(latest[stream]["next"]) - int(end[stream]["next"])
 
 
 def _say_how_to_look(voice: Voice, streams: Streams, own: NatsServer | None) -> None:

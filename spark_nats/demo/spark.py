@@ -75,7 +75,8 @@ def spark_errors() -> Iterator[None]:
     from pyspark.errors import PySparkException
 
     # Py4J logs an interrupted call as an error, on the root logger.
-    logging.getLogger().addFilter(_nothing)
+    nothing = logging.Filter("of no name")
+    logging.getLogger().addFilter(nothing)
     try:
         yield
     except (PySparkException, Py4JError) as error:
@@ -84,11 +85,7 @@ def spark_errors() -> Iterator[None]:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise NatsError(SPARK_FAILED(reason=ours[-1] if ours else lines[0])) from None
     finally:
-        logging.getLogger().removeFilter(_nothing)
-
-
-def _nothing(_: logging.LogRecord) -> bool:
-    return False
+        logging.getLogger().removeFilter(nothing)
 
 
 @contextlib.contextmanager

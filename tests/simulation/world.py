@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import heapq
 import logging
+import math
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -24,7 +25,7 @@ import greenlet
 from pyspark import TaskContext
 
 from spark_nats import clock
-from spark_nats.client import choosing, link, memory, pool
+from spark_nats.client import choosing, memory, pool, proxy
 from spark_nats.jetstream import creating
 from spark_nats.jetstream.api import Refused
 from spark_nats.jetstream.consuming import kept
@@ -327,7 +328,7 @@ class World:
             (clock, "uniform", self.random.uniform),
             (clock, "shuffle", self.random.shuffle),
             (clock, "token", self._token),
-            (link, "Transport", transport),
+            (proxy, "Transport", transport),
             (pool, "threading", _Threading(self)),
             (memory, "remember", self._remember),
             (memory, "recall", lambda fact: self.texts.get(fact, "")),
@@ -370,9 +371,9 @@ class World:
     def _remember(self, fact: str, text: str = "") -> None:
         self.facts[fact], self.texts[fact] = self.wall(), text
 
-    def _age(self, fact: str) -> float | None:
+    def _age(self, fact: str) -> float:
         if fact not in self.facts or self.wall() < self.facts[fact]:
-            return None
+            return math.inf
         return self.wall() - self.facts[fact]
 
 

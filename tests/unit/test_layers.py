@@ -62,7 +62,7 @@ ROOMS = {
     "__init__": "conditions errors version logs kinds.streams.write.foreach datasource lag listener otel",
     "commands": "conditions clock errors protocol client jetstream options kinds.streams.options kinds.streams.read "
     "kinds.streams kinds.buckets kinds.queries lag measures",
-    "demo": "conditions clock errors embedded sparkapi protocol client jetstream options kinds.queries",
+    "demo": "conditions clock errors embedded sparkapi protocol client jetstream options kinds.queries lag",
     "cli": "conditions errors version client options kinds.queries commands demo",
 }
 # Imports that still run up between the kinds, or from below them.

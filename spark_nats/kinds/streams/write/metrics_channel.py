@@ -30,7 +30,7 @@ def ignore(run: str) -> None:
 def tell(messages: Sequence[WriterCommitMessage | None]) -> None:
     """Tell what tasks have done, of which these are the messages."""
     for run in {message.run for message in messages if isinstance(message, Written) and message.run}:
-        if memory.age(memory.counts_wanted(run)) is not None:
+        if memory.age(memory.counts_wanted(run)) < memory.KEPT:
             memory.tell(memory.counts(run), json.dumps(asdict(total(messages))))
 
 

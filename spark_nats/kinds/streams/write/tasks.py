@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from operator import add
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import WriterCommitMessage
@@ -35,14 +36,7 @@ class Counts:
     bad: int = 0
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(
-            self.rows + other.rows,
-            self.bytes + other.bytes,
-            self.duplicates + other.duplicates,
-            self.skipped + other.skipped,
-            self.reconnects + other.reconnects,
-            self.bad + other.bad,
-        )
+        return Counts(*map(add, astuple(self), astuple(other)))
 
     def __str__(self) -> str:
         said = f"{self.rows:,} rows, {self.bytes:,} bytes"

@@ -54,14 +54,10 @@ from spark_nats import clock
 if TYPE_CHECKING:
     from spark_nats.client.options import ConnectionOptions
 
-Fact = NewType("Fact", str)
-"""What may be remembered, or what is told about."""
-KEPT = 3600.0
-"""Seconds after which a fact is forgotten."""
-UNREACHABLE_FOR = 30.0
-"""Seconds for which a server that could not be reached is tried after the others."""
-PREPARED_FOR = 60.0
-"""Seconds for which a streaming query does not prepare to write again on the driver."""
+Fact = NewType("Fact", str)  # what may be remembered, or what is told about
+KEPT = 3600.0  # seconds after which a fact is forgotten
+UNREACHABLE_FOR = 30.0  # seconds for which a server that could not be reached is tried after the others
+PREPARED_FOR = 60.0  # seconds for which a streaming query does not prepare to write again on the driver
 _KEY = "key"
 
 

@@ -121,7 +121,6 @@ class ProgressConsumer:
 
 def check_shows_progress(js: JetStream, info: StreamInfo) -> None:
     """Raise :class:`UnsupportedStreamError` unless a consumer can show how far a reader of a stream has come."""
-    limits = info.config.get("consumer_limits")
     if info.retention != LIMITS:
         raise UnsupportedStreamError(PROGRESS_NEEDS_LIMITS(stream=info.name, retention=info.retention))
     if longest_inactivity(info.config):

@@ -13,7 +13,7 @@ from spark_nats.version import __version__
 
 if TYPE_CHECKING:
     from spark_nats.datasource import NatsDataSource
-    from spark_nats.kinds.streams.write.foreach import NatsForeachWriter
+    from spark_nats.kinds.foreach import NatsForeachWriter
     from spark_nats.lag import QueryLag, StreamLag, progress
     from spark_nats.listener import LagListener
     from spark_nats.otel import MetricsListener
@@ -22,7 +22,7 @@ _MODULES = {
     "LagListener": "listener",
     "MetricsListener": "otel",
     "NatsDataSource": "datasource",
-    "NatsForeachWriter": "kinds.streams.write.foreach",
+    "NatsForeachWriter": "kinds.foreach",
     "QueryLag": "lag",
     "StreamLag": "lag",
     "progress": "lag",

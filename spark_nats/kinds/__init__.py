@@ -6,6 +6,7 @@
 :mod:`.buckets`  KV buckets
 :mod:`.objects`  object stores
 :mod:`.tables`   what an account holds
+:mod:`.foreach`  writes what Spark hands over row by row
 ===============  ==============================================================================
 """
 

@@ -48,28 +48,25 @@ ROOMS = {
     "kinds.core": "conditions clock errors sparkapi protocol client options kinds.kind kinds.partitions "
     "kinds.streams.options kinds.streams.read kinds.streams",
     "kinds.buckets": "conditions clock errors sparkapi protocol client jetstream options kinds.kind kinds.partitions "
-    "kinds.streams.options kinds.streams.read kinds.streams",
+    "kinds.streams.options kinds.streams.read kinds.streams.write kinds.streams",
     "kinds.objects": "conditions clock errors sparkapi protocol client jetstream options kinds.kind kinds.partitions "
     "kinds.preparing kinds.streams.options kinds.streams.read kinds.streams.write kinds.streams",
     "kinds.__init__": "kinds.streams kinds.tables kinds.core kinds.buckets kinds.objects",
     "kinds.queries": "conditions errors options kinds.kind kinds.__init__",
-    "kinds.streams.write.foreach": "conditions errors options kinds.streams.options kinds.streams.write kinds.queries",
+    "kinds.foreach": "conditions errors options kinds.streams.options kinds.streams.write kinds.buckets kinds.queries",
     "datasource": "conditions errors sparkapi options kinds.streams.read kinds.queries",
     "lag": "conditions clock errors protocol client jetstream options kinds.streams.read kinds.queries",
     "measures": "lag",
     "listener": "conditions errors options lag kinds.queries",
     "otel": "conditions clock errors version options kinds.queries kinds.streams.write lag measures",
-    "__init__": "conditions errors version logs kinds.streams.write.foreach datasource lag listener otel",
+    "__init__": "conditions errors version logs kinds.foreach datasource lag listener otel",
     "commands": "conditions clock errors protocol client jetstream options kinds.streams.options kinds.streams.read "
     "kinds.streams kinds.buckets kinds.queries lag measures",
     "demo": "conditions clock errors embedded sparkapi protocol client jetstream options kinds.queries lag",
     "cli": "conditions errors version client options kinds.queries commands demo",
 }
 # Imports that still run up between the kinds, or from below them.
-UPWARD = {
-    "kinds.streams.write.columns": {"kinds.buckets.keys"},
-    "kinds.streams.write.partitions": {"kinds.buckets.conflicts"},
-}
+UPWARD = {}
 WITHOUT_SPARK = ("clock", "conditions", "embedded", "errors", "version", "protocol", "client", "jetstream", "options")
 
 

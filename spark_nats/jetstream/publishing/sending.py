@@ -227,7 +227,7 @@ class Sender:
             raise PublishError(self.recovery.absence("nobody answers, 503"))
         of_rows = all(each.verdict in _OF_ROWS for each in failure.refused)
         of_subjects = all(each.verdict is Verdict.PLACE for each in failure.refused)
-        hints = [Hint.SUBJECT] if of_subjects else [Hint.BAD_ROWS] if of_rows else []
+        hints = [Hint.SUBJECT] if of_subjects else [Hint.ROW] if of_rows else []
         raise PublishError(_describe(self.recovery.stream, failure)).advising(*hints)
 
     def _resend(self, why: Why, outcome: Outcome) -> None:

@@ -11,8 +11,8 @@ BUCKETS = Kind(
     columns=lambda given: ("an entry of a KV bucket", BUCKET_SCHEMA),
     read=Use(BucketReadOptions, "buckets.as_of:reader"),
     read_stream=Use(BucketChangesOptions, "buckets.read:stream_reader"),
-    write=Use(BucketWriteOptions, "streams.write.writers:writer"),
-    write_stream=Use(BucketWriteOptions, "streams.write.writers:stream_writer"),
+    write=Use(BucketWriteOptions, "buckets.write:writer"),
+    write_stream=Use(BucketWriteOptions, "buckets.write:stream_writer"),
     needed=lambda option, writing: OPTION_NEEDS_BUCKET(option=option),
     unsuited=lambda option, writing: OPTION_NOT_FOR_BUCKETS(option=option),
 )

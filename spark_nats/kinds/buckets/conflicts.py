@@ -16,8 +16,6 @@ from spark_nats.jetstream.publishing.conflicts import Conflict, Resolution
 from spark_nats.jetstream.reading.stored import has_id_of
 from spark_nats.kinds.buckets.conditions import ENTRY_CONFLICTS, ENTRY_REFUSED
 from spark_nats.kinds.buckets.key_columns import is_marker
-from spark_nats.kinds.streams.options import WriteOptions
-from spark_nats.options.values import FAIL, SKIP
 from spark_nats.protocol.bytecolumns import texts
 from spark_nats.protocol.headers import EXPECTED_REVISION, MSG_ID, parse_block
 from spark_nats.protocol.keyvalue import LONGEST_HISTORY, key_subject, stream_of
@@ -26,16 +24,23 @@ logger = logging.getLogger(__name__)
 
 
 class Conflicts:
-    """Decides what becomes of such rows of one task."""
+    """Decides what becomes of such rows of one task.
 
-    def __init__(self, options: WriteOptions, bucket: str) -> None:
-        self._skips = options.on_conflict == SKIP
-        self._sets_aside = options.bad_rows != FAIL
+    Args:
+        bucket: the bucket.
+        api_prefix: what requests to JetStream begin with.
+        skips: whether they are left out.
+        sets_aside: whether they are handed over to what takes rows that cannot be sent. Without either they are errors.
+    """
+
+    def __init__(self, bucket: str, api_prefix: str, skips: bool, sets_aside: bool) -> None:
+        self._skips = skips
+        self._sets_aside = sets_aside
         self._bucket = bucket
         self._stream = stream_of(bucket)
         self._again: set[int] = set()  # rows that are to create a key that was deleted: they name what says so
         # With a prefix, a key is published elsewhere than it is stored.
-        self._published = key_subject(bucket, "", options.api_prefix)
+        self._published = key_subject(bucket, "", api_prefix)
 
     def resolve(self, js: JetStream, conflict: Conflict) -> Resolution:
         """Decide about one row.

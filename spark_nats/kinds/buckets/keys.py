@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_nats.kinds.buckets.key_columns import DELETE, PURGE, PUT, find_key_violation
-from spark_nats.protocol.bytecolumns import Mask, booleans, flags_of, integers, lengths_of, strings, texts, values_of
+from spark_nats.kinds.streams.write.columns import breaking
+from spark_nats.kinds.streams.write.schema import Refuse
+from spark_nats.protocol.bytecolumns import booleans, flags_of, integers, lengths_of, strings, texts, values_of
 from spark_nats.protocol.headers import OF_SUBJECT
-from spark_nats.protocol.subject_columns import Violation
-
-Refuse = Callable[..., None]
-"""Takes the name of a column and the rows of it that break a rule, if any; raises then. It may show ``values``."""
 
 _OPERATIONS = texts([PUT, DELETE, PURGE])
 _PUT, _DELETE, _PURGE = _OPERATIONS
@@ -27,12 +23,12 @@ _NO_TTL = (
 )
 
 
-def messages_of(columns: dict[str, pa.Array], prefix: str, rows: int, refuse: Refuse) -> dict[str, pa.Array]:
+def messages_of(prefix: str, columns: dict[str, pa.Array], rows: int, refuse: Refuse) -> dict[str, pa.Array]:
     """Return the columns of messages for the columns of entries.
 
     Args:
-        columns: ``key`` and ``value``, and what else there is.
         prefix: what a subject has before the key.
+        columns: ``key`` and ``value``, and what else there is.
         rows: how many there are.
         refuse: is told what cannot be sent.
     """
@@ -60,8 +56,3 @@ def messages_of(columns: dict[str, pa.Array], prefix: str, rows: int, refuse: Re
         found["operation"] = pc.if_else(booleans(is_put), _NULL, operations)
         found["rollup"] = pc.if_else(pc.equal(operations, _PURGE), texts([OF_SUBJECT])[0], _NULL)
     return found
-
-
-def breaking(wrong: Mask, rule: str) -> Violation | None:
-    """Return that a rule is broken, by a mask of the rows that break it."""
-    return Violation(wrong, lambda _: rule) if wrong.any() else None

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from spark_nats.conditions import Hint
 from spark_nats.errors import InvalidRowError
-from spark_nats.kinds.buckets.keys import breaking, messages_of
+from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write.conditions import (
     CONTROL_HEADERS_LEFT_OUT,
@@ -20,16 +20,14 @@ from spark_nats.kinds.streams.write.conditions import (
     SAME_ID_TOGETHER,
     SAME_SUBJECT_TOGETHER,
 )
-from spark_nats.kinds.streams.write.dead_letters import BadRow, refused_row
 from spark_nats.kinds.streams.write.message_ids import MessageIds
-from spark_nats.kinds.streams.write.schema import column_types, place_column
+from spark_nats.kinds.streams.write.schema import MESSAGES, Columns
 from spark_nats.options.values import NEVER
 from spark_nats.protocol.bytecolumns import (
     Mask,
     Positions,
     booleans,
     flags_of,
-    integers,
     lengths_of,
     repeated,
     texts,
@@ -62,7 +60,6 @@ from spark_nats.protocol.headers import (
     no_headers,
     wrap_lines,
 )
-from spark_nats.protocol.keyvalue import key_subject
 from spark_nats.protocol.subject_columns import Violation, find_subject_violation
 
 logger = logging.getLogger(__name__)
@@ -71,22 +68,16 @@ logger = logging.getLogger(__name__)
 _EXPECTED = (MSG_ID, EXPECTED_STREAM, *BATCH_HEADERS)
 
 
-def _as_they_are(values: pa.Array) -> Encoded:
-    return Encoded(values, None)
-
-
 # Columns that become headers on which a stream acts.
 _CONTROLS = {
     "ttl": (TTL, encode_ttls),
     "expected_last_subject_sequence": (EXPECTED_REVISION, encode_revisions),
     "expected_revision": (EXPECTED_REVISION, encode_revisions),
     "increment": (INCREMENT, encode_increments),
-    "operation": (OPERATION, _as_they_are),
-    "rollup": (ROLLUP, _as_they_are),
+    "operation": (OPERATION, lambda values: Encoded(values, None)),
+    "rollup": (ROLLUP, lambda values: Encoded(values, None)),
 }
-_NAMES_OF_ENTRIES = {"subject": "key", "payload": "value"}
 _NAMES_SHOWN = 8
-_TOO_LARGE = "is larger with its headers than the server's max_payload of {} bytes"
 _INBOX = len(".0123456789abcdef.9999999999")  # what follows the inbox prefix in the reply of a publish, at most
 
 
@@ -110,9 +101,10 @@ class Rows(NamedTuple):
     conditional: pa.Array | None = None
 
     @property
-    def bytes(self) -> int:
-        """Bytes of their headers and payloads."""
-        return sum(int(lengths_of(column).sum()) for column in (self.payloads, self.headers) if column is not None)
+    def sizes(self) -> Positions:
+        """Bytes of the headers and the payload of each."""
+        size = lengths_of(self.payloads)
+        return size if self.headers is None else size + lengths_of(self.headers)
 
     def where(self, chosen: Mask) -> Rows:
         """Return the chosen ones."""
@@ -177,18 +169,31 @@ class RowChecker:
         max_payload: most bytes that the server accepts for headers and payload together.
         ids: gives rows their message ids; None when none are to be generated.
         names_stream: whether rows name the stream that they are for, so that no other stores them.
+        columns: which columns rows may have.
+
+    Attributes:
+        max_payload: as given, as far as Arrow can compare with it.
+        too_large: what is wrong with a row that is larger.
     """
 
-    def __init__(self, options: WriteOptions, max_payload: int, ids: MessageIds | None, names_stream: bool) -> None:
+    def __init__(
+        self,
+        options: WriteOptions,
+        max_payload: int,
+        ids: MessageIds | None,
+        names_stream: bool,
+        columns: Columns = MESSAGES,
+    ) -> None:
         self._options = options
-        self._max_payload = min(max_payload, 2**63 - 1)  # whatever a server says, Arrow can compare with it
+        self.max_payload = min(max_payload, 2**63 - 1)
+        self.too_large = f"is larger with its headers than the server's max_payload of {self.max_payload} bytes"
         self._ids = ids
         self._names_stream = names_stream
-        self._types = column_types(options)
-        self._before_key = key_subject(options.bucket or "", "", options.api_prefix)
+        self._columns = columns
+        self._owned = tuple(_CONTROLS[name][0] for name in columns.controls)
         self._warned = False
         # What stands behind the subject on the line: the reply of a publish to a stream, and two sizes.
-        self._line_rest = 2 * len(f" {self._max_payload}")
+        self._line_rest = 2 * len(f" {self.max_payload}")
         if options.stream is not None:
             self._line_rest += len(f" {options.connection.inbox_prefix}".encode()) + _INBOX
 
@@ -202,89 +207,51 @@ class RowChecker:
         Raises:
             InvalidRowError: a row cannot be sent. Nothing of the batch has been sent then.
         """
-        self._check_place(batch, first_row)
+        self.check_place(batch, first_row)
         try:
-            rows = self._encode(batch, self._ids)
-            size = self._sizes(rows)
-            self._refuse("payload", breaking(size > self._max_payload, _TOO_LARGE.format(self._max_payload)), size)
-        except _BrokenRuleError as broken:
-            hints, row = () if self._options.atomic else (Hint.BAD_ROWS,), broken.violation.row
+            rows = self.encode(batch)
+            size = self.sizes(rows)
+            self._refuse("payload", breaking(size > self.max_payload, self.too_large), size)
+        except BrokenRuleError as broken:
+            hints, row = () if self._options.atomic else (Hint.ROW,), broken.violation.row
             raise _invalid(first_row + row, broken.column, broken.rule(row), first_row, hints) from None
         return rows
 
-    def sort_out(self, batch: pa.RecordBatch, first_row: int) -> tuple[Rows, list[BadRow]]:
-        """Do the same, but for the rows that cannot be sent, which are returned with their reasons.
+    def columns_of(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
+        """Return the columns that are written."""
+        return {name: batch.column(name) for name in batch.schema.names if name in self._columns.types}
 
-        Rows that are only too large are still among the others, see :meth:`without_large`.
+    def encode(self, batch: pa.RecordBatch, gives_ids: bool = True) -> Rows:
+        """Return the columns as they are published; where they go and their sizes are not checked.
 
         Raises:
-            InvalidRowError: the rows are for another place.
+            BrokenRuleError: a row cannot be sent.
         """
-        self._check_place(batch, first_row)
-        try:
-            return self._encode(batch, self._ids), []
-        except _BrokenRuleError:
-            pass
-        reasons = self._find_broken(batch)
-        is_bad = np.zeros(batch.num_rows, np.bool_)
-        is_bad[list(reasons)] = True
-        names = [name for name in batch.schema.names if name in self._types]
-        bad = [_as_it_is(batch, names, row, reasons[row]) for row in sorted(reasons)]
-        return self._encode(batch.filter(booleans(~is_bad)), self._ids), bad
-
-    def without_large(self, rows: Rows) -> tuple[Rows, list[BadRow]]:
-        """Take out the rows that are larger than the server accepts."""
-        is_large = self._sizes(rows) > self._max_payload
-        if not is_large.any():
-            return rows, []
-        large, bad = rows.where(is_large), []
-        rule = f"column 'payload' {_TOO_LARGE.format(self._max_payload)}"
-        for row in range(len(large.subjects)):
-            header = b"" if large.headers is None else large.headers[row].as_py() or b""
-            bad.append(refused_row(large.subjects[row], large.payloads[row], header, rule))
-        return rows.where(~is_large), bad
-
-    def _find_broken(self, batch: pa.RecordBatch) -> dict[int, str]:
-        """Return which rows break a rule, and how: what breaks one is left out until no rule is broken any more."""
-        found: dict[int, str] = {}
-        left = np.arange(batch.num_rows)
-        while True:
-            try:
-                self._encode(batch.take(integers(left)), None)
-            except _BrokenRuleError as broken:
-                wrong = broken.violation.wrong
-                for row in np.flatnonzero(wrong).tolist():
-                    found[int(left[row])] = broken.sentence(row)
-                left = left[~wrong]
-            else:
-                return found
-
-    def _encode(self, batch: pa.RecordBatch, ids: MessageIds | None) -> Rows:
-        """Return the columns as they are published; their sizes are not checked."""
-        columns = {name: batch.column(name) for name in batch.schema.names if name in self._types}
-        if self._options.bucket is not None:
-            columns = messages_of(columns, self._before_key, batch.num_rows, self._refuse)
+        columns = self.columns_of(batch)
+        if self._columns.convert is not None:
+            columns = self._columns.convert(columns, batch.num_rows, self._refuse)
         payloads = self._payloads(columns, batch.num_rows)
         subjects = self._subjects(columns, batch.num_rows)
         replies = self._replies(columns.get("reply"))
         self._check_lines(subjects, replies)
-        headers, message_ids, conditional = self._headers(columns, subjects, payloads, ids)
+        headers, message_ids, conditional = self._headers(columns, subjects, payloads, self._ids if gives_ids else None)
         return Rows(subjects, payloads, headers, replies, message_ids, conditional)
 
-    def _sizes(self, rows: Rows) -> Positions:
+    def sizes(self, rows: Rows) -> Positions:
         """Return how many bytes of headers and payload each row has."""
-        size = lengths_of(rows.payloads)
-        if rows.headers is not None:
-            size = size + lengths_of(rows.headers)
-        return size + BATCH_BYTES if self._options.atomic else size
+        return rows.sizes + BATCH_BYTES if self._options.atomic else rows.sizes
 
-    def _check_place(self, batch: pa.RecordBatch, first_row: int) -> None:
-        """Check that rows do not ask for another place than the one that is written to."""
-        column = place_column(batch.schema.names, self._options)
+    def check_place(self, batch: pa.RecordBatch, first_row: int) -> None:
+        """Check that rows do not ask for another place than the one that is written to.
+
+        Raises:
+            InvalidRowError: one does.
+        """
+        column = self._columns.place_among(batch.schema.names)
         if column is None:
             return
         values = batch.column(column).cast(pa.string())
-        place = self._options.bucket or self._options.stream or ""
+        place = self._columns.target or self._options.stream or ""
         elsewhere = flags_of(pc.not_equal(values, place).fill_null(False))
         if elsewhere.any():
             shown = printable(values[int(elsewhere.argmax())].as_py())
@@ -347,8 +314,8 @@ class RowChecker:
         self._refuse("headers", find_header_violation(lines))
         ids = columns.get("msg_id", pa.nulls(rows, pa.string())).cast(pa.string())
         self._refuse("msg_id", find_value_violation(ids), lengths_of(ids), ids)
-        if self._options.bucket is not None:
-            lines = lines.where(~_is_among(lines.name, (OPERATION, ROLLUP, TTL)))  # for which there are columns
+        if self._owned:
+            lines = lines.where(~_is_among(lines.name, self._owned))
         if not self._options.control_headers:
             lines = self._without_control_headers(lines)
         extra: list[tuple[str, pa.Array | str]] = []
@@ -409,13 +376,11 @@ class RowChecker:
         values: pa.Array | None = None,
     ) -> None:
         if violation is not None:
-            if self._options.bucket is not None:
-                column = _NAMES_OF_ENTRIES.get(column, column)
-            raise _BrokenRuleError(column, violation, length, values)
+            raise BrokenRuleError(self._columns.names.get(column, column), violation, length, values)
 
 
-class _BrokenRuleError(Exception):
-    """Rows of a batch break a rule of a column."""
+class BrokenRuleError(Exception):
+    """Rows of a batch break a rule of a column, which ``violation`` tells."""
 
     def __init__(self, column: str, violation: Violation, length: Positions | None, values: pa.Array | None) -> None:
         super().__init__(column)
@@ -442,13 +407,14 @@ def _invalid(row: int, column: str, rule: str, sent: int, hints: Sequence[Hint] 
     return InvalidRowError(ROW_CANNOT_BE_SENT(row=row, column=column, rule=rule, sent=before)).advising(*hints)
 
 
-def _as_it_is(batch: pa.RecordBatch, names: Sequence[str], row: int, reason: str) -> BadRow:
-    """Return a row that cannot be sent, as it was given."""
-    values = {name: batch.column(name)[row].as_py() for name in names}
-    payload = values.pop("payload", None) or values.pop("value", None) or b""
-    if isinstance(headers := values.get("headers"), list):
-        values["headers"] = dict(headers)
-    return BadRow(values, payload.encode() if isinstance(payload, str) else payload, reason)
+def has_counters(stream: StreamInfo) -> bool:
+    """Tell whether each subject of a stream is a counter (ADR-49)."""
+    return bool(stream.config.get("allow_msg_counter"))
+
+
+def breaking(wrong: Mask, rule: str) -> Violation | None:
+    """Return that a rule is broken, by a mask of the rows that break it."""
+    return Violation(wrong, lambda _: rule) if wrong.any() else None
 
 
 def _prefer(values: pa.Array, name: str, lines: HeaderLines) -> tuple[HeaderLines, Mask]:

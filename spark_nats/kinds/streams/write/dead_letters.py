@@ -13,30 +13,43 @@ import base64
 import json
 import logging
 from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from spark_nats.client.pool import leased
+from spark_nats.client.connection import Connection
+from spark_nats.client.pool import Lease, leased
 from spark_nats.conditions import Hint
-from spark_nats.errors import NatsError, PublishError
+from spark_nats.errors import NatsError, PublishError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.judgement import SKEW
+from spark_nats.jetstream.listing import naming_the_nearest
+from spark_nats.jetstream.messages import first_sequence_since
 from spark_nats.jetstream.publishing.publisher import Publisher
-from spark_nats.jetstream.publishing.rows import Rows
-from spark_nats.jetstream.streams import StreamInfo
-from spark_nats.jetstream.views import stream_info
+from spark_nats.jetstream.publishing.rows import Rows as Refused
+from spark_nats.jetstream.reading.stored import stored_ids
+from spark_nats.jetstream.streams import LIMITS, StreamInfo
+from spark_nats.jetstream.views import Trust, believed, stream_info
 from spark_nats.kinds.streams.options import WriteOptions
+from spark_nats.kinds.streams.write.columns import BrokenRuleError, RowChecker, Rows, has_counters
 from spark_nats.kinds.streams.write.conditions import (
+    BAD_ROWS_ARE_NO_INCREMENTS,
     BAD_ROWS_DROPPED,
+    BAD_ROWS_NEED_ROOM,
     BAD_ROWS_NEED_SUBJECT,
     BAD_ROWS_NOT_STORED,
     BAD_ROWS_SET_ASIDE,
+    BAD_ROWS_STREAM_MISSING,
+    NO_ACKNOWLEDGEMENTS,
 )
 from spark_nats.kinds.streams.write.message_ids import MessageIds
-from spark_nats.kinds.streams.write.replay import Settled
+from spark_nats.kinds.streams.write.replay import Before, Settled, try_to_read_back
+from spark_nats.kinds.streams.write.schema import Columns
 from spark_nats.kinds.streams.write.tasks import Task
-from spark_nats.protocol.bytecolumns import Mask, strings, texts
+from spark_nats.options.values import EXACT
+from spark_nats.protocol.bytecolumns import booleans, integers, strings, texts
 from spark_nats.protocol.documents import printable
 from spark_nats.protocol.headers import EXPECTED_STREAM, LARGEST_BLOCK, MSG_ID, encode_block, parse_block
 from spark_nats.protocol.publish_acks import Verdict
@@ -76,18 +89,17 @@ class BadRows:
 
     Args:
         options: what becomes of them, and where they are stored.
-        task: the task.
-        settled: what an earlier attempt of the task has stored of them, if there may have been one.
+        columns: those of all rows.
 
     Attributes:
         count: how many there were.
+        verdicts: refusals by a stream for which rows are bad.
     """
 
-    def __init__(self, options: WriteOptions, task: Task, settled: Settled | None) -> None:
+    def __init__(self, options: WriteOptions, columns: Columns) -> None:
         self._options = options
-        self._task = task
-        self._settled = settled
-        self._ids = MessageIds(task.query, task.batch, task.partition)
+        self._target = columns.target or options.stream or "core NATS"
+        self._settled: Settled | None = None
         self._waiting: list[BadRow] = []
         self._bytes = 0
         self._first = ""  # the reason of the first one
@@ -95,6 +107,97 @@ class BadRows:
         # Where all rows have one subject, that no stream listens on it is a mistake in the options.
         of_rows = {Verdict.ROW, Verdict.CONFLICT}
         self.verdicts: Collection[Verdict] = of_rows if options.subject is not None else {*of_rows, Verdict.PLACE}
+
+    def prepare(self, js: JetStream) -> None:
+        """Check on the driver that their stream can take them, and that tasks can read back what they store there.
+
+        Raises:
+            NatsError: it cannot.
+        """
+        options, name = self._options, self._options.bad_rows_stream
+        if name is None:
+            return
+        try:
+            with naming_the_nearest(js, [name], to_read=False):
+                stream = stream_info(js, name)
+        except StreamNotFoundError as error:
+            raise error.with_context(BAD_ROWS_STREAM_MISSING(reason=error)) from None
+        if stream.config.get("no_ack"):
+            raise PublishError(NO_ACKNOWLEDGEMENTS(stream=name))
+        if has_counters(stream):
+            raise PublishError(BAD_ROWS_ARE_NO_INCREMENTS(stream=name))
+        subject_of_bad_rows(stream, options)
+        if (most := largest_message(stream)) < LEAST_SIZE:
+            raise PublishError(BAD_ROWS_NEED_ROOM(stream=name, size=most, least=LEAST_SIZE))
+        if options.deduplicate == EXACT:
+            try_to_read_back(js, stream, singly=True)
+
+    def begin(self, lease: Lease, task: Task, before: Before | None) -> None:
+        """Begin a task, of which so much is known if it was begun before.
+
+        Raises:
+            NatsError: what it has stored of bad rows then could not be read.
+        """
+        self._task = task
+        self._ids = MessageIds(task.query, task.batch, task.partition)
+        if before is not None and self._options.bad_rows_stream is not None:
+            self._settled = lease.ask(partial(self._look_back, before.time))
+
+    def _look_back(self, since: int, connection: Connection) -> Settled | None:
+        """Return what the task has stored in the stream for bad rows since a time, and what that still holds.
+
+        A row that was deleted there is stored again: whoever has done so has seen it. None where the stream cannot be
+        read without taking messages from others.
+        """
+        js = JetStream(connection, self._options.api_prefix)
+        stream = believed(js, stream_info(js, str(self._options.bad_rows_stream)), Trust.BEYOND_DOUBT)
+        if stream.retention != LIMITS:
+            return None
+        time = since - (SKEW if connection.info.cluster else 0)
+        first = first_sequence_since(js, stream.name, time, stream.first_sequence, stream.last_sequence + 1)
+        prefix = self._ids.prefix
+        return Settled(stored_ids(js, stream, first - 1, "" if self._task.own_ids else prefix).ids, prefix)
+
+    def sort_out(self, checker: RowChecker, batch: pa.RecordBatch, first_row: int) -> Rows:
+        """Return a batch's columns as they are published, and take the rows that cannot be sent.
+
+        Rows that are only too large are still among the others, see :meth:`left`.
+
+        Raises:
+            InvalidRowError: the rows are for another place.
+        """
+        checker.check_place(batch, first_row)
+        try:
+            return checker.encode(batch)
+        except BrokenRuleError:
+            pass
+        reasons = _find_broken(checker, batch)
+        is_bad = np.zeros(batch.num_rows, np.bool_)
+        is_bad[list(reasons)] = True
+        columns = checker.columns_of(batch)
+        self.add(_as_it_is(columns, row, reasons[row]) for row in sorted(reasons))
+        return checker.encode(batch.filter(booleans(~is_bad)))
+
+    def left(self, checker: RowChecker, rows: Rows) -> Rows:
+        """Return the rows that can be sent, and that an earlier attempt has not stored as bad ones.
+
+        Raises:
+            NatsError: bad rows could not be stored.
+        """
+        # A row that an earlier attempt has stored in the one stream or the other is there, whatever is true now.
+        if self._settled is not None:
+            left = self._settled.missing(rows.ids)
+            self.count += int(np.count_nonzero(~left))
+            rows = rows.where(left)
+        is_large = checker.sizes(rows) > checker.max_payload
+        if is_large.any():
+            large, reason = rows.where(is_large), f"column 'payload' {checker.too_large}"
+            blocks = large.headers if large.headers is not None else pa.nulls(len(large.subjects), pa.binary())
+            for subject, payload, block in zip(large.subjects, large.payloads, blocks, strict=True):
+                self.add([refused_row(subject, payload, block.as_py() or b"", reason)])
+            rows = rows.where(~is_large)
+        self.flush()
+        return rows
 
     def add(self, rows: Iterable[BadRow]) -> None:
         """Take rows; they wait until some are stored together."""
@@ -105,17 +208,9 @@ class BadRows:
                 self._waiting.append(row)
                 self._bytes += len(row.payload)
 
-    def take(self, row: Rows, reason: str) -> None:
+    def take(self, row: Refused, reason: str) -> None:
         """Take a row that the stream has refused."""
         self.add([refused_row(row.subjects[0], row.payloads[0], row.header(0), reason)])
-
-    def left(self, ids: pa.Array) -> Mask:
-        """Tell of which rows that could be sent none was stored as a bad one by an earlier attempt."""
-        if self._settled is None:
-            return np.ones(len(ids), np.bool_)
-        left = self._settled.missing(ids)
-        self.count += int(np.count_nonzero(~left))
-        return left
 
     def flush(self, at_end: bool = False) -> None:
         """Store the rows that wait, if they are many or the last ones.
@@ -155,7 +250,9 @@ class BadRows:
             with leased(options.connection, options.retries, f"writing bad rows to {stream}") as lease:
                 info = lease.ask(lambda connection: stream_info(JetStream(connection, options.api_prefix), stream))
                 most = min(lease.connection.info.max_payload, largest_message(info))
-                about = {**about_task(options, self._task), EXPECTED_STREAM: stream}
+                about = {TARGET: self._target, QUERY: self._task.query, PARTITION: str(self._task.partition)}
+                about |= {MICRO_BATCH: self._task.batch} if self._task.batch is not None else {}
+                about |= {EXPECTED_STREAM: stream}
                 letters = [dead_letter(row, each, about, most) for row, each in zip(rows, ids, strict=True)]
                 publisher = Publisher(
                     lease.connection,
@@ -190,6 +287,31 @@ class BadRows:
         return [next(given) if row.id is None else row.id for row in rows]
 
 
+def _find_broken(checker: RowChecker, batch: pa.RecordBatch) -> dict[int, str]:
+    """Return which rows break a rule, and how: what breaks one is left out until no rule is broken any more."""
+    found: dict[int, str] = {}
+    left = np.arange(batch.num_rows)
+    while True:
+        try:
+            checker.encode(batch.take(integers(left)), gives_ids=False)
+        except BrokenRuleError as broken:
+            wrong = broken.violation.wrong
+            for row in np.flatnonzero(wrong).tolist():
+                found[int(left[row])] = broken.sentence(row)
+            left = left[~wrong]
+        else:
+            return found
+
+
+def _as_it_is(columns: Mapping[str, pa.Array], row: int, reason: str) -> BadRow:
+    """Return a row that cannot be sent, as it was given."""
+    values = {name: column[row].as_py() for name, column in columns.items()}
+    payload = values.pop("payload", None) or values.pop("value", None) or b""
+    if isinstance(headers := values.get("headers"), list):
+        values["headers"] = dict(headers)
+    return BadRow(values, payload.encode() if isinstance(payload, str) else payload, reason)
+
+
 def refused_row(subject: pa.Scalar, payload: pa.Scalar, header: bytes, reason: str) -> BadRow:
     """Return a row that could be sent, as it was to be published."""
     headers = parse_block(header)
@@ -214,12 +336,6 @@ def largest_message(stream: StreamInfo) -> int:
     """Return how many bytes of headers and payload together a message of a stream may have."""
     most = stream.config.get("max_msg_size", 0)
     return min(most, LARGEST_MESSAGE) if most > 0 else LARGEST_MESSAGE
-
-
-def about_task(options: WriteOptions, task: Task) -> dict[str, str]:
-    """Return the headers that say where a row comes from, and where it was to go."""
-    about = {TARGET: options.bucket or options.stream or "core NATS", QUERY: task.query, PARTITION: str(task.partition)}
-    return about if task.batch is None else {**about, MICRO_BATCH: task.batch}
 
 
 def dead_letter(row: BadRow, message_id: str, about: Mapping[str, str], most: int) -> tuple[bytes, bytes]:

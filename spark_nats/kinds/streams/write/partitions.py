@@ -6,6 +6,7 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -20,15 +21,14 @@ from spark_nats.errors import InvalidRowError, NatsError, PublishError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.listing import stream_names
 from spark_nats.jetstream.publishing.batches import MOST_ROWS, BatchPublisher, partly_stored
+from spark_nats.jetstream.publishing.conflicts import Resolve
 from spark_nats.jetstream.publishing.publisher import Publisher
 from spark_nats.jetstream.streams import StreamInfo
-from spark_nats.kinds.buckets.conflicts import Conflicts
 from spark_nats.kinds.streams.options import WriteOptions
-from spark_nats.kinds.streams.write.checks import has_counters, writable_with
-from spark_nats.kinds.streams.write.columns import RowChecker
+from spark_nats.kinds.streams.write.checks import writable
+from spark_nats.kinds.streams.write.columns import RowChecker, has_counters
 from spark_nats.kinds.streams.write.conditions import (
     BEGUN_BEFORE,
-    CONFLICTS_SKIPPED,
     OTHER_PARTITIONS,
     ROWS_STORED_ALREADY,
     STILL_SENDING,
@@ -37,12 +37,15 @@ from spark_nats.kinds.streams.write.conditions import (
     TOO_MANY_BYTES_TOGETHER,
     TOO_MANY_ROWS_TOGETHER,
 )
-from spark_nats.kinds.streams.write.dead_letters import BadRows
 from spark_nats.kinds.streams.write.message_ids import MessageIds
-from spark_nats.kinds.streams.write.replay import Before, Settled, settle, settle_bad_rows
+from spark_nats.kinds.streams.write.replay import Before, Settled, settle
+from spark_nats.kinds.streams.write.sink import STREAM, Sink
 from spark_nats.kinds.streams.write.tasks import Counts, Task, Written
-from spark_nats.options.values import EXACT, FAIL, NEVER
+from spark_nats.options.values import EXACT, NEVER
 from spark_nats.protocol.subjects import subject_violation
+
+if TYPE_CHECKING:
+    from spark_nats.kinds.streams.write.sink import Aside
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +53,9 @@ _SUBJECTS_LOOKED_AT = 8
 _MOST_TOGETHER = 1 << 30  # bytes that are kept until the last row has come
 
 
-def write_partition(options: WriteOptions, task: Task, batches: Iterator[pa.RecordBatch]) -> Written:
+def write_partition(
+    options: WriteOptions, task: Task, batches: Iterator[pa.RecordBatch], sink: Sink = STREAM
+) -> Written:
     """Write one partition, on an executor.
 
     Raises:
@@ -59,39 +64,38 @@ def write_partition(options: WriteOptions, task: Task, batches: Iterator[pa.Reco
     """
     ids = MessageIds(task.query, task.batch, task.partition) if options.stream and task.query else None
     what = f"writing to {options.stream or 'core NATS'}"
+    stream: StreamInfo | None = None
     before: Before | None = None
     unsure = False
-    settled: Settled | None = None
-    bad: BadRows | None = None
+    bad = sink.set_aside(options, sink.columns)
     # Messages of core NATS that a lost connection has taken along would not be sent again.
     with leased(options.connection, options.retries, what, waits=options.stream is None) as lease:
         publisher: Publisher | CorePublisher | BatchPublisher
         max_payload = lease.connection.info.max_payload
-        if options.stream is None:
-            bad = _bad_rows(lease, options, task, None)
-            publisher = _core_publisher(lease, task)
-            checker = RowChecker(options, max_payload, ids, names_stream=False)
-            count, size = _write_rows(publisher, checker, _looked_at(options, task.query, batches), None, bad)
-        else:
+        if options.stream is not None:
             key = task.key if task.batch is not None and options.deduplicate == EXACT else None
-            stream, entry = lease.ask(lambda connection: writable_with(connection, options, key))
+            stream, entry = lease.ask(lambda connection: writable(connection, options, key))
             if ids is not None and options.deduplicate != NEVER:
                 before, unsure = settle(lease, options, task, ids, stream, entry)
-                settled = before.settled if before is not None else None
-            # A stream of counters refuses the header that names the stream.
-            checker = RowChecker(options, max_payload, ids, names_stream=not has_counters(stream))
-            if options.atomic:
-                publisher = BatchPublisher(lease, stream, options.ack_timeout, options.api_prefix)
-                count, size = _write_whole(publisher, checker, batches, settled, stream.name)
-            else:
-                bad = _bad_rows(lease, options, task, before)
-                publisher = _publisher(lease, options, stream, task, bad)
-                with _advising(options):
-                    count, size = _write_rows(publisher, checker, batches, settled, bad)
-                if publisher.skipped:
-                    logger.warning(
-                        CONFLICTS_SKIPPED(bucket=options.bucket, skipped=publisher.skipped, rows=count).coded
-                    )
+        settled = before.settled if before is not None else None
+        if bad is not None:
+            bad.begin(lease, task, before)
+        # A stream of counters refuses the header that names the stream.
+        names_stream = stream is not None and not has_counters(stream)
+        checker = RowChecker(options, max_payload, ids, names_stream, sink.columns)
+        if stream is None:
+            publisher = _core_publisher(lease, task)
+            count, size = _write_rows(publisher, checker, _looked_at(options, task.query, batches), None, bad)
+        elif options.atomic:
+            publisher = BatchPublisher(lease, stream, options.ack_timeout, options.api_prefix)
+            count, size = _write_whole(publisher, checker, batches, settled, stream.name)
+        else:
+            resolve = sink.conflicts(bad is not None) if sink.conflicts else None
+            publisher = _publisher(lease, options, stream, task, bad, resolve)
+            with _advising(options):
+                count, size = _write_rows(publisher, checker, batches, settled, bad)
+            if publisher.skipped and sink.skipped:
+                logger.warning(sink.skipped(publisher.skipped, count).coded)
     if settled is not None:
         if settled.unexpected + (bad.unexpected if bad is not None else 0):
             whose = f"this partition before that are not among its {count} rows now"
@@ -110,17 +114,6 @@ def write_partition(options: WriteOptions, task: Task, batches: Iterator[pa.Reco
     return Written(counts, task.query if unsure else None, task.run)
 
 
-def _bad_rows(lease: Lease, options: WriteOptions, task: Task, before: Before | None) -> BadRows | None:
-    """Return what takes rows that cannot be sent; None when such a row is an error."""
-    if options.bad_rows == FAIL:
-        return None
-    settled = None
-    if before is not None and options.bad_rows_stream is not None:
-        prefix = MessageIds(task.query, task.batch, task.partition).prefix
-        settled = settle_bad_rows(lease, options, task, prefix, before.time)
-    return BadRows(options, task, settled)
-
-
 @contextlib.contextmanager
 def _advising(options: WriteOptions) -> Iterator[None]:
     """Advise to correct a subject where that is an option's, and else to set rows aside that have a wrong one."""
@@ -128,7 +121,7 @@ def _advising(options: WriteOptions) -> Iterator[None]:
         yield
     except PublishError as error:
         if Hint.SUBJECT in error.hints and options.subject is None:
-            raise error.advising(Hint.BAD_ROWS) from None
+            raise error.advising(Hint.ROW) from None
         raise
 
 
@@ -142,7 +135,9 @@ def _core_publisher(lease: Lease, task: Task) -> CorePublisher:
     return publisher
 
 
-def _publisher(lease: Lease, options: WriteOptions, stream: StreamInfo, task: Task, bad: BadRows | None) -> Publisher:
+def _publisher(
+    lease: Lease, options: WriteOptions, stream: StreamInfo, task: Task, bad: Aside | None, resolve: Resolve | None
+) -> Publisher:
     """Return what writes to a stream, and says now and then how far it has come."""
 
     def said(rows: int, rate: float) -> Said:
@@ -164,7 +159,7 @@ def _publisher(lease: Lease, options: WriteOptions, stream: StreamInfo, task: Ta
         lease=lease,
         api_prefix=options.api_prefix,
         began=stream,
-        resolve=Conflicts(options, options.bucket).resolve if options.bucket else None,
+        resolve=resolve,
         on_stored=Reporter(logger, lambda: publisher.confirmed, said),
         set_aside=bad,
     )
@@ -176,25 +171,21 @@ def _write_rows(
     checker: RowChecker,
     batches: Iterator[pa.RecordBatch],
     settled: Settled | None,
-    bad: BadRows | None,
+    bad: Aside | None,
 ) -> tuple[int, int]:
     """Write rows as they come; return how many there were, and the bytes of those that were sent."""
     count = size = 0
     for batch in batches:
         try:
-            rows, broken = checker.sort_out(batch, count) if bad is not None else (checker.check(batch, count), [])
+            rows = checker.check(batch, count) if bad is None else bad.sort_out(checker, batch, count)
         except InvalidRowError:
             publisher.drain()  # so that what the message says was sent is safe
             raise
         if settled is not None:
             rows = rows.where(settled.missing(rows.ids))
         if bad is not None:
-            # A row that an earlier attempt has stored in the one stream or the other is there, whatever is true now.
-            rows = rows.where(bad.left(rows.ids))
-            rows, large = checker.without_large(rows)
-            bad.add([*broken, *large])
-            bad.flush()
-        size += rows.bytes
+            rows = bad.left(checker, rows)
+        size += int(rows.sizes.sum())
         for part in rows.apart():
             if part.conditional is None or isinstance(publisher, CorePublisher):
                 publisher.publish(part.subjects, part.payloads, part.headers, part.replies, part.ids)
@@ -240,7 +231,7 @@ def _write_whole(
     if not missing.any():
         return count, 0
     publisher.publish(rows.subjects, rows.payloads, rows.headers, rows.ids)
-    return count, rows.bytes
+    return count, int(rows.sizes.sum())
 
 
 _looked: deque[str] = deque(maxlen=64)

@@ -24,20 +24,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_nats import clock
-from spark_nats.client.connection import Connection
 from spark_nats.client.pool import Lease
 from spark_nats.client.retrying import Result
-from spark_nats.errors import NatsError
+from spark_nats.errors import JetStreamError, NatsError, PermissionsError
 from spark_nats.jetstream.api import JetStream
+from spark_nats.jetstream.consuming.consumers import try_to_read
 from spark_nats.jetstream.judgement import SKEW
 from spark_nats.jetstream.keyvalue import Entry
-from spark_nats.jetstream.messages import first_sequence_since, next_message
+from spark_nats.jetstream.messages import next_message
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.reading.stored import is_intact, stored_ids
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import CONFIRMATION, Trust, believed, first_new, stream_info
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write.conditions import (
+    CANNOT_READ_BACK,
     FIRST_TIME,
     STATE_BUCKET_OLDER,
     STORED_BEFORE_UNKNOWN,
@@ -162,33 +163,21 @@ def settle(
     return Before(time, Settled(found.ids, ids.prefix)), True
 
 
-def settle_bad_rows(lease: Lease, options: WriteOptions, task: Task, prefix: str, since: int) -> Settled | None:
-    """Return what a task has stored in the stream for bad rows, and what that still holds.
+def try_to_read_back(js: JetStream, stream: StreamInfo, singly: bool = False) -> None:
+    """See whether tasks can read back what they store in a stream, where that takes messages from nobody.
 
-    A row that was deleted there is stored again: whoever has done so has seen it. None where the stream cannot be read
-    without taking messages from others.
-
-    Args:
-        lease: a connection.
-        options: they name the stream.
-        task: the task.
-        prefix: what generated ids of the task begin with.
-        since: when the task began first, in nanoseconds since 1970 by a server's clock.
+    If ``singly``, also one message at a time, by which the first one since a time is found.
 
     Raises:
-        NatsError: the stream could not be read.
+        NatsError: they cannot.
     """
-
-    def look(connection: Connection) -> Settled | None:
-        js = JetStream(connection, options.api_prefix)
-        stream = believed(js, stream_info(js, str(options.bad_rows_stream)), Trust.BEYOND_DOUBT)
-        if stream.retention != LIMITS:
-            return None
-        time = since - (SKEW if connection.info.cluster else 0)
-        first = first_sequence_since(js, stream.name, time, stream.first_sequence, stream.last_sequence + 1)
-        return Settled(stored_ids(js, stream, first - 1, "" if task.own_ids else prefix).ids, prefix)
-
-    return lease.ask(look)
+    if stream.retention == LIMITS:
+        try:
+            try_to_read(js, stream.name, stream.last_sequence + 1)
+            if singly:
+                next_message(js, stream.name, stream.last_sequence + 1, (">",), whole=False)
+        except (PermissionsError, JetStreamError) as error:
+            raise error.with_context(CANNOT_READ_BACK(stream=stream.name, reason=error)) from None
 
 
 def _report(options: WriteOptions, task: Task, why: str) -> None:

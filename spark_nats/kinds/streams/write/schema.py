@@ -3,116 +3,134 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructType
 
 from spark_nats.conditions.kinds import COLUMN_MISSING, COLUMN_OF_SOURCE, COLUMN_TYPE, COLUMN_UNKNOWN
 from spark_nats.errors import SchemaError
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write.conditions import COLUMN_FOR_STREAMS, COLUMN_NOT_FOR_CORE, NO_SUBJECT
 
-COLUMN_TYPES = {
-    "payload": ("binary", "string"),
-    "subject": ("string",),
-    "reply": ("string",),
-    "headers": ("map<string,array<string>>", "map<string,string>"),
-    "msg_id": ("string",),
-    "ttl": ("string", "int", "bigint"),
-    "expected_last_subject_sequence": ("bigint",),
-    "increment": ("bigint", "int", "string"),
-}
-KEY_COLUMN_TYPES = {
-    "key": ("string",),
-    "value": ("binary", "string"),
-    "operation": ("string",),
-    "expected_revision": ("int", "bigint"),
-    "ttl": COLUMN_TYPES["ttl"],
-    "headers": COLUMN_TYPES["headers"],
-    "msg_id": ("string",),
-}
-"""The same for a KV bucket."""
-_OF_STREAMS = ("ttl", "expected_last_subject_sequence", "increment")
-# Columns that people have who wrote to Kafka, and what becomes of them.
-_ELSEWHERE = {
-    "value": "rename it to 'payload'",
-    "key": "messages have no key; make it a part of 'subject', or a header",
-    "topic": "rename it to 'subject'",
-    "partition": "streams have no partitions; drop it",
-}
-# What the source adds of its own, and of which type. Ignored, so that what was read can be written.
-_SOURCES_OWN = {"stream": "string", "sequence": "bigint", "timestamp": "timestamp"}
-_BUCKETS_OWN = {"bucket": "string", "revision": "bigint", "created": "timestamp"}
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
-def column_types(options: WriteOptions) -> dict[str, tuple[str, ...]]:
-    """Return which columns can be written, and of what types."""
-    return COLUMN_TYPES if options.bucket is None else KEY_COLUMN_TYPES
+Refuse = Callable[..., None]
+"""Takes the name of a column and the rows of it that break a rule, if any; raises then. It may show ``values``."""
+Convert = Callable[[dict[str, "pa.Array"], int, Refuse], dict[str, "pa.Array"]]
 
 
-def place_column(names: Iterable[str], options: WriteOptions) -> str | None:
-    """Return the column whose values have to be the stream, or the bucket, that is written to; None when none has to.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """Which columns rows may have.
 
-    Beside a sequence it says where a row was read. Alone it may be meant to say where the row is to go.
+    Attributes:
+        where: what they are written to, in words.
+        types: the types that each may have.
+        own: what the source adds of its own, and of which type; ignored, so that what was read can be written.
+        required: columns that must be there with their types in words, and the one that does instead; empty if none.
+        into: the column for what has none.
+        elsewhere: what becomes of columns that people have who wrote to something else.
+        place: the column that says where a row was read, beside the second one, which says at which position. Alone it
+            may be meant to say where the row is to go.
+        target: what is written to, as such a column names it; the stream unless it is given.
+        convert: returns the columns of messages for those of so many rows; it is handed what is told which rows break a
+            rule. They are those of messages if it is None.
+        names: what a column of messages is called among them.
+        controls: columns that it returns, whose headers are left out of what the column ``headers`` has.
     """
-    place, position = ("stream", "sequence") if options.bucket is None else ("bucket", "revision")
-    return place if place in names and position not in names else None
+
+    where: str
+    types: Mapping[str, tuple[str, ...]]
+    own: Mapping[str, str]
+    required: tuple[tuple[str, str, str], ...]
+    into: str
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
+    place: tuple[str, str] = ("", "")
+    target: str | None = None
+    convert: Convert | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
+    controls: tuple[str, ...] = ()
+
+    def place_among(self, names: Iterable[str]) -> str | None:
+        """Return the column whose values have to be what is written to; None when none has to."""
+        place, position = self.place
+        return place if place in names and position not in names else None
 
 
-def plain_type(column: StructField) -> str:
-    """Return the type of a column; text is STRING, whatever its collation or the length that it is declared with."""
-    return _TEXT.sub("string", column.dataType.simpleString())
+MESSAGES = Columns(
+    where="NATS",
+    types={
+        "payload": ("binary", "string"),
+        "subject": ("string",),
+        "reply": ("string",),
+        "headers": ("map<string,array<string>>", "map<string,string>"),
+        "msg_id": ("string",),
+        "ttl": ("string", "int", "bigint"),
+        "expected_last_subject_sequence": ("bigint",),
+        "increment": ("bigint", "int", "string"),
+    },
+    own={"stream": "string", "sequence": "bigint", "timestamp": "timestamp"},
+    required=(("payload", "BINARY or STRING", "increment"),),
+    into="payload",
+    elsewhere={  # in Kafka
+        "value": "rename it to 'payload'",
+        "key": "messages have no key; make it a part of 'subject', or a header",
+        "topic": "rename it to 'subject'",
+        "partition": "streams have no partitions; drop it",
+    },
+    place=("stream", "sequence"),
+)
+_OF_STREAMS = ("ttl", "expected_last_subject_sequence", "increment")
 
 
-_TEXT = re.compile(r"string collate \w+|(?:var)?char\(\d+\)")
-
-
-def check_schema(schema: StructType, options: WriteOptions) -> None:
-    """Check the schema of a DataFrame that is to be written.
+def check_columns(schema: StructType, columns: Columns) -> None:
+    """Check the schema of a DataFrame by which columns there may be.
 
     Raises:
         SchemaError: a column is missing, unknown or of the wrong type.
     """
-    of_bucket = options.bucket is not None
-    types = column_types(options)
-    sources_own = _BUCKETS_OWN if of_bucket else _SOURCES_OWN
-    names = schema.fieldNames()
     for column in schema.fields:
-        if expected := sources_own.get(column.name):
-            actual = plain_type(column)
-            if actual != expected:
-                raise SchemaError(
-                    COLUMN_OF_SOURCE(
-                        column=column.name,
-                        type=actual.upper(),
-                        expected=expected.upper(),
-                        into="value" if of_bucket else "payload",
-                    )
-                )
-            if place_column(names, options) == column.name and options.stream is None:
-                raise SchemaError(COLUMN_NOT_FOR_CORE(column=column.name))
-            continue
-        if column.name not in types:
-            where, into = ("a KV bucket", "value") if of_bucket else ("NATS", "payload")
-            hint = f"drop it, or put it into '{into}' or 'headers'"
-            hint = hint if of_bucket else _ELSEWHERE.get(column.name, hint)
-            raise SchemaError(COLUMN_UNKNOWN(column=column.name, where=where, hint=hint, columns=", ".join(types)))
-        actual = plain_type(column)
-        if actual not in types[column.name]:
-            allowed = " or ".join(name.upper() for name in types[column.name])
+        actual = _TEXT.sub("string", column.dataType.simpleString())
+        if own := columns.own.get(column.name):
+            if actual != own:
+                name, into = column.name, columns.into
+                raise SchemaError(COLUMN_OF_SOURCE(column=name, type=actual.upper(), expected=own.upper(), into=into))
+        elif column.name not in columns.types:
+            hint = columns.elsewhere.get(column.name, f"drop it, or put it into '{columns.into}' or 'headers'")
+            there = ", ".join(columns.types)
+            raise SchemaError(COLUMN_UNKNOWN(column=column.name, where=columns.where, hint=hint, columns=there))
+        elif actual not in columns.types[column.name]:
+            allowed = " or ".join(name.upper() for name in columns.types[column.name])
             raise SchemaError(COLUMN_TYPE(column=column.name, expected=allowed, type=actual.upper()))
-        if column.name in _OF_STREAMS and options.stream is None:
-            raise SchemaError(COLUMN_FOR_STREAMS(column=column.name))
-    there = ", ".join(names) or "none"
-    if of_bucket:
-        if "key" not in names:
-            raise SchemaError(COLUMN_MISSING(column="key", type="STRING", columns=there))
-        if "value" not in names and "operation" not in names:
-            raise SchemaError(COLUMN_MISSING(column="value", type="BINARY or STRING", columns=there))
-        return
-    if "payload" not in names and "increment" not in names:
-        raise SchemaError(COLUMN_MISSING(column="payload", type="BINARY or STRING", columns=there))
-    if "subject" not in names and options.subject is None:
+    names = schema.fieldNames()
+    for name, kind, instead in columns.required:
+        if name not in names and instead not in names:
+            raise SchemaError(COLUMN_MISSING(column=name, type=kind, columns=", ".join(names) or "none"))
+
+
+# Text is STRING, whatever its collation or the length that it is declared with.
+_TEXT = re.compile(r"string collate \w+|(?:var)?char\(\d+\)")
+
+
+def check_schema(schema: StructType, options: WriteOptions, columns: Columns = MESSAGES) -> None:
+    """Check the schema of a DataFrame that is to be written as messages.
+
+    Raises:
+        SchemaError: a column is missing, unknown or of the wrong type, or not for what is written to.
+    """
+    check_columns(schema, columns)
+    names = schema.fieldNames()
+    if options.stream is None:
+        for name in names:
+            if name == columns.place_among(names):
+                raise SchemaError(COLUMN_NOT_FOR_CORE(column=name))
+            if name in _OF_STREAMS:
+                raise SchemaError(COLUMN_FOR_STREAMS(column=name))
+    if "subject" in columns.types and "subject" not in names and options.subject is None:
         raise SchemaError(NO_SUBJECT())
 
 

@@ -7,7 +7,7 @@ imported where they begin, and this module imports next to nothing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import astuple
 from typing import TYPE_CHECKING
 
@@ -24,9 +24,11 @@ from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write.conditions import BATCH_UNKNOWN
 from spark_nats.kinds.streams.write.metrics_channel import tell
 from spark_nats.kinds.streams.write.schema import check_schema, may_have_ids
+from spark_nats.kinds.streams.write.sink import STREAM, Sink
 from spark_nats.kinds.streams.write.tasks import Began, Task, Written, total
 from spark_nats.options.hints import naming_options
 from spark_nats.options.nearest import VIEW
+from spark_nats.options.query import Query
 from spark_nats.options.values import EXACT, WINDOW
 from spark_nats.sparkapi import DataSourceStreamArrowWriter, makes_a_table
 
@@ -36,63 +38,76 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def writer(options: WriteOptions, schema: StructType) -> NatsWriter:
-    """Return the writer of a batch, when it is known that its tasks can write."""
-    from spark_nats.kinds.streams.write.checks import prepare
-
-    check_schema(schema, options)
-    mark = prepare(options, streaming=False, columns=schema.fieldNames())
-    return NatsWriter(options, may_have_ids(schema, options), mark)
-
-
-def stream_writer(options: WriteOptions, schema: StructType) -> NatsStreamWriter:
-    """Return the writer of a micro-batch, when it is known that its tasks can write."""
-    check_schema(schema, options)
-    columns = schema.fieldNames()
-
-    def prepare() -> None:
-        from spark_nats.kinds.streams.write import checks
-
-        checks.prepare(options, streaming=True, columns=columns)
-
-    what = f"writing to {options.stream or 'core NATS'}"
-    prepare_once(f"{astuple(options)} {columns}", what, options.retries, prepare)
-    return NatsStreamWriter(options, may_have_ids(schema, options))
-
-
-def _write(options: WriteOptions, known: str, task: Task, batches: Iterator[pa.RecordBatch]) -> Written:
-    from spark_nats.kinds.streams.write.partitions import write_partition
-
-    add_announced(options.connection, known)
-    return write_partition(options, task, batches)
-
-
 def run_of(context: TaskContext | None) -> str:
     """Return the id of the run of the streaming query to which a task belongs; empty if there is none."""
     return (context.getLocalProperty("spark.jobGroup.id") if context else None) or ""
 
 
-def _log_counts(what: str, options: WriteOptions, messages: list[WriterCommitMessage | None]) -> None:
-    target = options.stream or "core NATS"
-    logger.info(BATCH_WRITTEN(what=what, target=target, counts=total(messages), tasks=len(messages)).coded)
+def writer(options: WriteOptions, schema: StructType, sink: Sink = STREAM) -> NatsWriter:
+    """Return the writer of a batch, when it is known that its tasks can write."""
+    from spark_nats.kinds.streams.write.checks import prepare
+
+    check_schema(schema, options, sink.columns)
+    began = prepare(options, streaming=False, columns=schema.fieldNames(), sink=sink)
+    return NatsWriter(options, may_have_ids(schema, options), began, sink)
 
 
-class NatsWriter(DataSourceArrowWriter):
-    """Writes a DataFrame.
+def stream_writer(options: WriteOptions, schema: StructType, sink: Sink = STREAM) -> NatsStreamWriter:
+    """Return the writer of a micro-batch, when it is known that its tasks can write."""
+    check_schema(schema, options, sink.columns)
+    columns = schema.fieldNames()
+
+    def prepare() -> None:
+        from spark_nats.kinds.streams.write import checks
+
+        checks.prepare(options, True, columns, sink)
+
+    prepare_once(f"{astuple(options)} {columns}", f"writing to {sink.target(options)}", options.retries, prepare)
+    return NatsStreamWriter(options, may_have_ids(schema, options), sink=sink)
+
+
+def _write_messages(options: WriteOptions, task: Task, batches: Iterator[pa.RecordBatch], sink: Sink) -> Written:
+    if not task.query and options.deduplicate in (EXACT, WINDOW):
+        raise NatsError(BATCH_UNKNOWN())
+
+    from spark_nats.kinds.streams.write.partitions import write_partition
+
+    return write_partition(options, task, batches, sink)
+
+
+class _Writer:
+    """Writes rows.
 
     Args:
         options: where and how.
         own_ids: whether rows may have message ids of their own.
-        began: where the stream ends now, if tasks that are tried again are to read back what they have stored.
+        began: where the stream ends now, if tasks of a batch that are tried again are to read back what they have
+            stored.
+        sink: what is written to.
     """
 
-    def __init__(self, options: WriteOptions, own_ids: bool = False, began: Began | None = None) -> None:
+    def __init__(self, options: Query, own_ids: bool = False, began: Began | None = None, sink: Sink = STREAM) -> None:
         self._options = options
+        self._sink = sink
         self._own_ids = own_ids
         self._began = began
         # Made once, on the driver: a task that is tried again gives its rows the same ids.
         self._id = clock.token(16)
+        self._planned = clock.time_ns()
         self._announced = announced(options.connection)
+
+    def _write(self, task: Task, batches: Iterator[pa.RecordBatch]) -> Written:
+        add_announced(self._options.connection, self._announced)
+        write: Callable[..., Written] = self._sink.write or _write_messages
+        return write(self._options, task, batches, self._sink)
+
+    def _log(self, what: str, messages: list[WriterCommitMessage | None]) -> None:
+        counts, target = total(messages), self._sink.target(self._options)
+        logger.info(BATCH_WRITTEN(what=what, target=target, counts=counts, tasks=len(messages)).coded)
+
+
+class NatsWriter(_Writer, DataSourceArrowWriter):
+    """Writes a DataFrame."""
 
     @naming_options()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
@@ -108,22 +123,16 @@ class NatsWriter(DataSourceArrowWriter):
         partition, attempt = (context.partitionId(), context.attemptNumber()) if context else (0, 0)
         run = run_of(context)
         task = Task(self._id, None, partition, attempt, self._began, self._own_ids, run)
-        return _write(self._options, self._announced, task, iterator)
+        return self._write(task, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Log what the tasks have written, and tell it to who listens."""
-        _log_counts("batch", self._options, messages)
+        self._log("batch", messages)
         tell(messages)
 
 
-class NatsStreamWriter(DataSourceStreamArrowWriter):
-    """Writes the micro-batches of a query; their rows may have message ids of their own if ``own_ids``."""
-
-    def __init__(self, options: WriteOptions, own_ids: bool = False) -> None:
-        self._options = options
-        self._own_ids = own_ids
-        self._planned = clock.time_ns()
-        self._announced = announced(options.connection)
+class NatsStreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """Writes the micro-batches of a query."""
 
     @naming_options()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
@@ -132,13 +141,11 @@ class NatsStreamWriter(DataSourceStreamArrowWriter):
         query = context.getLocalProperty("sql.streaming.queryId") if context else None
         batch = context.getLocalProperty("streaming.sql.batchId") if context else None
         run = run_of(context)
-        if context is None or not (query and batch):
-            if self._options.deduplicate in (EXACT, WINDOW):
-                raise NatsError(BATCH_UNKNOWN())
-            return _write(self._options, self._announced, Task("", batch, 0, run=run), iterator)
-        partition, attempt = context.partitionId(), context.attemptNumber()
-        task = Task(query, batch, partition, attempt, own_ids=self._own_ids, run=run, planned=self._planned)
-        return _write(self._options, self._announced, task, iterator)
+        task = Task("", batch, 0, run=run)
+        if context is not None and query and batch:
+            partition, attempt = context.partitionId(), context.attemptNumber()
+            task = Task(query, batch, partition, attempt, own_ids=self._own_ids, run=run, planned=self._planned)
+        return self._write(task, iterator)
 
     @naming_options()
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -149,13 +156,14 @@ class NatsStreamWriter(DataSourceStreamArrowWriter):
         Raises:
             PublishError: it is split into fewer, so that rows were stored twice.
         """
-        _log_counts(f"micro-batch {batchId}", self._options, messages)
+        self._log(f"micro-batch {batchId}", messages)
         self._check_partitions(messages, batchId)
         tell(messages)
 
     def _check_partitions(self, messages: list[WriterCommitMessage | None], batch: int) -> None:
         unsure = [message.unsure for message in messages if isinstance(message, Written) and message.unsure]
-        if not unsure or self._options.deduplicate != EXACT:
+        options = self._options
+        if not unsure or not isinstance(options, WriteOptions) or options.deduplicate != EXACT:
             return
 
         from spark_nats.client.pool import borrow
@@ -163,7 +171,7 @@ class NatsStreamWriter(DataSourceStreamArrowWriter):
         from spark_nats.kinds.streams.write.checks import check_partitions
 
         def check() -> None:
-            with borrow(self._options.connection, waits=False) as connection:
-                check_partitions(connection, self._options, unsure[0], batch, len(messages))
+            with borrow(options.connection, waits=False) as connection:
+                check_partitions(connection, options, unsure[0], batch, len(messages))
 
-        retrying(check, self._options.retries, "committing a micro-batch", established=True)
+        retrying(check, options.retries, "committing a micro-batch", established=True)

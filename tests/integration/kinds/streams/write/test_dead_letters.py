@@ -22,6 +22,7 @@ from spark_nats.client import connect
 from spark_nats.errors import InvalidRowError, PublishError
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.keyvalue import make_bucket
+from spark_nats.kinds.buckets.write import sink_of
 from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.tasks import Counts, Task
 from tests.connections import options_for, write_options
@@ -403,7 +404,7 @@ def test_rows_for_a_bucket_are_told_by_their_keys(nats_server: Server, nats_py: 
     )
     options = {"bucket": unique, **set_aside(bad)}
     parsed = write_options(nats_server.url, **options)
-    counts = write_partition(parsed, Task(unique, "0", 0), iter(rows.to_batches())).counts
+    counts = write_partition(parsed, Task(unique, "0", 0), iter(rows.to_batches()), sink_of(parsed)).counts
     assert (counts.rows, counts.bad) == (1, 3)
     found = {json.loads(headers_of(each)["Bad-Row-Columns"]).get("key"): each for each in nats_py.read_stream(bad)}
     assert set(found) == {"b c", "d", None}

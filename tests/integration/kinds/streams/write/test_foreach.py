@@ -13,7 +13,8 @@ from pyspark.sql import Row, SparkSession
 
 from spark_nats import NatsForeachWriter
 from spark_nats.errors import InvalidRowError, NatsError, OptionError, SchemaError
-from spark_nats.kinds.streams.write import foreach, partitions
+from spark_nats.kinds import foreach
+from spark_nats.kinds.streams.write import partitions
 from tests.integration.support import finish, nats, sentence_of
 from tests.nats_py import NatsPy, wait_until
 from tests.scripted_server import Peer, scripted_server

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from queue import Empty, Full, Queue
 from typing import Any
 
 import pyarrow as pa
@@ -13,11 +15,13 @@ from pyspark.sql.types import Row
 
 from spark_nats.conditions.kinds import COLUMN_TYPE
 from spark_nats.errors import NatsError, OptionError, SchemaError
+from spark_nats.kinds.buckets.write import sink_of
 from spark_nats.kinds.queries import check_where_to_write, kind_of, parse, parse_write
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write.conditions import BATCH_UNKNOWN, FOREACH_IS_NOT_EXACT
 from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.schema import check_schema
+from spark_nats.kinds.streams.write.sink import Sink
 from spark_nats.kinds.streams.write.tasks import Task
 from spark_nats.options.hints import naming_options
 from spark_nats.options.values import EXACT, WINDOW
@@ -111,8 +115,9 @@ class NatsForeachWriter:
     @naming_options()
     def _begin(self, row: Row) -> _Sending:
         """Check the columns by the first row, and begin to send."""
-        check_schema(from_arrow_schema(_batch_of([row]).schema), self._options)
-        return _Sending(self._options, self._task)
+        sink = sink_of(self._options)
+        check_schema(from_arrow_schema(_batch_of([row]).schema), self._options, sink.columns)
+        return _Sending(self._options, sink, self._task)
 
 
 class _Sending:
@@ -121,13 +126,11 @@ class _Sending:
     It ends with the process at the latest. What it waits for at a server has the time limits of the sink.
     """
 
-    def __init__(self, options: WriteOptions, task: Task) -> None:
+    def __init__(self, options: WriteOptions, sink: Sink, task: Task) -> None:
         self._options = options
+        self._sink = sink
         self._task = task
-        self._rows: list[Row] = []  # that wait
-        self._changed = threading.Condition()  # guards the rows, and whether more may come
-        self._is_idle = False  # whether the thread waits for a row
-        self._ended = False  # whether no more come
+        self._rows: Queue[Row | None] = Queue(_MOST_WAITING)  # that wait; None behind the last one
         self._given_up = False
         self._failed: Exception | None = None
         self._thread = threading.Thread(target=self._run, name=f"spark-nats {task.name}", daemon=True)
@@ -135,29 +138,28 @@ class _Sending:
 
     def put(self, row: Row) -> None:
         """Hand over a row; what has failed is raised."""
-        with self._changed:
-            while len(self._rows) >= _MOST_WAITING and self._thread.is_alive():
-                self._changed.wait(_LOOK)
-            self._rows.append(row)
-            if self._is_idle:
-                self._changed.notify()
+        self._hand_over(row)
         if self._failed is not None:
             raise self._failed
 
     def end(self, error: Exception | None) -> None:
         """Wait until all is written; after an error of Spark or of ours, only until nothing more is sent."""
-        with self._changed:
-            self._given_up = error is not None
-            self._ended = True
-            self._changed.notify()
+        self._given_up = error is not None
+        self._hand_over(None)
         self._thread.join()
         if self._failed is not None and error is None:
             raise self._failed
 
+    def _hand_over(self, row: Row | None) -> None:
+        while self._thread.is_alive():
+            with suppress(Full):
+                self._rows.put(row, timeout=_LOOK)
+                return
+
     def _run(self) -> None:
         try:
             with naming_options():
-                write_partition(self._options, self._task, self._batches())
+                write_partition(self._options, self._task, self._batches(), self._sink)
         except _GivenUpError:
             pass
         except Exception as error:  # it is raised where Spark waits
@@ -165,29 +167,25 @@ class _Sending:
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         nothing: pa.RecordBatch | None = None
-        while True:
-            rows, is_over = self._take()
+        rows: list[Row | None] = []
+        while rows[-1:] != [None]:
+            rows = self._take()
             if self._given_up:
                 raise _GivenUpError
-            if rows:
-                portion = _batch_of(rows)
-                nothing = portion.slice(0, 0)
-                yield portion
-            elif is_over:
-                return
-            elif nothing is not None:
+            if portion := [row for row in rows if row is not None]:
+                yield (batch := _batch_of(portion))
+                nothing = batch.slice(0, 0)
+            elif not rows and nothing is not None:
                 yield nothing
 
-    def _take(self) -> tuple[list[Row], bool]:
-        """Wait for rows for a while; return those that are sent together next, and whether no more come."""
-        with self._changed:
-            if not self._rows and not self._ended:
-                self._is_idle = True
-                self._changed.wait(_QUIET)
-                self._is_idle = False
-            rows, self._rows = self._rows[:_MOST_ROWS], self._rows[_MOST_ROWS:]
-            self._changed.notify()  # there is room
-            return rows, self._ended
+    def _take(self) -> list[Row | None]:
+        """Wait for rows for a while; return those that are sent together next."""
+        rows: list[Row | None] = []
+        with suppress(Empty):
+            rows.append(self._rows.get(timeout=_QUIET))
+            while len(rows) < _MOST_ROWS:
+                rows.append(self._rows.get_nowait())
+        return rows
 
 
 class _GivenUpError(Exception):

@@ -1,0 +1,93 @@
+"""Writing entries of a KV bucket: as messages of the stream that it is, with columns and conflicts of its own.
+
+Spark asks for a writer for each micro-batch, so what tasks need is imported where they begin.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import StructType
+
+from spark_nats.conditions import Said
+from spark_nats.kinds.streams.options import WriteOptions
+from spark_nats.kinds.streams.write import writers
+from spark_nats.kinds.streams.write.conditions import CONFLICTS_SKIPPED, NO_LIFETIMES_OF_KEYS
+from spark_nats.kinds.streams.write.schema import MESSAGES, Columns, Refuse
+from spark_nats.kinds.streams.write.sink import STREAM, Sink
+from spark_nats.kinds.streams.write.writers import NatsStreamWriter, NatsWriter
+from spark_nats.options.values import SKIP
+from spark_nats.protocol.keyvalue import key_subject
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from spark_nats.jetstream.api import JetStream
+    from spark_nats.jetstream.publishing.conflicts import Resolve
+
+ENTRIES = Columns(
+    where="a KV bucket",
+    types={
+        "key": ("string",),
+        "value": ("binary", "string"),
+        "operation": ("string",),
+        "expected_revision": ("int", "bigint"),
+        **{name: MESSAGES.types[name] for name in ("ttl", "headers", "msg_id")},
+    },
+    own={"bucket": "string", "revision": "bigint", "created": "timestamp"},
+    required=(("key", "STRING", ""), ("value", "BINARY or STRING", "operation")),
+    into="value",
+    place=("bucket", "revision"),
+    names={"subject": "key", "payload": "value"},
+    controls=("operation", "rollup", "ttl"),
+)
+
+
+def writer(options: WriteOptions, schema: StructType) -> NatsWriter:
+    """Return the writer of a batch, when it is known that its tasks can write."""
+    return writers.writer(options, schema, sink_of(options))
+
+
+def stream_writer(options: WriteOptions, schema: StructType) -> NatsStreamWriter:
+    """Return the writer of a micro-batch, when it is known that its tasks can write."""
+    return writers.stream_writer(options, schema, sink_of(options))
+
+
+def sink_of(options: WriteOptions) -> Sink:
+    """Return what is written to by these options: a bucket if they name one, else a stream or core NATS."""
+    bucket = options.bucket
+    if bucket is None:
+        return STREAM
+    convert = partial(_messages_of, key_subject(bucket, "", options.api_prefix))
+    return Sink(
+        columns=replace(ENTRIES, target=bucket, convert=convert),
+        naming=partial(_naming, bucket),
+        no_lifetimes=NO_LIFETIMES_OF_KEYS(bucket=bucket),
+        conflicts=partial(_conflicts, bucket, options.api_prefix, options.on_conflict == SKIP),
+        skipped=partial(_skipped, bucket),
+    )
+
+
+def _messages_of(prefix: str, columns: dict[str, pa.Array], rows: int, refuse: Refuse) -> dict[str, pa.Array]:
+    from spark_nats.kinds.buckets.keys import messages_of
+
+    return messages_of(prefix, columns, rows, refuse)
+
+
+def _naming(bucket: str, js: JetStream) -> AbstractContextManager[None]:
+    from spark_nats.jetstream.keyvalue import naming_bucket
+
+    return naming_bucket(js, bucket)
+
+
+def _conflicts(bucket: str, api_prefix: str, skips: bool, sets_aside: bool) -> Resolve:
+    from spark_nats.kinds.buckets.conflicts import Conflicts
+
+    return Conflicts(bucket, api_prefix, skips, sets_aside).resolve
+
+
+def _skipped(bucket: str, skipped: int, rows: int) -> Said:
+    return CONFLICTS_SKIPPED(bucket=bucket, skipped=skipped, rows=rows)

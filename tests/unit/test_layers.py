@@ -65,8 +65,6 @@ ROOMS = {
     "demo": "conditions clock errors embedded sparkapi protocol client jetstream options kinds.queries lag",
     "cli": "conditions errors version client options kinds.queries commands demo",
 }
-# Imports that still run up between the kinds, or from below them.
-UPWARD = {}
 WITHOUT_SPARK = ("clock", "conditions", "embedded", "errors", "version", "protocol", "client", "jetstream", "options")
 
 
@@ -120,8 +118,7 @@ def may_import(room, other):
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=module_of)
 def test_imports_point_down(path):
     room = room_of(module_of(path))
-    below = ours(path) - UPWARD.get(module_of(path), set())
-    assert not [module for module in below if not may_import(room, room_of(module))]
+    assert not [module for module in ours(path) if not may_import(room, room_of(module))]
 
 
 def test_no_room_is_below_itself():

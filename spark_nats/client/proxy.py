@@ -119,9 +119,9 @@ def reach(server: Server, proxy: Proxy | None, timeout: float, deadline: float) 
     """
     proxy, transport = proxy or proxy_of_environment(server), None
     if proxy is None:
-        return Transport.open(server, deadline)
+        return Transport.open(server.host, server.port, deadline)
     try:
-        transport = Transport.open(proxy, deadline)
+        transport = Transport.open(proxy.host, proxy.port, deadline)
         transport.start(ProxyLayer(proxy, server), deadline)
         return transport
     except OSError as error:

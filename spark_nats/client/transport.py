@@ -9,8 +9,6 @@ from http import HTTPStatus
 from typing import Protocol
 
 from spark_nats import clock
-from spark_nats.client.proxy import Proxy
-from spark_nats.client.servers import Server
 
 CHUNK = 1 << 20  # bytes taken from the socket at once, which spread the decoder's fixed cost over many messages
 NOTHING_BEHIND = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
@@ -57,8 +55,8 @@ class Transport:
         self._poll.register(sock, select.POLLIN)
 
     @classmethod
-    def open(cls, server: Server | Proxy, deadline: float) -> Transport:
-        """Connect to the first of a server's addresses that answers; the deadline is for all of them together.
+    def open(cls, host: str, port: int, deadline: float) -> Transport:
+        """Connect to the first of a host's addresses that answers; the deadline is for all of them together.
 
         How long the name is looked up is the system's to limit.
 
@@ -66,7 +64,7 @@ class Transport:
             OSError: nothing listens there, the name is unknown, or it took too long.
         """
         problem: OSError = TimeoutError("timed out")
-        for family, kind, protocol, _, address in socket.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM):
+        for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
             remaining = deadline - clock.monotonic()
             if remaining <= 0:
                 break

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tests.simulation.world import Killed, World
 
 if TYPE_CHECKING:
-    from spark_nats.client.servers import Server
+    pass
 
 WRITE_DEADLINE = 10.0
 """Seconds that a client may take no bytes before its server closes the connection."""
@@ -236,19 +236,19 @@ class Transport:
     encrypted = False
 
     @classmethod
-    def open(cls, server: Server, deadline: float) -> Transport:
+    def open(cls, _host: str, port: int, deadline: float) -> Transport:
         """Connect."""
         world, net, actor = cls.world, cls.net, cls.world.current
-        host = world.servers.get(server.port)
+        host = world.servers.get(port)
         start = net.delay()
-        if (server.port, "in") in net.silent or (server.port, "out") in net.silent:
+        if (port, "in") in net.silent or (port, "out") in net.silent:
             actor.block(deadline)
             raise TimeoutError("timed out")
         actor.block(min(deadline, world.now + start))
         if host is None or not host.accepts:
             raise ConnectionRefusedError(111, "Connection refused")
         transport = cls()
-        transport._wire = Wire(net, transport, server.port, None)
+        transport._wire = Wire(net, transport, port, None)
         transport._wire.end = host.accept(transport._wire)
         return transport
 

@@ -71,22 +71,39 @@ class BucketReadOptions(_BucketRead, DataLoss, JetStreamQuery, section=SECTION):
 
 
 @dataclass(frozen=True, kw_only=True)
+class BucketScan(ReadOptions):
+    """What is read of the stream that a bucket is."""
+
+    bucket: str
+    ignore_deletes: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class BucketChangesOptions(_BucketRead, StreamScan, section=SECTION):
     """What a streaming query reads of the changes of a KV bucket."""
 
     ignore_deletes: bool = option(values.read_boolean, IGNORE_DELETES, default="false")
 
-    def checked(self, given: Collection[str]) -> ReadOptions:
+    def checked(self, given: Collection[str]) -> BucketScan:
         """Return what is read of the stream that the bucket is."""
         stream = stream_of(self.bucket)
         scan = self.as_a(
-            ReadOptions,
+            BucketScan,
             streams=(stream,),
             create=self.create_bucket or False,
             filters=tuple(map(key_filter, self.keys)),
             starting_offsets=self.starting_at(self.bucket, stream),
         )
-        return scan.checked(given)
+        scan.checked(given)
+        return scan
+
+
+@dataclass(frozen=True, kw_only=True)
+class BucketRows(WriteOptions):
+    """What is written to the stream that a bucket is."""
+
+    bucket: str
+    on_conflict: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,9 +120,10 @@ class BucketWriteOptions(_Bucket, AcknowledgedRows, section=SECTION):
         default=FAIL,
     )
 
-    def checked(self, given: Collection[str]) -> WriteOptions:
+    def checked(self, given: Collection[str]) -> BucketRows:
         """Return what is written to the stream that the bucket is."""
         if self.deduplicate == EXACT:  # what it held cannot be read back
             raise OptionError(EXACT_NEEDS_STREAM())
-        stream = (stream_of(self.bucket),)
-        return self.as_a(WriteOptions, streams=stream, create=self.create_bucket or False).checked(given)
+        rows = self.as_a(BucketRows, streams=(stream_of(self.bucket),), create=self.create_bucket or False)
+        rows.checked(given)
+        return rows

@@ -23,9 +23,8 @@ from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import stream_info
 from spark_nats.kinds.buckets.entries import BucketReader, Entries
 from spark_nats.kinds.buckets.key_columns import keys_of, operations_of
-from spark_nats.kinds.buckets.options import BucketReadOptions
+from spark_nats.kinds.buckets.options import BucketReadOptions, BucketScan
 from spark_nats.kinds.partitions import Partition, sent
-from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read.columns import Columns, RowBuilder
 from spark_nats.kinds.streams.read.readers import NatsStreamReader
 from spark_nats.kinds.streams.read.traits import Traits
@@ -71,9 +70,9 @@ class EntryBuilder(RowBuilder):
         return self._build(messages, f"bucket {self._bucket}", own, deliveries)
 
 
-def stream_reader(options: ReadOptions, schema: StructType) -> NatsStreamReader:
+def stream_reader(options: BucketScan, schema: StructType) -> NatsStreamReader:
     """Return the reader of a bucket's changes."""
-    bucket = str(options.bucket)
+    bucket = options.bucket
     rows = partial(EntryBuilder, bucket=bucket, ignore_deletes=options.ignore_deletes)
     traits = Traits(rows, replaces=True, naming=partial(naming_bucket, name=bucket), words=f"bucket {bucket!r}")
     return NatsStreamReader(options, schema, traits)

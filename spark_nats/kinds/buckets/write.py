@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import StructType
 
 from spark_nats.conditions import Said
+from spark_nats.kinds.buckets.options import BucketRows
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write import writers
 from spark_nats.kinds.streams.write.conditions import CONFLICTS_SKIPPED, NO_LIFETIMES_OF_KEYS
@@ -57,10 +58,10 @@ def stream_writer(options: WriteOptions, schema: StructType) -> NatsStreamWriter
 
 
 def sink_of(options: WriteOptions) -> Sink:
-    """Return what is written to by these options: a bucket if they name one, else a stream or core NATS."""
-    bucket = options.bucket
-    if bucket is None:
+    """Return what is written to by these options: a bucket, a stream or core NATS."""
+    if not isinstance(options, BucketRows):
         return STREAM
+    bucket = options.bucket
     convert = partial(_messages_of, key_subject(bucket, "", options.api_prefix))
     return Sink(
         columns=replace(ENTRIES, target=bucket, convert=convert),

@@ -50,21 +50,29 @@ class ObjectReadOptions(_Objects, Partitions, DataLoss, JetStreamQuery):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ObjectScan(ReadOptions):
+    """What is read of the stream that an object store is, and ``objects`` of the store."""
+
+    objects: ObjectReadOptions
+
+
+@dataclass(frozen=True, kw_only=True)
 class ObjectChangesOptions(_Objects, StreamScan):
     """Which changes of an object store a streaming query reads."""
 
-    def checked(self, given: Collection[str]) -> ReadOptions:
+    def checked(self, given: Collection[str]) -> ObjectScan:
         """Return what is read of the stream that the object store is."""
         stream = stream_of_store(self.store)
         scan = self.as_a(
-            ReadOptions,
+            ObjectScan,
             streams=(stream,),
             pattern=None,
             filters=(descriptions(self.store),),
             starting_offsets=self.starting_at(self.store, stream),
             objects=self.as_a(ObjectReadOptions),
         )
-        return scan.checked(given)
+        scan.checked(given)
+        return scan
 
 
 @dataclass(frozen=True, kw_only=True)

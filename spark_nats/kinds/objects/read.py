@@ -16,7 +16,7 @@ from spark_nats.conditions import Said
 from spark_nats.errors import OptionError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.kinds.objects.conditions import OBJECT_TOO_LARGE
-from spark_nats.kinds.objects.options import ObjectReadOptions
+from spark_nats.kinds.objects.options import ObjectReadOptions, ObjectScan
 from spark_nats.kinds.objects.reading import (
     StoredObject,
     describe_objects,
@@ -28,7 +28,6 @@ from spark_nats.kinds.objects.reading import (
 )
 from spark_nats.kinds.objects.wire import name_of
 from spark_nats.kinds.partitions import Partition, sent
-from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read.readers import NatsStreamReader
 from spark_nats.kinds.streams.read.traits import Traits
 from spark_nats.options.hints import naming_options
@@ -146,8 +145,8 @@ class NatsObjectReader(DataSourceReader):
 class NatsObjectStreamReader(NatsStreamReader):
     """Reads the changes of a store: the messages that describe its objects, as a stream, and the content of each."""
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        objects: ObjectReadOptions = options.objects
+    def __init__(self, options: ObjectScan, schema: StructType) -> None:
+        objects = options.objects
         traits = Traits(replaces=True, naming=partial(naming_store, name=objects.store))
         super().__init__(options, _MESSAGES, traits)
         self._objects = objects

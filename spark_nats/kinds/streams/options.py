@@ -101,15 +101,8 @@ class StreamsNamed(Group, section=WHAT):
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions(StreamScan, StreamsNamed, section="Work queues and interest streams"):
-    """What to read of streams and how.
+    """What to read of streams and how."""
 
-    The changes of a KV bucket are read as those of its stream, and ``bucket`` names it then; so are those of an object
-    store, and ``objects`` says which.
-    """
-
-    bucket: str | None = None
-    objects: Any = None
-    ignore_deletes: bool = False
     pattern: re.Pattern[str] | None = option(
         values.read_pattern, STREAM_PATTERN, name="streamPattern", excludes=("stream",), section=WHAT
     )
@@ -298,13 +291,8 @@ DEDUPLICATE = (
 
 @dataclass(frozen=True, kw_only=True)
 class WriteOptions(DataLoss, AcknowledgedRows, StreamsNamed, section=EXACTNESS):
-    """Where to write and how.
+    """Where to write and how; without a ``stream`` that is core NATS."""
 
-    Without a ``stream`` that is core NATS. A KV bucket is written to as its stream is, and ``bucket`` names it then.
-    """
-
-    bucket: str | None = None
-    on_conflict: str = FAIL
     subject: str | None = option(values.read_text, SUBJECT, section=WHAT)
     deduplicate: str = option(values.read_deduplicate, DEDUPLICATE, default=EXACT, batch_default=NEVER)
     state_bucket: str = option(

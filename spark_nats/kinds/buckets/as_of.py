@@ -54,6 +54,7 @@ from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.reading.ranges import Range, RangeReader, Way
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import stream_info, wait_a_moment
+from spark_nats.kinds.buckets.as_of_options import MomentReadOptions
 from spark_nats.kinds.buckets.conditions import (
     ENTRIES_EXPIRED,
     KEYS_NOT_KEPT,
@@ -66,7 +67,6 @@ from spark_nats.kinds.buckets.conditions import (
 )
 from spark_nats.kinds.buckets.entries import BucketReader, Entries
 from spark_nats.kinds.buckets.key_columns import operations_of, replace_all
-from spark_nats.kinds.buckets.options import BucketReadOptions
 from spark_nats.kinds.buckets.read import EntryBuilder, Keys, NatsBucketReader
 from spark_nats.options.hints import naming_options
 from spark_nats.options.losses import report_loss
@@ -133,6 +133,8 @@ class Moment(Keys):
 class NatsMomentReader(NatsBucketReader):
     """Reads what a bucket held at one moment; rows come when all was read."""
 
+    _options: MomentReadOptions
+
     def _planned(self, js: JetStream, info: StreamInfo, every: Entries) -> list[Keys]:
         """Plan the read of entries: each filter of keys is a partition, but the latest moment has only one."""
         if self._options.as_of == LATEST:
@@ -170,7 +172,7 @@ class NatsMomentReader(NatsBucketReader):
             yield from held.rows_at(reader.revision or 0, reader.doubtful)
 
 
-def reader(options: BucketReadOptions, schema: StructType) -> NatsBucketReader:
+def reader(options: MomentReadOptions, schema: StructType) -> NatsBucketReader:
     """Return the reader of what a bucket holds, or of what it held at a moment if one is wanted."""
     return NatsBucketReader(options, schema) if options.as_of is None else NatsMomentReader(options, schema)
 

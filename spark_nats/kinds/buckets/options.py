@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from spark_nats.errors import OptionError
@@ -61,11 +60,6 @@ class BucketReadOptions(_BucketRead, DataLoss, JetStreamQuery, section=SECTION):
         "batch: read every revision that the bucket keeps, and not only the last one of each key",
         default="false",
         excludes=("asOf",),
-    )
-    as_of: int | datetime | str | None = option(
-        values.read_moment,
-        "batch: read what the bucket held at one moment: at a revision, at a time in ISO 8601, or at `latest`, the "
-        "last revision when the read ends; [what the bucket keeps](buckets.md#one-moment) limits it",
     )
     ignore_deletes: bool = option(values.read_boolean, IGNORE_DELETES, default="true")
 

@@ -2,8 +2,8 @@
 
 What either says of the end is not believed, because its one replica may lag behind: a range ends with its last message,
 or when the stream's leader says that nothing more of it exists; and a leader that knows less than the range was planned
-from has to say so for a while (:mod:`.views`). What it means that messages are missing, :mod:`.judging` decides;
-here it is asked for. What is found out is returned: as another cursor, with what is lost.
+from has to say so for a while (:mod:`spark_nats.jetstream.views`). What it means that messages are missing,
+:mod:`.judging` decides; here it is asked for. What is found out is returned: as another cursor, with what is lost.
 """
 
 from __future__ import annotations

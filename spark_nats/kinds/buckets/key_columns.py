@@ -1,4 +1,4 @@
-"""The rules of :mod:`.keyvalue` for columns: what a key is, and what messages say of keys."""
+"""The rules of :mod:`spark_nats.protocol.keyvalue` for columns: what a key is, and what messages say of keys."""
 
 from __future__ import annotations
 

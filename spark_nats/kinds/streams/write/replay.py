@@ -7,7 +7,7 @@ since, and leaves out the rows that they belong to. The ids go on protecting aga
 
 Servers may come back with less than they had stored. The note says when the stream's last message was stored then, so
 that a stream which was put back since is told from one that has gone on; the task then reads from where its present
-history begins. How a bucket that was put back is told, :mod:`.beginning` says.
+history begins. How a bucket that was put back is told, :mod:`.task_start` says.
 
 A batch has no life after its driver, so there the driver notes it, and tasks that are tried again get it from there.
 """

@@ -17,14 +17,13 @@ from spark_nats.conditions.kinds import COLUMN_TYPE
 from spark_nats.errors import NatsError, OptionError, SchemaError
 from spark_nats.kinds.buckets.write import sink_of
 from spark_nats.kinds.queries import check_where_to_write, kind_of, parse, parse_write
-from spark_nats.kinds.streams.options import WriteOptions
+from spark_nats.kinds.streams.options import EXACT, WINDOW, WriteOptions
 from spark_nats.kinds.streams.write.conditions import BATCH_UNKNOWN, FOREACH_IS_NOT_EXACT
 from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.schema import check_schema
 from spark_nats.kinds.streams.write.sink import Sink
 from spark_nats.kinds.streams.write.tasks import Task
 from spark_nats.options.hints import naming_options
-from spark_nats.options.values import EXACT, WINDOW
 
 _MOST_ROWS = 4096  # that are sent together
 _MOST_WAITING = 4 * _MOST_ROWS  # rows that wait to be sent

@@ -12,7 +12,6 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,6 +34,7 @@ from spark_nats.protocol.subjects import (
 EARLIEST = "earliest"
 LATEST = "latest"
 ERROR = "error"
+FAIL = "fail"
 
 
 class Place(NamedTuple):
@@ -63,18 +63,8 @@ def read_whole_number(text: str) -> int:
     return int(text)
 
 
-_LARGEST_CONTENT = 2_000_000_000  # bytes; a row of Spark holds less than 2^31
-
-
-def read_object_bytes(text: str) -> int:
-    """Read a number of bytes that fits into a row of Spark."""
-    number = read_whole_number(text)
-    if number > _LARGEST_CONTENT:
-        raise ValueError(f"is {text!r}; a row of Spark holds {_LARGEST_CONTENT} at most")
-    return number
-
-
-def _word(text: str, *words: str) -> str:
+def read_word(text: str, *words: str) -> str:
+    """Read one of some words."""
     if text.lower() not in words:
         raise ValueError(f"is {text!r}; it must be {', '.join(words[:-1])} or {words[-1]}")
     return text.lower()
@@ -82,16 +72,7 @@ def _word(text: str, *words: str) -> str:
 
 def read_boolean(text: str) -> bool:
     """Read ``true`` or ``false``."""
-    return _word(text, "true", "false") == "true"
-
-
-EXACT, WINDOW, NEVER = "exact", "window", "false"
-"""How rows that are written again are kept from being stored twice."""
-
-
-def read_deduplicate(text: str) -> str:
-    """Read ``exact``, ``window`` or ``false``; ``true`` is ``exact``."""
-    return EXACT if text.lower() == "true" else _word(text, EXACT, WINDOW, NEVER)
+    return read_word(text, "true", "false") == "true"
 
 
 def read_bucket(text: str) -> str:
@@ -101,45 +82,13 @@ def read_bucket(text: str) -> str:
     return text
 
 
-STREAMS, CONSUMERS, BUCKETS, SUBJECTS = "streams", "consumers", "buckets", "subjects"
-TABLES = (STREAMS, CONSUMERS, BUCKETS, SUBJECTS)
-"""The tables of what an account holds."""
-
-
-def read_table(text: str) -> str:
-    """Read the name of one of :data:`TABLES`."""
-    try:
-        return _word(text, *TABLES)
-    except ValueError as error:
-        near = get_close_matches(text.lower(), TABLES, n=1)
-        raise ValueError(f"{error}; did you mean {near[0]!r}?" if near else str(error)) from None
-
-
-FAIL, SKIP = "fail", "skip"
-"""What becomes of a row whose key has another revision than was expected."""
-
-
-def read_on_conflict(text: str) -> str:
-    """Read ``fail`` or ``skip``."""
-    return _word(text, FAIL, SKIP)
-
-
-DROP, TO_STREAM = "drop", "stream"
-"""What becomes of rows that cannot be sent, unless they are errors."""
-
-
-def read_bad_rows(text: str) -> str:
-    """Read ``fail``, ``drop`` or ``stream``."""
-    return _word(text, FAIL, DROP, TO_STREAM)
-
-
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _LONGEST = 500 * 3600.0  # seconds; the system counts a wait in milliseconds of 31 bits
 
 
 def read_strategy(text: str) -> bool:
     """Read ``error`` or ``latest``, as whether there must be something."""
-    return _word(text, ERROR, LATEST) == ERROR
+    return read_word(text, ERROR, LATEST) == ERROR
 
 
 def read_duration(text: str) -> float:
@@ -169,23 +118,6 @@ def read_timestamp(text: str) -> datetime:
         raise ValueError(
             f"is {text!r}; it must be ISO 8601, such as 2026-11-01T00:00:00Z, or milliseconds since 1970"
         ) from None
-
-
-def read_moment(text: str) -> int | datetime | str:
-    """Read a revision, a time in ISO 8601, in UTC unless it has a zone, or ``latest``."""
-    if text.lower() == LATEST:
-        return LATEST
-    if text.isascii() and text.isdigit() and int(text[:30]) > 0:
-        return int(text[:30])
-    try:
-        if not re.fullmatch("[+-]?[0-9]*", text):
-            return read_timestamp(text)
-    except ValueError:
-        pass
-    raise ValueError(
-        f"is {text!r}; it must be a revision, which is a whole number of at least 1, a time in ISO 8601, such as "
-        "2026-11-01T00:00:00Z, or latest"
-    )
 
 
 _FIRST, _LAST = 10**11, 253_402_300_800_000  # milliseconds: in 1973, and with the year 10000

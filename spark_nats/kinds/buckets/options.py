@@ -8,16 +8,32 @@ from typing import Any
 
 from spark_nats.errors import OptionError
 from spark_nats.kinds.buckets.conditions import EXACT_NEEDS_STREAM
-from spark_nats.kinds.streams.options import DEDUPLICATE, AcknowledgedRows, ReadOptions, WriteOptions
+from spark_nats.kinds.streams.options import (
+    DEDUPLICATE,
+    EXACT,
+    NEVER,
+    WINDOW,
+    AcknowledgedRows,
+    ReadOptions,
+    WriteOptions,
+    read_deduplicate,
+)
 from spark_nats.options import values
 from spark_nats.options.option import option
 from spark_nats.options.query import EXACTNESS, WHAT, DataLoss, JetStreamQuery, Query, StreamScan
-from spark_nats.options.values import EXACT, FAIL, NEVER, WINDOW
+from spark_nats.options.values import FAIL
 from spark_nats.protocol.keyvalue import bucket_config, key_filter, stream_of
 from spark_nats.protocol.stream_configs import Wish
 
 SECTION = "KV buckets"
+SKIP = "skip"
+"""What becomes of a row whose key has another revision than was expected, unless it is an error."""
 IGNORE_DELETES = "leave out the rows that say that a key was deleted, purged or has expired"
+
+
+def read_on_conflict(text: str) -> str:
+    """Read ``fail`` or ``skip``."""
+    return values.read_word(text, FAIL, SKIP)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,11 +120,9 @@ class BucketRows(WriteOptions):
 class BucketWriteOptions(_Bucket, AcknowledgedRows, section=SECTION):
     """What is written to a KV bucket, and how."""
 
-    deduplicate: str = option(
-        values.read_deduplicate, DEDUPLICATE, default=WINDOW, batch_default=NEVER, section=EXACTNESS
-    )
+    deduplicate: str = option(read_deduplicate, DEDUPLICATE, default=WINDOW, batch_default=NEVER, section=EXACTNESS)
     on_conflict: str = option(
-        values.read_on_conflict,
+        read_on_conflict,
         "what to do with a row whose key has another revision than `expected_revision`: `fail` the task or `skip` "
         "the row",
         default=FAIL,

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import StructType
 
 from spark_nats.conditions import Said
-from spark_nats.kinds.buckets.options import BucketRows
+from spark_nats.kinds.buckets.options import SKIP, BucketRows
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write import writers
 from spark_nats.kinds.streams.write.conditions import CONFLICTS_SKIPPED, NO_LIFETIMES_OF_KEYS
 from spark_nats.kinds.streams.write.schema import MESSAGES, Columns, Refuse
 from spark_nats.kinds.streams.write.sink import STREAM, Sink
 from spark_nats.kinds.streams.write.writers import NatsStreamWriter, NatsWriter
-from spark_nats.options.values import SKIP
 from spark_nats.protocol.keyvalue import key_subject
 
 if TYPE_CHECKING:

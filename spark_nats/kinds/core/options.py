@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from spark_nats.kinds.streams.options import SUBJECT, Rows, WriteOptions
+from spark_nats.kinds.streams.options import NEVER, SUBJECT, Rows, WriteOptions
 from spark_nats.options import values
 from spark_nats.options.option import option
 from spark_nats.options.query import EXACTNESS, FAIL_ON_DATA_LOSS, WHAT, Partitions, Query, Triggers
-from spark_nats.options.values import NEVER
 
 SECTION = "Core NATS"
 

@@ -15,6 +15,15 @@ from spark_nats.options.query import WHAT, DataLoss, JetStreamQuery, Partitions,
 from spark_nats.protocol.stream_configs import Wish
 
 SECTION = "Object stores"
+_LARGEST_CONTENT = 2_000_000_000  # bytes; a row of Spark holds less than 2^31
+
+
+def read_object_bytes(text: str) -> int:
+    """Read a number of bytes that fits into a row of Spark."""
+    number = values.read_whole_number(text)
+    if number > _LARGEST_CONTENT:
+        raise ValueError(f"is {text!r}; a row of Spark holds {_LARGEST_CONTENT} at most")
+    return number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +47,7 @@ class _Objects(_Store, section=SECTION):
         values.read_pattern, "regular expression: read only objects whose whole name matches", name="objectPattern"
     )
     max_object_bytes: int = option(
-        values.read_object_bytes,
+        read_object_bytes,
         "fail when the content of an object that is to be read has more bytes than this; 2,000,000,000 at most",
         default="268435456",
     )

@@ -42,7 +42,7 @@ from spark_nats.options.query import (
     StreamScan,
     check_offsets,
 )
-from spark_nats.options.values import EARLIEST, EXACT, FAIL, LATEST, NEVER, TO_STREAM, Offsets, Place
+from spark_nats.options.values import EARLIEST, FAIL, LATEST, Offsets, Place
 from spark_nats.protocol.stream_configs import Wish
 from spark_nats.protocol.subjects import subject_violation
 
@@ -229,12 +229,21 @@ def _check_range(starting: Offsets | datetime, ending: Offsets | datetime | None
                 raise OptionError(ENDS_BEFORE_OFFSET(end=end.next, stream=name, start=start.next))
 
 
+DROP, TO_STREAM = "drop", "stream"
+"""What becomes of rows that cannot be sent, unless they are errors."""
+
+
+def read_bad_rows(text: str) -> str:
+    """Read ``fail``, ``drop`` or ``stream``."""
+    return values.read_word(text, FAIL, DROP, TO_STREAM)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rows(Query, section="Writing"):
     """What a query has that writes rows as messages."""
 
     bad_rows: str = option(
-        values.read_bad_rows,
+        read_bad_rows,
         "what to do with a row that cannot be sent or that the server refuses for itself: `fail` the task, `drop` the "
         "row, or store it in a `stream`, which `badRowsStream` names, with the reason in headers",
         default=FAIL,
@@ -283,6 +292,15 @@ class AcknowledgedRows(Rows, JetStreamQuery, section="Writing"):
     )
 
 
+EXACT, WINDOW, NEVER = "exact", "window", "false"
+"""How rows that are written again are kept from being stored twice."""
+
+
+def read_deduplicate(text: str) -> str:
+    """Read ``exact``, ``window`` or ``false``; ``true`` is ``exact``."""
+    return EXACT if text.lower() == "true" else values.read_word(text, EXACT, WINDOW, NEVER)
+
+
 DEDUPLICATE = (
     "do not store a row twice when it is written again: `exact` however late, `window` within the stream's "
     "`duplicate_window`; `false`: store it again"
@@ -294,7 +312,7 @@ class WriteOptions(DataLoss, AcknowledgedRows, StreamsNamed, section=EXACTNESS):
     """Where to write and how; without a ``stream`` that is core NATS."""
 
     subject: str | None = option(values.read_text, SUBJECT, section=WHAT)
-    deduplicate: str = option(values.read_deduplicate, DEDUPLICATE, default=EXACT, batch_default=NEVER)
+    deduplicate: str = option(read_deduplicate, DEDUPLICATE, default=EXACT, batch_default=NEVER)
     state_bucket: str = option(
         values.read_bucket,
         "streaming: KV bucket in which `deduplicate=exact` notes where each micro-batch begins; created if it "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from spark_nats.errors import OptionError
 from spark_nats.kinds.streams.options import STREAM, STREAM_PATTERN, SUBJECT
@@ -12,7 +13,19 @@ from spark_nats.kinds.tables.conditions import SUBJECT_NEEDS_SUBJECTS, TABLE_IS_
 from spark_nats.options import values
 from spark_nats.options.option import option
 from spark_nats.options.query import WHAT, JetStreamQuery
-from spark_nats.options.values import SUBJECTS
+
+STREAMS, CONSUMERS, BUCKETS, SUBJECTS = "streams", "consumers", "buckets", "subjects"
+TABLES = (STREAMS, CONSUMERS, BUCKETS, SUBJECTS)
+"""The tables of what an account holds."""
+
+
+def read_table(text: str) -> str:
+    """Read the name of one of :data:`TABLES`."""
+    try:
+        return values.read_word(text, *TABLES)
+    except ValueError as error:
+        near = get_close_matches(text.lower(), TABLES, n=1)
+        raise ValueError(f"{error}; did you mean {near[0]!r}?" if near else str(error)) from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +36,7 @@ class TableReadOptions(JetStreamQuery, section=WHAT):
     """
 
     table: str = option(
-        values.read_table,
+        read_table,
         "batch: what the account holds, as a table: `streams`, `consumers`, `buckets` or `subjects`",
         required=True,
     )

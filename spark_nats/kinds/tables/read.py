@@ -23,10 +23,9 @@ from spark_nats.kinds.tables.inventory import (
     describe_streams,
     find_messages,
 )
-from spark_nats.kinds.tables.options import TableReadOptions
+from spark_nats.kinds.tables.options import BUCKETS, CONSUMERS, STREAMS, SUBJECTS, TableReadOptions
 from spark_nats.kinds.tables.wire import Row
 from spark_nats.options.hints import naming_options
-from spark_nats.options.values import BUCKETS, CONSUMERS, STREAMS, SUBJECTS
 from spark_nats.sparkapi import arrow_schema
 
 STREAMS_AT_ONCE = 64

@@ -1,6 +1,6 @@
 """Which columns the tables of what an account holds have."""
 
-from spark_nats.options.values import BUCKETS, CONSUMERS, STREAMS, SUBJECTS
+from spark_nats.kinds.tables.options import BUCKETS, CONSUMERS, STREAMS, SUBJECTS
 
 TABLE_SCHEMAS = {
     STREAMS: (

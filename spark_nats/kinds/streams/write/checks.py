@@ -15,7 +15,7 @@ from spark_nats.jetstream.listing import naming_the_nearest
 from spark_nats.jetstream.messages import MessageAt, ask_each
 from spark_nats.jetstream.streams import StreamInfo, in_words
 from spark_nats.jetstream.views import StateOf
-from spark_nats.kinds.streams.options import WriteOptions
+from spark_nats.kinds.streams.options import EXACT, WriteOptions
 from spark_nats.kinds.streams.write.columns import has_counters
 from spark_nats.kinds.streams.write.conditions import (
     COUNTERS_EXPECT_NOTHING,
@@ -33,7 +33,6 @@ from spark_nats.kinds.streams.write.notes import about_the_bucket, began_now, no
 from spark_nats.kinds.streams.write.replay import try_to_read_back
 from spark_nats.kinds.streams.write.sink import STREAM, Sink
 from spark_nats.kinds.streams.write.tasks import Began
-from spark_nats.options.values import EXACT
 
 _SPREADS_WITHIN = 3.0  # seconds in which all servers of a cluster know that a bucket listens
 _ONCE_MORE = 0.1  # seconds before it is tried again

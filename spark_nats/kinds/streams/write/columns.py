@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from spark_nats.conditions import Hint
 from spark_nats.errors import InvalidRowError
 from spark_nats.jetstream.streams import StreamInfo
-from spark_nats.kinds.streams.options import WriteOptions
+from spark_nats.kinds.streams.options import NEVER, WriteOptions
 from spark_nats.kinds.streams.write.conditions import (
     CONTROL_HEADERS_LEFT_OUT,
     ROW_CANNOT_BE_SENT,
@@ -22,7 +22,6 @@ from spark_nats.kinds.streams.write.conditions import (
 )
 from spark_nats.kinds.streams.write.message_ids import MessageIds
 from spark_nats.kinds.streams.write.schema import MESSAGES, Columns
-from spark_nats.options.values import NEVER
 from spark_nats.protocol.bytecolumns import (
     Mask,
     Positions,

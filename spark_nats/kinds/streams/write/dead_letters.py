@@ -32,7 +32,7 @@ from spark_nats.jetstream.publishing.rows import Rows as Refused
 from spark_nats.jetstream.reading.stored import stored_ids
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import Trust, believed, stream_info
-from spark_nats.kinds.streams.options import WriteOptions
+from spark_nats.kinds.streams.options import EXACT, WriteOptions
 from spark_nats.kinds.streams.write.columns import BrokenRuleError, RowChecker, Rows, has_counters
 from spark_nats.kinds.streams.write.conditions import (
     BAD_ROWS_ARE_NO_INCREMENTS,
@@ -48,7 +48,6 @@ from spark_nats.kinds.streams.write.message_ids import MessageIds
 from spark_nats.kinds.streams.write.replay import Before, Settled, try_to_read_back
 from spark_nats.kinds.streams.write.schema import Columns
 from spark_nats.kinds.streams.write.tasks import Task
-from spark_nats.options.values import EXACT
 from spark_nats.protocol.bytecolumns import booleans, integers, strings, texts
 from spark_nats.protocol.documents import printable
 from spark_nats.protocol.headers import EXPECTED_STREAM, LARGEST_BLOCK, MSG_ID, encode_block, parse_block

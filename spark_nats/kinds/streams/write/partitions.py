@@ -24,7 +24,7 @@ from spark_nats.jetstream.publishing.batches import MOST_ROWS, BatchPublisher, p
 from spark_nats.jetstream.publishing.conflicts import Resolve
 from spark_nats.jetstream.publishing.publisher import Publisher
 from spark_nats.jetstream.streams import StreamInfo
-from spark_nats.kinds.streams.options import WriteOptions
+from spark_nats.kinds.streams.options import EXACT, NEVER, WriteOptions
 from spark_nats.kinds.streams.write.checks import writable
 from spark_nats.kinds.streams.write.columns import RowChecker, has_counters
 from spark_nats.kinds.streams.write.conditions import (
@@ -41,7 +41,6 @@ from spark_nats.kinds.streams.write.message_ids import MessageIds
 from spark_nats.kinds.streams.write.replay import Before, Settled, settle
 from spark_nats.kinds.streams.write.sink import STREAM, Sink
 from spark_nats.kinds.streams.write.tasks import Counts, Task, Written
-from spark_nats.options.values import EXACT, NEVER
 from spark_nats.protocol.subjects import subject_violation
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.reading.stored import is_intact, stored_ids
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import CONFIRMATION, Trust, believed, first_new, stream_info
-from spark_nats.kinds.streams.options import WriteOptions
+from spark_nats.kinds.streams.options import EXACT, WriteOptions
 from spark_nats.kinds.streams.write.conditions import (
     CANNOT_READ_BACK,
     FIRST_TIME,
@@ -50,7 +50,6 @@ from spark_nats.kinds.streams.write.notes import Note, began_now, is_about, note
 from spark_nats.kinds.streams.write.task_start import Known, Tail, begin, first_of
 from spark_nats.kinds.streams.write.tasks import Began, Task
 from spark_nats.options.losses import report_loss
-from spark_nats.options.values import EXACT
 from spark_nats.protocol.bytecolumns import Mask, booleans, flags_of, values_of
 from spark_nats.protocol.documents import text_of
 

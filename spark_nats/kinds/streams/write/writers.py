@@ -20,7 +20,7 @@ from spark_nats.client.choosing import add_announced, announced
 from spark_nats.conditions.kinds import BATCH_WRITTEN, WRITES_NO_TABLE
 from spark_nats.errors import NatsError, OptionError
 from spark_nats.kinds.preparing import prepare_once
-from spark_nats.kinds.streams.options import WriteOptions
+from spark_nats.kinds.streams.options import EXACT, WINDOW, WriteOptions
 from spark_nats.kinds.streams.write.conditions import BATCH_UNKNOWN
 from spark_nats.kinds.streams.write.metrics_channel import tell
 from spark_nats.kinds.streams.write.schema import check_schema, may_have_ids
@@ -29,7 +29,6 @@ from spark_nats.kinds.streams.write.tasks import Began, Task, Written, total
 from spark_nats.options.hints import naming_options
 from spark_nats.options.nearest import VIEW
 from spark_nats.options.query import Query
-from spark_nats.options.values import EXACT, WINDOW
 from spark_nats.sparkapi import DataSourceStreamArrowWriter, makes_a_table
 
 if TYPE_CHECKING:

@@ -28,8 +28,8 @@ from pyspark.sql.types import (
 )
 
 from spark_nats.errors import NatsError
+from spark_nats.kinds.tables.options import TABLES
 from spark_nats.kinds.tables.schema import TABLE_SCHEMAS
-from spark_nats.options.values import TABLES
 from tests.integration.support import batch_reader, error_of, finish, nats, read, read_partitions, sentence_of, source
 from tests.nats_py import NatsPy, succeeds, wait_until
 from tests.scripted_server import api_answer

@@ -49,7 +49,7 @@ def test_the_consumer_shows_what_the_query_has_before_it(nats_server: Server, na
         seen.append(place(nats_py, stream))
     assert seen == [(0, 10), (4, 6), (8, 2), (10, 0)]  # what Spark has in its checkpoint
     nats_py.store(f"{stream}.a", range(3))
-    assert place(nats_py, stream) == (10, 3)
+    wait_until(lambda: place(nats_py, stream) == (10, 3))  # the server counts a moment after it has stored them
 
 
 def test_with_filters_only_what_matches_counts(nats_server: Server, nats_py: NatsPy, stream: str) -> None:
@@ -223,6 +223,7 @@ def test_the_command_line_of_nats_reports_the_lag_of_a_query(
     query = sink.start()
     assert query.awaitTermination(60)
     nats_py.store(f"{stream}.a", range(3))
+    wait_until(lambda: place(nats_py, stream) == (10, 3))
     command = [found, "--server", nats_server.url, "consumer", "info", stream, "lag", "--json"]
     info = json.loads(subprocess.run(command, check=True, capture_output=True, text=True, timeout=30).stdout)
     assert (info["ack_floor"]["stream_seq"], info["num_pending"]) == (10, 3)

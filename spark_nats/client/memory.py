@@ -21,7 +21,7 @@ kept                    seconds   where it is used, and what comes of one that i
                                   is used, as one that is lost then
 ``choosing._announced``           as :func:`announced_to`
 ``kept._keeping``                 consumers of a connection: another one is made, also for one that answers oddly
-``_refused_until``      600       ``kept`` and ``direct``: a range is read in the other way
+``_refused``            600       ``kept`` and ``direct``: a range is read in the other way
 ``replay._noted``                 the micro-batch that a task has noted: if it is wrong, an error says that the state
                                   bucket is older; if it is missing, the notes and the stream decide, as in a new worker
 ``_said``, ``_ahead``             ``creating`` and ``noticing``, and ``_looked`` of ``partitions``: as with the warnings
@@ -208,7 +208,7 @@ def _read(name: str, directory: int) -> bytes:
 
 def _write(name: str, text: str, directory: int) -> None:
     """Write a text to a file that appears, or changes, at once and whole."""
-    draft = f"draft.{os.getpid()}.{name}"
+    draft = f"draft.{clock.token(8)}.{name}"
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=directory), "wb") as file:
         file.write(text.encode())
     os.rename(draft, name, src_dir_fd=directory, dst_dir_fd=directory)
@@ -222,9 +222,11 @@ def _key(directory: int) -> bytes:
         draft = f"{_KEY}.{clock.token(8)}"
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=directory), "wb") as file:
             file.write(secrets.token_bytes(32))
-        with contextlib.suppress(FileExistsError):
-            os.link(draft, _KEY, src_dir_fd=directory, dst_dir_fd=directory)
-        os.unlink(draft, dir_fd=directory)
+        try:
+            with contextlib.suppress(FileExistsError):
+                os.link(draft, _KEY, src_dir_fd=directory, dst_dir_fd=directory)
+        finally:
+            os.unlink(draft, dir_fd=directory)
         return _read(_KEY, directory)
 
 

@@ -51,6 +51,7 @@ class Kind:
         read: how it is read in a batch; None where it cannot be; and so on.
         needed: says of an option, and whether it is for writing, that it needs this kind.
         unsuited: says of an option, and whether it is for writing, that it is not for this kind.
+        not_streamed: says of the options that are set why it is not read or written in streaming.
         not_by_foreach: why :class:`~spark_nats.NatsForeachWriter` does not write it; None if it does.
     """
 
@@ -64,6 +65,7 @@ class Kind:
     write_stream: Use | None = None
     needed: Callable[[str, bool], Said]
     unsuited: Callable[[str, bool], Said]
+    not_streamed: Callable[[Mapping[str, Any]], Said] = lambda given: Said()
     not_by_foreach: Condition | None = None
 
     def use(self, writing: bool, streaming: bool) -> Use | None:

@@ -87,7 +87,7 @@ def parse(options: Given) -> Settings:
 
 def kind_of(given: Settings, writing: bool) -> Kind:
     """Return of which kind a query is."""
-    kinds = (kind for kind in reversed(KINDS) if kind.names(writing, True) & set(kind.named_by) & set(given.given))
+    kinds = (kind for kind in reversed(KINDS) if kind.names(writing, False) & set(kind.named_by) & set(given.given))
     return next(kinds, KINDS[0])
 
 
@@ -98,14 +98,14 @@ def use_of(given: Settings, writing: bool, streaming: bool) -> tuple[Use, Query]
         OptionError: one of them does not apply, is missing, or two contradict each other.
     """
     kind = kind_of(given, writing)
-    refuse_unsuited(given, kind, writing, streaming, given.given)
     use = kind.use(writing, streaming)
     if use is None:
-        raise OptionError(kind.unsuited(kind.named_by[0], writing))
+        raise OptionError(kind.not_streamed(given.given))
+    refuse_unsuited(given, kind, writing, streaming, given.given)
     if kind is KINDS[0] and not writing and "subject" not in given.given:
         hint = "" if given.given else f"; if this is a table, Spark has not passed on its options: {VIEW}"
         raise OptionError(NOTHING_TO_READ(hint=hint))
-    values = values_of(use.options, given.values, streaming)
+    values = {"api_prefix": given.api_prefix, **values_of(use.options, given.values, streaming)}
     query = use.options(connection=given.connection, retries=given.retries, streaming=streaming, **values)
     return use, query.checked(given.given)
 

@@ -35,6 +35,7 @@ class Query(Group):
     """What every query has."""
 
     connection: ConnectionOptions
+    api_prefix: str  # subject prefix of the JetStream API
     retries: RetryOptions
     streaming: bool  # whether it is a streaming query
 

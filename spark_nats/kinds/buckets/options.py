@@ -19,8 +19,8 @@ from spark_nats.kinds.streams.options import (
     read_deduplicate,
 )
 from spark_nats.options import values
-from spark_nats.options.option import option
-from spark_nats.options.query import EXACTNESS, WHAT, DataLoss, JetStreamQuery, Query, StreamScan
+from spark_nats.options.option import Group, option
+from spark_nats.options.query import EXACTNESS, WHAT, DataLoss, JetStreamQuery, StreamScan
 from spark_nats.options.values import FAIL
 from spark_nats.protocol.keyvalue import bucket_config, key_filter, stream_of
 from spark_nats.protocol.stream_configs import Wish
@@ -37,7 +37,7 @@ def read_on_conflict(text: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Bucket(Query, section=WHAT):
+class _Bucket(Group, section=WHAT):
     """Which bucket is read or written."""
 
     bucket: str = option(

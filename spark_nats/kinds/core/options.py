@@ -58,7 +58,7 @@ class CoreReadOptions(Partitions, Triggers, Query, section=SECTION):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CoreWriteOptions(Rows, section=SECTION):
+class CoreWriteOptions(Rows, Query, section=SECTION):
     """What is written to core NATS, and how."""
 
     subject: str | None = option(values.read_text, SUBJECT, section=WHAT)

@@ -10,8 +10,8 @@ from typing import Any
 from spark_nats.kinds.objects.wire import descriptions, store_config, stream_of_store
 from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.options import values
-from spark_nats.options.option import option
-from spark_nats.options.query import WHAT, DataLoss, JetStreamQuery, Partitions, Query, StreamScan
+from spark_nats.options.option import Group, option
+from spark_nats.options.query import WHAT, DataLoss, JetStreamQuery, Partitions, StreamScan
 from spark_nats.protocol.stream_configs import Wish
 
 SECTION = "Object stores"
@@ -27,7 +27,7 @@ def read_object_bytes(text: str) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Store(Query, section=WHAT):
+class _Store(Group, section=WHAT):
     """Which object store is read or written."""
 
     store: str = option(

@@ -38,7 +38,6 @@ from spark_nats.options.query import (
     DataLoss,
     JetStreamQuery,
     Partitions,
-    Query,
     StreamScan,
     check_offsets,
 )
@@ -239,7 +238,7 @@ def read_bad_rows(text: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rows(Query, section="Writing"):
+class Rows(Group, section="Writing"):
     """What a query has that writes rows as messages."""
 
     bad_rows: str = option(

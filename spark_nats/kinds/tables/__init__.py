@@ -1,7 +1,7 @@
 """Tables of what an account holds."""
 
 from spark_nats.kinds.kind import Kind, Use
-from spark_nats.kinds.tables.conditions import OPTION_NOT_FOR_TABLES
+from spark_nats.kinds.tables.conditions import OPTION_NOT_FOR_TABLES, TABLE_IS_FOR_BATCHES
 from spark_nats.kinds.tables.options import TableReadOptions
 from spark_nats.kinds.tables.schema import TABLE_SCHEMAS
 
@@ -10,7 +10,7 @@ TABLES = Kind(
     called="",
     columns=lambda given: (f"the table of {given['table']}", TABLE_SCHEMAS[given["table"]]),
     read=Use(TableReadOptions, "tables.read:NatsTableReader"),
-    read_stream=Use(TableReadOptions, ""),  # whose error says that tables are read in batches
+    not_streamed=lambda given: TABLE_IS_FOR_BATCHES(table=given["table"]),
     needed=lambda option, writing: OPTION_NOT_FOR_TABLES(option=option),
     unsuited=lambda option, writing: OPTION_NOT_FOR_TABLES(option=option),
 )

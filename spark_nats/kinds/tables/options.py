@@ -9,7 +9,7 @@ from difflib import get_close_matches
 
 from spark_nats.errors import OptionError
 from spark_nats.kinds.streams.options import STREAM, STREAM_PATTERN, SUBJECT
-from spark_nats.kinds.tables.conditions import SUBJECT_NEEDS_SUBJECTS, TABLE_IS_FOR_BATCHES
+from spark_nats.kinds.tables.conditions import SUBJECT_NEEDS_SUBJECTS
 from spark_nats.options import values
 from spark_nats.options.option import option
 from spark_nats.options.query import WHAT, JetStreamQuery
@@ -48,8 +48,6 @@ class TableReadOptions(JetStreamQuery, section=WHAT):
 
     def checked(self, given: Collection[str]) -> TableReadOptions:
         """Return it as it is."""
-        if self.streaming:
-            raise OptionError(TABLE_IS_FOR_BATCHES(table=self.table))
         if self.filters and self.table != SUBJECTS:
             raise OptionError(SUBJECT_NEEDS_SUBJECTS(table=self.table))
         return self

@@ -8,7 +8,7 @@ import pytest
 from spark_nats.client import Credentials
 from spark_nats.client.auth import parse_creds
 from spark_nats.errors import OptionError
-from spark_nats.kinds.queries import parse, parse_read
+from spark_nats.kinds.queries import parse, parse_read, parse_write
 from spark_nats.options.settings import Settings
 from tests.certificates import Certificates
 from tests.operator_mode import Key, OperatorMode
@@ -173,3 +173,12 @@ def test_a_context_that_is_no_json_is_said_without_its_content(context, content)
     with pytest.raises(OptionError, match="holds no JSON object") as raised:
         of_work()
     assert "s3cret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("options", [{"stream": "S"}, {"subject": "a", "badRows": "stream", "badRowsStream": "BAD"}])
+def test_the_domain_of_a_context_is_that_of_every_stream_that_is_asked_for(options, tmp_path):
+    """Also of the one for bad rows, where the others go to core NATS."""
+    context = tmp_path / "context.json"
+    context.write_text('{"url": "nats://localhost", "jetstream_domain": "hub"}')
+    for streaming in (False, True):
+        assert parse_write({"context": str(context), **options}, streaming).api_prefix == "$JS.hub.API"

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from spark_nats.conditions import Condition, Said
+from spark_nats.conditions.kinds import OPTION_FOR_OTHER_MODE
 from spark_nats.options.connecting import Connecting
 from spark_nats.options.option import names_of
 from spark_nats.options.query import Query
@@ -65,7 +66,9 @@ class Kind:
     write_stream: Use | None = None
     needed: Callable[[str, bool], Said]
     unsuited: Callable[[str, bool], Said]
-    not_streamed: Callable[[Mapping[str, Any]], Said] = lambda given: Said()
+    not_streamed: Callable[[Mapping[str, Any]], Said] = lambda given: OPTION_FOR_OTHER_MODE(
+        option=next(iter(given)), wanted="batches", found="streaming"
+    )
     not_by_foreach: Condition | None = None
 
     def use(self, writing: bool, streaming: bool) -> Use | None:

@@ -98,13 +98,13 @@ def use_of(given: Settings, writing: bool, streaming: bool) -> tuple[Use, Query]
         OptionError: one of them does not apply, is missing, or two contradict each other.
     """
     kind = kind_of(given, writing)
+    if kind is KINDS[0] and not writing and "subject" not in given.given:
+        hint = "" if given.given else f"; if this is a table, Spark has not passed on its options: {VIEW}"
+        raise OptionError(NOTHING_TO_READ(hint=hint))
     use = kind.use(writing, streaming)
     if use is None:
         raise OptionError(kind.not_streamed(given.given))
     refuse_unsuited(given, kind, writing, streaming, given.given)
-    if kind is KINDS[0] and not writing and "subject" not in given.given:
-        hint = "" if given.given else f"; if this is a table, Spark has not passed on its options: {VIEW}"
-        raise OptionError(NOTHING_TO_READ(hint=hint))
     values = {"api_prefix": given.api_prefix, **values_of(use.options, given.values, streaming)}
     query = use.options(connection=given.connection, retries=given.retries, streaming=streaming, **values)
     return use, query.checked(given.given)

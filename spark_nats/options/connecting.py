@@ -27,7 +27,7 @@ KEYS = ("tlsKeyFile", "tlsKeySecret")
 _JITTER, _TLS_JITTER = 0.1, 1.0  # seconds, those of ADR-40
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class Servers(Group, section="Connecting"):
     """Which servers there are, and how to reach them."""
 
@@ -68,7 +68,7 @@ class Servers(Group, section="Connecting"):
     proxy_password: str | None = option(values.read_secret, "password of `proxyUser`", needs=("proxyUser",))
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class Login(Group, section="Login"):
     """Who logs in."""
 
@@ -91,7 +91,7 @@ class Login(Group, section="Login"):
     )
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class Tls(Group, section="TLS"):
     """What is asked of TLS."""
 
@@ -132,7 +132,7 @@ class Tls(Group, section="TLS"):
     )
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class TimeLimits(Group, section="Time limits and reconnecting"):
     """How long to wait, and how often to try again."""
 
@@ -222,3 +222,14 @@ class Connecting(TimeLimits, Tls, Login, Servers):
             named = [f"'{name}'" for name in (*AUTHORITIES, *CERTIFICATES, *KEYS) if name in given]
             raise OptionError(INVALID_TLS_OPTIONS(options=", ".join(named), reason=error)) from None
         return tls
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class Echo(Group, section="Core NATS"):
+    """What a connection has that writes to core NATS."""
+
+    echo: bool = option(
+        values.read_boolean,
+        "core NATS: whether the server may send a connection what the same connection published",
+        default="true",
+    )

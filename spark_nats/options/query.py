@@ -1,6 +1,7 @@
 """What queries of several kinds have of options, in groups of which the dataclass of each kind is composed.
 
-Fields of a base class that is named last come first, in the documentation too.
+Fields of a base class that is named last come first, in the documentation too. Of a group no object is made, so it gets
+no methods of a dataclass, which take the time of each process that reads options.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ FAIL_ON_DATA_LOSS = (
 Q = TypeVar("Q", bound="Query")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Query(Group):
     """What every query has."""
 
@@ -60,7 +61,7 @@ class Query(Group):
         return other(**known, **rows)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class JetStreamQuery(Query, section="Connecting"):
     """What a query has that asks JetStream."""
 
@@ -73,14 +74,14 @@ class JetStreamQuery(Query, section="Connecting"):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class DataLoss(Group, section=EXACTNESS):
     """What becomes of a query that has lost something."""
 
     fail_on_data_loss: bool = option(values.read_boolean, FAIL_ON_DATA_LOSS, default="true")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class Partitions(Group, section="Micro-batches and partitions"):
     """Into how many partitions it is cut."""
 
@@ -89,7 +90,7 @@ class Partitions(Group, section="Micro-batches and partitions"):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class Triggers(Group, section="Micro-batches and partitions"):
     """How much a micro-batch has."""
 
@@ -133,7 +134,7 @@ class Triggers(Group, section="Micro-batches and partitions"):
             raise OptionError(MORE_THAN_MOST(least=self.min_offsets, most=self.max_offsets))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class StreamScan(Partitions, Triggers, DataLoss, JetStreamQuery, section=RANGE):
     """What a query has that reads streams, or reads changes as those of a stream: where it begins, and its ranges."""
 

@@ -15,7 +15,7 @@ from spark_nats.client.options import ConnectionOptions, RetryOptions
 from spark_nats.client.servers import Server, parse_servers
 from spark_nats.conditions.options import INVALID_CONTEXT, OPTION_NEEDS_OPTION, OPTIONS_CONTRADICT, UNKNOWN_OPTION
 from spark_nats.errors import OptionError
-from spark_nats.options.connecting import AUTHORITIES, CERTIFICATES, KEYS, LOGINS, Connecting
+from spark_nats.options.connecting import AUTHORITIES, CERTIFICATES, KEYS, LOGINS, Connecting, Echo
 from spark_nats.options.nearest import hint, instead_of_path, of_a_table
 from spark_nats.options.option import Option, options_of, value_of, values_of
 from spark_nats.options.query import JetStreamQuery
@@ -89,9 +89,9 @@ def connection_options(**options: str) -> ConnectionOptions:
     """Return how to connect, of options by their names in docs/options.md, for whoever works without Spark.
 
     Raises:
-        OptionError: one is unknown, has an invalid value, or contradicts another.
+        OptionError: one is unknown, says nothing of the connection, has an invalid value, or contradicts another.
     """
-    return parse(options, CONNECTION).connection
+    return parse(options, {**CONNECTION, **options_of(Echo)}).connection
 
 
 def options_of_urls(urls: str) -> dict[str, str]:

@@ -167,7 +167,7 @@ def _made(request: Request, answer: dict[str, Any]) -> ConsumerInfo:
 
 
 def delete_consumer(js: JetStream, stream: str, name: str) -> None:
-    """Have a consumer deleted, without waiting; else the server does it after :data:`INACTIVE_THRESHOLD`."""
+    """Have a consumer deleted, without waiting; else the server does it after ``INACTIVE_THRESHOLD``."""
     js.connection.publish(f"{js.prefix}.{Api.CONSUMER_DELETE.about(stream, name)}", b"")
 
 

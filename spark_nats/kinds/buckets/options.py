@@ -36,7 +36,7 @@ def read_on_conflict(text: str) -> str:
     return values.read_word(text, FAIL, SKIP)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class _Bucket(Group, section=WHAT):
     """Which bucket is read or written."""
 
@@ -56,7 +56,7 @@ class _Bucket(Group, section=WHAT):
         return None if self.create is None else bucket_config(self.bucket, self.create)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class _BucketRead(_Bucket, section=SECTION):
     """Which of its keys are read."""
 

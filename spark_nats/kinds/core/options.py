@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from spark_nats.kinds.streams.options import NEVER, SUBJECT, Rows, WriteOptions
 from spark_nats.options import values
+from spark_nats.options.connecting import Echo
 from spark_nats.options.option import option
 from spark_nats.options.query import EXACTNESS, FAIL_ON_DATA_LOSS, WHAT, Partitions, Query, Triggers
 
@@ -58,15 +59,10 @@ class CoreReadOptions(Partitions, Triggers, Query, section=SECTION):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CoreWriteOptions(Rows, Query, section=SECTION):
+class CoreWriteOptions(Echo, Rows, Query, section=SECTION):
     """What is written to core NATS, and how."""
 
     subject: str | None = option(values.read_text, SUBJECT, section=WHAT)
-    echo: bool = option(
-        values.read_boolean,
-        "core NATS: whether the server may send a connection what the same connection published",
-        default="true",
-    )
 
     def checked(self, given: Collection[str]) -> WriteOptions:
         """Return what the writer of streams does without a stream."""

@@ -26,7 +26,7 @@ def read_object_bytes(text: str) -> int:
     return number
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class _Store(Group, section=WHAT):
     """Which object store is read or written."""
 
@@ -39,7 +39,7 @@ class _Store(Group, section=WHAT):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class _Objects(_Store, section=SECTION):
     """Which of its objects are read."""
 

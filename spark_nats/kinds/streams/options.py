@@ -59,7 +59,7 @@ SUBJECT = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class StreamsNamed(Group, section=WHAT):
     """Which streams are read or written."""
 
@@ -237,7 +237,7 @@ def read_bad_rows(text: str) -> str:
     return values.read_word(text, FAIL, DROP, TO_STREAM)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class Rows(Group, section="Writing"):
     """What a query has that writes rows as messages."""
 
@@ -275,7 +275,7 @@ class Rows(Group, section="Writing"):
             raise OptionError(BAD_ROWS_WITH_ATOMIC(what=what))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class AcknowledgedRows(Rows, JetStreamQuery, section="Writing"):
     """What a query has that writes rows which a stream acknowledges."""
 

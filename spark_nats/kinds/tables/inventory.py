@@ -47,16 +47,16 @@ def choose_streams(js: JetStream, names: Sequence[str], pattern: re.Pattern[str]
 
 def describe_streams(js: JetStream, names: Collection[str]) -> list[Row]:
     """Return a row for each of these streams that there is."""
-    listed = all_streams(js)
+    listed, wanted = all_streams(js), frozenset(names)
     with interpreting(Api.STREAM_LIST):
-        return [stream_row(each) for each in listed if each.name in names]
+        return [stream_row(each) for each in listed if each.name in wanted]
 
 
 def describe_buckets(js: JetStream, names: Collection[str]) -> list[Row]:
     """Return a row for each KV bucket that there is among these streams."""
-    listed = all_streams(js)
+    listed, wanted = all_streams(js), frozenset(names)
     with interpreting(Api.STREAM_LIST):
-        return [bucket_row(each) for each in listed if each.name in names and bucket_of(each.name)]
+        return [bucket_row(each) for each in listed if each.name in wanted and bucket_of(each.name)]
 
 
 def describe_consumers(js: JetStream, streams: Sequence[str]) -> list[Row]:

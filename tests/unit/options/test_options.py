@@ -17,7 +17,7 @@ from spark_nats.kinds.queries import MODES, documented, misuse, parse, parse_rea
 from spark_nats.kinds.streams import STREAMS
 from spark_nats.kinds.streams.options import ReadOptions, WriteOptions
 from spark_nats.kinds.tables import TABLES
-from spark_nats.options import options_of_urls
+from spark_nats.options import connection_options, options_of_urls
 from spark_nats.options.connecting import Connecting
 from spark_nats.options.option import options_of
 from spark_nats.options.query import Triggers
@@ -369,6 +369,15 @@ def test_batch_options_are_refused_in_streaming(name, value):
 def test_reading_needs_a_stream_or_a_subject():
     with pytest.raises(OptionError, match="set the option 'stream', 'streamPattern' or 'bucket', or 'subject' alone"):
         parse_read({}, streaming=False)
+    with pytest.raises(OptionError, match="set the option 'stream', 'streamPattern' or 'bucket', or 'subject' alone"):
+        parse_read({"failOnDataLoss": "false", "maxInFlight": "5"}, streaming=False)  # whatever else is wrong
+
+
+def test_how_to_connect_is_said_by_options_without_spark_too():
+    assert not connection_options(echo="false").echo
+    assert connection_options(requestTimeout="2s").request_timeout == 2
+    with pytest.raises(OptionError, match="unknown option 'stream'"):
+        connection_options(stream="S")
 
 
 def core(streaming=False, **options):

@@ -1,4 +1,4 @@
-"""Reading core NATS.
+"""Core NATS: what is published while it is listened to. Rows are written to it as to streams.
 
 =====================  ======================================================================
 :mod:`.read`           the batch and the streaming reader, and its offsets: messages counted by their receiver

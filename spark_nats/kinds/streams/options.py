@@ -254,7 +254,7 @@ class Rows(Group, section="Writing"):
         default="false",
     )
 
-    def check_bad_rows(self, stream: str | None = None, atomic: bool = False) -> None:
+    def check_bad_rows(self, stream: str | None, atomic: bool) -> None:
         """Check that it is known where rows go that cannot be sent.
 
         Args:

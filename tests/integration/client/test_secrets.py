@@ -31,7 +31,7 @@ import json, os, shutil, sys
 from pyspark.sql import SparkSession
 from spark_nats.client import connect
 from spark_nats.jetstream import JetStream
-from spark_nats.jetstream.streams import stream_info
+from spark_nats.jetstream.views import stream_info
 from spark_nats.kinds.queries import parse
 
 directory, logins = sys.argv[1], json.loads(sys.argv[2])

@@ -9,6 +9,7 @@ import sys
 import time
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from benchmarks import environment
 from benchmarks.measure import progress
@@ -37,7 +38,7 @@ def main() -> int:
     rounds = arguments.rounds or (2 if arguments.quick else 3)
     settings = Settings(arguments.quick, rounds, arguments.servers)
     started = datetime.now().astimezone()
-    document = {
+    document: dict[str, Any] = {
         "started": started.isoformat(timespec="seconds"),
         "quick": settings.quick,
         "rounds": rounds,

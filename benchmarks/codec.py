@@ -24,6 +24,8 @@ from spark_nats.client.transport import CHUNK
 from spark_nats.kinds.queries import parse_write
 from spark_nats.kinds.streams.read.columns import RowBuilder
 from spark_nats.kinds.streams.write.columns import RowChecker
+from spark_nats.kinds.streams.write.dead_letters import BadRows
+from spark_nats.kinds.streams.write.schema import MESSAGES
 from spark_nats.protocol.subject_columns import SubjectMatcher
 from spark_nats.protocol.subjects import covers
 
@@ -41,6 +43,10 @@ def run(settings: Settings) -> Iterator[Comparison]:
     yield from _encoding(settings)
     yield _identifying(settings)
     yield from _matching(settings)
+
+
+def _message(body: Callable[[int], bytes], number: int) -> bytes:
+    return data.msg(number, body(number))
 
 
 class _Wire:
@@ -114,7 +120,7 @@ def _decoding(settings: Settings) -> Iterator[Comparison]:
     ]
     for length in (16, 128, 1024):
         body = partial(data.payload, size=length)
-        wire = _Wire(lambda i, body=body: data.msg(i, body(i)), size)
+        wire = _Wire(partial(_message, body), size)
         _check_payloads(wire, body)
         title = f"codec: decode MSG, {length} bytes, all columns of core messages"
         yield compare(title, parser, plain_contenders(wire, _core), settings.rounds, remarks)
@@ -186,19 +192,18 @@ def _encoding(settings: Settings) -> Iterator[Comparison]:
 
     def sorted_out(with_headers: bool) -> Sample:
         options = parse_write({"badRows": "drop"}, streaming=False)
-        checker = RowChecker(options, 1 << 20, None, names_stream=False)
+        checker, bad = RowChecker(options, 1 << 20, None, names_stream=False), BadRows(options, MESSAGES)
         every_tenth = pa.array(np.arange(count) % 10 == 0)
         broken = pc.if_else(every_tenth, pa.scalar("orders.*"), subjects)
         columns = {"subject": broken, "payload": payloads, **({"headers": headers} if with_headers else {})}
         table = pa.RecordBatch.from_pydict(columns)
         with timed(time.process_time) as seconds:
-            size = bad = 0
+            size = 0
             for s in batches:
-                rows, set_aside = checker.sort_out(table.slice(s.start, s.stop - s.start), s.start)
+                rows = bad.sort_out(checker, table.slice(s.start, s.stop - s.start), s.start)
                 size += paths.encode_with_blocks(rows.subjects, rows.payloads, rows.headers)
-                bad += len(set_aside)
-        if bad != pc.sum(every_tenth).as_py():
-            raise AssertionError(f"{bad} of {count} rows were set aside")
+        if bad.count != pc.sum(every_tenth).as_py():
+            raise AssertionError(f"{bad.count} of {count} rows were set aside")
         return Sample(count, seconds(), size)
 
     def theirs(with_headers: bool) -> Sample:

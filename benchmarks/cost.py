@@ -105,7 +105,7 @@ def _spark(settings: Settings, server: Server, stream: str, session: Session) ->
     ending = json.dumps({stream: count + 1})
 
     def read() -> None:
-        options = {**server.options, "stream": stream, "endingOffsets": ending, "minPartitions": 2}
+        options: dict[str, Any] = {**server.options, "stream": stream, "endingOffsets": ending, "minPartitions": 2}
         spark.read.format("nats").options(**options).load().write.format("noop").mode("overwrite").save()
 
     def write() -> None:
@@ -147,7 +147,7 @@ def _memory(settings: Settings, server: Server, stream: str, session: Session) -
     facts = Facts(targets.MEMORY)
     count = settings.long_read
     progress(facts.title)
-    options = {**server.options, "stream": stream, "maxRecordsPerPartition": count, "minPartitions": 1}
+    options: dict[str, Any] = {**server.options, "stream": stream, "maxRecordsPerPartition": count, "minPartitions": 1}
     frame = session.spark.read.format("bench_nats").options(**options).load()
     frame.write.format("noop").mode("overwrite").save()
     (probe,) = [p for p in sources.read_probes(session.probes) if p["what"] == "memory"]

@@ -18,7 +18,7 @@ from benchmarks.spark import message_frame, noop
 
 _PARTITIONS = 2
 _MANY = 10_000_000
-_PATIENCE = 600.0
+_PATIENCE = 600
 _NATS, _KAFKA = "NATS, spark-nats", "Kafka, Spark's connector"
 
 

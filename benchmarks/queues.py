@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from benchmarks import paths
 from benchmarks.client import sample as timed_sample
@@ -17,7 +18,7 @@ from benchmarks.spark import sample
 
 _SIZE = 128
 _LIMITS = "stream with limits"
-_KINDS = {
+_KINDS: dict[str, dict[str, Any]] = {
     _LIMITS: {"retention": "limits"},
     "work queue": {"retention": "workqueue", "allow_direct": True},
     "interest stream": {"retention": "interest"},

@@ -48,7 +48,7 @@ def sample(server: Server, count: int, run: Callable[[], float | None]) -> Sampl
 
 def _together(pool: Any, function: Callable[..., tuple[float, float]], arguments: list[tuple[Any, ...]]) -> float:
     """Run a function in several processes at once and return the seconds from the first's begin to the last's end."""
-    times = pool.starmap(function, arguments, chunksize=1)
+    times: list[tuple[float, float]] = pool.starmap(function, arguments, chunksize=1)
     return max(end for _, end in times) - min(begin for begin, _ in times)
 
 
@@ -66,7 +66,7 @@ def _read(settings: Settings, server: Server, session: Session, pool: Any) -> Co
         server.fill(stream, "read.", count, _SIZE)
 
         def ours(partitions: int) -> None:
-            options = {
+            options: dict[str, Any] = {
                 **server.options,
                 "stream": stream,
                 "minPartitions": partitions,

@@ -14,7 +14,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -74,7 +74,8 @@ def _imports(settings: Settings, server: Server, stream: str) -> Facts:
         progress(f"{facts.title}: {name}")
         found = statistics.median(_cpu_of(command, options, path) for _ in range(settings.rounds + 1))
         facts.add(name, found * 1000, "ms")
-    for package, seconds in _import_times(imported + planned, options).most_common(_HEAVIEST):
+    times = _import_times(imported + planned, options)
+    for package, seconds in sorted(times.items(), key=lambda each: -each[1])[:_HEAVIEST]:
         facts.add(f"imports: {package}", seconds * 1000, "ms")
     facts.remarks.append(
         "CPU time, medians; imports: time on the clock by package in the last of these processes, from one run with "
@@ -86,6 +87,7 @@ def _imports(settings: Settings, server: Server, stream: str) -> Facts:
 def _cpu_of(command: str, options: str, path: str) -> float:
     environment = {**os.environ, "PYTHONPATH": path + os.pathsep + os.environ.get("PYTHONPATH", "")}
     process = subprocess.Popen([sys.executable, "-c", command], stdin=subprocess.PIPE, text=True, env=environment)
+    assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError), process.stdin as to_process:
         to_process.write(options)
     _, status, used = os.wait4(process.pid, 0)
@@ -95,11 +97,11 @@ def _cpu_of(command: str, options: str, path: str) -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _import_times(command: str, options: str) -> Counter[str]:
+def _import_times(command: str, options: str) -> dict[str, float]:
     """Return the seconds that each package's own modules took to be imported."""
     asked = [sys.executable, "-X", "importtime", "-c", command]
     done = subprocess.run(asked, input=options, capture_output=True, text=True, check=True)
-    found: Counter[str] = Counter()
+    found: dict[str, float] = defaultdict(float)
     for line in done.stderr.splitlines():
         fields = line.removeprefix("import time:").split("|")
         if len(fields) == 3 and fields[0].strip().isdigit():

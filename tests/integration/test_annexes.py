@@ -31,6 +31,11 @@ ANNEXES = {
         {"kinds/buckets/__init__.py": "as_of replace"},
         {"bucket": "B", "asOf": "latest"},
     ),
+    "the progress consumer": Annex(
+        ("kinds/streams/progress.py", "jetstream/consuming/progress.py"),
+        {"kinds/streams/__init__.py": "progress replace"},
+        {"stream": "S", "progressConsumer": "P"},
+    ),
     "foreach": Annex(("kinds/foreach.py",), {"__init__.py": "NatsForeachWriter"}, {}),
 }
 

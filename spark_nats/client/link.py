@@ -18,11 +18,10 @@ import pyarrow as pa
 from spark_nats import clock
 from spark_nats.client.choosing import avoid, keep_announced
 from spark_nats.client.options import ConnectionOptions, TlsOptions
-from spark_nats.client.proxy import reach
 from spark_nats.client.servers import Server
 from spark_nats.client.subscriptions import Subscriptions
 from spark_nats.client.tls import TlsLayer, check_certificate_taken, context_of
-from spark_nats.client.transport import reason_of
+from spark_nats.client.transport import Transport, reason_of
 from spark_nats.conditions import Hint, Transient
 from spark_nats.conditions.client import (
     CERTIFICATE_NAME_INVALID,
@@ -79,7 +78,8 @@ class Link:
         self._problem: NatsError | None = None  # what the server has reported and was not raised yet
         self._last_words = b""  # protocol lines to send when it is closed
         deadline = clock.monotonic() + options.connect_timeout
-        self._transport = reach(server, options.proxy, options.connect_timeout, deadline)
+        way = options.reach and options.reach(server, options.connect_timeout, deadline)
+        self._transport = way or Transport.open(server.host, server.port, deadline)
         self._session = Session(options.ping_interval, clock.monotonic())
         self._check = 0, math.inf  # a mark, and when the connection is lost unless the server has reached it before
         try:

@@ -6,11 +6,15 @@ these of a few texts.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from spark_nats.client.auth import Credentials
-from spark_nats.client.proxy import Proxy
 from spark_nats.client.servers import Server
+from spark_nats.client.transport import Transport
+
+Reach = Callable[[Server, float, float], Transport | None]
+"""Connects to a server within so many seconds, which end at a deadline; None where it leads no way around."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,7 @@ class ConnectionOptions:
     inbox_prefix: str  # first tokens of the subjects on which answers are awaited
     # sent with the request for a WebSocket, such as a gateway's login
     websocket_headers: tuple[tuple[str, str], ...] = field(repr=False)
-    proxy: Proxy | None  # the way to all servers; when None, the environment may name one for those with a WebSocket
+    reach: Reach | None  # a way around to servers; None for the direct one to all
     echo: bool  # whether the server delivers to a connection what it has itself published
 
 

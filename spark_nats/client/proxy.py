@@ -104,34 +104,33 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def reach(server: Server, proxy: Proxy | None, timeout: float, deadline: float) -> Transport:
-    """Connect to a server, by way of a proxy if one is given, or the environment names one.
+@dataclass(frozen=True, slots=True)
+class ByProxy:
+    """The way to servers through a proxy."""
 
-    Args:
-        server: the server.
-        proxy: the way to it.
-        timeout: how many seconds that may take.
-        deadline: when they end.
+    proxy: Proxy | None  # when None, the environment may name one for a WebSocket
 
-    Raises:
-        NatsError: the proxy refuses, cannot be reached, or has not connected by the deadline.
-        OSError: without a proxy, the same of the server.
-    """
-    proxy, transport = proxy or proxy_of_environment(server), None
-    if proxy is None:
-        return Transport.open(server.host, server.port, deadline)
-    try:
-        transport = Transport.open(proxy.host, proxy.port, deadline)
-        transport.start(ProxyLayer(proxy, server), deadline)
-        return transport
-    except OSError as error:
-        if transport:
-            transport.close()
-            if isinstance(error, NatsError):
-                raise
-            if isinstance(error, TimeoutError):
-                raise NatsTimeoutError(PROXY_TIMEOUT(proxy=proxy, timeout=timeout)) from None
-        raise NatsConnectionError(PROXY_UNREACHABLE(proxy=proxy, reason=reason_of(error))) from None
+    def __call__(self, server: Server, timeout: float, deadline: float) -> Transport | None:
+        """Connect to a server within so many seconds, which end at the deadline; None without a proxy.
+
+        Raises:
+            NatsError: the proxy refuses, cannot be reached, or has not connected by the deadline.
+        """
+        proxy, transport = self.proxy or proxy_of_environment(server), None
+        if proxy is None:
+            return None
+        try:
+            transport = Transport.open(proxy.host, proxy.port, deadline)
+            transport.start(ProxyLayer(proxy, server), deadline)
+            return transport
+        except OSError as error:
+            if transport:
+                transport.close()
+                if isinstance(error, NatsError):
+                    raise
+                if isinstance(error, TimeoutError):
+                    raise NatsTimeoutError(PROXY_TIMEOUT(proxy=proxy, timeout=timeout)) from None
+            raise NatsConnectionError(PROXY_UNREACHABLE(proxy=proxy, reason=reason_of(error))) from None
 
 
 class ProxyLayer:

@@ -29,8 +29,7 @@ CERTIFICATE_NAME_INVALID = Condition(
 )
 TLS_FAILED = Condition("[NATS_TLS_FAILED] the TLS handshake failed: {reason}", transient=Transient.ALWAYS)
 TLS_TIMEOUT = Condition(
-    "[NATS_TLS_TIMEOUT] the TLS handshake was not done in {timeout:g} s",
-    transient=Transient.ALWAYS,
+    "[NATS_TLS_TIMEOUT] the TLS handshake was not done in {timeout:g} s", transient=Transient.ALWAYS
 )
 WEBSOCKET_REFUSED = Condition(
     "[NATS_WEBSOCKET_REFUSED] answers the request for a WebSocket with {reason}",
@@ -57,26 +56,21 @@ WEBSOCKET_NOT_INSTALLED = Condition(
     'on every executor: install it with: pip install "spark-nats[websocket]"'
 )
 PROXY_UNREACHABLE = Condition(
-    "[NATS_PROXY_UNREACHABLE] the proxy {proxy} cannot be reached: {reason}",
-    transient=Transient.ALWAYS,
+    "[NATS_PROXY_UNREACHABLE] the proxy {proxy} cannot be reached: {reason}", transient=Transient.ALWAYS
 )
 PROXY_REFUSED = Condition("[NATS_PROXY_REFUSED] the proxy {proxy} does not connect to it: {reason}")
 PROXY_FAILED = Condition("[NATS_PROXY_FAILED] the proxy {proxy} cannot be used: {reason}", Hint.PROXY)
 PROXY_TIMEOUT = Condition(
-    "[NATS_PROXY_TIMEOUT] the proxy {proxy} did not connect to it in {timeout:g} s",
-    transient=Transient.ALWAYS,
+    "[NATS_PROXY_TIMEOUT] the proxy {proxy} did not connect to it in {timeout:g} s", transient=Transient.ALWAYS
 )
 INFO_TIMEOUT = Condition(
-    "[NATS_INFO_TIMEOUT] accepted the connection but sent no INFO in {timeout:g} s; {doubt}",
-    transient=Transient.ALWAYS,
+    "[NATS_INFO_TIMEOUT] accepted the connection but sent no INFO in {timeout:g} s; {doubt}", transient=Transient.ALWAYS
 )
 CLOSED_BEFORE_INFO = Condition(
-    "[NATS_CLOSED_BEFORE_INFO] {reason} before INFO; {doubt}",
-    transient=Transient.ONCE_ESTABLISHED,
+    "[NATS_CLOSED_BEFORE_INFO] {reason} before INFO; {doubt}", transient=Transient.ONCE_ESTABLISHED
 )
 CONNECT_TIMEOUT = Condition(
-    "[NATS_CONNECT_TIMEOUT] did not answer CONNECT in {timeout:g} s",
-    transient=Transient.ALWAYS,
+    "[NATS_CONNECT_TIMEOUT] did not answer CONNECT in {timeout:g} s", transient=Transient.ALWAYS
 )
 NOTHING_TO_SIGN = Condition(
     "[NATS_NOTHING_TO_SIGN] the server sent no nonce to sign, so it accepts neither nkeys nor JWTs; log in another way",
@@ -100,8 +94,7 @@ SEED_INVALID = Condition(
 PERMISSION_MISSING = Condition("[NATS_PERMISSION_MISSING] {server} refused: {reason}; the user lacks this permission")
 NOBODY_LISTENS = Condition("[NATS_NOBODY_LISTENS] nobody listens on {subject} at {server}")
 CONNECTION_BROKE = Condition(
-    "[NATS_CONNECTION_BROKE] the connection to {server} broke: {reason}",
-    transient=Transient.ALWAYS,
+    "[NATS_CONNECTION_BROKE] the connection to {server} broke: {reason}", transient=Transient.ALWAYS
 )
 SERVER_CLOSED = Condition("[NATS_SERVER_CLOSED] {server} closed the connection", transient=Transient.ALWAYS)
 SERVER_SILENT = Condition(
@@ -109,24 +102,20 @@ SERVER_SILENT = Condition(
     transient=Transient.ALWAYS,
 )
 PING_TIMEOUT = Condition(
-    "[NATS_PING_TIMEOUT] {server} did not answer PING in {timeout:g} s",
-    transient=Transient.ALWAYS,
+    "[NATS_PING_TIMEOUT] {server} did not answer PING in {timeout:g} s", transient=Transient.ALWAYS
 )
 CONNECTION_CLOSED = Condition(
-    "[NATS_CONNECTION_CLOSED] the connection to {server} is closed",
-    transient=Transient.ALWAYS,
+    "[NATS_CONNECTION_CLOSED] the connection to {server} is closed", transient=Transient.ALWAYS
 )
 SEND_TIMEOUT = Condition(
     "[NATS_SEND_TIMEOUT] {server} took no data for {timeout:g} s; {bytes} bytes were not sent",
     transient=Transient.ALWAYS,
 )
 REQUEST_TIMEOUT = Condition(
-    "[NATS_REQUEST_TIMEOUT] no answer from {server} to {subject} in {timeout:g} s",
-    transient=Transient.ALWAYS,
+    "[NATS_REQUEST_TIMEOUT] no answer from {server} to {subject} in {timeout:g} s", transient=Transient.ALWAYS
 )
 SERVER_SHUTTING_DOWN = Condition(
-    "[NATS_SERVER_SHUTTING_DOWN] {server} is shutting down (lame duck mode)",
-    transient=Transient.ALWAYS,
+    "[NATS_SERVER_SHUTTING_DOWN] {server} is shutting down (lame duck mode)", transient=Transient.ALWAYS
 )
 SERVER_ERROR = Condition("[NATS_SERVER_ERROR] {server} reported: {reason}")
 NOT_NATS = Condition("[NATS_NOT_NATS] {server} does not speak the NATS protocol: {reason}")

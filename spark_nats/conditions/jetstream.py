@@ -24,8 +24,7 @@ LEADER_ALONE = Condition(
     transient=Transient.ALWAYS,
 )
 LOSS_DOUBTFUL = Condition(
-    "[NATS_LOSS_DOUBTFUL] {what}, according to a server that may not be up to date",
-    transient=Transient.ALWAYS,
+    "[NATS_LOSS_DOUBTFUL] {what}, according to a server that may not be up to date", transient=Transient.ALWAYS
 )
 NO_PLACE_FOR_CONSUMER = Condition(
     "[NATS_NO_PLACE_FOR_CONSUMER] stream {stream!r} has had its maximum number of consumers for {seconds:g} s "
@@ -41,8 +40,7 @@ MESSAGE_TOO_LARGE = Condition(
     "[NATS_MESSAGE_TOO_LARGE] a message of stream {stream!r} after sequence {sequence} is larger than {bytes} bytes"
 )
 LISTING_CHANGES = Condition(
-    "[NATS_LISTING_CHANGES] {what} change faster than they can be listed",
-    transient=Transient.ALWAYS,
+    "[NATS_LISTING_CHANGES] {what} change faster than they can be listed", transient=Transient.ALWAYS
 )
 STREAM_NAME_UNSUPPORTED = Condition(
     "[NATS_STREAM_NAME_UNSUPPORTED] the stream {stream!r} cannot be read: its name {violation}; exclude it from the "
@@ -136,8 +134,7 @@ LEFT_BEFORE_CHECKPOINT = Condition(
     "processed"
 )
 DURABLE_JUST_MADE = Condition(
-    "[NATS_DURABLE_JUST_MADE] {what} was just created by somebody else",
-    transient=Transient.ALWAYS,
+    "[NATS_DURABLE_JUST_MADE] {what} was just created by somebody else", transient=Transient.ALWAYS
 )
 DURABLE_JUST_DELETED = Condition("[NATS_DURABLE_JUST_DELETED] {what} was just deleted", transient=Transient.ALWAYS)
 ROW_REFUSED = Condition("[NATS_ROW_REFUSED] stream {stream!r} refused row {row} (subject {subject!r}): {reason}")
@@ -168,8 +165,7 @@ BATCH_ANSWER_TO_NO_ROW = Condition(
     "rows"
 )
 IDS_NOT_SAID = Condition(
-    "[NATS_IDS_NOT_SAID] {server} did not say which message ids stream {stream!r} knows",
-    transient=Transient.ALWAYS,
+    "[NATS_IDS_NOT_SAID] {server} did not say which message ids stream {stream!r} knows", transient=Transient.ALWAYS
 )
 IDS_NOT_SAID_NOW = Condition(
     "[NATS_IDS_NOT_SAID_NOW] stream {stream!r} does not say at the moment which message ids it knows",
@@ -179,8 +175,7 @@ BATCH_IDS_NOT_SAID = Condition(
     "[NATS_BATCH_IDS_NOT_SAID] stream {stream!r} has not said for {seconds:g} s which message ids it knows: {reason}"
 )
 BATCH_NOT_ANSWERED = Condition(
-    "[NATS_BATCH_NOT_ANSWERED] {server} has not answered a batch for {seconds:g} s",
-    transient=Transient.ALWAYS,
+    "[NATS_BATCH_NOT_ANSWERED] {server} has not answered a batch for {seconds:g} s", transient=Transient.ALWAYS
 )
 TARGET_MADE_AGAIN = Condition("[NATS_TARGET_MADE_AGAIN] stream {stream!r} was deleted and created again at {created}")
 VALUE_REFUSED = Condition(

@@ -192,11 +192,7 @@ def naming_the_nearest(js: JetStream, names: Sequence[str], to_read: bool = True
 
 @contextlib.contextmanager
 def naming_what_it_is(
-    js: JetStream,
-    name: str,
-    subject: str,
-    name_in: Callable[[str], str | None],
-    missing: Callable[..., Said],
+    js: JetStream, name: str, subject: str, name_in: Callable[[str], str | None], missing: Callable[..., Said]
 ) -> Iterator[None]:
     """Say of a stream that does not exist what it is of that name, and which other one was probably meant.
 

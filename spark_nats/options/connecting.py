@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from spark_nats.client.auth import Credentials
-from spark_nats.client.options import ConnectionOptions, RetryOptions, TlsOptions
-from spark_nats.client.proxy import Proxy
+from spark_nats.client.options import ConnectionOptions, Reach, RetryOptions, TlsOptions
 from spark_nats.client.servers import Server
 from spark_nats.conditions.options import INVALID_TLS_OPTIONS
 from spark_nats.errors import OptionError
 from spark_nats.options import values
 from spark_nats.options.context import read_context
 from spark_nats.options.option import Group, option
+from spark_nats.options.proxied import Proxied
 from spark_nats.protocol.subjects import INBOX_PREFIX
 
 LOGINS = ("user", "token", "nkeySeedFile", "nkeySeedSecret", "credentialsFile", "credentialsSecret")
@@ -50,22 +50,18 @@ class Servers(Group, section="Connecting"):
         values.read_text, "name of the connections, as the server's monitoring shows it", default="spark-nats"
     )
     inbox_prefix: str = option(
-        values.read_tokens,
-        "first tokens of the subjects on which the connector receives answers",
-        default=INBOX_PREFIX,
+        values.read_tokens, "first tokens of the subjects on which the connector receives answers", default=INBOX_PREFIX
     )
     websocket_headers_secret: tuple[tuple[str, str], ...] | None = option(
         values.read_http_headers,
         "headers of the request for a WebSocket, as a JSON object, such as a gateway's login; Spark hides the value in "
         "its plans",
     )
-    proxy: Proxy | None = option(
-        values.read_proxy,
-        "proxy for the connections to all servers, `http://host:port` or `socks5://host:port`; when not set, `ws://` "
-        "and `wss://` follow `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY` in the environment",
-    )
-    proxy_user: str | None = option(values.read_text, "user name for `proxy`", needs=("proxy",))
-    proxy_password: str | None = option(values.read_secret, "password of `proxyUser`", needs=("proxyUser",))
+
+    @property
+    def reach(self) -> Reach | None:
+        """What connects to a server, where there is a way around; None for the direct one."""
+        return None
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
@@ -122,8 +118,7 @@ class Tls(Group, section="TLS"):
         excludes=KEYS[:1],
     )
     tls_server_name: str | None = option(
-        values.read_text,
-        "name that the server's certificate must have, instead of the host in the URL; demands TLS",
+        values.read_text, "name that the server's certificate must have, instead of the host in the URL; demands TLS"
     )
     tls_handshake_first: bool = option(
         values.read_boolean,
@@ -167,7 +162,7 @@ class TimeLimits(Group, section="Time limits and reconnecting"):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Connecting(TimeLimits, Tls, Login, Servers):
+class Connecting(TimeLimits, Tls, Login, Proxied, Servers):
     """How to connect, as options say it. The client has what it needs of that, and no names of options."""
 
     def connection(self, given: Collection[str], echo: bool) -> ConnectionOptions:
@@ -193,7 +188,7 @@ class Connecting(TimeLimits, Tls, Login, Servers):
             ping_interval=self.ping_interval,
             inbox_prefix=self.inbox_prefix,
             websocket_headers=self.websocket_headers_secret or (),
-            proxy=self.proxy and replace(self.proxy, user=self.proxy_user, password=self.proxy_password),
+            reach=self.reach,
             echo=echo,
         )
 

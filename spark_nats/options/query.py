@@ -161,10 +161,7 @@ class StreamScan(Partitions, Triggers, DataLoss, JetStreamQuery, section=RANGE):
         needs=("startingTimestamp",),
     )
     max_records_per_partition: int = option(
-        values.read_whole_number,
-        "most sequences in one partition",
-        default="500000",
-        section=Partitions.section,
+        values.read_whole_number, "most sequences in one partition", default="500000", section=Partitions.section
     )
 
     @property

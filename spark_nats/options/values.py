@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from spark_nats.client.auth import Credentials, key_pair, parse_creds, parse_seed
-from spark_nats.client.proxy import Proxy, parse_proxy
 from spark_nats.client.servers import Server, parse_servers
 from spark_nats.errors import AuthorizationError, InvalidCredentialsError
 from spark_nats.protocol.documents import sequence_at, string_at, time_at
@@ -222,16 +221,6 @@ def read_servers(text: str) -> tuple[Server, ...]:
             "use the options 'user' and 'password', or 'token'"
         )
     return parse_servers(text)
-
-
-def read_proxy(text: str) -> Proxy:
-    """Read the URL of a proxy without user and password."""
-    if "@" in text:
-        raise ValueError(
-            "has a user or password in its URL, where Spark's plans would show it; use the options 'proxyUser' and "
-            "'proxyPassword'"
-        )
-    return parse_proxy(text)
 
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2

@@ -25,7 +25,7 @@ import greenlet
 from pyspark import TaskContext
 
 from spark_nats import clock
-from spark_nats.client import choosing, memory, pool, proxy
+from spark_nats.client import choosing, link, memory, pool
 from spark_nats.jetstream import creating
 from spark_nats.jetstream.api import Refused
 from spark_nats.jetstream.consuming import kept
@@ -328,7 +328,7 @@ class World:
             (clock, "uniform", self.random.uniform),
             (clock, "shuffle", self.random.shuffle),
             (clock, "token", self._token),
-            (proxy, "Transport", transport),
+            (link, "Transport", transport),
             (pool, "threading", _Threading(self)),
             (memory, "remember", self._remember),
             (memory, "recall", lambda fact: self.texts.get(fact, "")),

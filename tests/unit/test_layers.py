@@ -42,7 +42,10 @@ ROOMS = {
     "kinds.streams.options",
     "kinds.streams.write": "conditions clock errors sparkapi protocol client jetstream options kinds.preparing "
     "kinds.streams.options",
-    "kinds.streams": "conditions kinds.kind kinds.streams.conditions kinds.streams.options kinds.streams.read",
+    "kinds.streams.progress": "errors jetstream options kinds.streams.conditions kinds.streams.options "
+    "kinds.streams.read",
+    "kinds.streams": "conditions kinds.kind kinds.streams.conditions kinds.streams.options kinds.streams.read "
+    "kinds.streams.progress",
     "kinds.tables": "conditions errors sparkapi protocol client jetstream options kinds.kind kinds.partitions "
     "kinds.streams.options kinds.streams.read",
     "kinds.core": "conditions clock errors sparkapi protocol client options kinds.kind kinds.partitions "

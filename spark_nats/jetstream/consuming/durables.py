@@ -35,13 +35,7 @@ from spark_nats.conditions.jetstream import (
     NO_PURGES,
     QUEUE_HAS_CONSUMER,
 )
-from spark_nats.errors import (
-    ConsumerConflictError,
-    JetStreamError,
-    NatsError,
-    PermissionsError,
-    UnsupportedStreamError,
-)
+from spark_nats.errors import ConsumerConflictError, JetStreamError, NatsError, PermissionsError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.consumers import (
     PLACE_LIMIT,

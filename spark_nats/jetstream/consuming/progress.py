@@ -22,20 +22,9 @@ from spark_nats.conditions.jetstream import (
     PROGRESS_TAKEN,
     PROGRESS_WOULD_EXPIRE,
 )
-from spark_nats.errors import (
-    ConsumerConflictError,
-    JetStreamError,
-    NatsError,
-    NatsTimeoutError,
-    UnsupportedStreamError,
-)
+from spark_nats.errors import ConsumerConflictError, JetStreamError, NatsError, NatsTimeoutError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.consuming.consumers import (
-    configure_durable,
-    consumer_info,
-    move_consumer,
-    too_old,
-)
+from spark_nats.jetstream.consuming.consumers import configure_durable, consumer_info, move_consumer, too_old
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.protocol.consumers import durable_config, longest_inactivity, not_ours
 
@@ -47,21 +36,20 @@ RETRY = 60.0
 _PATIENCE = 1.0  # seconds for the answer: the next micro-batch waits for it
 
 
-class ProgressConsumer:
-    """The consumer of one stream, for one run of a reader that reads these subjects; all when there are none."""
+class ProgressConsumers:
+    """The consumers of a name, one on each stream, for one run of a reader that reads these subjects, if not all."""
 
-    def __init__(self, stream: str, name: str, filters: Sequence[str]) -> None:
-        self._stream = stream
+    def __init__(self, name: str, filters: Sequence[str]) -> None:
         self._name = name
         self._filters = tuple(filters)
         self._run = clock.token(8)
-        self._created: str | None = None  # when the stream was made in which it was taken
-        self._shown = 0  # where it stands
-        self._rests_until = 0.0  # when it is tried again to move it
-        self._warned = False
+        # By stream:
+        self._stands: dict[str, tuple[str, int]] = {}  # when the stream was made in which it was taken, and where it is
+        self._rests_until: dict[str, float] = {}  # when it is tried again to move it
+        self._warned: set[str] = set()
 
     def take(self, js: JetStream, info: StreamInfo) -> None:
-        """Make the consumer, or take over the one of an earlier run, unless this run has done so or will try again.
+        """Make a stream's consumer, or take over that of an earlier run, unless this run has done so or will try again.
 
         Raises:
             UnsupportedStreamError: the stream cannot have such a consumer, or its server is too old.
@@ -69,61 +57,61 @@ class ProgressConsumer:
             PermissionsError: it may not be looked for or made.
             NatsError: the connection failed.
         """
-        if self._created is None and clock.monotonic() >= self._rests_until:
-            check_shows_progress(js, info)
-            try:
-                self._take(js, info)
-            except (JetStreamError, NatsTimeoutError) as error:  # such as that there is no place for one more
-                self._failed(error)
+        if info.name in self._stands or self._rests(info.name):
+            return
+        if info.retention != LIMITS:
+            raise UnsupportedStreamError(PROGRESS_NEEDS_LIMITS(stream=info.name, retention=info.retention))
+        if longest_inactivity(info.config):
+            raise UnsupportedStreamError(PROGRESS_WOULD_EXPIRE(stream=info.name))
+        if js.connection.info.is_older_than(2, 14):
+            raise too_old(js, "2.14", "showing progress by a consumer").advising(Hint.PROGRESS_CONSUMER)
+        try:
+            self._take(js, info)
+        except (JetStreamError, NatsTimeoutError) as error:  # such as that there is no place for one more
+            self._failed(info.name, error)
 
     def show(self, js: JetStream, info: StreamInfo, position: int) -> None:
         """Show that all before a sequence is processed. What goes wrong is said once, and does no harm."""
-        stays = self._created == info.created and self._shown == position
-        if stays or clock.monotonic() < self._rests_until:
+        stream, (created, shown) = info.name, self._stands.get(info.name, ("", 0))
+        if (created, shown) == (info.created, position) or self._rests(stream):
             return
         try:
             # A consumer of this name that is somebody else's by now must not be moved.
-            found = consumer_info(js, self._stream, self._name) if self._created == info.created else None
+            found = consumer_info(js, stream, self._name) if created == info.created else None
             if found is None:
                 self._take(js, info)
             elif found.metadata.get(READER) != self._run:
-                self._rests_until = math.inf
-                logger.warning(PROGRESS_TAKEN(stream=self._stream, consumer=self._name).coded)
+                self._rests_until[stream] = math.inf
+                logger.warning(PROGRESS_TAKEN(stream=stream, consumer=self._name).coded)
                 return
-            move_consumer(js, self._stream, self._name, position, timeout=_PATIENCE)
+            move_consumer(js, stream, self._name, position, timeout=_PATIENCE)
         except NatsError as error:
-            self._failed(error)
+            self._failed(stream, error)
         else:
-            self._shown, self._warned = position, False
+            self._stands[stream] = info.created, position
+            self._warned.discard(stream)
 
-    def _failed(self, error: NatsError) -> None:
+    def _rests(self, stream: str) -> bool:
+        return clock.monotonic() < self._rests_until.get(stream, 0.0)
+
+    def _failed(self, stream: str, error: NatsError) -> None:
         """Say it once, and try again after a while."""
-        self._rests_until = clock.monotonic() + RETRY
-        if not self._warned:
-            self._warned = True
-            logger.warning(PROGRESS_NOT_SHOWN(stream=self._stream, consumer=self._name, reason=error).coded)
+        self._rests_until[stream] = clock.monotonic() + RETRY
+        if stream not in self._warned:
+            self._warned.add(stream)
+            logger.warning(PROGRESS_NOT_SHOWN(stream=stream, consumer=self._name, reason=error).coded)
 
     def _take(self, js: JetStream, info: StreamInfo) -> None:
-        found = consumer_info(js, self._stream, self._name)
+        found = consumer_info(js, info.name, self._name)
         if found is None:
             about = "shows how far a query of Spark has come; nobody pulls from it"
             config = durable_config(self._name, self._filters, {READER: self._run}, description=about)
-            configure_durable(js, self._stream, config, "create")
-            logger.info(DURABLE_MADE(stream=self._stream, consumer=self._name).coded)
+            configure_durable(js, info.name, config, "create")
+            logger.info(DURABLE_MADE(stream=info.name, consumer=self._name).coded)
         else:
             if problem := not_ours(found, READER, self._filters, " to show progress"):
-                why = DURABLE_NOT_OURS(what=f"the consumer {self._name!r} of stream {self._stream!r}", problem=problem)
+                why = DURABLE_NOT_OURS(what=f"the consumer {self._name!r} of stream {info.name!r}", problem=problem)
                 raise ConsumerConflictError(why).advising(Hint.PROGRESS_CONSUMER)
             config = {**found.config, "metadata": {**found.metadata, READER: self._run}}
-            configure_durable(js, self._stream, config, "update")
-        self._created, self._shown = info.created, 0
-
-
-def check_shows_progress(js: JetStream, info: StreamInfo) -> None:
-    """Raise :class:`UnsupportedStreamError` unless a consumer can show how far a reader of a stream has come."""
-    if info.retention != LIMITS:
-        raise UnsupportedStreamError(PROGRESS_NEEDS_LIMITS(stream=info.name, retention=info.retention))
-    if longest_inactivity(info.config):
-        raise UnsupportedStreamError(PROGRESS_WOULD_EXPIRE(stream=info.name))
-    if js.connection.info.is_older_than(2, 14):
-        raise too_old(js, "2.14", "showing progress by a consumer").advising(Hint.PROGRESS_CONSUMER)
+            configure_durable(js, info.name, config, "update")
+        self._stands[info.name] = info.created, 0

@@ -22,8 +22,7 @@ class CoreReadOptions(Partitions, Triggers, Query, section=SECTION):
         values.read_text, SUBJECT, name="subject", use=values.read_subjects, absent=(), section=WHAT
     )
     queue_group: str | None = option(
-        values.read_queue_group,
-        "core NATS: share the messages with all other subscribers of this queue group",
+        values.read_queue_group, "core NATS: share the messages with all other subscribers of this queue group"
     )
     read_timeout: float = option(
         values.read_duration, "core NATS, batch: how long to read", default="10s", streaming=False

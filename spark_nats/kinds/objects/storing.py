@@ -13,12 +13,7 @@ from typing import Any
 
 from spark_nats import clock
 from spark_nats.conditions import Transient
-from spark_nats.errors import (
-    InvalidRowError,
-    JetStreamError,
-    NatsError,
-    PublishError,
-)
+from spark_nats.errors import InvalidRowError, JetStreamError, NatsError, PublishError
 from spark_nats.jetstream.api import JetStream, store
 from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.messages import MessageAt, ask

@@ -1,8 +1,11 @@
 """Streams: exact, replayable, parallel."""
 
+from dataclasses import replace
+
 from spark_nats.kinds.kind import Kind, Use
 from spark_nats.kinds.streams.conditions import OPTION_FOR_CORE, OPTION_NEEDS_STREAM
 from spark_nats.kinds.streams.options import ReadOptions, WriteOptions
+from spark_nats.kinds.streams.progress import ShownReadOptions
 from spark_nats.kinds.streams.read.schema import SCHEMA
 
 STREAMS = Kind(
@@ -18,3 +21,4 @@ STREAMS = Kind(
     ),
     unsuited=lambda option, writing: OPTION_FOR_CORE(option=option, doing="writing to" if writing else "reading"),
 )
+STREAMS = replace(STREAMS, read_stream=Use(ShownReadOptions, "streams.progress:stream_reader"))

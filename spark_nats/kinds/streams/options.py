@@ -26,21 +26,11 @@ from spark_nats.kinds.streams.conditions import (
     OTHER_STREAM_TO_CREATE,
     PATTERN_CANNOT_CONSUME,
     PATTERN_CANNOT_CREATE,
-    PROGRESS_WITH_CONSUME,
     PUSHDOWN_OF_OTHER_SCANS,
 )
 from spark_nats.options import values
 from spark_nats.options.option import Group, option
-from spark_nats.options.query import (
-    EXACTNESS,
-    RANGE,
-    WHAT,
-    DataLoss,
-    JetStreamQuery,
-    Partitions,
-    StreamScan,
-    check_offsets,
-)
+from spark_nats.options.query import EXACTNESS, RANGE, WHAT, DataLoss, JetStreamQuery, StreamScan, check_offsets
 from spark_nats.options.values import EARLIEST, FAIL, LATEST, Offsets, Place
 from spark_nats.protocol.stream_configs import Wish
 from spark_nats.protocol.subjects import subject_violation
@@ -146,13 +136,6 @@ class ReadOptions(StreamScan, StreamsNamed, section="Work queues and interest st
         streaming=False,
         section=RANGE,
     )
-    progress_consumer: str | None = option(
-        values.read_name,
-        "streaming: name of a durable consumer on each stream that shows how far the query is, for `nats consumer "
-        "report` and for dashboards; the checkpoint is what counts. Needs nats-server 2.14",
-        streaming=True,
-        section=Partitions.section,
-    )
     consume: bool = option(
         values.read_boolean,
         "streaming: acknowledge what is processed: the server then deletes it from a work queue, and from an interest "
@@ -194,8 +177,6 @@ class ReadOptions(StreamScan, StreamsNamed, section="Work queues and interest st
         for name, chosen in (("filterPushdown", self.filter_pushdown), ("limitPushdown", self.limit_pushdown)):
             if chosen:
                 raise OptionError(PUSHDOWN_OF_OTHER_SCANS(option=name))
-        if self.progress_consumer and self.consume:
-            raise OptionError(PROGRESS_WITH_CONSUME())
         if self.consumer and not self.consume:
             raise OptionError(CONSUMER_NEEDS_CONSUME())
         _check_range(self.starting, self.ending)

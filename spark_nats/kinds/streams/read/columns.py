@@ -56,11 +56,7 @@ class RowBuilder:
         return self._build(messages, "core NATS", own)
 
     def _build(
-        self,
-        messages: Messages,
-        source: str,
-        own: Columns,
-        deliveries: Deliveries | DirectGetReplies | None = None,
+        self, messages: Messages, source: str, own: Columns, deliveries: Deliveries | DirectGetReplies | None = None
     ) -> pa.RecordBatch:
         def headers() -> Text:
             found = messages.headers()
@@ -91,10 +87,7 @@ class RowBuilder:
 
 
 def _bytes_replaced(
-    source: str,
-    messages: Messages,
-    replaced: dict[str, Positions],
-    deliveries: Deliveries | DirectGetReplies | None,
+    source: str, messages: Messages, replaced: dict[str, Positions], deliveries: Deliveries | DirectGetReplies | None
 ) -> Said:
     """Say which columns have text in place of bytes that are not UTF-8, and where that begins."""
     rows = np.unique(np.concatenate(list(replaced.values())))

@@ -17,7 +17,6 @@ from typing import Any
 from spark_nats.errors import NatsError, StreamNotFoundError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.durables import DurableHandle, check_direct, default_name
-from spark_nats.jetstream.consuming.progress import ProgressConsumer
 from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.judgement import Judgement
 from spark_nats.jetstream.matching import Selection
@@ -44,7 +43,6 @@ class Memory:
         view: what is believed of them.
         traits: what is their own where a kind is read as its stream.
         holds: by stream the durable consumers that hold messages for the query; none where it does not consume.
-        progress: by stream the consumers that show how far the query is; none where nobody asks for that.
         searched: up to where they were searched in vain.
         expects_more: whether it is likely that streams have something new for the query.
         states: of all streams of the last look; none where one of them does not exist.
@@ -61,7 +59,6 @@ class Memory:
             )
             for name in (options.streams if options.consume else ())
         }
-        self.progress: dict[str, ProgressConsumer] = {}
         self.searched: Mapping[str, Position] = {}
         self.expects_more = False
         self.states: Mapping[str, StreamInfo] = {}
@@ -169,9 +166,8 @@ class Look:
             memory.holds[name].adopt(self.js, info)
         elif info.retention != LIMITS:
             self._check_may_be_read(info, facts.infos)
-        if (consumer := self.options.progress_consumer) is not None:
-            shows = ProgressConsumer(name, consumer, self.options.filters)
-            memory.progress.setdefault(name, shows).take(self.js, info)
+        if memory.traits.taken:
+            memory.traits.taken(self.js, info)
         memory.selection.see(self.js, info, self.options.filters)
         notice_times_ahead(info)
         # Batches of messages may be had by direct gets (ADR-31) from 2.11 on.

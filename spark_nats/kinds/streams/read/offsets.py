@@ -53,8 +53,6 @@ def latest(look: Look, start: QueryOffset, limits: Limits) -> Advance:
     for name, stream in facts.streams.items():
         if stream is None:
             memory.view.say(name)
-        elif (shows := memory.progress.get(name)) and name in found.releases:
-            shows.show(look.js, stream.info, found.releases[name])
         elif hold := memory.holds.get(name):
             hold.begins(look.js)
             if name in found.releases:
@@ -62,6 +60,8 @@ def latest(look: Look, start: QueryOffset, limits: Limits) -> Advance:
                 hold.look(look.js)
             elif stream.judgement.is_doubtful:
                 hold.rewind()
+        elif memory.traits.passed and name in found.releases:
+            memory.traits.passed(look.js, stream.info, found.releases[name])
     memory.states = facts.infos if all(facts.streams.values()) else {}
     memory.searched = {**(memory.searched if found.waits else {}), **found.searched}
     return found

@@ -22,16 +22,7 @@ from spark_nats.kinds.streams.write.conditions import (
 )
 from spark_nats.kinds.streams.write.message_ids import MessageIds
 from spark_nats.kinds.streams.write.schema import MESSAGES, Columns
-from spark_nats.protocol.bytecolumns import (
-    Mask,
-    Positions,
-    booleans,
-    flags_of,
-    lengths_of,
-    repeated,
-    texts,
-    values_of,
-)
+from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, flags_of, lengths_of, repeated, texts, values_of
 from spark_nats.protocol.control import MAX_CONTROL_LINE
 from spark_nats.protocol.documents import printable
 from spark_nats.protocol.headers import (
@@ -368,11 +359,7 @@ class RowChecker:
         return lines.where(~is_control)
 
     def _refuse(
-        self,
-        column: str,
-        violation: Violation | None,
-        length: Positions | None = None,
-        values: pa.Array | None = None,
+        self, column: str, violation: Violation | None, length: Positions | None = None, values: pa.Array | None = None
     ) -> None:
         if violation is not None:
             raise BrokenRuleError(self._columns.names.get(column, column), violation, length, values)

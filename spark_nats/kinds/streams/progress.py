@@ -1,0 +1,41 @@
+"""The option ``progressConsumer``: durable consumers show how far a query is."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from spark_nats.errors import OptionError
+from spark_nats.kinds.streams.conditions import PROGRESS_WITH_CONSUME
+from spark_nats.kinds.streams.options import ReadOptions
+from spark_nats.options import values
+from spark_nats.options.option import option
+from spark_nats.options.query import Partitions
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownReadOptions(ReadOptions, section=Partitions.section):
+    """What to read of streams and how, where consumers may show how far that is done."""
+
+    progress_consumer: str | None = option(
+        values.read_name,
+        "streaming: name of a durable consumer on each stream that shows how far the query is, for `nats consumer "
+        "report` and for dashboards; the checkpoint is what counts. Needs nats-server 2.14",
+    )
+
+    def checked(self, given: Collection[str]) -> ReadOptions:
+        """Return it with the beginning that it has by what else was set."""
+        if self.progress_consumer and self.consume:
+            raise OptionError(PROGRESS_WITH_CONSUME())
+        return super().checked(given)
+
+
+def stream_reader(options: ShownReadOptions, schema: Any) -> Any:
+    """Return the reader of streams as they grow."""
+    from spark_nats.jetstream.consuming.progress import ProgressConsumers
+    from spark_nats.kinds.streams.read.readers import NatsStreamReader
+    from spark_nats.kinds.streams.read.traits import Traits
+
+    if options.progress_consumer is None:
+        return NatsStreamReader(options, schema)
+    shown = ProgressConsumers(options.progress_consumer, options.filters)
+    return NatsStreamReader(options, schema, Traits(taken=shown.take, passed=shown.show))

@@ -106,6 +106,7 @@ def package(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.long("spark_nats/*")
 @pytest.mark.parametrize(("package", "name"), [(name, name) for name in ANNEXES], indirect=["package"])
 def test_without_an_annex_all_else_works(
     package: Path, name: str, nats_server: Server, nats_py: NatsPy, unique: str

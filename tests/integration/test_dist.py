@@ -45,6 +45,7 @@ def changed(wheel: Path, to: Path, name: str, text: str | None) -> Path:
     return copy
 
 
+@pytest.mark.long("pyproject.toml", "scripts/dist")
 def test_what_is_built_is_in_order(built: tuple[Path, Path]):
     assert check(*built) == []
 

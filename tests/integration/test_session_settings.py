@@ -32,6 +32,7 @@ def seconds(frame: DataFrame) -> list[int]:
     return [row[0] for row in frame.selectExpr("unix_seconds(timestamp) AS s").collect()]
 
 
+@pytest.mark.long("spark_nats/kinds/*")
 def test_all_that_can_be_read_is_read_as_ever(
     session: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:

@@ -23,6 +23,7 @@ def into_memory(frame: DataFrame, name: str, **options: Any) -> StreamingQuery:
     return frame.writeStream.format("memory").queryName(name).options(**options).start()
 
 
+@pytest.mark.long("spark_nats/kinds/streams/write/*", "docs/with-spark.md")
 @pytest.mark.promise("exactly-once#foreach-batch")
 def test_the_recipe_for_several_places_stores_nothing_twice_when_a_micro_batch_is_run_again(
     spark: SparkSession, server_factory: ServerFactory, tmp_path: Path
@@ -75,6 +76,7 @@ def test_a_stream_is_joined_with_a_batch_read(
     assert found == {1: "Bob", 2: None, 3: "Ann", 4: "Bob"}
 
 
+@pytest.mark.long("spark_nats/kinds/streams/write/*", "docs/with-spark.md")
 @pytest.mark.promise("with-spark#append-mode")
 def test_the_timestamp_can_be_the_watermark(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
@@ -102,6 +104,7 @@ def test_the_timestamp_can_be_the_watermark(
     assert published == len(stamps)
 
 
+@pytest.mark.long("spark_nats/kinds/streams/write/*", "docs/with-spark.md")
 def test_a_thread_in_which_the_session_is_active_writes(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
 ) -> None:

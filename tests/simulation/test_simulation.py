@@ -85,6 +85,7 @@ def broken_by(defect: pytest.MonkeyPatch) -> Outcome:
     raise AssertionError("the defect was not found")
 
 
+@pytest.mark.long("tests/simulation/*")
 def test_a_defect_is_found_and_its_history_shrinks_to_one_that_still_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = broken_by(monkeypatch)
     smaller = shrink(outcome, most=10)

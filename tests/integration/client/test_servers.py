@@ -123,6 +123,7 @@ def run_elsewhere(directory: Path, *tasks: tuple[Any, ...]) -> list[int]:
     return found
 
 
+@pytest.mark.long("spark_nats/client/*")
 def test_a_task_of_another_machine_knows_the_servers_that_the_driver_knows(
     cluster: Cluster, unique: str, tmp_path: Path
 ) -> None:

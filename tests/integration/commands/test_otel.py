@@ -100,6 +100,7 @@ def test_a_query_between_streams_is_measured(
     assert not [name for name in ended if name.startswith(("lag.", "query.failures"))]
 
 
+@pytest.mark.long("spark_nats/otel.py")
 def test_rows_that_are_replayed_are_counted_as_duplicates(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, listening: Collected
 ) -> None:
@@ -121,6 +122,7 @@ def test_rows_that_are_replayed_are_counted_as_duplicates(
     assert nats_py.stream_info(target)["state"]["messages"] == 20
 
 
+@pytest.mark.long("spark_nats/otel.py")
 def test_a_write_within_foreach_batch_belongs_to_its_query(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, listening: Collected
 ) -> None:
@@ -179,6 +181,7 @@ def test_an_error_that_ends_a_query_is_counted_under_its_code(
     assert (found["query.failures:NATS_ROW_REFUSED"], found["query.running"]) == (1, 0)
 
 
+@pytest.mark.long("spark_nats/otel.py")
 def test_rows_of_core_nats_are_counted_and_have_no_lag(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path, listening: Collected
 ) -> None:

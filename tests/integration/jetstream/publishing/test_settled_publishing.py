@@ -331,6 +331,7 @@ def test_every_row_is_stored_once_while_the_leader_steps_down_again_and_again(cl
         assert Counter(stored(client, unique)) == Counter(range(end))
 
 
+@pytest.mark.long("spark_nats/jetstream/publishing/*", races="an election, while rows are in flight")
 @pytest.mark.promise("writing#spark-to-stream", "durability#killed")
 def test_every_row_is_stored_once_though_the_leader_is_killed(cluster: Cluster, unique: str) -> None:
     with NatsPy(cluster.urls.split(",")) as client:

@@ -235,6 +235,7 @@ def read_names(server: Server, bucket: str) -> list[str]:
     return [row["name"] for row in read(server, StructType().add("name", StringType()), objectStore=bucket)]
 
 
+@pytest.mark.long("spark_nats/kinds/objects/*")
 def test_spark_copies_the_objects_of_one_store_to_another_one_as_they_change(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, store: ObjectStore, tmp_path: Path
 ) -> None:

@@ -95,6 +95,7 @@ def test_a_streaming_query_warns_in_each_task_that_reads_such_bytes_and_in_no_ot
     assert warned(caplog) == []
 
 
+@pytest.mark.long("spark_nats/kinds/streams/read/columns.py")
 def test_a_task_that_reads_in_many_batches_warns_once(
     nats_server: Server, nats_py: NatsPy, unique: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -311,6 +311,7 @@ def test_a_source_that_reads_none_of_its_checkpoints_streams_says_from_where_it_
     ]
 
 
+@pytest.mark.long("spark_nats/kinds/streams/read/*")
 @pytest.mark.promise("operating#other-streams")
 def test_sources_that_have_changed_places_read_again_and_go_on_when_they_are_put_back(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
@@ -463,6 +464,7 @@ def test_a_reader_gives_a_server_up_in_the_end_and_says_where_it_looked(server_f
     assert "; tried for 0.3 s; check the option 'servers'" in error
 
 
+@pytest.mark.long("spark_nats/kinds/streams/write/*")
 def test_each_micro_batch_is_noted_for_partition_0_though_it_has_no_rows(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
 ) -> None:

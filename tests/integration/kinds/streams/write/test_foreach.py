@@ -207,6 +207,7 @@ def test_outside_of_a_query_rows_cannot_get_ids_and_need_none(
     assert nats_py.held(unique) == 1
 
 
+@pytest.mark.long("spark_nats/kinds/foreach.py")
 def test_a_query_in_update_mode_writes_what_has_changed(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
 ) -> None:

@@ -486,6 +486,7 @@ def test_a_streaming_query_can_write_to_core_nats(nats_server: Server, nats_py: 
     assert [essence(m) for m in messages] == [(unique, b"%d" % i, None, {}) for i in range(25)]
 
 
+@pytest.mark.long("spark_nats/kinds/streams/write/*")
 @pytest.mark.promise("with-spark#complete-mode")
 def test_a_table_of_results_is_published_whole_each_time(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
@@ -510,6 +511,7 @@ def test_a_table_of_results_is_published_whole_each_time(
     assert published() == [("a", b"2"), ("b", b"2")]
 
 
+@pytest.mark.long("spark_nats/kinds/streams/write/*")
 @pytest.mark.promise("with-spark#update-mode")
 def test_results_that_have_changed_are_put_under_their_keys(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path

@@ -23,28 +23,7 @@ from spark_nats.client.subscriptions import Subscriptions
 from spark_nats.client.tls import TlsLayer, check_certificate_taken, context_of
 from spark_nats.client.transport import Transport, reason_of
 from spark_nats.conditions import Hint, Transient
-from spark_nats.conditions.client import (
-    CERTIFICATE_NAME_INVALID,
-    CERTIFICATE_NOT_VERIFIED,
-    CLIENT_CERTIFICATE_MISSING,
-    CLOSED_BEFORE_INFO,
-    CONNECT_TIMEOUT,
-    CONNECTION_BROKE,
-    CONNECTION_CLOSED,
-    CREDENTIALS_REFUSED,
-    INFO_TIMEOUT,
-    LAME_DUCK,
-    NOT_NATS,
-    PERMISSION_MISSING,
-    PING_TIMEOUT,
-    SEND_TIMEOUT,
-    SERVER_CLOSED,
-    SERVER_ERROR,
-    SERVER_SILENT,
-    TLS_FAILED,
-    TLS_NOT_OFFERED,
-    TLS_TIMEOUT,
-)
+from spark_nats.conditions import client as conditions
 from spark_nats.errors import (
     AuthorizationError,
     NatsConnectionError,
@@ -116,7 +95,7 @@ class Link:
         self._await_greeting(deadline)
         if not (self._transport.encrypted or self._through_websocket):
             if asked and not (self.info.tls_required or self.info.tls_available):
-                raise NatsConnectionError(TLS_NOT_OFFERED())
+                raise NatsConnectionError(conditions.TLS_NOT_OFFERED())
             if asked or self.info.tls_required:
                 self._start_tls(tls or TlsOptions(), deadline)
         if not self._settled:
@@ -126,7 +105,7 @@ class Link:
         hello = ConnectOptions(name=self.options.name, version=__version__, echo=echo, tls_required=encrypted)
         mark = self._session.log_in(self._credentials.apply(hello, self.info))
         if not self._wait_for(mark, deadline):
-            raise NatsTimeoutError(CONNECT_TIMEOUT(timeout=self.options.connect_timeout))
+            raise NatsTimeoutError(conditions.CONNECT_TIMEOUT(timeout=self.options.connect_timeout))
 
     def _await_greeting(self, deadline: float) -> None:
         doubt = (
@@ -142,12 +121,16 @@ class Link:
         except NatsConnectionError as error:
             if self._transport.encrypted:
                 raise
-            raise NatsConnectionError(CLOSED_BEFORE_INFO(reason=error, doubt=doubt)).advising(*hints) from None
-        raise NatsTimeoutError(INFO_TIMEOUT(timeout=self.options.connect_timeout, doubt=doubt)).advising(*hints)
+            raise NatsConnectionError(conditions.CLOSED_BEFORE_INFO(reason=error, doubt=doubt)).advising(
+                *hints
+            ) from None
+        raise NatsTimeoutError(conditions.INFO_TIMEOUT(timeout=self.options.connect_timeout, doubt=doubt)).advising(
+            *hints
+        )
 
     def _start_tls(self, tls: TlsOptions, deadline: float) -> None:
         if self.info.tls_verify and tls.certificate is None:
-            raise NatsConnectionError(CLIENT_CERTIFICATE_MISSING())
+            raise NatsConnectionError(conditions.CLIENT_CERTIFICATE_MISSING())
         # Whatever came in the clear behind INFO is not the server's word.
         greeting = self.info if self._session.greeted else None
         self._session = Session(self.options.ping_interval, clock.monotonic(), greeting)
@@ -156,18 +139,20 @@ class Link:
         try:
             self._transport.start(TlsLayer(context, name), deadline, encrypts=True)
         except TimeoutError:
-            raise NatsTimeoutError(TLS_TIMEOUT(timeout=self.options.connect_timeout)) from None
+            raise NatsTimeoutError(conditions.TLS_TIMEOUT(timeout=self.options.connect_timeout)) from None
         except ssl.SSLCertVerificationError as error:
-            raise NatsConnectionError(CERTIFICATE_NOT_VERIFIED(name=name, reason=error.verify_message)) from None
+            raise NatsConnectionError(
+                conditions.CERTIFICATE_NOT_VERIFIED(name=name, reason=error.verify_message)
+            ) from None
         except OSError as error:
             check_certificate_taken(error, self.server)
             hints = [Hint.TLS_FIRST] if tls.handshake_first else [Hint.WEBSOCKET] if self._through_websocket else []
             # A server that has asked for TLS itself speaks it. In the other cases the port may be a wrong one.
             transient = Transient.ONCE_ESTABLISHED if hints else Transient.ALWAYS
-            failed = NatsConnectionError(TLS_FAILED(reason=reason_of(error)), transient=transient)
+            failed = NatsConnectionError(conditions.TLS_FAILED(reason=reason_of(error)), transient=transient)
             raise failed.advising(*hints) from None
         except ValueError as error:
-            raise NatsConnectionError(CERTIFICATE_NAME_INVALID(name=name, reason=error)) from None
+            raise NatsConnectionError(conditions.CERTIFICATE_NAME_INVALID(name=name, reason=error)) from None
         self._settled = True
 
     def _note_announced(self) -> None:
@@ -211,7 +196,7 @@ class Link:
         limit = self.options.request_timeout if timeout is None else timeout
         self._check_open()
         if not self._wait_for(self._session.mark(), clock.monotonic() + limit):
-            raise NatsTimeoutError(PING_TIMEOUT(server=self.server, timeout=limit))
+            raise NatsTimeoutError(conditions.PING_TIMEOUT(server=self.server, timeout=limit))
 
     def check(self) -> None:
         """Send a PING with what is sent next: the connection is lost if its answer takes ``connect_timeout``.
@@ -270,13 +255,17 @@ class Link:
             if now >= self._check[1]:
                 self.close()
                 avoid(self.server)
-                raise NatsConnectionError(PING_TIMEOUT(server=self.server, timeout=self.options.connect_timeout))
+                raise NatsConnectionError(
+                    conditions.PING_TIMEOUT(server=self.server, timeout=self.options.connect_timeout)
+                )
             if now >= deadline:
                 return False
             if not self._session.check_silence(now):
                 self.close()
                 raise NatsConnectionError(
-                    SERVER_SILENT(server=self.server, pings=MAX_PINGS_OUT, interval=self.options.ping_interval)
+                    conditions.SERVER_SILENT(
+                        server=self.server, pings=MAX_PINGS_OUT, interval=self.options.ping_interval
+                    )
                 )
             self._send_due(now + self.options.request_timeout)
         self._take_in()
@@ -300,7 +289,7 @@ class Link:
                 elif clock.monotonic() >= deadline or not self._transport.wait(deadline, to_write=True):
                     self.close()
                     timeout = self.options.request_timeout
-                    raise NatsTimeoutError(SEND_TIMEOUT(server=self.server, timeout=timeout, bytes=len(due)))
+                    raise NatsTimeoutError(conditions.SEND_TIMEOUT(server=self.server, timeout=timeout, bytes=len(due)))
                 else:
                     self._take_in()
         except NatsError:
@@ -323,10 +312,12 @@ class Link:
         except OSError as error:
             self.close()
             check_certificate_taken(error, self.server)  # in TLS 1.3 a client learns it only now
-            raise NatsConnectionError(CONNECTION_BROKE(server=self.server, reason=reason_of(error))) from None
+            raise NatsConnectionError(
+                conditions.CONNECTION_BROKE(server=self.server, reason=reason_of(error))
+            ) from None
         if data is None:
             self.close()
-            raise NatsConnectionError(SERVER_CLOSED(server=self.server))
+            raise NatsConnectionError(conditions.SERVER_CLOSED(server=self.server))
         if not data:
             return
         try:
@@ -335,7 +326,7 @@ class Link:
                 self._subscriptions.deliver(messages)
         except ProtocolError as error:
             self.close()
-            raise ProtocolError(NOT_NATS(server=self.server, reason=error)) from None
+            raise ProtocolError(conditions.NOT_NATS(server=self.server, reason=error)) from None
         for event in events:
             self._on_event(event)
         if self.closed and self._problem:
@@ -348,7 +339,7 @@ class Link:
                 self.close()
             return
         if event.info.ldm and not self.lame_duck:
-            logger.warning(LAME_DUCK(server=self.server).coded)
+            logger.warning(conditions.LAME_DUCK(server=self.server).coded)
             self.lame_duck = True  # also when a later INFO does not repeat it
             avoid(self.server)
         if self._settled:
@@ -358,15 +349,15 @@ class Link:
         shown = self._credentials.blank(error.text)
         match error.kind:
             case ErrorKind.PERMISSIONS:
-                return PermissionsError(PERMISSION_MISSING(server=self.server, reason=shown), shown)
+                return PermissionsError(conditions.PERMISSION_MISSING(server=self.server, reason=shown), shown)
             case ErrorKind.AUTHORIZATION:
-                return AuthorizationError(CREDENTIALS_REFUSED(server=self.server, reason=shown))
+                return AuthorizationError(conditions.CREDENTIALS_REFUSED(server=self.server, reason=shown))
         transient = Transient.ALWAYS if error.kind.passes else Transient.NEVER
-        return ServerError(SERVER_ERROR(server=self.server, reason=shown), shown, transient=transient)
+        return ServerError(conditions.SERVER_ERROR(server=self.server, reason=shown), shown, transient=transient)
 
     def _lost(self, error: OSError) -> NatsError:
         """Explain a failed send: the server often says why before it closes."""
-        found: NatsError = NatsConnectionError(CONNECTION_BROKE(server=self.server, reason=reason_of(error)))
+        found: NatsError = NatsConnectionError(conditions.CONNECTION_BROKE(server=self.server, reason=reason_of(error)))
         until = clock.monotonic() + self.options.request_timeout
         try:
             while clock.monotonic() < until and self._transport.wait(clock.monotonic() + _LAST_WORDS):
@@ -379,4 +370,4 @@ class Link:
 
     def _check_open(self) -> None:
         if self.closed:
-            raise NatsConnectionError(CONNECTION_CLOSED(server=self.server))
+            raise NatsConnectionError(conditions.CONNECTION_CLOSED(server=self.server))

@@ -11,12 +11,7 @@ from collections.abc import Iterator
 from spark_nats.client.options import TlsOptions
 from spark_nats.client.servers import Server
 from spark_nats.client.transport import reason_of
-from spark_nats.conditions.client import (
-    AUTHORITIES_INVALID,
-    CLIENT_CERTIFICATE_INVALID,
-    CLIENT_CERTIFICATE_REFUSED,
-    NO_AUTHORITIES,
-)
+from spark_nats.conditions import client as conditions
 from spark_nats.errors import AuthorizationError, InvalidCredentialsError
 
 _RECORD = 16384  # most bytes of a record
@@ -29,12 +24,12 @@ def context_of(options: TlsOptions) -> ssl.SSLContext:
         InvalidCredentialsError: a certificate or key cannot be used. The message carries no part of it.
     """
     if options.ca == "":
-        raise InvalidCredentialsError(NO_AUTHORITIES())  # to OpenSSL this means the system's
+        raise InvalidCredentialsError(conditions.NO_AUTHORITIES())  # to OpenSSL this means the system's
     try:
         ca = None if options.ca is None else options.ca.encode("ascii", "ignore").decode()  # comments may be in UTF-8
         context = ssl.create_default_context(cadata=ca)
     except ssl.SSLError:
-        raise InvalidCredentialsError(AUTHORITIES_INVALID()) from None
+        raise InvalidCredentialsError(conditions.AUTHORITIES_INVALID()) from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION  # or writing could wait for reading
     if options.certificate is not None:
@@ -43,7 +38,7 @@ def context_of(options: TlsOptions) -> ssl.SSLContext:
                 # Without a password OpenSSL would ask for one on the terminal.
                 context.load_cert_chain(certificate, key, password="")
         except (ssl.SSLError, ValueError) as error:
-            raise InvalidCredentialsError(CLIENT_CERTIFICATE_INVALID(reason=error)) from None
+            raise InvalidCredentialsError(conditions.CLIENT_CERTIFICATE_INVALID(reason=error)) from None
     return context
 
 
@@ -121,7 +116,9 @@ def check_certificate_taken(error: OSError, server: Server) -> None:
     """
     reason = (error.reason or "") if isinstance(error, ssl.SSLError) else ""
     if "_ALERT_" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason):
-        raise AuthorizationError(CLIENT_CERTIFICATE_REFUSED(server=server, reason=reason_of(error))) from None
+        raise AuthorizationError(
+            conditions.CLIENT_CERTIFICATE_REFUSED(server=server, reason=reason_of(error))
+        ) from None
 
 
 @contextlib.contextmanager

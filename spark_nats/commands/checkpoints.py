@@ -13,15 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from spark_nats.commands.conditions import (
-    CHECKPOINT_DAMAGED,
-    CHECKPOINT_INCOMPLETE,
-    CHECKPOINT_NO_DIRECTORY,
-    CHECKPOINT_NOT_OF_SPARK,
-    CHECKPOINT_UNREADABLE,
-    CHECKPOINT_VERSION,
-    NO_CHECKPOINT,
-)
+from spark_nats.commands import conditions
 from spark_nats.conditions.others import NOT_BEHIND
 from spark_nats.errors import NatsError
 from spark_nats.jetstream.positions import Position
@@ -60,7 +52,7 @@ def read_checkpoint(location: str) -> Checkpoint:
     files = _Files(location)
     planned, ended = files.numbers("offsets"), files.numbers("commits")
     if not planned:
-        raise NatsError(NO_CHECKPOINT(location=location))
+        raise NatsError(conditions.NO_CHECKPOINT(location=location))
     batch = max(ended, default=-1)
     following = batch + 1
     under_way = files.planned(following) if following in planned else None
@@ -72,7 +64,7 @@ def read_checkpoint(location: str) -> Checkpoint:
         positions = {key: Position(end.created, start[key], earliest=end.earliest) for key, end in ends.items()}
         looks = [Look(under_way.began, under_way.began, start, positions, {})]
     if not looks or (ended and batch not in known):
-        raise NatsError(CHECKPOINT_INCOMPLETE(location=location, batch=batch))
+        raise NatsError(conditions.CHECKPOINT_INCOMPLETE(location=location, batch=batch))
     last = known.get(batch, under_way)
     if last is None or not last.reads:
         raise NatsError(NOT_BEHIND(query=f"of {location!r}"))
@@ -100,7 +92,7 @@ class _Files:
         with self._errors():
             self._fs, self._root = fs.FileSystem.from_uri(location)
             if self._fs.get_file_info(self._root).type is not fs.FileType.Directory:
-                raise NatsError(CHECKPOINT_NO_DIRECTORY(location=self._location))
+                raise NatsError(conditions.CHECKPOINT_NO_DIRECTORY(location=self._location))
 
     def numbers(self, log: str) -> set[int]:
         """Return the numbers of the micro-batches in a log."""
@@ -115,11 +107,11 @@ class _Files:
         lines = self._text(f"offsets/{number}").split("\n")
         try:
             if lines[0] != "v1":
-                raise NatsError(CHECKPOINT_VERSION(location=self._location, version=lines[0][:20]))
+                raise NatsError(conditions.CHECKPOINT_VERSION(location=self._location, version=lines[0][:20]))
             began = integer_at(parse_object(lines[1]), "batchTimestampMs") / 1000
             datetime.fromtimestamp(began, UTC)
         except (IndexError, ValueError, OverflowError, OSError):
-            raise NatsError(CHECKPOINT_NOT_OF_SPARK(batch=number, location=self._location)) from None
+            raise NatsError(conditions.CHECKPOINT_NOT_OF_SPARK(batch=number, location=self._location)) from None
         offsets = [self._offset(number, i, line) for i, line in enumerate(lines[2:], 3)]
         batches = {(i, name): batch for i, offset in enumerate(offsets) for name, batch in (offset or {}).items()}
         return Planned(began, batches, any(offset is not None for offset in offsets))
@@ -138,7 +130,7 @@ class _Files:
             raise self._damaged(number, str(error)) from None
 
     def _damaged(self, number: int, why: str) -> NatsError:
-        return NatsError(CHECKPOINT_DAMAGED(batch=number, location=self._location, reason=why))
+        return NatsError(conditions.CHECKPOINT_DAMAGED(batch=number, location=self._location, reason=why))
 
     def ended(self, number: int) -> float:
         """Return when a micro-batch ended, in seconds since 1970."""
@@ -163,4 +155,4 @@ class _Files:
             yield
         except (OSError, ValueError, NotImplementedError) as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise NatsError(CHECKPOINT_UNREADABLE(location=self._location, reason=reason)) from None
+            raise NatsError(conditions.CHECKPOINT_UNREADABLE(location=self._location, reason=reason)) from None

@@ -12,13 +12,7 @@ from spark_nats import clock
 from spark_nats.client.connection import Connection, Reply
 from spark_nats.client.options import ConnectionOptions
 from spark_nats.conditions import Said
-from spark_nats.conditions.jetstream import (
-    ANSWER_INVALID,
-    ANSWERED_BY_ANOTHER,
-    API_ERROR,
-    JETSTREAM_UNAVAILABLE,
-    STREAM_NOT_FOUND,
-)
+from spark_nats.conditions import jetstream as conditions
 from spark_nats.errors import (
     JetStreamError,
     JetStreamUnavailableError,
@@ -98,7 +92,9 @@ class JetStream:
 
     def _answer(self, request: Request, reply: Reply | NatsError) -> dict[str, Any] | NatsError:
         if isinstance(reply, NoRespondersError):
-            return JetStreamUnavailableError(JETSTREAM_UNAVAILABLE(prefix=self.prefix, server=self.connection.server))
+            return JetStreamUnavailableError(
+                conditions.JETSTREAM_UNAVAILABLE(prefix=self.prefix, server=self.connection.server)
+            )
         if isinstance(reply, NatsError):
             return reply
         with interpreting(request.operation, *request.names):
@@ -110,7 +106,7 @@ class JetStream:
 
 def answered_by_another(subject: str, payload: bytes) -> JetStreamError:
     """Return the error that somebody else has answered than whom a request was for, who may answer first next time."""
-    return JetStreamError(ANSWERED_BY_ANOTHER(subject=subject, answer=quoted(payload)))
+    return JetStreamError(conditions.ANSWERED_BY_ANOTHER(subject=subject, answer=quoted(payload)))
 
 
 def store(
@@ -171,15 +167,17 @@ def interpreting(operation: Api | str, *names: str) -> Iterator[None]:
         yield
     except ValueError as error:
         request = operation.about(*names) if isinstance(operation, Api) else operation
-        raise ProtocolError(ANSWER_INVALID(request=request, reason=error)) from None
+        raise ProtocolError(conditions.ANSWER_INVALID(request=request, reason=error)) from None
 
 
 def _error_of(error: ApiError, operation: Api, names: tuple[str, ...]) -> JetStreamError:
     if error.err_code == ErrCode.STREAM_NOT_FOUND and names:
-        return StreamNotFoundError(STREAM_NOT_FOUND(stream=names[0]), *error)
+        return StreamNotFoundError(conditions.STREAM_NOT_FOUND(stream=names[0]), *error)
     kind = JetStreamUnavailableError if error.err_code in NOT_ENABLED else JetStreamError
     return kind(
-        API_ERROR(request=operation.about(*names), reason=error.description, code=error.code, err_code=error.err_code),
+        conditions.API_ERROR(
+            request=operation.about(*names), reason=error.description, code=error.code, err_code=error.err_code
+        ),
         *error,
         transient=error.transient,
     )

@@ -20,21 +20,7 @@ from typing import Any
 
 from spark_nats import clock
 from spark_nats.conditions import Said
-from spark_nats.conditions.jetstream import (
-    DURABLE_DELETED,
-    DURABLE_JUST_DELETED,
-    DURABLE_JUST_MADE,
-    DURABLE_MADE,
-    DURABLE_NOT_OURS,
-    DURABLE_PULLED,
-    DURABLE_TAKEN,
-    DURABLE_WOULD_EXPIRE,
-    LEFT_BEFORE_CHECKPOINT,
-    NO_DIRECT_GETS,
-    NO_PLACE_FOR_DURABLE,
-    NO_PURGES,
-    QUEUE_HAS_CONSUMER,
-)
+from spark_nats.conditions import jetstream as conditions
 from spark_nats.errors import ConsumerConflictError, JetStreamError, NatsError, PermissionsError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.consumers import (
@@ -174,12 +160,12 @@ class DurableHandle:
             left = next_sequence(js, self._stream, 1, self._filters or (">",))
             if left is not None and left < start:
                 raise ConsumerConflictError(
-                    LEFT_BEFORE_CHECKPOINT(stream=self._stream, start=start, sequence=left, what=self._what)
+                    conditions.LEFT_BEFORE_CHECKPOINT(stream=self._stream, start=start, sequence=left, what=self._what)
                 )
         if not life.is_news or self.retention != INTEREST:
             self.begins(js)
             return None
-        return DURABLE_DELETED(what=self._what)
+        return conditions.DURABLE_DELETED(what=self._what)
 
     def _find(self, js: JetStream) -> ConsumerInfo | None:
         """Return what the server says of the durable; None when there is none, and that is certain."""
@@ -197,7 +183,7 @@ class DurableHandle:
             made = configure_durable(js, self._stream, config, "create")
         except JetStreamError as error:
             raise self._refused(js, error) from None
-        logger.info(DURABLE_MADE(stream=self._stream, consumer=self.name).coded)
+        logger.info(conditions.DURABLE_MADE(stream=self._stream, consumer=self.name).coded)
         return made
 
     def _mark(self, js: JetStream, config: dict[str, Any], metadata: dict[str, Any]) -> ConsumerInfo:
@@ -206,7 +192,7 @@ class DurableHandle:
             return configure_durable(js, self._stream, {**config, "metadata": metadata}, "update")
         except JetStreamError as error:
             if error.err_code == ErrCode.CONSUMER_DOES_NOT_EXIST:  # somebody has deleted it this moment
-                raise JetStreamError(DURABLE_JUST_DELETED(what=self._what)) from None
+                raise JetStreamError(conditions.DURABLE_JUST_DELETED(what=self._what)) from None
             raise
 
     def _refused(self, js: JetStream, error: JetStreamError) -> NatsError:
@@ -216,16 +202,16 @@ class DurableHandle:
             case ErrCode.MULTIPLE_UNFILTERED | ErrCode.CONSUMER_NOT_UNIQUE:
                 subjects = ", ".join(self._filters) or "all subjects"
                 return ConsumerConflictError(
-                    QUEUE_HAS_CONSUMER(
+                    conditions.QUEUE_HAS_CONSUMER(
                         what=what, subjects=subjects, rivals=self._rivals(js), reason=reason, err_code=code
                     )
                 )
             case ErrCode.MAXIMUM_CONSUMERS:
                 return ConsumerConflictError(
-                    NO_PLACE_FOR_DURABLE(what=what, limit=PLACE_LIMIT, reason=reason, err_code=code)
+                    conditions.NO_PLACE_FOR_DURABLE(what=what, limit=PLACE_LIMIT, reason=reason, err_code=code)
                 )
             case ErrCode.CONSUMER_EXISTS:  # somebody has made it this moment
-                return JetStreamError(DURABLE_JUST_MADE(what=self._what))
+                return JetStreamError(conditions.DURABLE_JUST_MADE(what=self._what))
         return error
 
     def _rivals(self, js: JetStream) -> str:
@@ -247,12 +233,12 @@ class DurableHandle:
         if not problem and not found.is_never_pulled:
             problem = "has another configuration than spark-nats gives it"
         if problem:
-            raise ConsumerConflictError(DURABLE_NOT_OURS(what=self._what, problem=problem))
+            raise ConsumerConflictError(conditions.DURABLE_NOT_OURS(what=self._what, problem=problem))
         self._check_unused(found)
 
     def _check_unused(self, found: ConsumerInfo) -> None:
         if found.deliveries:
-            raise ConsumerConflictError(DURABLE_PULLED(what=self._what))
+            raise ConsumerConflictError(conditions.DURABLE_PULLED(what=self._what))
 
     # Releasing
 
@@ -269,7 +255,7 @@ class DurableHandle:
             self.rewind()
             return None
         if found.metadata.get(OWNER) != self._owner:
-            raise ConsumerConflictError(DURABLE_TAKEN(what=self._what))
+            raise ConsumerConflictError(conditions.DURABLE_TAKEN(what=self._what))
         self._check_unused(found)
         return found
 
@@ -338,7 +324,7 @@ class DurableHandle:
 def check_releasable(js: JetStream, info: StreamInfo) -> None:
     """Raise :class:`UnsupportedStreamError` unless messages of a stream can be read by sequence and then released."""
     if longest_inactivity(info.config):
-        raise UnsupportedStreamError(DURABLE_WOULD_EXPIRE(stream=info.name))
+        raise UnsupportedStreamError(conditions.DURABLE_WOULD_EXPIRE(stream=info.name))
     if info.retention != WORK_QUEUE:
         if js.connection.info.is_older_than(2, 14):
             raise too_old(js, "2.14", f"releasing from a stream with {info.retention} retention")
@@ -346,7 +332,7 @@ def check_releasable(js: JetStream, info: StreamInfo) -> None:
     check_direct(js, info)
     for name in ("deny_purge", "sealed"):
         if info.config.get(name) is True:
-            raise UnsupportedStreamError(NO_PURGES(stream=info.name, field=name))
+            raise UnsupportedStreamError(conditions.NO_PURGES(stream=info.name, field=name))
 
 
 def check_direct(js: JetStream, info: StreamInfo) -> None:
@@ -354,4 +340,4 @@ def check_direct(js: JetStream, info: StreamInfo) -> None:
     if js.connection.info.is_older_than(2, 11):
         raise too_old(js, "2.11", "reading a work queue")
     if not info.allows_direct_gets:
-        raise UnsupportedStreamError(NO_DIRECT_GETS(stream=info.name))
+        raise UnsupportedStreamError(conditions.NO_DIRECT_GETS(stream=info.name))

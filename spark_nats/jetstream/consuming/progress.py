@@ -14,14 +14,7 @@ from collections.abc import Sequence
 
 from spark_nats import clock
 from spark_nats.conditions import Hint
-from spark_nats.conditions.jetstream import (
-    DURABLE_MADE,
-    DURABLE_NOT_OURS,
-    PROGRESS_NEEDS_LIMITS,
-    PROGRESS_NOT_SHOWN,
-    PROGRESS_TAKEN,
-    PROGRESS_WOULD_EXPIRE,
-)
+from spark_nats.conditions import jetstream as conditions
 from spark_nats.errors import ConsumerConflictError, JetStreamError, NatsError, NatsTimeoutError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.consumers import configure_durable, consumer_info, move_consumer, too_old
@@ -60,9 +53,9 @@ class ProgressConsumers:
         if info.name in self._stands or self._rests(info.name):
             return
         if info.retention != LIMITS:
-            raise UnsupportedStreamError(PROGRESS_NEEDS_LIMITS(stream=info.name, retention=info.retention))
+            raise UnsupportedStreamError(conditions.PROGRESS_NEEDS_LIMITS(stream=info.name, retention=info.retention))
         if longest_inactivity(info.config):
-            raise UnsupportedStreamError(PROGRESS_WOULD_EXPIRE(stream=info.name))
+            raise UnsupportedStreamError(conditions.PROGRESS_WOULD_EXPIRE(stream=info.name))
         if js.connection.info.is_older_than(2, 14):
             raise too_old(js, "2.14", "showing progress by a consumer").advising(Hint.PROGRESS_CONSUMER)
         try:
@@ -82,7 +75,7 @@ class ProgressConsumers:
                 self._take(js, info)
             elif found.metadata.get(READER) != self._run:
                 self._rests_until[stream] = math.inf
-                logger.warning(PROGRESS_TAKEN(stream=stream, consumer=self._name).coded)
+                logger.warning(conditions.PROGRESS_TAKEN(stream=stream, consumer=self._name).coded)
                 return
             move_consumer(js, stream, self._name, position, timeout=_PATIENCE)
         except NatsError as error:
@@ -99,7 +92,7 @@ class ProgressConsumers:
         self._rests_until[stream] = clock.monotonic() + RETRY
         if stream not in self._warned:
             self._warned.add(stream)
-            logger.warning(PROGRESS_NOT_SHOWN(stream=stream, consumer=self._name, reason=error).coded)
+            logger.warning(conditions.PROGRESS_NOT_SHOWN(stream=stream, consumer=self._name, reason=error).coded)
 
     def _take(self, js: JetStream, info: StreamInfo) -> None:
         found = consumer_info(js, info.name, self._name)
@@ -107,10 +100,12 @@ class ProgressConsumers:
             about = "shows how far a query of Spark has come; nobody pulls from it"
             config = durable_config(self._name, self._filters, {READER: self._run}, description=about)
             configure_durable(js, info.name, config, "create")
-            logger.info(DURABLE_MADE(stream=info.name, consumer=self._name).coded)
+            logger.info(conditions.DURABLE_MADE(stream=info.name, consumer=self._name).coded)
         else:
             if problem := not_ours(found, READER, self._filters, " to show progress"):
-                why = DURABLE_NOT_OURS(what=f"the consumer {self._name!r} of stream {info.name!r}", problem=problem)
+                why = conditions.DURABLE_NOT_OURS(
+                    what=f"the consumer {self._name!r} of stream {info.name!r}", problem=problem
+                )
                 raise ConsumerConflictError(why).advising(Hint.PROGRESS_CONSUMER)
             config = {**found.config, "metadata": {**found.metadata, READER: self._run}}
             configure_durable(js, info.name, config, "update")

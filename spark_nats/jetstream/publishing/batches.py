@@ -23,17 +23,7 @@ from spark_nats.client.publishing import cut_into_parts
 from spark_nats.client.retrying import Backoff
 from spark_nats.client.subscriptions import Subscription
 from spark_nats.conditions import Hint, Said, reworded
-from spark_nats.conditions.jetstream import (
-    BATCH_ANSWER_TO_NO_ROW,
-    BATCH_IDS_NOT_SAID,
-    BATCH_NOT_ANSWERED,
-    BATCH_NOT_TAKEN,
-    BATCH_REFUSED,
-    BATCH_STORED_UNKNOWN,
-    PARTLY_STORED,
-    ROW_REFUSED,
-    TARGET_MADE_AGAIN,
-)
+from spark_nats.conditions import jetstream as conditions
 from spark_nats.errors import NatsError, NatsTimeoutError, PublishError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.messages import last_sequence
@@ -127,7 +117,9 @@ class BatchPublisher:
         in_process = refused.refusal.verdict is Verdict.IN_PROCESS
         patience = self._ack_timeout + (self._began.duplicate_window if in_process else 0.0)
         if clock.monotonic() - began > patience:
-            self._give_up(BATCH_NOT_TAKEN(stream=self._name, seconds=patience, reason=refused.refusal.reason))
+            self._give_up(
+                conditions.BATCH_NOT_TAKEN(stream=self._name, seconds=patience, reason=refused.refusal.reason)
+            )
         return False
 
     def _was_refused_for_itself(self, batch: Rows, refused: _Refused) -> bool:
@@ -184,7 +176,7 @@ class BatchPublisher:
             says = (messages.payload.end > messages.payload.start) | (messages.header.end > messages.header.start)
             answered, valid = messages.numbers(answers.subject.removesuffix(".*"))
             if not (valid & (answered <= number)).all():
-                self._give_up(BATCH_ANSWER_TO_NO_ROW(stream=self._name))
+                self._give_up(conditions.BATCH_ANSWER_TO_NO_ROW(stream=self._name))
             for i in np.flatnonzero(says).tolist():
                 refusal = self._acks.batch_refusal(messages, i, batch_id, number + 1)
                 if refusal is not None and refusal.verdict is Verdict.STRANGER:  # the stream's may come behind it
@@ -196,7 +188,7 @@ class BatchPublisher:
                     return first
             if number == 0 and not says.all():
                 return None
-        said = BATCH_NOT_ANSWERED(server=connection.server, seconds=_LOST_AFTER)
+        said = conditions.BATCH_NOT_ANSWERED(server=connection.server, seconds=_LOST_AFTER)
         raise NatsTimeoutError(reworded(said, f"{said}; {self._stranger}") if self._stranger else said)
 
     # When an answer is lost
@@ -235,7 +227,7 @@ class BatchPublisher:
             lambda connection: read_back(JetStream(connection, self._api_prefix), self._began, state)
         )
         if found.removed:
-            self._give_up(BATCH_STORED_UNKNOWN(stream=self._name, reason=found.removed))
+            self._give_up(conditions.BATCH_STORED_UNKNOWN(stream=self._name, reason=found.removed))
         if self._all_or_none(batch.ids, is_among(batch.ids, found.ids)):
             return True
         self._doubtful = None
@@ -249,13 +241,15 @@ class BatchPublisher:
             if absent:
                 row = pc.index(batch.subjects, absent[0]).as_py()
                 self._give_up(
-                    ROW_REFUSED(stream=self._name, row=row, subject=absent[0], reason=self._stranger or UNANSWERED)
+                    conditions.ROW_REFUSED(
+                        stream=self._name, row=row, subject=absent[0], reason=self._stranger or UNANSWERED
+                    )
                 )
 
     def _state(self) -> StreamInfo:
         state = self._lease.ask(lambda connection: stream_info(JetStream(connection, self._api_prefix), self._name))
         if state.created != self._began.created:
-            self._give_up(TARGET_MADE_AGAIN(stream=self._name, created=state.created))
+            self._give_up(conditions.TARGET_MADE_AGAIN(stream=self._name, created=state.created))
         return state
 
     # Message ids
@@ -263,7 +257,7 @@ class BatchPublisher:
     def _all_known(self, batch: Rows, reason: str) -> bool:
         """Tell whether a batch is stored in which the stream knows a message id: it is if all of them are known."""
         if batch.ids is None:  # some rows have ids of their own
-            self._give_up(BATCH_REFUSED(stream=self._name, reason=reason))
+            self._give_up(conditions.BATCH_REFUSED(stream=self._name, reason=reason))
         if self._began.replicas == 1:
             name, subjects, ids = self._name, batch.subjects, batch.ids
             known = self._lease.ask(lambda connection: known_ids(connection, name, subjects, ids))
@@ -290,7 +284,9 @@ class BatchPublisher:
                 return refused is not None and refused.refusal.verdict is Verdict.REPEATED
             if clock.monotonic() - began > self._ack_timeout:
                 reason = refused.refusal.reason
-                self._give_up(BATCH_IDS_NOT_SAID(stream=self._name, seconds=self._ack_timeout, reason=reason))
+                self._give_up(
+                    conditions.BATCH_IDS_NOT_SAID(stream=self._name, seconds=self._ack_timeout, reason=reason)
+                )
             self._wait()
 
     def _all_or_none(self, ids: pa.Array, stored: Mask) -> bool:
@@ -308,9 +304,9 @@ class BatchPublisher:
             with contextlib.suppress(NatsError):  # a user who may write may not be allowed to ask
                 number, reason = self._find_conflict(batch, number, reason)
         elif number == self._rows - 1 > 0:  # what is said at the end may be about any of them
-            self._give_up(BATCH_REFUSED(stream=self._name, reason=reason))
+            self._give_up(conditions.BATCH_REFUSED(stream=self._name, reason=reason))
         subject = str(batch.subjects[number])
-        self._give_up(ROW_REFUSED(stream=self._name, row=number, subject=subject, reason=reason))
+        self._give_up(conditions.ROW_REFUSED(stream=self._name, row=number, subject=subject, reason=reason))
 
     def _find_conflict(self, batch: Rows, number: int, reason: str) -> tuple[int, str]:
         """Return the first row that expects another last message than there is, and why; what is given if none does."""
@@ -345,4 +341,4 @@ def partly_stored(stream: str, ids: pa.Array, stored: Mask) -> PublishError:
     rows = np.flatnonzero(stored)
     names = ", ".join(f"{row} ({ids[row].as_py()!r})" for row in rows[:_SHOWN].tolist())
     more = f" and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
-    return PublishError(PARTLY_STORED(stream=stream, stored=len(rows), rows=len(stored), which=names + more))
+    return PublishError(conditions.PARTLY_STORED(stream=stream, stored=len(rows), rows=len(stored), which=names + more))

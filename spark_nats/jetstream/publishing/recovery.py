@@ -20,15 +20,7 @@ from typing import NoReturn
 from spark_nats import clock
 from spark_nats.client.retrying import Backoff
 from spark_nats.conditions import Hint, Said
-from spark_nats.conditions.jetstream import (
-    ACKNOWLEDGED_LOST,
-    IDS_FORGOTTEN,
-    IDS_IN_PROCESS,
-    NO_ACKNOWLEDGEMENT,
-    NOBODY_STORES,
-    STORED_UNKNOWN,
-    TARGET_MADE_AGAIN,
-)
+from spark_nats.conditions import jetstream as conditions
 from spark_nats.errors import (
     JetStreamError,
     JetStreamUnavailableError,
@@ -117,7 +109,7 @@ class Recovery:
             js.connection.flush()
             js.connection.wait(pauses.next())
         if self.began is not None and info.created != self.began.created:
-            raise PublishError(TARGET_MADE_AGAIN(stream=self.stream, created=info.created))
+            raise PublishError(conditions.TARGET_MADE_AGAIN(stream=self.stream, created=info.created))
         return info
 
     # What may be stored
@@ -131,7 +123,7 @@ class Recovery:
         if not self._waits_for_ids:
             self._waits_for_ids = True
             window = self.duplicate_window
-            logger.warning(IDS_IN_PROCESS(stream=self.stream, seconds=self.ack_timeout, window=window).coded)
+            logger.warning(conditions.IDS_IN_PROCESS(stream=self.stream, seconds=self.ack_timeout, window=window).coded)
 
     def resume(self, js: JetStream, parts: list[Rows], patience: float | None = None) -> list[Rows]:
         """Return what is to be sent of rows that were sent before or wait, once the stream's leader answers.
@@ -155,10 +147,10 @@ class Recovery:
         found = None
         if self.reads_back:
             if self.began is None:
-                raise PublishError(IDS_FORGOTTEN(stream=self.stream, window=info.duplicate_window))
+                raise PublishError(conditions.IDS_FORGOTTEN(stream=self.stream, window=info.duplicate_window))
             found = read_back(js, self.began, info)
             if found.removed:
-                raise PublishError(STORED_UNKNOWN(reason=found.removed))
+                raise PublishError(conditions.STORED_UNKNOWN(reason=found.removed))
         left = []
         for rows in parts:
             if found is not None and rows.ids is not None:  # those that wait too: another attempt may have stored them
@@ -256,7 +248,7 @@ class Recovery:
             else "they have no message ids, so rows that are written again are stored twice if they are not lost"
         )
         rows = f"{'' if exact else 'at most '}{most}"
-        why = ACKNOWLEDGED_LOST(stream=self.stream, rows=rows, last=last, now=now, then=then)
+        why = conditions.ACKNOWLEDGED_LOST(stream=self.stream, rows=rows, last=last, now=now, then=then)
         raise PublishError(why).advising(*([] if all_ids else [Hint.MESSAGE_IDS]))
 
     # Why nothing is stored
@@ -273,8 +265,8 @@ class Recovery:
             reason = f": {error}"
         except JetStreamError as error:
             return self.absence(error)
-        return NO_ACKNOWLEDGEMENT(stream=self.stream, seconds=self.ack_timeout, reason=reason)
+        return conditions.NO_ACKNOWLEDGEMENT(stream=self.stream, seconds=self.ack_timeout, reason=reason)
 
     def absence(self, reason: object) -> Said:
         """Say that nobody answers for the stream."""
-        return NOBODY_STORES(stream=self.stream, seconds=self.ack_timeout, reason=reason)
+        return conditions.NOBODY_STORES(stream=self.stream, seconds=self.ack_timeout, reason=reason)

@@ -14,13 +14,7 @@ from spark_nats import clock
 from spark_nats.client.connection import Connection
 from spark_nats.client.pool import Lease
 from spark_nats.conditions import Hint, reworded
-from spark_nats.conditions.jetstream import (
-    EVERY_ROW_REFUSED,
-    NOBODY_TAKES_ROWS,
-    ROW_REFUSED,
-    ROWS_NOT_TAKEN,
-    ROWS_SENT_AGAIN,
-)
+from spark_nats.conditions import jetstream as conditions
 from spark_nats.errors import PublishError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.publishing.acknowledged import Account
@@ -234,7 +228,7 @@ class Sender:
         """Have rows sent again, and pause before."""
         rest, stream = self.flight.rest(), self.recovery.stream
         if why is Why.UNKNOWN:
-            logger.info(ROWS_SENT_AGAIN(stream=stream, rows=count_of(rest)).coded)
+            logger.info(conditions.ROWS_SENT_AGAIN(stream=stream, rows=count_of(rest)).coded)
             self._repeat()
             return
         under_way = self.flight.under_way
@@ -248,7 +242,7 @@ class Sender:
             if why is Why.IN_PROCESS and outcome.waited > outcome.ack_timeout:
                 self.recovery.wait_for_ids()
             if self.window.is_absence_new:
-                logger.info(ROWS_NOT_TAKEN(stream=stream, reason=outcome.refused[0].reason).coded)
+                logger.info(conditions.ROWS_NOT_TAKEN(stream=stream, reason=outcome.refused[0].reason).coded)
             pause = self.window.away()
         self.connection.wait(pause)
 
@@ -266,9 +260,9 @@ def _describe(stream: str, failure: Fail) -> str:
     """Say why rows were not stored."""
     refused = failure.refused
     if failure.why is Failure.REFUSES:
-        return EVERY_ROW_REFUSED(stream=stream, seconds=failure.seconds, reason=refused[0].reason)
+        return conditions.EVERY_ROW_REFUSED(stream=stream, seconds=failure.seconds, reason=refused[0].reason)
     if failure.why is Failure.AWAY:
-        return NOBODY_TAKES_ROWS(stream=stream, seconds=failure.seconds, subject=refused[0].subject)
+        return conditions.NOBODY_TAKES_ROWS(stream=stream, seconds=failure.seconds, subject=refused[0].subject)
     first = min(refused, key=lambda each: each.row)
-    said = ROW_REFUSED(stream=stream, row=first.row, subject=first.subject, reason=first.reason)
+    said = conditions.ROW_REFUSED(stream=stream, row=first.row, subject=first.subject, reason=first.reason)
     return said if len(refused) == 1 else reworded(said, f"{said}; {len(refused)} rows were refused in all")

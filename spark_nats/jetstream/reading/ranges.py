@@ -17,15 +17,7 @@ from enum import Enum, auto
 from spark_nats import clock
 from spark_nats.client.retrying import Retries
 from spark_nats.conditions import Said
-from spark_nats.conditions.jetstream import (
-    HEAD_REMOVED,
-    LAST_REWRITTEN,
-    NO_DIRECT_GETS_NOW,
-    RANGE_DELETED,
-    RANGE_LOST,
-    RANGE_REWRITTEN,
-    REMOVED_WHILE_READ,
-)
+from spark_nats.conditions import jetstream as conditions
 from spark_nats.errors import PermissionsError, StreamNotFoundError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.consumers import finds_all
@@ -275,7 +267,7 @@ class RangeReader:
         if cursor.at_end:
             return None, cursor
         if not info.allows_direct_gets:
-            raise UnsupportedStreamError(NO_DIRECT_GETS_NOW(stream=stream))
+            raise UnsupportedStreamError(conditions.NO_DIRECT_GETS_NOW(stream=stream))
         if info.first_sequence > cursor.received:
             cursor = self._judge(cursor.skip(info.first_sequence), info)
         return DirectGets(js, stream, filters[0] if filters else None, fruitless), self._limited(cursor)
@@ -328,7 +320,7 @@ class RangeReader:
             # What was stored since has the sequences of what is lost.
             cursor = replace(cursor.cut(self._lost_from), others=True)
             gone = gap(cursor.end, end.next)
-            cursor = cursor.lose(RANGE_LOST(stream=stream, last=self._lost_from - 1, sequences=gone))
+            cursor = cursor.lose(conditions.RANGE_LOST(stream=stream, last=self._lost_from - 1, sequences=gone))
         return info, cursor
 
     def _planned(self, js: JetStream, cursor: Cursor, said: StreamInfo | None = None) -> tuple[StreamInfo, Cursor]:
@@ -391,14 +383,16 @@ class RangeReader:
         stream = self._range.stream
         head, lost = missing(cursor, info.first_sequence, self._range.removed)
         if len(head):
-            logger.warning(HEAD_REMOVED(stream=stream, sequences=head).coded)
+            logger.warning(conditions.HEAD_REMOVED(stream=stream, sequences=head).coded)
         if len(lost):
-            cursor = cursor.lose(REMOVED_WHILE_READ(stream=stream, first=info.first_sequence, sequences=lost))
+            cursor = cursor.lose(
+                conditions.REMOVED_WHILE_READ(stream=stream, first=info.first_sequence, sequences=lost)
+            )
         return cursor.judged()
 
     def _lose_the_rest(self, cursor: Cursor, how: str) -> Cursor:
         rest = gap(cursor.received, cursor.end)
-        return cursor.give_up().lose(RANGE_DELETED(stream=self._range.stream, how=how, sequences=rest))
+        return cursor.give_up().lose(conditions.RANGE_DELETED(stream=self._range.stream, how=how, sequences=rest))
 
     def _of_this_history(self, js: JetStream, cursor: Cursor, delivered: Delivered) -> tuple[Cursor, Delivered]:
         """Return the messages that are of the history of which the range was planned, and the cursor by then.
@@ -431,5 +425,5 @@ def _rewritten(stream: str, sequence: int, time: int, last: Fingerprint) -> Said
     """Say that a history is lost whose last message was another one, and by which message that was noticed."""
     now, planned = text_of(time), text_of(last.time)
     if sequence == last.sequence:
-        return LAST_REWRITTEN(stream=stream, sequence=sequence, planned=planned, time=now)
-    return RANGE_REWRITTEN(stream=stream, sequence=sequence, time=now, last=last.sequence, last_time=planned)
+        return conditions.LAST_REWRITTEN(stream=stream, sequence=sequence, planned=planned, time=now)
+    return conditions.RANGE_REWRITTEN(stream=stream, sequence=sequence, time=now, last=last.sequence, last_time=planned)

@@ -54,17 +54,8 @@ from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.reading.ranges import Range, RangeReader, Way
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import stream_info, wait_a_moment
+from spark_nats.kinds.buckets import conditions
 from spark_nats.kinds.buckets.as_of_options import MomentReadOptions
-from spark_nats.kinds.buckets.conditions import (
-    ENTRIES_EXPIRED,
-    KEYS_NOT_KEPT,
-    MADE_AGAIN_WHILE_READ,
-    MOMENT_BEFORE_BUCKET,
-    MOMENT_TO_COME,
-    NO_MOMENT,
-    NO_SUCH_REVISION,
-    REVISION_NOT_KEPT,
-)
 from spark_nats.kinds.buckets.entries import BucketReader, Entries
 from spark_nats.kinds.buckets.key_columns import operations_of, replace_all
 from spark_nats.kinds.buckets.read import EntryBuilder, Keys, NatsBucketReader
@@ -148,14 +139,16 @@ class NatsMomentReader(NatsBucketReader):
         if isinstance(moment, datetime):
             made = time_of(nanoseconds_of(info.created) or 0)
             if moment < made:
-                raise OptionError(MOMENT_BEFORE_BUCKET(time=moment.isoformat(), bucket=bucket, created=info.created))
+                raise OptionError(
+                    conditions.MOMENT_BEFORE_BUCKET(time=moment.isoformat(), bucket=bucket, created=info.created)
+                )
             if info.time and moment > time_of(info.time):
                 now = text_of(info.time)
-                raise OptionError(MOMENT_TO_COME(time=moment.isoformat(), bucket=bucket, now=now))
+                raise OptionError(conditions.MOMENT_TO_COME(time=moment.isoformat(), bucket=bucket, now=now))
             return revision_at(js, info, moment)
         revision = int(moment or 0)
         if revision > info.last_sequence:
-            raise OptionError(NO_SUCH_REVISION(revision=revision, bucket=bucket, last=info.last_sequence))
+            raise OptionError(conditions.NO_SUCH_REVISION(revision=revision, bucket=bucket, last=info.last_sequence))
         return revision
 
     def _read(self, partition: Keys) -> Iterator[pa.RecordBatch]:
@@ -287,7 +280,7 @@ class LatestReader:
                 return
             self._parts += 1
             if self._parts > MOST_PARTS:
-                raise JetStreamError(NO_MOMENT(bucket=self._what.bucket, parts=MOST_PARTS))
+                raise JetStreamError(conditions.NO_MOMENT(bucket=self._what.bucket, parts=MOST_PARTS))
             if last < self._reached:  # a leader that was stopped for a while
                 wait_a_moment(js)
             elif self._is_one_get(js, info):
@@ -298,7 +291,7 @@ class LatestReader:
     def _state(self, js: JetStream) -> StreamInfo:
         info = stream_info(js, self._what.stream)
         if info.created != self._what.created:
-            raise JetStreamError(MADE_AGAIN_WHILE_READ(stream=self._what.stream, created=info.created))
+            raise JetStreamError(conditions.MADE_AGAIN_WHILE_READ(stream=self._what.stream, created=info.created))
         return info
 
     def _is_one_get(self, js: JetStream, info: StreamInfo) -> bool:
@@ -420,14 +413,16 @@ class RevisionReader:
         self.doubtful = frozenset(subject.encode() for subject in self._doubtful(js, history)).union(unknown)
         losses = []
         if self._last < self.revision and not self._what.keys:
-            losses.append(REVISION_NOT_KEPT(bucket=self._what.bucket, revision=self.revision))
+            losses.append(conditions.REVISION_NOT_KEPT(bucket=self._what.bucket, revision=self.revision))
         if self.doubtful:
             keys, key = len(self.doubtful), min(self.doubtful).split(b".", 2)[-1].decode("utf-8", "replace")
             losses.append(
-                KEYS_NOT_KEPT(bucket=self._what.bucket, revision=self.revision, keys=keys, key=key, history=history)
+                conditions.KEYS_NOT_KEPT(
+                    bucket=self._what.bucket, revision=self.revision, keys=keys, key=key, history=history
+                )
             )
         if info.max_age is not None or info.config.get("subject_delete_marker_ttl"):
-            losses.append(ENTRIES_EXPIRED(bucket=self._what.bucket, revision=self.revision))
+            losses.append(conditions.ENTRIES_EXPIRED(bucket=self._what.bucket, revision=self.revision))
         self.losses = tuple(losses)
 
     def _note_counts(self, js: JetStream) -> None:

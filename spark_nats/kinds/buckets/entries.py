@@ -43,12 +43,7 @@ from spark_nats.jetstream.reading.delivering import Arrived, Delivered, Move, Re
 from spark_nats.jetstream.reading.pulls import PullConsumer, sizes_of
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import StreamView
-from spark_nats.kinds.buckets.conditions import (
-    DELETED_WHILE_READ,
-    KEYS_MOVE_ON,
-    MADE_AGAIN_WHILE_READ,
-    NO_CONSUMER_AT_LEADER,
-)
+from spark_nats.kinds.buckets import conditions
 from spark_nats.kinds.buckets.key_columns import are_last
 from spark_nats.protocol.bytecolumns import Mask, booleans, flags_of, texts
 from spark_nats.protocol.consumers import ConsumerInfo
@@ -234,7 +229,7 @@ class BucketReader:
         else:
             missing = self._missing(js)
         if missing and len(missing) == phase.left:  # written faster than they can be read
-            moved = KEYS_MOVE_ON(keys=len(missing), stream=self._stream)
+            moved = conditions.KEYS_MOVE_ON(keys=len(missing), stream=self._stream)
             self._reading.retries.failed(JetStreamError(moved))
         behind = phase.repeats_from if now.listed else cursor.received
         self._phase = phase.followed_by(missing, self._filters, behind)
@@ -257,16 +252,16 @@ class BucketReader:
             if not made.leader or before.leader == made.leader == info.leader:
                 return before, made, listed
             delete_consumer(js, self._stream, made.name)
-        nowhere = NO_CONSUMER_AT_LEADER(consumers=MOST_PLACES, stream=self._stream, leader=info.leader)
+        nowhere = conditions.NO_CONSUMER_AT_LEADER(consumers=MOST_PLACES, stream=self._stream, leader=info.leader)
         raise JetStreamError(nowhere)
 
     def _state(self, js: JetStream) -> StreamInfo:
         try:
             info = self._view.state(js, self._stream)
         except StreamNotFoundError:
-            raise JetStreamError(DELETED_WHILE_READ(stream=self._stream)) from None
+            raise JetStreamError(conditions.DELETED_WHILE_READ(stream=self._stream)) from None
         if info.created != self.created:
-            raise JetStreamError(MADE_AGAIN_WHILE_READ(stream=self._stream, created=info.created))
+            raise JetStreamError(conditions.MADE_AGAIN_WHILE_READ(stream=self._stream, created=info.created))
         return info
 
     def _is_over(self, js: JetStream, cursor: Cursor, silence: float) -> bool:

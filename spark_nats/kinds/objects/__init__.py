@@ -1,11 +1,7 @@
 """Object stores (ADR-20): reading their objects, and putting some."""
 
 from spark_nats.kinds.kind import Kind, Use
-from spark_nats.kinds.objects.conditions import (
-    FOREACH_WRITES_NO_OBJECTS,
-    OPTION_NEEDS_OBJECT_STORE,
-    OPTION_NOT_FOR_OBJECTS,
-)
+from spark_nats.kinds.objects import conditions
 from spark_nats.kinds.objects.options import ObjectChangesOptions, ObjectReadOptions, ObjectWriteOptions
 from spark_nats.kinds.objects.schema import OBJECT_INFO_SCHEMA, OBJECT_SCHEMA
 
@@ -18,7 +14,7 @@ OBJECTS = Kind(
     read_stream=Use(ObjectChangesOptions, "objects.read:NatsObjectStreamReader"),
     write=Use(ObjectWriteOptions, "objects.write:writer"),
     write_stream=Use(ObjectWriteOptions, "objects.write:stream_writer"),
-    needed=lambda option, writing: OPTION_NEEDS_OBJECT_STORE(option=option),
-    unsuited=lambda option, writing: OPTION_NOT_FOR_OBJECTS(option=option),
-    not_by_foreach=FOREACH_WRITES_NO_OBJECTS,
+    needed=lambda option, writing: conditions.OPTION_NEEDS_OBJECT_STORE(option=option),
+    unsuited=lambda option, writing: conditions.OPTION_NOT_FOR_OBJECTS(option=option),
+    not_by_foreach=conditions.FOREACH_WRITES_NO_OBJECTS,
 )

@@ -20,13 +20,7 @@ from spark_nats.jetstream.messages import MessageAt, ask
 from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.reading.ranges import Range, RangeReader
 from spark_nats.jetstream.views import stream_info
-from spark_nats.kinds.objects.conditions import (
-    LINK_BROKEN,
-    OBJECT_DAMAGED,
-    OBJECT_MOVES_ON,
-    OBJECT_NOT_DESCRIBED,
-    OBJECT_STORE_NOT_FOUND,
-)
+from spark_nats.kinds.objects import conditions
 from spark_nats.kinds.objects.wire import (
     ObjectInfo,
     chunk_subject,
@@ -108,7 +102,7 @@ def described_by(store: str, subject: str, payload: bytes, time: int, sequence: 
     try:
         return StoredObject(store, subject, read_description(payload), time, sequence)
     except ValueError as error:
-        raise ProtocolError(OBJECT_NOT_DESCRIBED(name=name_of(subject), store=store, reason=error)) from None
+        raise ProtocolError(conditions.OBJECT_NOT_DESCRIBED(name=name_of(subject), store=store, reason=error)) from None
 
 
 def read_content(
@@ -145,13 +139,13 @@ def read_content(
             content = _content(js, target, retries)
             if isinstance(content, bytes):
                 return now, content
-            said = OBJECT_DAMAGED(name=target.info.name, store=target.store, reason=content)
+            said = conditions.OBJECT_DAMAGED(name=target.info.name, store=target.store, reason=content)
             seen = _again(js, target)
             if seen is not None and seen.info == target.info:
                 lost(said)
                 return now, None
         elif target:
-            lost(LINK_BROKEN(name=now.info.name, store=now.store, reason=target))
+            lost(conditions.LINK_BROKEN(name=now.info.name, store=now.store, reason=target))
             return now, None
         else:
             return now, None
@@ -159,7 +153,7 @@ def read_content(
         if latest is None:
             return None
         now = latest
-    raise JetStreamError(OBJECT_MOVES_ON(name=now.info.name, store=now.store, times=MOST_TIMES))
+    raise JetStreamError(conditions.OBJECT_MOVES_ON(name=now.info.name, store=now.store, times=MOST_TIMES))
 
 
 def read_version(
@@ -186,7 +180,7 @@ def read_version(
             return found, content
         latest = _again(js, found)
         if latest is not None and latest.info == found.info:
-            lost(OBJECT_DAMAGED(name=found.info.name, store=found.store, reason=content))
+            lost(conditions.OBJECT_DAMAGED(name=found.info.name, store=found.store, reason=content))
         return found, None
     linked = read_content(js, found, check, lost, retries)
     return (found, None) if linked is None or linked[0].sequence != found.sequence else linked
@@ -238,4 +232,6 @@ def _content(js: JetStream, found: StoredObject, retries: Retries | None) -> byt
 
 def naming_store(js: JetStream, name: str) -> AbstractContextManager[None]:
     """Say of a stream that does not exist that it is this object store, and which others have similar names."""
-    return naming_what_it_is(js, name, descriptions("*"), store_of, partial(OBJECT_STORE_NOT_FOUND, store=name))
+    return naming_what_it_is(
+        js, name, descriptions("*"), store_of, partial(conditions.OBJECT_STORE_NOT_FOUND, store=name)
+    )

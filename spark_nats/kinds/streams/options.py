@@ -9,25 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from spark_nats.errors import OptionError
-from spark_nats.kinds.streams.conditions import (
-    BAD_ROWS_GO_NOWHERE,
-    BAD_ROWS_NEED_STREAM,
-    BAD_ROWS_STREAM_IS_TARGET,
-    BAD_ROWS_WITH_ATOMIC,
-    CONSUMER_NEEDS_CONSUME,
-    ENDS_BEFORE_OFFSET,
-    ENDS_BEFORE_TIME,
-    NO_SUBJECTS_TO_CREATE,
-    NOTHING_AFTER_LATEST,
-    NOTHING_BEFORE_EARLIEST,
-    ONE_STREAM_TO_CREATE,
-    ONE_STREAM_TO_WRITE,
-    ONE_SUBJECT_TO_WRITE,
-    OTHER_STREAM_TO_CREATE,
-    PATTERN_CANNOT_CONSUME,
-    PATTERN_CANNOT_CREATE,
-    PUSHDOWN_OF_OTHER_SCANS,
-)
+from spark_nats.kinds.streams import conditions
 from spark_nats.options import values
 from spark_nats.options.option import Group, option
 from spark_nats.options.query import EXACTNESS, RANGE, WHAT, DataLoss, JetStreamQuery, StreamScan, check_offsets
@@ -78,13 +60,13 @@ class StreamsNamed(Group, section=WHAT):
         if wish is False:
             return None
         if len(streams) > 1:
-            raise OptionError(ONE_STREAM_TO_CREATE(streams=", ".join(streams)))
+            raise OptionError(conditions.ONE_STREAM_TO_CREATE(streams=", ".join(streams)))
         if wish is True:
             if not subjects:
-                raise OptionError(NO_SUBJECTS_TO_CREATE())
+                raise OptionError(conditions.NO_SUBJECTS_TO_CREATE())
             return {"name": streams[0], "subjects": list(subjects)}
         if wish.get("name", streams[0]) != streams[0]:
-            raise OptionError(OTHER_STREAM_TO_CREATE(name=wish["name"], stream=streams[0]))
+            raise OptionError(conditions.OTHER_STREAM_TO_CREATE(name=wish["name"], stream=streams[0]))
         return Wish.of({**wish, "name": streams[0]}, wish.named)
 
 
@@ -170,15 +152,15 @@ class ReadOptions(StreamScan, StreamsNamed, section="Work queues and interest st
         """Return it with the beginning that it has by what else was set."""
         self.check_triggers()
         if self.pattern and self.create:
-            raise OptionError(PATTERN_CANNOT_CREATE())
+            raise OptionError(conditions.PATTERN_CANNOT_CREATE())
         self.to_create(self.filters)
         if self.pattern and self.consume:
-            raise OptionError(PATTERN_CANNOT_CONSUME())
+            raise OptionError(conditions.PATTERN_CANNOT_CONSUME())
         for name, chosen in (("filterPushdown", self.filter_pushdown), ("limitPushdown", self.limit_pushdown)):
             if chosen:
-                raise OptionError(PUSHDOWN_OF_OTHER_SCANS(option=name))
+                raise OptionError(conditions.PUSHDOWN_OF_OTHER_SCANS(option=name))
         if self.consumer and not self.consume:
-            raise OptionError(CONSUMER_NEEDS_CONSUME())
+            raise OptionError(conditions.CONSUMER_NEEDS_CONSUME())
         _check_range(self.starting, self.ending)
         if not self.pattern:  # or it is known later which streams there are
             check_offsets("startingOffsets", self.starting, self.streams)
@@ -197,16 +179,16 @@ def _check_range(starting: Offsets | datetime, ending: Offsets | datetime | None
     if ending is None:
         return
     if _mentions(starting, LATEST):
-        raise OptionError(NOTHING_AFTER_LATEST())
+        raise OptionError(conditions.NOTHING_AFTER_LATEST())
     if _mentions(ending, EARLIEST):
-        raise OptionError(NOTHING_BEFORE_EARLIEST())
+        raise OptionError(conditions.NOTHING_BEFORE_EARLIEST())
     if isinstance(starting, datetime) and isinstance(ending, datetime) and ending < starting:
-        raise OptionError(ENDS_BEFORE_TIME(end=ending.isoformat(), start=starting.isoformat()))
+        raise OptionError(conditions.ENDS_BEFORE_TIME(end=ending.isoformat(), start=starting.isoformat()))
     if isinstance(starting, dict) and isinstance(ending, dict):
         for name, end in ending.items():
             start = starting.get(name)
             if isinstance(start, Place) and isinstance(end, Place) and end.next < start.next:
-                raise OptionError(ENDS_BEFORE_OFFSET(end=end.next, stream=name, start=start.next))
+                raise OptionError(conditions.ENDS_BEFORE_OFFSET(end=end.next, stream=name, start=start.next))
 
 
 DROP, TO_STREAM = "drop", "stream"
@@ -247,13 +229,13 @@ class Rows(Group, section="Writing"):
         """
         what, other = self.bad_rows, self.bad_rows_stream
         if what == TO_STREAM and other is None:
-            raise OptionError(BAD_ROWS_NEED_STREAM())
+            raise OptionError(conditions.BAD_ROWS_NEED_STREAM())
         if what != TO_STREAM and other is not None:
-            raise OptionError(BAD_ROWS_GO_NOWHERE(stream=other, what=what))
+            raise OptionError(conditions.BAD_ROWS_GO_NOWHERE(stream=other, what=what))
         if other is not None and other == stream:
-            raise OptionError(BAD_ROWS_STREAM_IS_TARGET(stream=other))
+            raise OptionError(conditions.BAD_ROWS_STREAM_IS_TARGET(stream=other))
         if what != FAIL and atomic:
-            raise OptionError(BAD_ROWS_WITH_ATOMIC(what=what))
+            raise OptionError(conditions.BAD_ROWS_WITH_ATOMIC(what=what))
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
@@ -320,9 +302,9 @@ class WriteOptions(DataLoss, AcknowledgedRows, StreamsNamed, section=EXACTNESS):
     def checked(self, given: Collection[str]) -> WriteOptions:
         """Return it as it is."""
         if len(self.streams) > 1:
-            raise OptionError(ONE_STREAM_TO_WRITE(streams=len(self.streams)))
+            raise OptionError(conditions.ONE_STREAM_TO_WRITE(streams=len(self.streams)))
         if self.subject and (violation := subject_violation(self.subject)):
-            raise OptionError(ONE_SUBJECT_TO_WRITE(subject=self.subject, violation=violation))
+            raise OptionError(conditions.ONE_SUBJECT_TO_WRITE(subject=self.subject, violation=violation))
         self.to_create((self.subject,) if self.subject else ())
         self.check_bad_rows(self.stream, self.atomic)
         return self

@@ -30,14 +30,22 @@ def calls() -> Iterator[tuple[str, str, ast.Call]]:
 
 
 def imported() -> Iterator[tuple[str, str, Condition]]:
-    """The conditions that the files of the package import: the file, the name, and the condition."""
+    """The conditions that the files of the package use: the file, the name, and the condition."""
     for path in sorted(SPARK_NATS.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and re.search(r"^spark_nats\.(.+\.)?conditions\b", str(node.module)):
+        file, modules, names = path.relative_to(SPARK_NATS).as_posix(), {}, []
+        for node in ast.walk(tree := ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and "conditions" in f"{node.module}.{node.names[0].name}":
                 for alias in node.names:
-                    found = getattr(import_module(str(node.module)), alias.name)
-                    if isinstance(found, Condition):
-                        yield path.relative_to(SPARK_NATS).as_posix(), alias.name, found
+                    if re.search(r"\bconditions\b", str(node.module)) and alias.name.isupper():
+                        names.append((alias.name, getattr(import_module(str(node.module)), alias.name)))
+                    elif (alias.asname or alias.name) == "conditions":
+                        modules["conditions"] = import_module(f"{node.module}.{alias.name}")
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") in modules:
+                names.append((node.attr, getattr(modules["conditions"], node.attr)))
+        for name, found in names:
+            if isinstance(found, Condition):
+                yield file, name, found
 
 
 CALLS = list(calls())

@@ -13,14 +13,7 @@ from spark_nats.jetstream.positions import Position, end_of
 from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.streams import LIMITS, WORK_QUEUE, StreamInfo
 from spark_nats.jetstream.views import first_new, stream_info
-from spark_nats.kinds.streams.read.conditions import (
-    CONSUMER_MISSING,
-    ENDS_BEFORE_IT_BEGINS,
-    NOTHING_SINCE_TIME,
-    OFFSET_OF_OLD_STREAM,
-    PATTERN_MISSES_OFFSETS,
-    WOULD_RELEASE_UNREAD,
-)
+from spark_nats.kinds.streams.read import conditions
 from spark_nats.kinds.streams.read.looks import Look
 from spark_nats.kinds.streams.read.losses import Loss, beginning_lost, end_lost, history_lost, say
 from spark_nats.kinds.streams.read.planning import StreamRange, for_retention
@@ -41,7 +34,7 @@ def starting(look: Look) -> dict[str, Position]:
         hold.begins(look.js)
         first = infos[name].first_sequence
         if hold.retention == WORK_QUEUE and found[name].next > first:
-            raise OptionError(WOULD_RELEASE_UNREAD(start=found[name].next, stream=name, first=first))
+            raise OptionError(conditions.WOULD_RELEASE_UNREAD(start=found[name].next, stream=name, first=first))
     return found
 
 
@@ -80,7 +73,7 @@ def batch(look: Look) -> list[StreamRange]:
         if first > info.last_sequence + 1:
             say([end_lost(info, first)], options)
         elif first > stop.next and isinstance(options.starting, dict):
-            raise OptionError(ENDS_BEFORE_IT_BEGINS(stream=name, end=stop.next, start=first))
+            raise OptionError(conditions.ENDS_BEFORE_IT_BEGINS(stream=name, end=stop.next, start=first))
         elif first < info.first_sequence:
             if name not in facts.spared:
                 say(beginning_lost(info, first, min(info.first_sequence, stop.next), False), options)
@@ -98,7 +91,7 @@ def _starting(look: Look, infos: Mapping[str, StreamInfo]) -> dict[str, Position
     for name, place in found.items() if options.starting_must_exist else ():
         if next_sequence(look.js, name, place.next, options.filters or (">",)) is None:
             what = look.memory.traits.words or f"stream {name!r}"
-            raise OptionError(NOTHING_SINCE_TIME(what=what, time=options.starting))
+            raise OptionError(conditions.NOTHING_SINCE_TIME(what=what, time=options.starting))
     return found
 
 
@@ -108,7 +101,7 @@ def _resolve(
     """Return places in streams, ``otherwise`` in those that match a pattern and that ``what`` does not name."""
     names = look.memory.selection.names
     if isinstance(what, dict) and (missing := sorted(set(what) - set(names))):
-        raise OptionError(PATTERN_MISSES_OFFSETS(streams=", ".join(missing)))
+        raise OptionError(conditions.PATTERN_MISSES_OFFSETS(streams=", ".join(missing)))
     found = {}
     for name, info in infos.items():
         place = what.get(name, otherwise) if isinstance(what, dict) else what
@@ -136,7 +129,7 @@ def _given(look: Look, info: StreamInfo, place: Place, otherwise: str) -> Positi
     """
     if place.created and place.created != info.created:
         new, old = info.created, place.created
-        gone = OFFSET_OF_OLD_STREAM(stream=info.name, sequence=place.next, old=old, created=new)
+        gone = conditions.OFFSET_OF_OLD_STREAM(stream=info.name, sequence=place.next, old=old, created=new)
         say([Loss(gone)], look.options)
         return end_of(info) if otherwise == LATEST else Position(new, info.first_sequence, earliest=True)
     given = Position(info.created, place.next, place.timestamp)
@@ -158,7 +151,7 @@ def _acknowledged(look: Look, info: StreamInfo, name: str) -> Position:
     """
     consumer = consumer_info(look.js, info.name, name)
     if consumer is None:
-        raise OptionError(CONSUMER_MISSING(stream=info.name, consumer=name))
+        raise OptionError(conditions.CONSUMER_MISSING(stream=info.name, consumer=name))
     first = 1 if info.retention == LIMITS and not consumer.filters else info.first_sequence
     sequence = min(max(consumer.acknowledged, first), info.last_sequence + 1)
     return Position(info.created, sequence, _time_before(look, info, sequence))

@@ -11,13 +11,7 @@ from spark_nats.jetstream.judgement import Judgement
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.kinds.streams.options import ReadOptions
-from spark_nats.kinds.streams.read.conditions import (
-    BEGINNING_LOST,
-    BEGINNING_REMOVED,
-    END_LOST,
-    END_REWRITTEN,
-    STREAM_DELETED,
-)
+from spark_nats.kinds.streams.read import conditions
 from spark_nats.options.losses import GO_ON, report_loss
 from spark_nats.protocol.documents import text_of
 
@@ -67,21 +61,21 @@ def stream_lost(name: str, begin: Position | None, is_said: bool, options: ReadO
     where = f" from sequence {begin.next} on" if begin else ""
     if is_said and not options.fail_on_data_loss and options.pattern is None:
         return []
-    return [Loss(STREAM_DELETED(stream=name, where=where))]
+    return [Loss(conditions.STREAM_DELETED(stream=name, where=where))]
 
 
 def beginning_lost(info: StreamInfo, start: int, end: int, may_go: bool) -> tuple[Loss, ...]:
     """Return the loss, if it is one, of the sequences from ``start`` to ``end``, before which the stream has none."""
     if not (may_go or start < end):
         return ()
-    said = BEGINNING_REMOVED if may_go else BEGINNING_LOST
+    said = conditions.BEGINNING_REMOVED if may_go else conditions.BEGINNING_LOST
     what = said(stream=info.name, first=info.first_sequence, start=start, end=end - 1)
     return (Loss(what, expected=may_go),)
 
 
 def end_lost(info: StreamInfo, wanted: int) -> Loss:
     """Return the loss of the end of a stream, of which nothing else is known than where the query is to go on."""
-    return Loss(END_LOST(stream=info.name, last=info.last_sequence, next=wanted, more=""))
+    return Loss(conditions.END_LOST(stream=info.name, last=info.last_sequence, next=wanted, more=""))
 
 
 def history_lost(info: StreamInfo, begin: Position, judgement: Judgement, first: int, planned: bool = False) -> Loss:
@@ -96,8 +90,8 @@ def history_lost(info: StreamInfo, begin: Position, judgement: Judgement, first:
     if first <= info.last_sequence:
         there = f"and what it has from sequence {first} on was stored later"
     more = f"{before} sequence {seen.sequence}, stored at {text_of(seen.time)}, {there}"
-    what = END_REWRITTEN(stream=info.name, more=more)
+    what = conditions.END_REWRITTEN(stream=info.name, more=more)
     if judgement is Judgement.TRUNCATED:
-        what = END_LOST(stream=info.name, last=info.last_sequence, next=seen.sequence + 1, more=f": {more}")
+        what = conditions.END_LOST(stream=info.name, last=info.last_sequence, next=seen.sequence + 1, more=f": {more}")
     go_on = f"what was stored since, from sequence {first} on"
     return Loss(what, go_on, f"begin with a new checkpoint to read all that it has, or {GO_ON} {go_on}")

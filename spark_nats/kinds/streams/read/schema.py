@@ -10,12 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from spark_nats.errors import SchemaError
-from spark_nats.kinds.streams.read.conditions import (
-    COLUMN_NAMED_TWICE,
-    COLUMN_NOT_NULL,
-    COLUMN_TYPE_OF_SOURCE,
-    NO_SUCH_COLUMN,
-)
+from spark_nats.kinds.streams.read import conditions
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -46,15 +41,17 @@ def check_schema(schema: StructType, what: str, has: str) -> None:
         actual = column.dataType.simpleString()
         actual = "timestamp_ltz" if actual == "timestamp" else actual
         if expected is None:
-            raise SchemaError(NO_SUCH_COLUMN(what=what, column=column.name, columns=has))
+            raise SchemaError(conditions.NO_SUCH_COLUMN(what=what, column=column.name, columns=has))
         if actual != expected:
             raise SchemaError(
-                COLUMN_TYPE_OF_SOURCE(column=column.name, expected=expected.upper(), type=actual.upper(), columns=has)
+                conditions.COLUMN_TYPE_OF_SOURCE(
+                    column=column.name, expected=expected.upper(), type=actual.upper(), columns=has
+                )
             )
         if names.count(column.name) > 1:
-            raise SchemaError(COLUMN_NAMED_TWICE(column=column.name))
+            raise SchemaError(conditions.COLUMN_NAMED_TWICE(column=column.name))
         if not column.nullable:
-            raise SchemaError(COLUMN_NOT_NULL(column=column.name))
+            raise SchemaError(conditions.COLUMN_NOT_NULL(column=column.name))
 
 
 _COLUMN = re.compile(r"(\w+) (\w+(?:<.+?>+)?)(?:, |$)")

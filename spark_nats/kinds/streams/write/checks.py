@@ -16,19 +16,8 @@ from spark_nats.jetstream.messages import MessageAt, ask_each
 from spark_nats.jetstream.streams import StreamInfo, in_words
 from spark_nats.jetstream.views import StateOf
 from spark_nats.kinds.streams.options import EXACT, WriteOptions
+from spark_nats.kinds.streams.write import conditions
 from spark_nats.kinds.streams.write.columns import has_counters
-from spark_nats.kinds.streams.write.conditions import (
-    COUNTERS_EXPECT_NOTHING,
-    INCREMENTS_ONLY,
-    MIRRORS_ANOTHER,
-    NO_ACKNOWLEDGEMENTS,
-    NO_COUNTERS,
-    NO_LIFETIMES,
-    OTHER_PARTITIONS,
-    SERVER_STORES_SINGLY,
-    STATE_BUCKET_MIRRORS,
-    STREAM_STORES_SINGLY,
-)
 from spark_nats.kinds.streams.write.notes import about_the_bucket, began_now, note_of
 from spark_nats.kinds.streams.write.replay import try_to_read_back
 from spark_nats.kinds.streams.write.sink import STREAM, Sink
@@ -65,14 +54,14 @@ def writable(
             entry = others[0] if isinstance(others[0], NatsError) else entry_of(others[0])
     refuse_mirror(found)
     if found.config.get("no_ack"):
-        raise PublishError(NO_ACKNOWLEDGEMENTS(stream=stream))
+        raise PublishError(conditions.NO_ACKNOWLEDGEMENTS(stream=stream))
     return found, entry
 
 
 def refuse_mirror(stream: StreamInfo) -> None:
     """Raise :class:`PublishError` if a stream is a mirror: it listens on nothing, and stores what its origin has."""
     if origin := stream.origin:
-        raise PublishError(MIRRORS_ANOTHER(target=in_words(stream.name), origin=origin))
+        raise PublishError(conditions.MIRRORS_ANOTHER(target=in_words(stream.name), origin=origin))
 
 
 def prepare(options: WriteOptions, streaming: bool, columns: Sequence[str] = (), sink: Sink = STREAM) -> Began | None:
@@ -93,25 +82,25 @@ def prepare(options: WriteOptions, streaming: bool, columns: Sequence[str] = (),
         with sink.naming(js) if sink.naming else naming_the_nearest(js, [options.stream], to_read=False):
             stream, _ = writable(connection, options)
         if "ttl" in columns and not stream.config.get("allow_msg_ttl"):
-            raise SchemaError(sink.no_lifetimes or NO_LIFETIMES(stream=stream.name))
+            raise SchemaError(sink.no_lifetimes or conditions.NO_LIFETIMES(stream=stream.name))
         _check_counters(stream, options, columns)
         if options.atomic and connection.info.is_older_than(2, 12):
-            raise PublishError(SERVER_STORES_SINGLY(version=connection.info.version))
+            raise PublishError(conditions.SERVER_STORES_SINGLY(version=connection.info.version))
         if options.atomic and not stream.config.get("allow_atomic"):
-            raise PublishError(STREAM_STORES_SINGLY(stream=stream.name))
+            raise PublishError(conditions.STREAM_STORES_SINGLY(stream=stream.name))
         return _prepare_to_settle(js, options, stream, streaming)
 
 
 def _check_counters(stream: StreamInfo, options: WriteOptions, columns: Sequence[str]) -> None:
     """Check that a stream takes increments if they are what the columns have."""
     if "increment" in columns and not has_counters(stream):
-        raise SchemaError(NO_COUNTERS(stream=stream.name))
+        raise SchemaError(conditions.NO_COUNTERS(stream=stream.name))
     if not has_counters(stream):
         return
     if "increment" not in columns and not (options.control_headers and "headers" in columns):
-        raise SchemaError(INCREMENTS_ONLY(stream=stream.name))
+        raise SchemaError(conditions.INCREMENTS_ONLY(stream=stream.name))
     if "expected_last_subject_sequence" in columns:
-        raise SchemaError(COUNTERS_EXPECT_NOTHING(stream=stream.name))
+        raise SchemaError(conditions.COUNTERS_EXPECT_NOTHING(stream=stream.name))
 
 
 def check_partitions(connection: Connection, options: WriteOptions, query: str, batch: int, partitions: int) -> None:
@@ -129,7 +118,7 @@ def check_partitions(connection: Connection, options: WriteOptions, query: str, 
                 state = note_of(bucket.get(key), key)
                 if state is not None and state.batch == batch and state.began.stream == options.stream:
                     whose = f"partition {partition}, which it does not have now"
-                    raise PublishError(OTHER_PARTITIONS(task=f"micro-batch {batch}", partition=whose))
+                    raise PublishError(conditions.OTHER_PARTITIONS(task=f"micro-batch {batch}", partition=whose))
 
 
 def _prepare_to_settle(js: JetStream, options: WriteOptions, stream: StreamInfo, streaming: bool) -> Began | None:
@@ -148,7 +137,7 @@ def _prepare_to_settle(js: JetStream, options: WriteOptions, stream: StreamInfo,
             purpose = "where micro-batches that Spark writes to streams begin"
             state = make_bucket(js, options.state_bucket, replicas=stream.replicas, description=purpose)
             if state.origin:
-                raise PublishError(STATE_BUCKET_MIRRORS(bucket=options.state_bucket, origin=state.origin))
+                raise PublishError(conditions.STATE_BUCKET_MIRRORS(bucket=options.state_bucket, origin=state.origin))
             _put_probe(js, Bucket(js, options.state_bucket))
     try_to_read_back(js, stream)
     return None if streaming else began_now(stream)

@@ -14,12 +14,7 @@ from spark_nats.conditions import Hint
 from spark_nats.errors import InvalidRowError
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.kinds.streams.options import NEVER, WriteOptions
-from spark_nats.kinds.streams.write.conditions import (
-    CONTROL_HEADERS_LEFT_OUT,
-    ROW_CANNOT_BE_SENT,
-    SAME_ID_TOGETHER,
-    SAME_SUBJECT_TOGETHER,
-)
+from spark_nats.kinds.streams.write import conditions
 from spark_nats.kinds.streams.write.message_ids import MessageIds
 from spark_nats.kinds.streams.write.schema import MESSAGES, Columns
 from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, flags_of, lengths_of, repeated, texts, values_of
@@ -130,12 +125,12 @@ class Rows(NamedTuple):
         of_id = np.flatnonzero(flags_of(self.ids.is_valid()))
         same_id = of_id[_place_before(self.ids.drop_null()) >= 0]
         if len(same_id):
-            raise InvalidRowError(SAME_ID_TOGETHER(row=int(same_id[0])))
+            raise InvalidRowError(conditions.SAME_ID_TOGETHER(row=int(same_id[0])))
         if self.conditional is None:
             return
         behind = np.flatnonzero(flags_of(self.conditional) & (_place_before(self.subjects) >= 0))
         if len(behind):
-            raise InvalidRowError(SAME_SUBJECT_TOGETHER(row=int(behind[0])))
+            raise InvalidRowError(conditions.SAME_SUBJECT_TOGETHER(row=int(behind[0])))
 
     def _cut(self, start: int, end: int) -> Rows:
         return Rows(*(None if column is None else column[start:end] for column in self))
@@ -355,7 +350,9 @@ class RowChecker:
             if names:
                 self._warned = True
                 more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
-                logger.warning(CONTROL_HEADERS_LEFT_OUT(headers=", ".join(names[:_NAMES_SHOWN]) + more).coded)
+                logger.warning(
+                    conditions.CONTROL_HEADERS_LEFT_OUT(headers=", ".join(names[:_NAMES_SHOWN]) + more).coded
+                )
         return lines.where(~is_control)
 
     def _refuse(
@@ -390,7 +387,9 @@ class BrokenRuleError(Exception):
 def _invalid(row: int, column: str, rule: str, sent: int, hints: Sequence[Hint] = ()) -> InvalidRowError:
     """Return the error that a row cannot be sent, of whose task so many rows were sent."""
     before = f"the {sent} rows before its batch were sent" if sent else "nothing was sent"
-    return InvalidRowError(ROW_CANNOT_BE_SENT(row=row, column=column, rule=rule, sent=before)).advising(*hints)
+    return InvalidRowError(conditions.ROW_CANNOT_BE_SENT(row=row, column=column, rule=rule, sent=before)).advising(
+        *hints
+    )
 
 
 def has_counters(stream: StreamInfo) -> bool:

@@ -33,17 +33,8 @@ from spark_nats.jetstream.reading.stored import stored_ids
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import Trust, believed, stream_info
 from spark_nats.kinds.streams.options import EXACT, WriteOptions
+from spark_nats.kinds.streams.write import conditions
 from spark_nats.kinds.streams.write.columns import BrokenRuleError, RowChecker, Rows, has_counters
-from spark_nats.kinds.streams.write.conditions import (
-    BAD_ROWS_ARE_NO_INCREMENTS,
-    BAD_ROWS_DROPPED,
-    BAD_ROWS_NEED_ROOM,
-    BAD_ROWS_NEED_SUBJECT,
-    BAD_ROWS_NOT_STORED,
-    BAD_ROWS_SET_ASIDE,
-    BAD_ROWS_STREAM_MISSING,
-    NO_ACKNOWLEDGEMENTS,
-)
 from spark_nats.kinds.streams.write.message_ids import MessageIds
 from spark_nats.kinds.streams.write.replay import Before, Settled, try_to_read_back
 from spark_nats.kinds.streams.write.schema import Columns
@@ -120,14 +111,14 @@ class BadRows:
             with naming_the_nearest(js, [name], to_read=False):
                 stream = stream_info(js, name)
         except StreamNotFoundError as error:
-            raise error.with_context(BAD_ROWS_STREAM_MISSING(reason=error)) from None
+            raise error.with_context(conditions.BAD_ROWS_STREAM_MISSING(reason=error)) from None
         if stream.config.get("no_ack"):
-            raise PublishError(NO_ACKNOWLEDGEMENTS(stream=name))
+            raise PublishError(conditions.NO_ACKNOWLEDGEMENTS(stream=name))
         if has_counters(stream):
-            raise PublishError(BAD_ROWS_ARE_NO_INCREMENTS(stream=name))
+            raise PublishError(conditions.BAD_ROWS_ARE_NO_INCREMENTS(stream=name))
         subject_of_bad_rows(stream, options)
         if (most := largest_message(stream)) < LEAST_SIZE:
-            raise PublishError(BAD_ROWS_NEED_ROOM(stream=name, size=most, least=LEAST_SIZE))
+            raise PublishError(conditions.BAD_ROWS_NEED_ROOM(stream=name, size=most, least=LEAST_SIZE))
         if options.deduplicate == EXACT:
             try_to_read_back(js, stream, singly=True)
 
@@ -226,9 +217,11 @@ class BadRows:
         # Of those that an earlier attempt has stored the reason stands with them.
         task, first = self._task.name, printable(self._first or f"see the header {REASON}")
         if self.count and (stream := self._options.bad_rows_stream):
-            logger.warning(BAD_ROWS_SET_ASIDE(bad=self.count, rows=rows, task=task, stream=stream, reason=first).coded)
+            logger.warning(
+                conditions.BAD_ROWS_SET_ASIDE(bad=self.count, rows=rows, task=task, stream=stream, reason=first).coded
+            )
         elif self.count:
-            logger.warning(BAD_ROWS_DROPPED(bad=self.count, rows=rows, task=task, reason=first).coded)
+            logger.warning(conditions.BAD_ROWS_DROPPED(bad=self.count, rows=rows, task=task, reason=first).coded)
 
     @property
     def unexpected(self) -> int:
@@ -271,7 +264,7 @@ class BadRows:
                     publisher.verify()
                 publisher.close()
         except NatsError as error:
-            failed = error.with_context(BAD_ROWS_NOT_STORED(stream=stream, reason=error))
+            failed = error.with_context(conditions.BAD_ROWS_NOT_STORED(stream=stream, reason=error))
             # There is no option that makes this stream.
             failed.hints = tuple(hint for hint in error.hints if hint is not Hint.CREATE_STREAM)
             raise failed from None
@@ -326,7 +319,7 @@ def subject_of_bad_rows(stream: StreamInfo, options: WriteOptions) -> str:
         PublishError: the stream has no subject for that.
     """
     if not stream.subjects or stream.subjects[0].startswith("$"):
-        raise PublishError(BAD_ROWS_NEED_SUBJECT(stream=stream.name))
+        raise PublishError(conditions.BAD_ROWS_NEED_SUBJECT(stream=stream.name))
     target = options.stream or "core"
     return ".".join(target if token in ("*", ">") else token for token in stream.subjects[0].split("."))
 

@@ -25,18 +25,9 @@ from spark_nats.jetstream.publishing.conflicts import Resolve
 from spark_nats.jetstream.publishing.publisher import Publisher
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.kinds.streams.options import EXACT, NEVER, WriteOptions
+from spark_nats.kinds.streams.write import conditions
 from spark_nats.kinds.streams.write.checks import writable
 from spark_nats.kinds.streams.write.columns import RowChecker, has_counters
-from spark_nats.kinds.streams.write.conditions import (
-    BEGUN_BEFORE,
-    OTHER_PARTITIONS,
-    ROWS_STORED_ALREADY,
-    STILL_SENDING,
-    STILL_WRITING,
-    SUBJECT_OF_STREAM,
-    TOO_MANY_BYTES_TOGETHER,
-    TOO_MANY_ROWS_TOGETHER,
-)
 from spark_nats.kinds.streams.write.message_ids import MessageIds
 from spark_nats.kinds.streams.write.replay import Before, Settled, settle
 from spark_nats.kinds.streams.write.sink import STREAM, Sink
@@ -98,12 +89,14 @@ def write_partition(
     if settled is not None:
         if settled.unexpected + (bad.unexpected if bad is not None else 0):
             whose = f"this partition before that are not among its {count} rows now"
-            raise PublishError(OTHER_PARTITIONS(task=task.name, partition=whose))
+            raise PublishError(conditions.OTHER_PARTITIONS(task=task.name, partition=whose))
         if settled.rows:
-            logger.info(BEGUN_BEFORE(task=task.name, stored=settled.rows, rows=count).coded)
+            logger.info(conditions.BEGUN_BEFORE(task=task.name, stored=settled.rows, rows=count).coded)
     elif publisher.duplicates and not ((context := TaskContext.get()) and context.attemptNumber()):
         # Of an attempt that is tried again some are stored, as it should be.
-        logger.warning(ROWS_STORED_ALREADY(stream=options.stream, duplicates=publisher.duplicates, rows=count).coded)
+        logger.warning(
+            conditions.ROWS_STORED_ALREADY(stream=options.stream, duplicates=publisher.duplicates, rows=count).coded
+        )
     if bad is not None:
         bad.warn(count)
     skipped = publisher.skipped if isinstance(publisher, Publisher) else 0
@@ -128,7 +121,7 @@ def _core_publisher(lease: Lease, task: Task) -> CorePublisher:
     """Return what writes to core NATS, and says now and then how far it has come."""
 
     def said(rows: int, rate: float) -> Said:
-        return STILL_SENDING(task=task.name, rows=rows, rate=rate)
+        return conditions.STILL_SENDING(task=task.name, rows=rows, rate=rate)
 
     publisher = CorePublisher(lease, Reporter(logger, lambda: publisher.confirmed, said))
     return publisher
@@ -140,7 +133,7 @@ def _publisher(
     """Return what writes to a stream, and says now and then how far it has come."""
 
     def said(rows: int, rate: float) -> Said:
-        return STILL_WRITING(
+        return conditions.STILL_WRITING(
             stream=stream.name,
             task=task.name,
             rows=rows,
@@ -214,11 +207,11 @@ def _write_whole(
     for batch in batches:
         count += batch.num_rows
         if count > MOST_ROWS:
-            raise PublishError(TOO_MANY_ROWS_TOGETHER(rows=MOST_ROWS))
+            raise PublishError(conditions.TOO_MANY_ROWS_TOGETHER(rows=MOST_ROWS))
         parts.append(batch)
         size += batch.nbytes
         if size > _MOST_TOGETHER:
-            raise PublishError(TOO_MANY_BYTES_TOGETHER(mebibytes=_MOST_TOGETHER >> 20))
+            raise PublishError(conditions.TOO_MANY_BYTES_TOGETHER(mebibytes=_MOST_TOGETHER >> 20))
     if not count:
         return 0, 0
     (whole,) = pa.Table.from_batches(parts).combine_chunks().to_batches()
@@ -258,6 +251,8 @@ def _warn_of_streams(options: WriteOptions, batch: pa.RecordBatch) -> None:
         for subject in subjects:
             if subject and not subject_violation(subject) and (streams := stream_names(js, subject)):
                 logger.warning(
-                    SUBJECT_OF_STREAM(subject=subject, streams=", ".join(map(repr, streams)), stream=streams[0]).coded
+                    conditions.SUBJECT_OF_STREAM(
+                        subject=subject, streams=", ".join(map(repr, streams)), stream=streams[0]
+                    ).coded
                 )
                 return

@@ -37,14 +37,7 @@ from spark_nats.jetstream.reading.stored import is_intact, stored_ids
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import CONFIRMATION, Trust, believed, first_new, stream_info
 from spark_nats.kinds.streams.options import EXACT, WriteOptions
-from spark_nats.kinds.streams.write.conditions import (
-    CANNOT_READ_BACK,
-    FIRST_TIME,
-    STATE_BUCKET_OLDER,
-    STORED_BEFORE_UNKNOWN,
-    TARGET_LOST_END,
-    TARGET_LOST_MESSAGES,
-)
+from spark_nats.kinds.streams.write import conditions
 from spark_nats.kinds.streams.write.message_ids import MessageIds
 from spark_nats.kinds.streams.write.notes import Note, began_now, is_about, note_of, read_note, write_note
 from spark_nats.kinds.streams.write.task_start import Known, Tail, begin, first_of
@@ -176,12 +169,12 @@ def try_to_read_back(js: JetStream, stream: StreamInfo, singly: bool = False) ->
             if singly:
                 next_message(js, stream.name, stream.last_sequence + 1, (">",), whole=False)
         except (PermissionsError, JetStreamError) as error:
-            raise error.with_context(CANNOT_READ_BACK(stream=stream.name, reason=error)) from None
+            raise error.with_context(conditions.CANNOT_READ_BACK(stream=stream.name, reason=error)) from None
 
 
 def _report(options: WriteOptions, task: Task, why: str) -> None:
     """Fail or warn because it cannot be told what an earlier attempt has stored."""
-    what = STORED_BEFORE_UNKNOWN(task=task.name, reason=why)
+    what = conditions.STORED_BEFORE_UNKNOWN(task=task.name, reason=why)
     report_loss(what, options.fail_on_data_loss, "all of its rows that are not found, so that some may be stored twice")
 
 
@@ -213,7 +206,7 @@ def _begin(
         if found.warning:
             logger.warning(found.warning.coded)
         if found.first:
-            logger.info(FIRST_TIME(bucket=options.state_bucket, stream=stream.name, task=task.name).coded)
+            logger.info(conditions.FIRST_TIME(bucket=options.state_bucket, stream=stream.name, task=task.name).coded)
         if found.older and found.began:
             _report_older(options, task, stream, found.began.end.last, found.older)
         elif found.began is None and known.note is not None and is_about(known.note, stream):
@@ -265,7 +258,7 @@ def _look_at_tail(js: JetStream, task: Task, ids: MessageIds, stream: StreamInfo
 
 def _report_older(options: WriteOptions, task: Task, stream: StreamInfo, since: int, why: str) -> None:
     """Fail or warn because the bucket is older than the query's checkpoint."""
-    what = STATE_BUCKET_OLDER(bucket=options.state_bucket, batch=task.batch, reason=why)
+    what = conditions.STATE_BUCKET_OLDER(bucket=options.state_bucket, batch=task.batch, reason=why)
     looked = stream.last_sequence - since
     found = f" that are not among the last {looked} messages of stream {stream.name!r}" if looked else ""
     report_loss(
@@ -296,7 +289,7 @@ def _look_back(
     since = min(first_new(js, end, stream), end.last) - 1
     this, others = _names(task)
     logger.warning(
-        TARGET_LOST_MESSAGES(
+        conditions.TARGET_LOST_MESSAGES(
             stream=stream.name,
             messages=began.end.last - since,
             last=began.end.last,
@@ -333,7 +326,7 @@ def _look_at_end(js: JetStream, task: Task, batch: str | None, began: Began, str
     if began.end.last > stream.last_sequence:
         this, others = _names(task)
         logger.warning(
-            TARGET_LOST_END(
+            conditions.TARGET_LOST_END(
                 stream=stream.name,
                 last=began.end.last,
                 stored=_stored_at(began.end),

@@ -21,13 +21,13 @@ from benchmarks import data, environment, raw
 from spark_nats.client.publishing import CorePublisher, cut_into_parts
 from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.reading.delivering import Delivered
-from spark_nats.jetstream.reading.ranges import Range, RangeReader, Way
-from spark_nats.jetstream.reading.searching import Search
+from spark_nats.jetstream.reading.ranges import Range, RangeReader, ReadMethod
+from spark_nats.jetstream.reading.searching import FilterPlacement
 from spark_nats.kinds.queries import parse_write
 from spark_nats.kinds.streams.read.columns import RowBuilder
 from spark_nats.kinds.streams.write.message_ids import MessageIds
 from spark_nats.kinds.streams.write.partitions import write_partition
-from spark_nats.kinds.streams.write.tasks import Task
+from spark_nats.kinds.streams.write.tasks import WriteTask
 from spark_nats.protocol.decoder import Decoder
 from spark_nats.protocol.deliveries import Deliveries
 from spark_nats.protocol.direct_gets import take_apart
@@ -105,13 +105,13 @@ def read_stream(url: str, stream: str, start: int, end: int, direct: bool = Fals
     rows = RowBuilder(SCHEMA)
     count = 0
     with environment.connect(url) as connection:
-        reader = RangeReader(Range(stream, None, start, end), Way.GETS if direct else Way.CONSUMER)
+        reader = RangeReader(Range(stream, None, start, end), ReadMethod.GETS if direct else ReadMethod.CONSUMER)
         for delivered in reader.read(JetStream(connection)):
             count += rows.build(delivered, stream).num_rows
     return count
 
 
-class _Fixed(Search):
+class _Fixed(FilterPlacement):
     """A search that stays on one side, to compare with one that chooses."""
 
     def __init__(self, by_server: bool) -> None:
@@ -133,7 +133,7 @@ def read_filtered(url: str, stream: str, end: int, filters: list[str], by_server
     with environment.connect(url) as connection:
         reader = RangeReader(Range(stream, None, 1, end, tuple(filters)))
         if by_server is not None:
-            reader._search = _Fixed(by_server)
+            reader._placement = _Fixed(by_server)
         for delivered in reader.read(JetStream(connection)):
             count += rows.build(delivered, stream).num_rows
     return count
@@ -208,7 +208,7 @@ def write_checked(options: dict[str, str], columns: dict[str, pa.Array], batch: 
     began = time.perf_counter()
     parsed = parse_write(options, streaming=False)
     batches = (table.slice(rows.start, rows.stop - rows.start) for rows in data.slices(table.num_rows, batch))
-    written = write_partition(parsed, Task("", None, 0), batches)
+    written = write_partition(parsed, WriteTask("", None, 0), batches)
     if written.counts.rows != table.num_rows:
         raise AssertionError(f"{written.counts.rows} of {table.num_rows} rows were written")
     return time.perf_counter() - began

@@ -15,7 +15,7 @@ from benchmarks.measure import Comparison, Contender, Sample, compare
 from benchmarks.settings import Settings
 from spark_nats.client.options import RetryOptions
 from spark_nats.client.pool import borrow, leased
-from spark_nats.jetstream import JetStream, Range, RangeReader, Way
+from spark_nats.jetstream import JetStream, Range, RangeReader, ReadMethod
 from spark_nats.jetstream.messages import next_message
 from spark_nats.jetstream.positions import Fingerprint
 from spark_nats.jetstream.views import stream_info
@@ -75,7 +75,9 @@ def read_again(url: str, stream: str, size: int, count: int, small: bool) -> lis
         with leased(options, _RETRIES, "reading", waits=False) as lease:
             end = Fingerprint(size, last.time)
             whole = Range(stream, created, 1, size + 1, last=end)
-            reader = RangeReader(whole, Way.ONE_GET_FIRST if small else Way.CONSUMER, retries=lease.retries)
+            reader = RangeReader(
+                whole, ReadMethod.ONE_GET_FIRST if small else ReadMethod.CONSUMER, retries=lease.retries
+            )
             read = sum(rows.build(delivered, stream).num_rows for delivered in reader.read(JetStream(lease.connection)))
         if read != size:
             raise AssertionError(f"{read} rows were read instead of {size}")

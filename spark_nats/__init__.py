@@ -53,6 +53,6 @@ def __getattr__(name: str) -> Any:
                 raise
             from spark_nats.conditions.others import PYSPARK_NEEDED
 
-            raise ImportError(PYSPARK_NEEDED(reason=error).coded) from None
+            raise ImportError(PYSPARK_NEEDED(reason=error).with_code) from None
         return getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

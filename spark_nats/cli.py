@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except NatsError as error:
-        print(f"spark-nats: {error.coded()}", file=sys.stderr)
+        print(f"spark-nats: {error.with_code()}", file=sys.stderr)
         return 2 if isinstance(error, OptionError) else 1
     except BrokenPipeError:  # whoever read has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would complain at its end

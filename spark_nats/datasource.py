@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 from spark_nats import sparkapi
 from spark_nats.conditions.kinds import OVERWRITE_IMPOSSIBLE
 from spark_nats.errors import OptionError
-from spark_nats.kinds.queries import check_where_to_write, kind_of, parse, use_of
+from spark_nats.kinds.queries import check_where_to_write, kind_of, operation_of, parse
 from spark_nats.kinds.streams.read.schema import check_schema
 from spark_nats.options.hints import naming_options
 
@@ -66,7 +66,7 @@ class NatsDataSource(DataSource):
 
     def _read(self, schema: StructType, streaming: bool) -> Any:
         check_schema(schema, *kind_of(self._settings, writing=False).columns(self._settings.given))
-        use, query = use_of(self._settings, False, streaming)
+        use, query = operation_of(self._settings, False, streaming)
         return use.make(query, schema)
 
     @naming_options()
@@ -85,5 +85,5 @@ class NatsDataSource(DataSource):
 
     def _write(self, schema: StructType, streaming: bool) -> Any:
         check_where_to_write(self._settings)
-        use, query = use_of(self._settings, True, streaming)
+        use, query = operation_of(self._settings, True, streaming)
         return use.make(query, schema)

@@ -11,7 +11,7 @@ import copy
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
-from spark_nats.conditions import Hint, Said, Transient, reworded
+from spark_nats.conditions import ConditionText, Hint, Transient, with_text
 
 _CAUSE: Any = vars(BaseException)["__cause__"]
 
@@ -30,24 +30,24 @@ class NatsError(Exception):
 
     def __init__(self, message: str, *, transient: Transient | None = None) -> None:
         super().__init__(message)
-        self.hints: tuple[Hint, ...] = message.hints if isinstance(message, Said) else ()
+        self.hints: tuple[Hint, ...] = message.hints if isinstance(message, ConditionText) else ()
         if transient is None:
-            transient = message.transient if isinstance(message, Said) else Transient.NEVER
+            transient = message.transient if isinstance(message, ConditionText) else Transient.NEVER
         self.transient = transient
 
-    def passes(self, *, established: bool) -> bool:
+    def may_pass(self, *, established: bool) -> bool:
         """Tell whether trying again may succeed; `established`: whether the same has succeeded before."""
         return self.transient >= (Transient.ONCE_ESTABLISHED if established else Transient.ALWAYS)
 
     @property
     def condition(self) -> str:
         """The code of what has happened, as docs/operating.md lists them; empty when it has none."""
-        return self.args[0].condition if isinstance(self.args[0], Said) else ""
+        return self.args[0].condition if isinstance(self.args[0], ConditionText) else ""
 
     @property
     def parameters(self) -> Mapping[str, object]:
         """What was put into the condition's sentence, by name."""
-        return self.args[0].parameters if isinstance(self.args[0], Said) else {}
+        return self.args[0].parameters if isinstance(self.args[0], ConditionText) else {}
 
     @property
     def __cause__(self) -> BaseException | None:
@@ -63,15 +63,15 @@ class NatsError(Exception):
     def with_context(self, message: str) -> Self:
         """Return this error with another message; if that is of a condition, this counts, with its hints."""
         error = copy.copy(self)
-        error.args = (reworded(self.args[0], message),)
-        if isinstance(message, Said):
+        error.args = (with_text(self.args[0], message),)
+        if isinstance(message, ConditionText):
             error.hints = message.hints
         return error
 
-    def coded(self) -> Self:
+    def with_code(self) -> Self:
         """Return this error with the code of its condition before the sentence, as Spark's own errors have it."""
         said = self.args[0]
-        return self.with_context(said.coded).advising(*self.hints) if isinstance(said, Said) else self
+        return self.with_context(said.with_code).advising(*self.hints) if isinstance(said, ConditionText) else self
 
     def advising(self, *hints: Hint) -> Self:
         """Return this error with other things to look at than it had, or none."""

@@ -30,16 +30,16 @@ from spark_nats.options.hints import naming_options
 from spark_nats.options.option import value_of
 from spark_nats.options.settings import Settings
 from spark_nats.options.values import read_filters
-from spark_nats.protocol.documents import moment, parse_object
+from spark_nats.protocol.documents import parse_object, to_datetime
 from spark_nats.protocol.keyvalue import bucket_of, key_filter
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.streaming.query import StreamingQuery as ConnectQuery
     from pyspark.sql.streaming.query import StreamingQuery
 
-MOST_LOOKS = 10
+MAX_LOOKS = 10
 """Most micro-batches of which rates are made."""
-LONGEST_PAUSE = 60.0
+MAX_PAUSE = 60.0
 """Seconds between two micro-batches after which the query counts as one that had nothing to do."""
 
 Key = tuple[int, str]
@@ -128,7 +128,7 @@ def progress(query: StreamingQuery | ConnectQuery, options: Mapping[str, str] | 
     Raises:
         NatsError: the query reads no NATS stream, or the server cannot be asked.
     """
-    return lag_of_progress([json.loads(each.json) for each in query.recentProgress[-MOST_LOOKS:]], options)
+    return lag_of_progress([json.loads(each.json) for each in query.recentProgress[-MAX_LOOKS:]], options)
 
 
 def lag_of_progress(
@@ -140,15 +140,15 @@ def lag_of_progress(
     last = documents[-1]
     if all(offset_of(source.get("endOffset")) is None for source in last["sources"]):
         raise NatsError(NOT_BEHIND(query=last.get("name") or last["id"]))
-    looks = [look for document in documents if (look := look_of(document)).positions or document is last]
+    looks = [look for document in documents if (look := sample_of(document)).positions or document is last]
     settings = None if options is None else parse(options)
-    return lag_of_looks(str(last.get("name") or last["id"]), int(last["batchId"]), looks, settings)
+    return lag_of_samples(str(last.get("name") or last["id"]), int(last["batchId"]), looks, settings)
 
 
 # Arithmetic
 
 
-class Look(NamedTuple):
+class LagSample(NamedTuple):
     """Where a query was when one of its micro-batches had ended."""
 
     began: float  # when it began, in seconds since 1970
@@ -160,7 +160,7 @@ class Look(NamedTuple):
     waits_for: Mapping[Key, int] = {}  # how many new sequences the query waits for, as far as that is known
 
 
-def look_of(document: Mapping[str, Any]) -> Look:
+def sample_of(document: Mapping[str, Any]) -> LagSample:
     """Return what one progress says, without the sources that are not streams of NATS."""
     began = datetime.fromisoformat(document["timestamp"]).timestamp()
     duration = (document.get("durationMs") or {}).get("triggerExecution", document.get("batchDuration") or 0)
@@ -177,7 +177,7 @@ def look_of(document: Mapping[str, Any]) -> Look:
                 ends[i, name] = max(latest[name].end.next, batch.end.next)
                 if isinstance(least := _parsed(source["latestOffset"])[name].get("waits_for"), int):
                     waits_for[i, name] = least
-    return Look(began, began + duration / 1000, starts, positions, ends, waits_for)
+    return LagSample(began, began + duration / 1000, starts, positions, ends, waits_for)
 
 
 def offset_of(document: Any) -> QueryOffset | None:
@@ -210,7 +210,7 @@ def start_of(batch: Batch, before: Position | None) -> int:
     return batch.first if batch.since is None else batch.since
 
 
-def lag_of_looks(query: str, batch: int, looks: Sequence[Look], options: Settings | None) -> QueryLag:
+def lag_of_samples(query: str, batch: int, looks: Sequence[LagSample], options: Settings | None) -> QueryLag:
     """Return how far a query is behind.
 
     Args:
@@ -232,7 +232,7 @@ def lag_of_looks(query: str, batch: int, looks: Sequence[Look], options: Setting
     return QueryLag(query, batch, datetime.fromtimestamp(at, UTC), streams)
 
 
-def _lag(key: Key, looks: Sequence[Look], waits_for: int | None) -> StreamLag:
+def _lag(key: Key, looks: Sequence[LagSample], waits_for: int | None) -> StreamLag:
     last = looks[-1]
     position = last.positions[key]
     busy = _busy(key, looks)
@@ -249,15 +249,15 @@ def _lag(key: Key, looks: Sequence[Look], waits_for: int | None) -> StreamLag:
     return _until(found, found.end, found.end - found.next)
 
 
-def _busy(key: Key, looks: Sequence[Look]) -> list[Look]:
+def _busy(key: Key, looks: Sequence[LagSample]) -> list[LagSample]:
     """Return the last looks between which the query was at it all the time: behind, and without a long pause."""
     found = [looks[-1]]
-    for look in reversed(looks[-MOST_LOOKS:-1]):
+    for look in reversed(looks[-MAX_LOOKS:-1]):
         position, later = look.positions.get(key), found[0]
         if position is None or position.created != later.positions[key].created:
             break
         caught_up = key in look.ends and position.next >= look.ends[key]
-        if caught_up or later.began - look.ended > LONGEST_PAUSE:
+        if caught_up or later.began - look.ended > MAX_PAUSE:
             break
         found.insert(0, look)
     return found
@@ -327,7 +327,7 @@ def _now(js: JetStream, lag: StreamLag, position: Position, filters: tuple[str, 
     oldest = next_message(js, info.name, first, filters or (">",))
     behind = _messages(js, info, first, last, filters)
     lag = _until(replace(lag, problem=problem), last + 1, behind)
-    return replace(lag, oldest=moment(oldest.time)) if oldest else lag
+    return replace(lag, oldest=to_datetime(oldest.time)) if oldest else lag
 
 
 def _messages(js: JetStream, info: StreamInfo, first: int, last: int, filters: tuple[str, ...]) -> int:

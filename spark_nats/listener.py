@@ -13,7 +13,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from spark_nats.conditions.others import LAG_UNKNOWN, QUERY_LAG
 from spark_nats.errors import NatsError
 from spark_nats.kinds.queries import parse
-from spark_nats.lag import MOST_LOOKS, QueryLag, lag_of_progress, look_of
+from spark_nats.lag import MAX_LOOKS, QueryLag, lag_of_progress, sample_of
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class LagListener(StreamingQueryListener):
     ) -> None:
         if options is not None:
             parse(options)
-        self._tell = tell or (lambda lag: logger.info(QUERY_LAG(lag=str(lag)).coded))
+        self._tell = tell or (lambda lag: logger.info(QUERY_LAG(lag=str(lag)).with_code))
         self._options = options
         self._recent: dict[str, deque[dict[str, Any]]] = {}
 
@@ -48,14 +48,14 @@ class LagListener(StreamingQueryListener):
     def onQueryProgress(self, event: Any) -> None:
         """Tell how far the query is behind."""
         document = json.loads(event.progress.json)
-        if not look_of(document).positions:
+        if not sample_of(document).positions:
             return
-        recent = self._recent.setdefault(str(event.progress.runId), deque(maxlen=MOST_LOOKS))
+        recent = self._recent.setdefault(str(event.progress.runId), deque(maxlen=MAX_LOOKS))
         recent.append(document)
         try:
             lag = lag_of_progress(recent, self._options)
         except NatsError as error:
-            logger.warning(LAG_UNKNOWN(query=event.progress.id, reason=error).coded)
+            logger.warning(LAG_UNKNOWN(query=event.progress.id, reason=error).with_code)
             return
         if lag is not None:
             self._tell(lag)

@@ -24,7 +24,7 @@ def configure() -> None:
     logger = logging.getLogger("spark_nats")
     level = wanted.upper()
     if level not in _LEVELS:
-        logger.warning(LOG_LEVEL_UNKNOWN(variable=VARIABLE, level=repr(wanted), levels=", ".join(_LEVELS)).coded)
+        logger.warning(LOG_LEVEL_UNKNOWN(variable=VARIABLE, level=repr(wanted), levels=", ".join(_LEVELS)).with_code)
         return
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter(_FORMAT))

@@ -18,20 +18,20 @@ from typing import Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from spark_nats import clock, measures
+from spark_nats import clock, metrics
 from spark_nats.conditions.others import LAG_UNKNOWN, OTEL_NEEDED
 from spark_nats.errors import NatsError
 from spark_nats.kinds.queries import parse
 from spark_nats.kinds.streams.write import metrics_channel
 from spark_nats.kinds.streams.write.tasks import Counts
-from spark_nats.lag import MOST_LOOKS, QueryLag, StreamLag, lag_of_progress, look_of, offset_of
-from spark_nats.measures import Measure
+from spark_nats.lag import MAX_LOOKS, QueryLag, StreamLag, lag_of_progress, offset_of, sample_of
+from spark_nats.metrics import Measure
 from spark_nats.version import __version__
 
 try:
     from opentelemetry.metrics import CallbackOptions, Counter, MeterProvider, Observation, get_meter
 except ModuleNotFoundError as missing:
-    raise ImportError(OTEL_NEEDED(reason=missing).coded) from None
+    raise ImportError(OTEL_NEEDED(reason=missing).with_code) from None
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class _Query:
     running: bool = True
     batch: int | None = None  # the last micro-batch that has ended
     ended: float | None = None  # when that was, in seconds since 1970
-    recent: deque[Mapping[str, Any]] = field(default_factory=lambda: deque(maxlen=MOST_LOOKS))  # none of other sources
+    recent: deque[Mapping[str, Any]] = field(default_factory=lambda: deque(maxlen=MAX_LOOKS))  # none of other sources
 
 
 _NEVER: tuple[float, list[QueryLag]] = (-math.inf, [])
@@ -83,16 +83,16 @@ class MetricsListener(StreamingQueryListener):
         self._lags = _NEVER  # how far the queries are behind, and when that was found out
         self._unknown: set[str] = set()  # queries of which the log says that their lag is not known
         self._meter = get_meter("spark_nats", __version__, meter_provider)
-        self._failures = self._counter(measures.FAILURES)
-        self._read = self._counter(measures.READ_ROWS)
-        self._output = self._counter(measures.OUTPUT_ROWS)
-        self._written = {name: self._counter(measure) for name, measure in measures.OF_COUNTS.items()}
-        self._duration = self._meter.create_histogram(*measures.DURATION, explicit_bucket_boundaries_advisory=_BOUNDS)
-        self._gauge(measures.RUNNING, lambda: ((int(each.running), _of(each.name)) for each in self._known()))
-        self._gauge(measures.BATCH, lambda: ((each.batch, _of(each.name)) for each in self._known()))
-        self._gauge(measures.BATCH_ENDED, lambda: ((each.ended, _of(each.name)) for each in self._known()))
-        self._gauge(measures.ASKED, lambda: ((lag.at.timestamp(), _of(lag.query)) for lag in self._looked()))
-        for measure, value_of in measures.OF_STREAMS:
+        self._failures = self._counter(metrics.FAILURES)
+        self._read = self._counter(metrics.READ_ROWS)
+        self._output = self._counter(metrics.OUTPUT_ROWS)
+        self._written = {name: self._counter(measure) for name, measure in metrics.OF_COUNTS.items()}
+        self._duration = self._meter.create_histogram(*metrics.DURATION, explicit_bucket_boundaries_advisory=_BOUNDS)
+        self._gauge(metrics.RUNNING, lambda: ((int(each.running), _of(each.name)) for each in self._known()))
+        self._gauge(metrics.BATCH, lambda: ((each.batch, _of(each.name)) for each in self._known()))
+        self._gauge(metrics.BATCH_ENDED, lambda: ((each.ended, _of(each.name)) for each in self._known()))
+        self._gauge(metrics.ASKED, lambda: ((lag.at.timestamp(), _of(lag.query)) for lag in self._looked()))
+        for measure, value_of in metrics.OF_STREAMS:
             self._gauge(measure, partial(self._of_streams, value_of))
 
     def onQueryStarted(self, event: Any) -> None:
@@ -102,7 +102,7 @@ class MetricsListener(StreamingQueryListener):
     def onQueryProgress(self, event: Any) -> None:
         """Count what a micro-batch has done."""
         document = json.loads(event.progress.json)
-        query, look = self._query(event.progress), look_of(document)
+        query, look = self._query(event.progress), sample_of(document)
         query.batch, query.ended = int(document["batchId"]), look.ended
         if look.positions:
             with self._lock:
@@ -126,7 +126,7 @@ class MetricsListener(StreamingQueryListener):
         if query is None:
             return
         self._count(run, query)
-        metrics_channel.ignore(run)
+        metrics_channel.unsubscribe(run)
         with self._lock:
             query.running = False
             query.recent.clear()
@@ -134,21 +134,21 @@ class MetricsListener(StreamingQueryListener):
         if event.exception is not None:
             code = _CODE.search(event.exception)
             condition = code[1] if code else event.errorClassOnException or "unknown"
-            self._failures.add(1, _of(query.name) | {measures.CONDITION: condition})
+            self._failures.add(1, _of(query.name) | {metrics.CONDITION: condition})
 
     def _query(self, started: Any) -> _Query:
         """Return the query of an event; one that is met for the first time takes the place of its earlier runs."""
         run, name = str(started.runId), str(started.name or started.id)
         with self._lock:
             if run not in self._queries:
-                metrics_channel.listen(run)
+                metrics_channel.subscribe(run)
                 earlier = {key for key, each in self._queries.items() if each.name == name and not each.running}
                 self._queries = {key: each for key, each in self._queries.items() if key not in earlier}
                 self._queries[run] = _Query(name)
             return self._queries[run]
 
     def _count(self, run: str, query: _Query) -> None:
-        counts = metrics_channel.heard(run)
+        counts = metrics_channel.collect(run)
         if counts != Counts():  # else it may be that it writes elsewhere
             for name, count in asdict(counts).items():
                 self._written[name].add(count, _of(query.name))
@@ -166,7 +166,7 @@ class MetricsListener(StreamingQueryListener):
             with self._lock:
                 running = {run: (each, list(each.recent)) for run, each in self._queries.items() if each.running}
             for run in running:
-                metrics_channel.listen(run)  # it is forgotten after a while
+                metrics_channel.subscribe(run)  # it is forgotten after a while
             found = (self._lag(each, recent) for each, recent in running.values())
             lags = [lag for lag in found if lag is not None]
             self._lags = clock.monotonic(), lags
@@ -177,7 +177,7 @@ class MetricsListener(StreamingQueryListener):
             lag = lag_of_progress(recent, self._options)
         except NatsError as error:
             if query.name not in self._unknown:
-                logger.warning(LAG_UNKNOWN(query=query.name, reason=error).coded)
+                logger.warning(LAG_UNKNOWN(query=query.name, reason=error).with_code)
             self._unknown.add(query.name)
             return lag_of_progress(recent)  # as of the last micro-batch
         self._unknown.discard(query.name)
@@ -186,7 +186,7 @@ class MetricsListener(StreamingQueryListener):
     def _of_streams(self, value_of: Callable[[StreamLag], float | None]) -> Iterator[_Value]:
         for lag in self._looked():
             for each in lag.streams:
-                yield value_of(each), measures.labels_of(lag.query, each)
+                yield value_of(each), metrics.labels_of(lag.query, each)
 
     def _counter(self, measure: Measure) -> Counter:
         return self._meter.create_counter(*measure)
@@ -199,7 +199,7 @@ class MetricsListener(StreamingQueryListener):
 
 
 def _of(query: str) -> dict[str, str]:
-    return {measures.QUERY: query}
+    return {metrics.QUERY: query}
 
 
 def _is_ours(offset: Any) -> bool:

@@ -158,7 +158,7 @@ class RememberingReader(DataSourceStreamReader):
                 option, most = "maxOffsetsPerTrigger", limit.max_rows
             else:
                 option, most = "maxBytesPerTrigger", limit.max_bytes
-            logger.warning(ENDS_AFTER_LIMIT(option=option, limit=most, version=VERSION).coded)
+            logger.warning(ENDS_AFTER_LIMIT(option=option, limit=most, version=VERSION).with_code)
         start = self._planned if self._planned is not None else self.initialOffset()
         self._planned = self._reader.latestOffset(start, limit)
         return self._planned

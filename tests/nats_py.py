@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, 
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -114,7 +115,7 @@ class NatsPy:
         """Create a stream as soon as the cluster has a leader, and wait until messages that are sent here reach it."""
         wait_until(lambda: succeeds(lambda: self.create_stream(name, subjects, **config)))
         for subject in [f"{name}.>"] if subjects is None else subjects:
-            wait_until(lambda subject=subject: self.reaches_stream(subject))
+            wait_until(partial(self.reaches_stream, subject))
 
     def reaches_stream(self, subject: str) -> bool:
         """Whether a stream answers to what is published to a subject or wildcard; it is asked to refuse a message."""

@@ -6,7 +6,7 @@ import contextlib
 import json
 
 from spark_nats import clock
-from spark_nats.client import memory
+from spark_nats.client import host_cache
 from spark_nats.client.options import ConnectionOptions
 from spark_nats.client.servers import Server
 
@@ -19,18 +19,18 @@ def in_order(options: ConnectionOptions, lost: Server | None) -> list[Server]:
     named = {(server.host, server.port) for server in servers}
     servers += [each for each in _known(options) if (each.host, each.port) not in named]
     clock.shuffle(servers)
-    ages = {each: memory.age(memory.unreachable(each.host, each.port)) for each in servers}
-    return sorted(servers, key=lambda each: (each == lost, ages[each] < memory.UNREACHABLE_FOR))
+    ages = {each: host_cache.seconds_since(host_cache.unreachable(each.host, each.port)) for each in servers}
+    return sorted(servers, key=lambda each: (each == lost, ages[each] < host_cache.UNREACHABLE_FOR))
 
 
 def avoid(server: Server) -> None:
     """Have a server be tried after the others for a while, in all processes of this machine."""
-    memory.remember(memory.unreachable(server.host, server.port))
+    host_cache.mark(host_cache.unreachable(server.host, server.port))
 
 
 def note_reached(server: Server) -> None:
     """Take a server for one that can be reached again."""
-    memory.forget(memory.unreachable(server.host, server.port))
+    host_cache.clear(host_cache.unreachable(server.host, server.port))
 
 
 def keep_announced(options: ConnectionOptions, servers: tuple[Server, ...]) -> None:
@@ -40,7 +40,7 @@ def keep_announced(options: ConnectionOptions, servers: tuple[Server, ...]) -> N
     """
     if _announced.get(options) != servers:
         _announced[options] = servers
-        memory.remember(memory.announced_to(options), announced(options))
+        host_cache.mark(host_cache.announced_to(options), announced(options))
 
 
 def announced(options: ConnectionOptions) -> str:
@@ -62,7 +62,7 @@ def add_announced(options: ConnectionOptions, told: str) -> None:
 def _known(options: ConnectionOptions) -> tuple[Server, ...]:
     if not options.discover:
         return ()
-    return _announced.get(options) or _read(options, memory.recall(memory.announced_to(options)))
+    return _announced.get(options) or _read(options, host_cache.get_text(host_cache.announced_to(options)))
 
 
 def _read(options: ConnectionOptions, told: str) -> tuple[Server, ...]:

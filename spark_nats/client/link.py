@@ -40,7 +40,7 @@ from spark_nats.version import __version__
 logger = logging.getLogger(__name__)
 
 _LAST_WORDS = 0.2  # seconds that a server which no longer takes our bytes has to say why
-_MOST_ANNOUNCED = 100  # servers that are remembered of those that one announces
+_MAX_ANNOUNCED = 100  # servers that are remembered of those that one announces
 
 
 class Link:
@@ -164,7 +164,7 @@ class Link:
         """
         if not self.options.discover:
             return
-        urls = self.info.connect_urls[:_MOST_ANNOUNCED]
+        urls = self.info.connect_urls[:_MAX_ANNOUNCED]
         found = tuple(server for url in urls if (server := self.server.announced(url, self._transport.encrypted)))
         if found:
             keep_announced(self.options, found)
@@ -339,7 +339,7 @@ class Link:
                 self.close()
             return
         if event.info.ldm and not self.lame_duck:
-            logger.warning(conditions.LAME_DUCK(server=self.server).coded)
+            logger.warning(conditions.LAME_DUCK(server=self.server).with_code)
             self.lame_duck = True  # also when a later INFO does not repeat it
             avoid(self.server)
         if self._settled:
@@ -352,7 +352,7 @@ class Link:
                 return PermissionsError(conditions.PERMISSION_MISSING(server=self.server, reason=shown), shown)
             case ErrorKind.AUTHORIZATION:
                 return AuthorizationError(conditions.CREDENTIALS_REFUSED(server=self.server, reason=shown))
-        transient = Transient.ALWAYS if error.kind.passes else Transient.NEVER
+        transient = Transient.ALWAYS if error.kind.is_transient else Transient.NEVER
         return ServerError(conditions.SERVER_ERROR(server=self.server, reason=shown), shown, transient=transient)
 
     def _lost(self, error: OSError) -> NatsError:

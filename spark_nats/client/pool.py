@@ -14,8 +14,8 @@ from dataclasses import replace
 
 from spark_nats import clock
 from spark_nats.client.choosing import avoid
-from spark_nats.client.connecting import connect
 from spark_nats.client.connection import Connection
+from spark_nats.client.dialing import connect
 from spark_nats.client.options import ConnectionOptions, RetryOptions
 from spark_nats.client.retrying import Result, Retries
 from spark_nats.client.servers import Server
@@ -171,7 +171,7 @@ class Lease:
         That of a server which is shutting down (lame duck mode) is left without a wait, and that is no failure. The
         error, or that of the last attempt, is raised when it does not pass or has not passed in time.
         """
-        if self.connection.lame_duck and error.passes(established=False):
+        if self.connection.lame_duck and error.may_pass(established=False):
             return self.move()
         self.connection.close()
         _pool.forget(self.connection.server)

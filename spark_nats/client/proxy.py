@@ -22,11 +22,11 @@ from spark_nats.conditions.client import PROXY_FAILED, PROXY_REFUSED, PROXY_TIME
 from spark_nats.errors import NatsConnectionError, NatsError, NatsTimeoutError
 
 _PORTS = {"http": 80, "socks5": 1080, "socks5h": 1080}
-_LONGEST_HEAD = 65536  # bytes
+_MAX_HEAD_BYTES = 65536  # bytes
 _SOCKS, _CONNECT, _BY_IPV4, _BY_NAME, _BY_IPV6 = 5, 1, 1, 3, 4
 _WITHOUT_LOGIN, _WITH_PASSWORD, _PASSWORD_VERSION = 0, 2, 1
 _UNREACHABLE = (1, 3, 4, 5, 6)  # replies that may be others a moment later
-_LONGEST_WORD = 255
+_MAX_FIELD_BYTES = 255
 _SOCKS_REPLIES = {
     1: "general failure",
     2: "not allowed by its rules",
@@ -160,7 +160,7 @@ class ProxyLayer:
             lines.append(f"Proxy-Authorization: Basic {login}")
         self._outgoing.append("\r\n".join([*lines, "", ""]).encode())
         while (end := self._arrived.find(b"\r\n\r\n")) < 0:
-            if not self._arrived[:5] == b"HTTP/"[: len(self._arrived)] or len(self._arrived) > _LONGEST_HEAD:
+            if not self._arrived[:5] == b"HTTP/"[: len(self._arrived)] or len(self._arrived) > _MAX_HEAD_BYTES:
                 raise self._failed("it answers with no HTTP")
             yield from self._more()
         head, self._arrived = self._arrived[:end].decode("latin-1"), self._arrived[end + 4 :]
@@ -173,8 +173,8 @@ class ProxyLayer:
 
     def _by_socks(self) -> Generator[bool]:
         user, password = (self._proxy.user or "").encode(), (self._proxy.password or "").encode()
-        if max(len(user), len(password)) > _LONGEST_WORD:
-            raise self._failed(f"it takes no user or password of more than {_LONGEST_WORD} bytes")
+        if max(len(user), len(password)) > _MAX_FIELD_BYTES:
+            raise self._failed(f"it takes no user or password of more than {_MAX_FIELD_BYTES} bytes")
         ways = [_WITHOUT_LOGIN, *([_WITH_PASSWORD] if user else [])]
         self._outgoing.append(bytes([_SOCKS, len(ways), *ways]))
         version, way = yield from self._take(2)

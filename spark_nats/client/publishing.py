@@ -20,7 +20,7 @@ from spark_nats.protocol.bytecolumns import lengths_of
 
 PART_BYTES = 1 << 20  # payload and headers that are encoded and sent at once, in bytes. A larger message goes alone
 _PART_ROWS = 65536
-_MOST_PARTS = 32  # that are not known to be processed
+_MAX_PARTS = 32  # that are not known to be processed
 
 
 def cut_into_parts(payloads: pa.Array, headers: pa.Array | None, max_rows: int) -> Iterator[slice]:
@@ -90,7 +90,7 @@ class CorePublisher:
             if self._lease.connection.lame_duck:
                 self.drain()
                 self._lease.move()
-            if len(self._parts) >= _MOST_PARTS:
+            if len(self._parts) >= _MAX_PARTS:
                 self.drain()
             self._parts.append(rows)
             self._persist(self._send)

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 
 from spark_nats import clock
-from spark_nats.conditions import Said
+from spark_nats.conditions import ConditionText
 
 INTERVAL = 10.0
 """Seconds between two lines of one task; work that takes less has none."""
@@ -23,7 +23,9 @@ class Reporter:
         say: returns the line, for how much is done and how much of that in a second since the last line.
     """
 
-    def __init__(self, logger: logging.Logger, done: Callable[[], int], say: Callable[[int, float], Said]) -> None:
+    def __init__(
+        self, logger: logging.Logger, done: Callable[[], int], say: Callable[[int, float], ConditionText]
+    ) -> None:
         self._logger = logger
         self._done = done
         self._say = say
@@ -36,4 +38,4 @@ class Reporter:
             return
         done = self._done()
         self._last = now, done
-        self._logger.info(self._say(done, (done - before) / (now - then)).coded)
+        self._logger.info(self._say(done, (done - before) / (now - then)).with_code)

@@ -33,9 +33,9 @@ logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
-LONGEST_WAIT = 10.0  # most seconds between two attempts, beside jitter, unless the first wait is longer
+MAX_WAIT = 10.0  # most seconds between two attempts, beside jitter, unless the first wait is longer
 _LEADERLESS_WAIT = 1.0  # seconds before a stream without a leader is asked again; doubled too
-_MOST_DOUBLINGS = 16
+_MAX_DOUBLINGS = 16
 
 
 class Retries:
@@ -74,7 +74,7 @@ class Retries:
         in time.
         """
         refusals = _refusals_in(error)
-        if not error.passes(established=self._established) or refusals & self._refusals:
+        if not error.may_pass(established=self._established) or refusals & self._refusals:
             raise error
         self._refusals |= refusals
         now = clock.monotonic()
@@ -86,7 +86,7 @@ class Retries:
             self._at_once = now - self._resumed > self._options.wait  # else coming back at once has gained nothing
             self._waits.clear()
             limit = f" for up to {self._options.timeout:g} s" if self._options.timeout < math.inf else ""
-            logger.warning(TRYING_AGAIN(what=self._what, reason=error, limit=limit).coded)
+            logger.warning(TRYING_AGAIN(what=self._what, reason=error, limit=limit).with_code)
         left = self._began + self._options.timeout - now
         attempts = self._options.attempts
         if left <= 0:
@@ -100,25 +100,25 @@ class Retries:
         self._established = True
         if self._began is not None:
             self._resumed = clock.monotonic()
-            logger.warning(GOES_ON(what=self._what, seconds=self._resumed - self._began).coded)
+            logger.warning(GOES_ON(what=self._what, seconds=self._resumed - self._began).with_code)
             self._began = None
             self._refusals.clear()
 
     def _wait_after(self, error: NatsError) -> float:
         if isinstance(error, JetStreamError):
-            wait = min(_LEADERLESS_WAIT * self._doubled(JetStreamError), LONGEST_WAIT)
+            wait = min(_LEADERLESS_WAIT * self._doubled(JetStreamError), MAX_WAIT)
             return wait * clock.uniform(0.75, 1.0)
         self._attempts += 1
         at_once, self._at_once = self._at_once, False
         if at_once and was_connected(error):
             return 0.0
         times = self._doubled(NatsTimeoutError if isinstance(error, NatsTimeoutError) else NatsConnectionError)
-        wait = min(self._options.wait * times, max(LONGEST_WAIT, self._options.wait))
+        wait = min(self._options.wait * times, max(MAX_WAIT, self._options.wait))
         return wait + clock.uniform(0.0, min(self._options.jitter * times, wait))
 
     def _doubled(self, kind: type[NatsError]) -> float:
         """How many times the first wait the next one after such a failure is."""
-        doublings = min(self._waits[kind], _MOST_DOUBLINGS)
+        doublings = min(self._waits[kind], _MAX_DOUBLINGS)
         self._waits[kind] += 1
         return 2.0**doublings
 
@@ -126,7 +126,7 @@ class Retries:
 def was_connected(error: NatsError) -> bool:
     """Tell whether an error is the loss of a connection, and not a failure to make one or a server that has enough."""
     if isinstance(error, ServerError):
-        return not error_kind(error.text).crowds
+        return not error_kind(error.text).needs_backoff
     return not isinstance(error, AuthorizationError) and not (isinstance(error, NatsConnectionError) and error.failures)
 
 

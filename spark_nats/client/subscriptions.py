@@ -10,7 +10,7 @@ import numpy as np
 from spark_nats.errors import ProtocolError
 from spark_nats.protocol.messages import Messages
 
-MOST_PENDING = 256 << 20
+MAX_PENDING = 256 << 20
 """Bytes of memory that a subscription's messages may take until they are taken. What is delivered is asked for in
 portions, or taken as it comes; so this is met by a server that sends what nobody has asked for."""
 _MESSAGE_OVERHEAD = 80  # bytes of memory that a message takes beside its own
@@ -26,9 +26,9 @@ class Subscription:
         self._size = 0
 
     def put(self, messages: Messages) -> None:
-        """Keep messages that have arrived; ProtocolError when more than :data:`MOST_PENDING` bytes wait already."""
-        if self._size > MOST_PENDING:
-            raise ProtocolError(f"it sent {MOST_PENDING >> 20} MiB to {self.subject} that nobody has asked for")
+        """Keep messages that have arrived; ProtocolError when more than :data:`MAX_PENDING` bytes wait already."""
+        if self._size > MAX_PENDING:
+            raise ProtocolError(f"it sent {MAX_PENDING >> 20} MiB to {self.subject} that nobody has asked for")
         self._pending.append(messages)
         self._size += _memory_of(messages)
 

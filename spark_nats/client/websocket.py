@@ -47,7 +47,7 @@ _BINARY = 0x82  # a whole message in one frame
 _MASKED = 0x80
 _HTTP = b"HTTP/"
 _LOGIN = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.PROXY_AUTHENTICATION_REQUIRED)
-MOST_UNPACKED = 256 << 20
+MAX_UNPACKED = 256 << 20
 """Bytes that a compressed message may unpack to. A server compresses what waits for a client, 64 MiB at most by default
 (its ``max_pending``), which may be a thousandth of that on the wire."""
 _SHOWN = 200  # most letters of an answer that an error shows
@@ -72,11 +72,11 @@ class _Deflate(PerMessageDeflate):
             return data
         assert self._decompressor is not None  # noqa: S101 - the header of the frame has made it
         try:
-            unpacked = self._decompressor.decompress(bytes(data), MOST_UNPACKED - self._unpacked + 1)
+            unpacked = self._decompressor.decompress(bytes(data), MAX_UNPACKED - self._unpacked + 1)
         except zlib.error:
             return CloseReason.INVALID_FRAME_PAYLOAD_DATA
         self._unpacked += len(unpacked)
-        return unpacked if self._unpacked <= MOST_UNPACKED else CloseReason.MESSAGE_TOO_BIG
+        return unpacked if self._unpacked <= MAX_UNPACKED else CloseReason.MESSAGE_TOO_BIG
 
     def frame_inbound_complete(self, proto: Any, fin: bool) -> Any:
         complete = super().frame_inbound_complete(proto, fin)
@@ -233,7 +233,7 @@ class WebSocketLayer:
                 self._error = OSError(f"the server has closed the WebSocket ({code}{f', {reason}' if reason else ''})")
                 self._outgoing.append(self._websocket.send(event.response()))
             elif code == CloseReason.MESSAGE_TOO_BIG:
-                self._error = OSError(f"it sends a message that unpacks to more than {MOST_UNPACKED >> 20} MiB")
+                self._error = OSError(f"it sends a message that unpacks to more than {MAX_UNPACKED >> 20} MiB")
                 self._outgoing.append(self._websocket.send(CloseConnection(code)))
             else:
                 self._error = OSError(f"what it sends is no WebSocket: {reason}")

@@ -12,8 +12,8 @@ from dataclasses import replace
 from functools import partial
 
 from spark_nats import clock
-from spark_nats.client.connecting import connect
 from spark_nats.client.connection import Connection
+from spark_nats.client.dialing import connect
 from spark_nats.client.retrying import Result
 from spark_nats.commands import COMPARE, CONSUME, CREATE, EXACT, LOOK_AGAIN, PEEK, READ, WRITE
 from spark_nats.commands.conditions import MAY_NOT_ASK, PATTERN_MATCHES_NONE
@@ -43,11 +43,11 @@ from spark_nats.options.option import options_of, value_of
 from spark_nats.options.settings import Settings
 from spark_nats.options.values import read_subjects
 from spark_nats.protocol.api import API_PREFIX, prefix_of_domain
-from spark_nats.protocol.documents import moment
+from spark_nats.protocol.documents import to_datetime
 from spark_nats.protocol.keyvalue import bucket_of, stream_of
 from spark_nats.protocol.users import USER_INFO, UserInfo, parse_user_info
 
-MOST_TRIED = 20
+MAX_TRIED = 20
 """Streams of which it is found out what a user may do with them, when none are named."""
 
 
@@ -99,7 +99,7 @@ class _Check:
         self._subjects = value_of("subject", subject, read_subjects) if subject else ()
         self._patience = settings.retries.timeout
         self._state_bucket = str(options_of(WriteOptions)["state_bucket"].value(given, streaming=True))
-        self._unheard: tuple[str, ...] = ()  # of the subjects, those that no message of the streams can have
+        self._unmatched_subjects: tuple[str, ...] = ()  # of the subjects, those that no message of the streams can have
         self._problems: list[str] = []
 
     def run(self) -> Report:
@@ -121,10 +121,10 @@ class _Check:
             unknown = (self._pattern.pattern,) if self._pattern else self._names
             infos = dict.fromkeys(unknown, NatsError(MAY_NOT_ASK()))
         rights = Rights(self._connection, user, self._prefix)
-        tried = self._names if self._chosen else list(infos)[:MOST_TRIED]
+        tried = self._names if self._chosen else list(infos)[:MAX_TRIED]
         state = self._state() if hears.possible and tried and not self._bucket else None
         known = [info for info in infos.values() if isinstance(info, StreamInfo)]
-        self._unheard = unmatched_filters(self._subjects, known)
+        self._unmatched_subjects = unmatched_filters(self._subjects, known)
         streams = tuple(
             self._stream(name, info, rates.get(name, 0.0), rights if name in tried else None, state)
             for name, info in infos.items()
@@ -252,7 +252,9 @@ class _Check:
         warnings: list[str] = []
         if self._chosen and not self._bucket:
             listens = ", ".join(known.subjects) or "nothing"
-            misses = [f"no message of it has the subject {each}: it listens on {listens}" for each in self._unheard]
+            misses = [
+                f"no message of it has the subject {each}: it listens on {listens}" for each in self._unmatched_subjects
+            ]
             warnings = [*_risks(known, state), *misses]
         return StreamChecked(
             name=name,
@@ -261,8 +263,8 @@ class _Check:
             subjects=known.subjects,
             first_sequence=known.first_sequence,
             last_sequence=known.last_sequence,
-            first_time=moment(known.first_time) if known.first_time > 0 else None,
-            last_time=moment(known.last_time) if known.last_time > 0 else None,
+            first_time=to_datetime(known.first_time) if known.first_time > 0 else None,
+            last_time=to_datetime(known.last_time) if known.last_time > 0 else None,
             messages=known.messages,
             bytes=known.bytes,
             rate=rate,

@@ -18,7 +18,7 @@ from spark_nats.conditions.others import NOT_BEHIND
 from spark_nats.errors import NatsError
 from spark_nats.jetstream.positions import Position
 from spark_nats.kinds.streams.read.positions import Batch, QueryOffset, from_json
-from spark_nats.lag import MOST_LOOKS, Key, Look, is_ours, start_of
+from spark_nats.lag import MAX_LOOKS, Key, LagSample, is_ours, start_of
 from spark_nats.protocol.documents import integer_at, parse_object, printable, string_at
 
 
@@ -35,7 +35,7 @@ class Checkpoint(NamedTuple):
 
     query: str  # its id
     # its last micro-batches that have ended, oldest first; of a query of which none has, where it begins
-    looks: tuple[Look, ...]
+    looks: tuple[LagSample, ...]
     batch: int  # number of the last micro-batch that has ended; -1 when none has
     under_way: datetime | None  # when the one behind it was planned; None when none was
 
@@ -56,27 +56,27 @@ def read_checkpoint(location: str) -> Checkpoint:
     batch = max(ended, default=-1)
     following = batch + 1
     under_way = files.planned(following) if following in planned else None
-    known = {n: files.planned(n) for n in sorted(planned & ended)[-MOST_LOOKS - 1 :]}
+    known = {n: files.planned(n) for n in sorted(planned & ended)[-MAX_LOOKS - 1 :]}
     looks = [_look(batch_planned, known.get(n - 1), files.ended(n)) for n, batch_planned in known.items()]
     if not looks and under_way is not None:
         start = {key: start_of(batch, None) for key, batch in under_way.batches.items()}
         ends = {key: batch.end for key, batch in under_way.batches.items()}
         positions = {key: Position(end.created, start[key], earliest=end.earliest) for key, end in ends.items()}
-        looks = [Look(under_way.began, under_way.began, start, positions, {})]
+        looks = [LagSample(under_way.began, under_way.began, start, positions, {})]
     if not looks or (ended and batch not in known):
         raise NatsError(conditions.CHECKPOINT_INCOMPLETE(location=location, batch=batch))
     last = known.get(batch, under_way)
     if last is None or not last.reads:
         raise NatsError(NOT_BEHIND(query=f"of {location!r}"))
     since = datetime.fromtimestamp(under_way.began, UTC) if under_way else None
-    return Checkpoint(files.query(), tuple(looks[-MOST_LOOKS:]), batch, since)
+    return Checkpoint(files.query(), tuple(looks[-MAX_LOOKS:]), batch, since)
 
 
-def _look(planned: Planned, before: Planned | None, ended: float) -> Look:
+def _look(planned: Planned, before: Planned | None, ended: float) -> LagSample:
     begins = {key: batch.end for key, batch in before.batches.items()} if before else {}
     starts = {key: start_of(batch, begins.get(key)) for key, batch in planned.batches.items()}
     positions = {key: batch.end for key, batch in planned.batches.items()}
-    return Look(planned.began, max(planned.began, ended), starts, positions, {})
+    return LagSample(planned.began, max(planned.began, ended), starts, positions, {})
 
 
 class _Files:

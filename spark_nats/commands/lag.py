@@ -8,7 +8,7 @@ from spark_nats import clock
 from spark_nats.commands import LOOK_AGAIN
 from spark_nats.commands.checkpoints import Checkpoint, read_checkpoint
 from spark_nats.commands.console import Console, rate_shown, seconds_shown, time_shown
-from spark_nats.lag import QueryLag, StreamLag, lag_of_looks, with_growth
+from spark_nats.lag import QueryLag, StreamLag, lag_of_samples, with_growth
 from spark_nats.options.settings import Settings
 
 
@@ -31,9 +31,9 @@ def find(location: str, settings: Settings) -> Found:
     """
     checkpoint = read_checkpoint(location)
     where = (checkpoint.query, checkpoint.batch, checkpoint.looks, settings)
-    before = lag_of_looks(*where)
+    before = lag_of_samples(*where)
     clock.sleep(LOOK_AGAIN)
-    return Found(checkpoint, with_growth(before, lag_of_looks(*where)))
+    return Found(checkpoint, with_growth(before, lag_of_samples(*where)))
 
 
 def show(found: Found, console: Console) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from spark_nats.commands.lag import Found
-from spark_nats.measures import ASKED, BATCH, BATCH_ENDED, OF_STREAMS, QUERY, Measure, labels_of
+from spark_nats.metrics import ASKED, BATCH, BATCH_ENDED, OF_STREAMS, QUERY, Measure, labels_of
 
 _ESCAPES = {"\\": r"\\", "\n": r"\n"}
 _IN_HELP = str.maketrans(_ESCAPES)

@@ -60,7 +60,7 @@ class Hint(StrEnum):
     CONSUMER = "give each query a durable consumer of its own with the option 'consumer'"
 
 
-class Said(str):
+class ConditionText(str):
     """The sentence of a condition.
 
     Attributes:
@@ -76,22 +76,22 @@ class Said(str):
     transient: Transient
 
     @property
-    def coded(self) -> Said:
+    def with_code(self) -> ConditionText:
         """The sentence with the code before it, in brackets; the same again when it has that already."""
         before = f"[{self.condition}] "
-        return self if self.startswith(before) else _said(before + self, self)
+        return self if self.startswith(before) else _with_text(before + self, self)
 
 
-def _said(text: str, same: Said) -> Said:
-    said = Said(text)
+def _with_text(text: str, same: ConditionText) -> ConditionText:
+    said = ConditionText(text)
     vars(said).update(vars(same))
     return said
 
 
-def reworded(said: str, text: str) -> str:
+def with_text(said: str, text: str) -> str:
     """Return another sentence about the same condition, unless it is of a condition itself."""
-    if isinstance(said, Said) and not isinstance(text, Said):
-        return _said(text, said)
+    if isinstance(said, ConditionText) and not isinstance(text, ConditionText):
+        return _with_text(text, said)
     return text
 
 
@@ -109,10 +109,10 @@ class Condition:
         self.code, self.template = text.removeprefix("[").split("] ", 1)
         self.hints, self.transient = hints, transient
 
-    def __call__(self, /, **parameters: object) -> Said:
+    def __call__(self, /, **parameters: object) -> ConditionText:
         """Return the sentence; of what is put in and is neither text nor a number, the text is kept."""
         plain = (str, bytes, int, float)
         kept = {name: it if isinstance(it, plain) else str(it) for name, it in parameters.items()}
-        said = Said(self.template.format(**kept))
+        said = ConditionText(self.template.format(**kept))
         said.condition, said.parameters, said.hints, said.transient = self.code, kept, self.hints, self.transient
         return said

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
     from pyspark.sql.streaming.query import StreamingQuery
 
-_OLDEST_JAVA = 17
+_MIN_JAVA = 17
 # Spark greets with a dozen warnings before a log level can be set, and logs pages about an error that it raises
 # anyhow, unless its logging is configured. Its shell's logger has a level of its own.
 _LOG_SETTINGS = """\
@@ -56,12 +56,12 @@ def check_requirements() -> None:
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(str(Path(home, "bin", "java")) if home else "java")
     if java is None:
-        raise NatsError(JAVA_MISSING(oldest=_OLDEST_JAVA, where=f"in JAVA_HOME ({home})" if home else "on PATH"))
+        raise NatsError(JAVA_MISSING(oldest=_MIN_JAVA, where=f"in JAVA_HOME ({home})" if home else "on PATH"))
     said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     version = re.search(r'version "([0-9]+)[^"]*"', said)
-    if version is None or int(version[1]) < _OLDEST_JAVA:
+    if version is None or int(version[1]) < _MIN_JAVA:
         found = version[0].removeprefix("version ").strip('"') if version else "of an unknown version"
-        raise NatsError(JAVA_TOO_OLD(oldest=_OLDEST_JAVA, java=java, version=found))
+        raise NatsError(JAVA_TOO_OLD(oldest=_MIN_JAVA, java=java, version=found))
 
 
 @contextlib.contextmanager

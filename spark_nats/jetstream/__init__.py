@@ -7,7 +7,7 @@ Where that is all that is raised, it is said nowhere else.
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.publishing.publisher import Publisher
 from spark_nats.jetstream.reading.delivering import Delivered
-from spark_nats.jetstream.reading.ranges import Range, RangeReader, Way, read_range
+from spark_nats.jetstream.reading.ranges import Range, RangeReader, ReadMethod, read_range
 from spark_nats.jetstream.streams import StreamInfo
 
-__all__ = ["Delivered", "JetStream", "Publisher", "Range", "RangeReader", "StreamInfo", "Way", "read_range"]
+__all__ = ["Delivered", "JetStream", "Publisher", "Range", "RangeReader", "ReadMethod", "StreamInfo", "read_range"]

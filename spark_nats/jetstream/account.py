@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from spark_nats.jetstream.api import JetStream, interpreting
+from spark_nats.jetstream.api import JetStream, bad_answer_is_protocol_error
 from spark_nats.protocol.api import Api
 from spark_nats.protocol.documents import integer_at, object_at, value_at
 
@@ -31,7 +31,7 @@ class AccountInfo:
 def account_info(js: JetStream) -> AccountInfo:
     """Return what the account uses, or raise that it has no JetStream; limits by replicas are added up."""
     answer = js.request(Api.ACCOUNT_INFO)
-    with interpreting(Api.ACCOUNT_INFO):
+    with bad_answer_is_protocol_error(Api.ACCOUNT_INFO):
         tiers = object_at(answer, "tiers") or {"": answer}
         return AccountInfo(*(_quota(answer, tiers, what) for what in ("memory", "storage", "streams", "consumers")))
 

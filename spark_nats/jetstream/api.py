@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from spark_nats import clock
 from spark_nats.client.connection import Connection, Reply
 from spark_nats.client.options import ConnectionOptions
-from spark_nats.conditions import Said
+from spark_nats.conditions import ConditionText
 from spark_nats.conditions import jetstream as conditions
 from spark_nats.errors import (
     JetStreamError,
@@ -97,7 +97,7 @@ class JetStream:
             )
         if isinstance(reply, NatsError):
             return reply
-        with interpreting(request.operation, *request.names):
+        with bad_answer_is_protocol_error(request.operation, *request.names):
             answer = parse_api_answer(reply.payload, request.operation)
         if answer is None:
             return answered_by_another(f"{self.prefix}.{request.operation.about(*request.names)}", reply.payload)
@@ -110,7 +110,10 @@ def answered_by_another(subject: str, payload: bytes) -> JetStreamError:
 
 
 def store(
-    js: JetStream, stream: str, messages: Sequence[tuple[str, bytes, bytes | None]], nobody: Callable[..., Said]
+    js: JetStream,
+    stream: str,
+    messages: Sequence[tuple[str, bytes, bytes | None]],
+    nobody: Callable[..., ConditionText],
 ) -> ApiError | None:
     """Have a stream store messages, which are as :meth:`~.Connection.request_all` takes them.
 
@@ -133,7 +136,7 @@ def store(
             raise JetStreamUnavailableError(nobody(subject=subject)) from None
         if isinstance(reply, NatsError):
             raise reply
-        with interpreting(f"a message on {subject}"):
+        with bad_answer_is_protocol_error(f"a message on {subject}"):
             answer = stored_by(reply.payload, stream)
         if answer is False:
             raise answered_by_another(subject, reply.payload)
@@ -142,7 +145,7 @@ def store(
     return None
 
 
-class Refused:
+class RefusalMemory:
     """Streams of which something was refused, in this process, and is not tried for a while: there is another way."""
 
     def __init__(self) -> None:
@@ -158,7 +161,7 @@ class Refused:
 
 
 @contextlib.contextmanager
-def interpreting(operation: Api | str, *names: str) -> Iterator[None]:
+def bad_answer_is_protocol_error(operation: Api | str, *names: str) -> Iterator[None]:
     """Take an answer apart; that it is not what the documentation says is a :class:`ProtocolError`.
 
     It is the answer to an operation of the API, or to something else, as by these words.

@@ -6,15 +6,15 @@ import logging
 import re
 from typing import Any
 
-from spark_nats.client.memory import Fact, differs, once_a_while
+from spark_nats.client.host_cache import Fact, at_most_every, differs
 from spark_nats.conditions import Condition
 from spark_nats.conditions.jetstream import STREAM_CANNOT_BE_MADE, STREAM_DIFFERS, STREAM_MADE_OTHERWISE
 from spark_nats.errors import JetStreamError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.streams import StreamInfo, in_words, state_in
+from spark_nats.jetstream.streams import StreamInfo, describe_state, state_in
 from spark_nats.jetstream.views import stream_info
 from spark_nats.protocol.api import Api, ErrCode
-from spark_nats.protocol.stream_configs import Wish, differences, nearest_field
+from spark_nats.protocol.stream_configs import RequestedConfig, differences, nearest_field
 
 logger = logging.getLogger(__name__)
 
@@ -53,11 +53,11 @@ def create_stream(js: JetStream, config: dict[str, Any]) -> StreamInfo:
 
 def _compared(info: StreamInfo, config: dict[str, Any], condition: Condition) -> StreamInfo:
     """Return the state of a stream, and say once where it is not as somebody wants it."""
-    if isinstance(config, Wish) and (found := differences(config, info.config)):
-        said, of = in_words(info.name), ", ".join(found)
+    if isinstance(config, RequestedConfig) and (found := differences(config, info.config)):
+        said, of = describe_state(info.name), ", ".join(found)
         if (fact := differs(said, of)) not in _said:
             _said.add(fact)
-            once_a_while(fact, lambda _: logger.warning(condition(stream=said, fields=of).coded))
+            at_most_every(fact, lambda _: logger.warning(condition(stream=said, fields=of).with_code))
     return info
 
 

@@ -77,7 +77,7 @@ def judge(
     return Judgement.REWRITTEN if answers[later] <= seen.sequence else Judgement.INTACT
 
 
-def meets(seen: Fingerprint, sequence: int, time: int) -> Judgement | None:
+def match_message(seen: Fingerprint, sequence: int, time: int) -> Judgement | None:
     """Decide what a message that arrives says of a history of which the last message is known; None: it is to be asked.
 
     One that was stored after it may be of that history only if it stands behind it.

@@ -13,7 +13,7 @@ from spark_nats.conditions.jetstream import BUCKET_NOT_FOUND, BUCKET_UNAVAILABLE
 from spark_nats.errors import JetStreamError
 from spark_nats.jetstream.api import JetStream, store
 from spark_nats.jetstream.creating import create_stream
-from spark_nats.jetstream.listing import naming_what_it_is, subjects_of
+from spark_nats.jetstream.listing import naming_its_kind, subjects_of
 from spark_nats.jetstream.messages import MessageAt, StoredMessage, ask
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.headers import EXPECTED_REVISION, encode_block
@@ -86,4 +86,4 @@ def make_bucket(js: JetStream, name: str, **wish: Any) -> StreamInfo:
 def naming_bucket(js: JetStream, name: str) -> AbstractContextManager[None]:
     """Say of a stream that does not exist that it is this bucket, and which others have similar names."""
     missing = partial(BUCKET_NOT_FOUND, bucket=name)
-    return naming_what_it_is(js, name, key_subject("*", ">"), bucket_of, missing)
+    return naming_its_kind(js, name, key_subject("*", ">"), bucket_of, missing)

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from spark_nats.conditions import Hint, Said
+from spark_nats.conditions import ConditionText, Hint
 from spark_nats.conditions.jetstream import LISTING_CHANGES, SUBJECTS_REPLACED
 from spark_nats.errors import JetStreamError, NatsError, StreamNotFoundError
-from spark_nats.jetstream.api import JetStream, interpreting
+from spark_nats.jetstream.api import JetStream, bad_answer_is_protocol_error
 from spark_nats.jetstream.streams import StreamInfo, check_leader, leader_in, state_in
 from spark_nats.protocol.api import Api, subjects_query
 from spark_nats.protocol.consumers import name_in
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _LISTINGS = 10  # attempts to list what comes and goes
-_MOST_NAMED = 10  # streams, in an error
+_MAX_NAMED = 10  # streams, in an error
 _STREAMS = "the streams of the account"
 _NOBODY_ANSWERS = "no server that keeps it answers: they are offline, or it has no leader"
 _LEADERLESS = "it has no leader at the moment"
@@ -113,7 +113,7 @@ def warn_of_replaced(stream: str, subjects: Iterable[str], so: str) -> None:
     """Warn of listed subjects that have U+FFFD in their names, and say what comes of it."""
     if replaced := [subject for subject in subjects if REPLACED in subject]:
         said = SUBJECTS_REPLACED(stream=stream, names=len(replaced), subject=replaced[0], so=so)
-        logger.warning(said.coded)
+        logger.warning(said.with_code)
 
 
 def stream_names(js: JetStream, subject: str | None = None) -> list[str]:
@@ -156,7 +156,7 @@ def _all_pages(
         entries, last = 0, ""
         while True:
             answer, first = first or js.request(operation, *names, body={**body, "offset": max(0, entries - 1)}), None
-            with interpreting(operation, *names):
+            with bad_answer_is_protocol_error(operation, *names):
                 listed = read(answer)
             if found and next(iter(listed.names), None) != last:
                 break
@@ -169,7 +169,7 @@ def _all_pages(
 
 
 @contextlib.contextmanager
-def naming_the_nearest(js: JetStream, names: Sequence[str], to_read: bool = True) -> Iterator[None]:
+def suggesting_names(js: JetStream, names: Sequence[str], to_read: bool = True) -> Iterator[None]:
     """Have an error that a stream does not exist name those that do, the one first that was probably meant.
 
     That takes a request for each thousand streams or so. Whoever may not send it is told less. Where the streams are
@@ -191,8 +191,8 @@ def naming_the_nearest(js: JetStream, names: Sequence[str], to_read: bool = True
 
 
 @contextlib.contextmanager
-def naming_what_it_is(
-    js: JetStream, name: str, subject: str, name_in: Callable[[str], str | None], missing: Callable[..., Said]
+def naming_its_kind(
+    js: JetStream, name: str, subject: str, name_in: Callable[[str], str | None], missing: Callable[..., ConditionText]
 ) -> Iterator[None]:
     """Say of a stream that does not exist what it is of that name, and which other one was probably meant.
 
@@ -214,7 +214,7 @@ def _listed(missing: str, known: Sequence[str]) -> str:
     names = [name for name in known if not name.startswith(RESERVED_STREAMS)] or list(known)
     near = _nearest(missing, names, 0.6)
     names = near + [name for name in names if name not in near]
-    shown, more = names[:_MOST_NAMED], len(names) - _MOST_NAMED
+    shown, more = names[:_MAX_NAMED], len(names) - _MAX_NAMED
     last = f"{more} more" if more > 0 else shown.pop()
     return f"there are {', '.join(shown)} and {last}" if shown else f"there is {last}"
 
@@ -226,5 +226,5 @@ def _nearest(missing: str, known: Sequence[str], cutoff: float) -> list[str]:
     by_letters: dict[str, list[str]] = {}
     for name in known:
         by_letters.setdefault(name.lower(), []).append(name)
-    near = get_close_matches(missing.lower(), by_letters, n=_MOST_NAMED, cutoff=cutoff)
+    near = get_close_matches(missing.lower(), by_letters, n=_MAX_NAMED, cutoff=cutoff)
     return [name for letters in near for name in by_letters[letters]]

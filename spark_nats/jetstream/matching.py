@@ -93,7 +93,7 @@ class Selection:
         self._listed = clock.monotonic()
         if not self.names and not self._warned:
             self._warned = True
-            logger.warning(PATTERN_MATCHES_NOTHING(pattern=self.pattern.pattern).coded)
+            logger.warning(PATTERN_MATCHES_NOTHING(pattern=self.pattern.pattern).with_code)
 
     def see(self, js: JetStream, info: StreamInfo, filters: Sequence[str]) -> None:
         """Take note of a stream's state; when all were seen, warn once of filters that nothing can match."""
@@ -113,7 +113,7 @@ class Selection:
                     filters=", ".join(filters),
                     streams=", ".join(stream.name for stream in streams[:_SUBJECTS_SHOWN]),
                     subjects=", ".join(subjects[:_SUBJECTS_SHOWN]) + more,
-                ).coded
+                ).with_code
             )
 
     def leave_out(self, name: str) -> None:

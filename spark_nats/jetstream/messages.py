@@ -13,7 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from spark_nats.conditions.jetstream import ANSWER_FROM_BEFORE
 from spark_nats.errors import JetStreamError, NatsError, ProtocolError
-from spark_nats.jetstream.api import JetStream, Request, interpreting
+from spark_nats.jetstream.api import JetStream, Request, bad_answer_is_protocol_error
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.api import Api, ErrCode, message_query
 from spark_nats.protocol.documents import EPOCH, bytes_at, integer_at, string_at, time_at
@@ -69,7 +69,7 @@ class MessageAt(Asked[StoredMessage | None]):
 
     def read(self, answer: dict[str, Any]) -> StoredMessage:
         """Return the message in an answer."""
-        with interpreting(Api.MESSAGE_GET, self.stream):
+        with bad_answer_is_protocol_error(Api.MESSAGE_GET, self.stream):
             if not overlap(self.subject, string_at(answer, "message", "subject")):
                 raise ValueError(f"it is a message of another subject than {self.subject}")
             found = StoredMessage(

@@ -7,7 +7,7 @@ from typing import Any
 
 from spark_nats.conditions.jetstream import LEADER_ALONE, NO_LEADER
 from spark_nats.errors import JetStreamError
-from spark_nats.jetstream.api import interpreting
+from spark_nats.jetstream.api import bad_answer_is_protocol_error
 from spark_nats.protocol.api import Api, domain_of
 from spark_nats.protocol.documents import integer_at, positive_at, string_at, strings_at, text_at, time_at, value_at
 from spark_nats.protocol.keyvalue import bucket_of, store_of
@@ -113,7 +113,7 @@ class StreamInfo:
         if isinstance(external, dict) and (prefix := str(external.get("api", ""))):
             domain = domain_of(prefix)
             where = f" in domain {domain!r}" if domain else f" behind the API {prefix!r}"
-        return f"{in_words(str(mirror.get('name', '')))}{where}"
+        return f"{describe_state(str(mirror.get('name', '')))}{where}"
 
     def knows_again(self, seconds: float) -> bool:
         """Tell whether it certainly still knows the id of a message that was published so many seconds ago."""
@@ -124,7 +124,7 @@ class StreamInfo:
         return max(0, self.last_sequence + 1 - max(sequence, self.first_sequence))
 
 
-def in_words(stream: str) -> str:
+def describe_state(stream: str) -> str:
     """Say what a stream is by its name: a stream, a bucket or an object store."""
     if store := store_of(stream):
         return f"object store {store!r}"
@@ -133,7 +133,7 @@ def in_words(stream: str) -> str:
 
 def state_in(answer: dict[str, Any], name: str) -> StreamInfo:
     """Return the state of a stream that an answer tells, or raise a :class:`ProtocolError`."""
-    with interpreting(Api.STREAM_INFO, name):
+    with bad_answer_is_protocol_error(Api.STREAM_INFO, name):
         if string_at(answer, "config", "name") != name:  # it becomes part of subjects
             raise ValueError("it is about another stream")
         last, messages = integer_at(answer, "state", "last_seq"), integer_at(answer, "state", "messages")
@@ -190,7 +190,7 @@ def check_leader(answer: dict[str, Any], name: str) -> None:
     cluster = answer.get("cluster")
     if isinstance(cluster, dict) and not cluster.get("leader"):
         raise JetStreamError(NO_LEADER(stream=name))
-    with interpreting(Api.STREAM_INFO, name):
+    with bad_answer_is_protocol_error(Api.STREAM_INFO, name):
         lately = [seconds < _LEASE for seconds, _ in _others_in(answer)]
     if 2 * (1 + sum(lately)) <= 1 + len(lately):
         raise JetStreamError(LEADER_ALONE(stream=name, seconds=_LEASE))

@@ -212,7 +212,7 @@ class StreamView:
         """The streams of which the log was told something since all of them was there."""
         return frozenset(self._said)
 
-    def say(self, stream: str) -> None:
+    def mark_logged(self, stream: str) -> None:
         """Note that the log is told."""
         self._said.add(stream)
 

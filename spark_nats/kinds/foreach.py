@@ -22,11 +22,11 @@ from spark_nats.kinds.streams.write.conditions import BATCH_UNKNOWN, FOREACH_IS_
 from spark_nats.kinds.streams.write.partitions import write_partition
 from spark_nats.kinds.streams.write.schema import check_schema
 from spark_nats.kinds.streams.write.sink import Sink
-from spark_nats.kinds.streams.write.tasks import Task
+from spark_nats.kinds.streams.write.tasks import WriteTask
 from spark_nats.options.hints import naming_options
 
-_MOST_ROWS = 4096  # that are sent together
-_MOST_WAITING = 4 * _MOST_ROWS  # rows that wait to be sent
+_MAX_ROWS = 4096  # that are sent together
+_MAX_WAITING = 4 * _MAX_ROWS  # rows that wait to be sent
 _LOOK = 0.1  # seconds after which it is seen that the one who sends has failed
 _QUIET = 5.0  # seconds without a row after which the connection is served, so that its server keeps it
 
@@ -88,7 +88,7 @@ class NatsForeachWriter:
             with naming_options():
                 raise NatsError(BATCH_UNKNOWN())
         attempt = context.attemptNumber() if context else 0
-        self._task = Task(query or "", str(epoch_id), partition_id, attempt)
+        self._task = WriteTask(query or "", str(epoch_id), partition_id, attempt)
         self._sending: _Sending | None = None
         return True
 
@@ -125,11 +125,11 @@ class _Sending:
     It ends with the process at the latest. What it waits for at a server has the time limits of the sink.
     """
 
-    def __init__(self, options: WriteOptions, sink: Sink, task: Task) -> None:
+    def __init__(self, options: WriteOptions, sink: Sink, task: WriteTask) -> None:
         self._options = options
         self._sink = sink
         self._task = task
-        self._rows: Queue[Row | None] = Queue(_MOST_WAITING)  # that wait; None behind the last one
+        self._rows: Queue[Row | None] = Queue(_MAX_WAITING)  # that wait; None behind the last one
         self._given_up = False
         self._failed: Exception | None = None
         self._thread = threading.Thread(target=self._run, name=f"spark-nats {task.name}", daemon=True)
@@ -182,7 +182,7 @@ class _Sending:
         rows: list[Row | None] = []
         with suppress(Empty):
             rows.append(self._rows.get(timeout=_QUIET))
-            while len(rows) < _MOST_ROWS:
+            while len(rows) < _MAX_ROWS:
                 rows.append(self._rows.get_nowait())
         return rows
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from spark_nats.conditions import Condition, Said
+from spark_nats.conditions import Condition, ConditionText
 from spark_nats.conditions.kinds import OPTION_FOR_OTHER_MODE
 from spark_nats.options.connecting import Connecting
 from spark_nats.options.option import names_of
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class Operation:
     """One thing that can be done with a kind, such as to read it in a batch.
 
     Attributes:
@@ -60,18 +60,18 @@ class Kind:
     called: str
     columns: Callable[[Mapping[str, Any]], tuple[str, str]]
     default_columns: str = ""
-    read: Use | None = None
-    read_stream: Use | None = None
-    write: Use | None = None
-    write_stream: Use | None = None
-    needed: Callable[[str, bool], Said]
-    unsuited: Callable[[str, bool], Said]
-    not_streamed: Callable[[Mapping[str, Any]], Said] = lambda given: OPTION_FOR_OTHER_MODE(
+    read: Operation | None = None
+    read_stream: Operation | None = None
+    write: Operation | None = None
+    write_stream: Operation | None = None
+    needed: Callable[[str, bool], ConditionText]
+    unsuited: Callable[[str, bool], ConditionText]
+    not_streamed: Callable[[Mapping[str, Any]], ConditionText] = lambda given: OPTION_FOR_OTHER_MODE(
         option=next(iter(given)), wanted="batches", found="streaming"
     )
     not_by_foreach: Condition | None = None
 
-    def use(self, writing: bool, streaming: bool) -> Use | None:
+    def operation(self, writing: bool, streaming: bool) -> Operation | None:
         """Return how it is read or written; None where it cannot be."""
         if writing:
             return self.write_stream if streaming else self.write
@@ -79,5 +79,5 @@ class Kind:
 
     def names(self, writing: bool, streaming: bool) -> set[str]:
         """Return the names of the options that can be set."""
-        use = self.use(writing, streaming)
-        return use.names(streaming) if use else set()
+        operation = self.operation(writing, streaming)
+        return operation.names(streaming) if operation else set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from spark_nats import sparkapi
-from spark_nats.client.memory import PREPARED_FOR, once_a_while, prepared
+from spark_nats.client.host_cache import PREPARED_FOR, at_most_every, prepared
 from spark_nats.client.options import RetryOptions
 
 
@@ -32,4 +32,4 @@ def prepare_once(query: str, what: str, retries: RetryOptions, prepare: Callable
 
         retrying(prepare, retries, what, established=known)
 
-    once_a_while(prepared(query), waiting, PREPARED_FOR)
+    at_most_every(prepared(query), waiting, PREPARED_FOR)

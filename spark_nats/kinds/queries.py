@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from spark_nats.conditions import Said
+from spark_nats.conditions import ConditionText
 from spark_nats.conditions.kinds import NOTHING_TO_READ, NOWHERE_TO_WRITE, OPTION_FOR_OTHER_MODE, OPTION_FOR_OTHERS
 from spark_nats.errors import OptionError
 from spark_nats.kinds import KINDS
-from spark_nats.kinds.kind import Kind, Use
+from spark_nats.kinds.kind import Kind, Operation
 from spark_nats.options import settings
 from spark_nats.options.connecting import Connecting
 from spark_nats.options.nearest import VIEW
@@ -42,7 +42,7 @@ def documented() -> dict[str, Documented]:
         found[row.name] = [(row, None, writing, True) for writing in (False, True)]
     for kind in (*KINDS[1:], KINDS[0]):
         for writing, streaming in MODES:
-            if use := kind.use(writing, streaming):
+            if use := kind.operation(writing, streaming):
                 for row in options_of(use.options).values():
                     if row.streaming in (None, streaming):
                         found[row.name].append((row, kind, writing, streaming))
@@ -91,7 +91,7 @@ def kind_of(given: Settings, writing: bool) -> Kind:
     return next(kinds, KINDS[0])
 
 
-def use_of(given: Settings, writing: bool, streaming: bool) -> tuple[Use, Query]:
+def operation_of(given: Settings, writing: bool, streaming: bool) -> tuple[Operation, Query]:
     """Return how a query reads or writes, with its options.
 
     Raises:
@@ -101,7 +101,7 @@ def use_of(given: Settings, writing: bool, streaming: bool) -> tuple[Use, Query]
     if kind is KINDS[0] and not writing and "subject" not in given.given:
         hint = "" if given.given else f"; if this is a table, Spark has not passed on its options: {VIEW}"
         raise OptionError(NOTHING_TO_READ(hint=hint))
-    use = kind.use(writing, streaming)
+    use = kind.operation(writing, streaming)
     if use is None:
         raise OptionError(kind.not_streamed(given.given))
     refuse_unsuited(given, kind, writing, streaming, given.given)
@@ -117,11 +117,11 @@ def refuse_unsuited(given: Settings, kind: Kind, writing: bool, streaming: bool,
         OptionError: one is not.
     """
     for name in names:
-        if name in given.given and (problem := misuse(name, kind, writing, streaming)):
+        if name in given.given and (problem := misplaced_option(name, kind, writing, streaming)):
             raise OptionError(problem)
 
 
-def misuse(name: str, kind: Kind, writing: bool, streaming: bool) -> Said | None:
+def misplaced_option(name: str, kind: Kind, writing: bool, streaming: bool) -> ConditionText | None:
     """Say why an option cannot be set in a query; None when it can."""
     if name in kind.names(writing, streaming):
         return None
@@ -147,7 +147,7 @@ def parse_read(options: Given, streaming: bool) -> Any:
     Raises:
         OptionError: one of them is invalid or does not apply, or two contradict each other.
     """
-    return use_of(parse(options), False, streaming)[1]
+    return operation_of(parse(options), False, streaming)[1]
 
 
 def parse_write(options: Given, streaming: bool) -> Any:
@@ -156,7 +156,7 @@ def parse_write(options: Given, streaming: bool) -> Any:
     Raises:
         OptionError: one of them is invalid or does not apply, or two contradict each other.
     """
-    return use_of(parse(options), True, streaming)[1]
+    return operation_of(parse(options), True, streaming)[1]
 
 
 def check_where_to_write(given: Settings) -> None:

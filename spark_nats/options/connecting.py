@@ -138,7 +138,7 @@ class TimeLimits(Group, section="Time limits and reconnecting"):
         values.read_duration, "how long the server's answer to a request may take", default="5s"
     )
     retry_timeout: float = option(
-        values.read_patience,
+        values.read_duration_or_zero,
         "how long tasks, and the driver of a streaming query, keep trying while no server can be reached; `0s`: do not "
         "try again",
         default="5m",

@@ -26,6 +26,6 @@ def naming_options() -> Iterator[None]:
         yield
     except NatsError as error:
         logger.debug("this error is handed to Spark", exc_info=error)
-        named = error.with_context("; ".join([str(error), *error.hints])).coded()
+        named = error.with_context("; ".join([str(error), *error.hints])).with_code()
         named.hints = ()
         raise named from named.with_context(str(named))

@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping
 
-from spark_nats.conditions import Said
+from spark_nats.conditions import ConditionText
 from spark_nats.conditions.options import PATH_UNUSED
 from spark_nats.options.option import Option
 
@@ -79,7 +79,7 @@ def of_a_table(names: Iterable[str]) -> str | None:
     return next((name for name in names if name.lower() in _TABLES_OWN or name.lower().startswith(_OF_TABLES)), None)
 
 
-def instead_of_path(path: str) -> Said:
+def instead_of_path(path: str) -> ConditionText:
     """Say what to do instead of giving a path."""
     shown = re.sub("//[^/]*@", "//…@", path)  # nobody's password
     table = f"; if that is where Spark keeps a table, {VIEW}" if "/" in path else ""

@@ -20,8 +20,8 @@ from spark_nats.client.auth import Credentials, key_pair, parse_creds, parse_see
 from spark_nats.client.servers import Server, parse_servers
 from spark_nats.errors import AuthorizationError, InvalidCredentialsError
 from spark_nats.protocol.documents import sequence_at, string_at, time_at
-from spark_nats.protocol.keyvalue import LONGEST_HISTORY, SHORTEST_MARKER
-from spark_nats.protocol.stream_configs import Wish, check_kind, read_config, read_time
+from spark_nats.protocol.keyvalue import MAX_HISTORY, MIN_MARKER_TTL
+from spark_nats.protocol.stream_configs import RequestedConfig, check_kind, read_config, read_time
 from spark_nats.protocol.subjects import (
     filter_violation,
     first_overlap,
@@ -36,7 +36,7 @@ ERROR = "error"
 FAIL = "fail"
 
 
-class Place(NamedTuple):
+class StreamOffset(NamedTuple):
     """A place in a stream, as a checkpoint has it."""
 
     next: int  # the next sequence to read
@@ -45,13 +45,13 @@ class Place(NamedTuple):
     timestamp: int | None = None
 
 
-class Floor(NamedTuple):
+class ConsumerAckFloor(NamedTuple):
     """The place up to which a consumer of a stream has had everything acknowledged."""
 
     consumer: str
 
 
-Offsets = str | dict[str, Place | Floor | str]
+Offsets = str | dict[str, StreamOffset | ConsumerAckFloor | str]
 """``earliest``, ``latest``, or one of these, a place or that of a consumer for each stream."""
 
 
@@ -82,7 +82,7 @@ def read_bucket(text: str) -> str:
 
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_LONGEST = 500 * 3600.0  # seconds; the system counts a wait in milliseconds of 31 bits
+_MAX_DURATION = 500 * 3600.0  # seconds; the system counts a wait in milliseconds of 31 bits
 
 
 def read_strategy(text: str) -> bool:
@@ -94,14 +94,14 @@ def read_duration(text: str) -> float:
     """Read a time with its unit, such as ``500ms``; return seconds."""
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?(ms|s|m|h)", text)
     seconds = float(found[1]) * _UNITS[found[2]] if found else 0.0
-    if not 0 < seconds <= _LONGEST:
+    if not 0 < seconds <= _MAX_DURATION:
         raise ValueError(
             f"is {text!r}; it must be a time above zero, of 500h at most, with its unit, such as 500ms, 5s or 2m"
         )
     return seconds
 
 
-def read_patience(text: str) -> float:
+def read_duration_or_zero(text: str) -> float:
     """Read a time that may be zero; return seconds."""
     return 0.0 if text in ("0", "0s") else read_duration(text)
 
@@ -162,7 +162,7 @@ def read_offsets(text: str) -> Offsets:
     parsed = _object_in(text)
     try:
         if parsed is not None:
-            return {name: _read_place(value) for name, value in parsed.items()}
+            return {name: _read_stream_offset(value) for name, value in parsed.items()}
     except ValueError:
         pass
     raise ValueError(
@@ -177,16 +177,18 @@ _CONSUMER = "consumer:"
 _OF_CHECKPOINTS = {"next", "created", "timestamp", "since", "from", "earliest", "waits_for"}
 
 
-def _read_place(value: Any) -> Place | Floor | str:
+def _read_stream_offset(value: Any) -> StreamOffset | ConsumerAckFloor | str:
     if value in (EARLIEST, LATEST):
         return str(value)
     if isinstance(value, str) and value.startswith(_CONSUMER):
-        return Floor(read_name(value.removeprefix(_CONSUMER)))
+        return ConsumerAckFloor(read_name(value.removeprefix(_CONSUMER)))
     place = value if isinstance(value, dict) else {"next": value}
     if not set(place) <= _OF_CHECKPOINTS:
         raise ValueError("it has a name that is unknown")
     created = string_at(place, "created") if "created" in place else ""
-    return Place(sequence_at(place, "next"), created, time_at(place, "timestamp") if "timestamp" in place else None)
+    return StreamOffset(
+        sequence_at(place, "next"), created, time_at(place, "timestamp") if "timestamp" in place else None
+    )
 
 
 def read_text(text: str) -> str:
@@ -419,7 +421,7 @@ def read_tokens(text: str) -> str:
     return _valid(text, lambda prefix: subject_violation(prefix.removesuffix("."))).removesuffix(".")
 
 
-def read_create_stream(text: str) -> bool | Wish:
+def read_create_stream(text: str) -> bool | RequestedConfig:
     """Read ``true``, ``false`` or a stream's configuration in JSON, in which times may have a unit."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
@@ -476,10 +478,10 @@ def _read_create(text: str, what: str, fields: Mapping[str, type], example: str)
             raise ValueError(f"has the field {name!r}; {what} has {', '.join(fields)}")
         check_kind(name, value, kind)
     times = {name: read_time(name, config[name]) for name in config if name in ("max_age", "limit_marker_ttl")}
-    if not 1 <= config.get("history", 1) <= LONGEST_HISTORY:
-        raise ValueError(f"has {config['history']} as 'history', which must be from 1 to {LONGEST_HISTORY} (ADR-8)")
+    if not 1 <= config.get("history", 1) <= MAX_HISTORY:
+        raise ValueError(f"has {config['history']} as 'history', which must be from 1 to {MAX_HISTORY} (ADR-8)")
     if config.get("storage", "file") not in ("file", "memory"):
         raise ValueError(f"has {config['storage']!r} as 'storage', which must be file or memory")
-    if times.get("limit_marker_ttl", SHORTEST_MARKER) < SHORTEST_MARKER:
+    if times.get("limit_marker_ttl", MIN_MARKER_TTL) < MIN_MARKER_TTL:
         raise ValueError(f"has {config['limit_marker_ttl']!r} as 'limit_marker_ttl', which must be 1s or longer")
     return {**config, **times}

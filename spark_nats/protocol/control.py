@@ -157,7 +157,7 @@ class ErrorKind(Enum):
     REJECTED = auto()  # one operation is not valid
     LIMITED = auto()  # one operation exceeds a limit that others share
     AUTHORIZATION = auto()  # the credentials are refused
-    CROWDED = auto()  # there are too many connections, or this one takes too little of what it is sent
+    OVERLOADED = auto()  # there are too many connections, or this one takes too little of what it is sent
     MISUSE = auto()  # what this server does not take was sent to it, or it is not for clients
     FATAL = auto()  # anything else
 
@@ -167,14 +167,14 @@ class ErrorKind(Enum):
         return self not in (ErrorKind.PERMISSIONS, ErrorKind.REJECTED, ErrorKind.LIMITED)
 
     @property
-    def passes(self) -> bool:
+    def is_transient(self) -> bool:
         """Whether the same may succeed another time, with the same credentials and permissions."""
-        return self in (ErrorKind.LIMITED, ErrorKind.CROWDED, ErrorKind.FATAL)
+        return self in (ErrorKind.LIMITED, ErrorKind.OVERLOADED, ErrorKind.FATAL)
 
     @property
-    def crowds(self) -> bool:
+    def needs_backoff(self) -> bool:
         """Whether the server asks for less: whoever tries again should wait before the first time."""
-        return self in (ErrorKind.LIMITED, ErrorKind.CROWDED)
+        return self in (ErrorKind.LIMITED, ErrorKind.OVERLOADED)
 
 
 # How each kind begins, in lower case: the protocol lists these, and the server has a few more of the same kind.
@@ -189,10 +189,10 @@ _ERRORS = {
     "authentication": ErrorKind.AUTHORIZATION,
     "user authentication": ErrorKind.AUTHORIZATION,
     "account authentication": ErrorKind.AUTHORIZATION,
-    "maximum connections exceeded": ErrorKind.CROWDED,
-    "maximum account active connections exceeded": ErrorKind.CROWDED,
-    "connection throttling": ErrorKind.CROWDED,
-    "slow consumer": ErrorKind.CROWDED,
+    "maximum connections exceeded": ErrorKind.OVERLOADED,
+    "maximum account active connections exceeded": ErrorKind.OVERLOADED,
+    "connection throttling": ErrorKind.OVERLOADED,
+    "slow consumer": ErrorKind.OVERLOADED,
     "maximum payload violation": ErrorKind.MISUSE,
     "maximum control line exceeded": ErrorKind.MISUSE,
     "unknown protocol operation": ErrorKind.MISUSE,

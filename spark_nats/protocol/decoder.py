@@ -46,9 +46,9 @@ _CR, _LF, _SPACE, _TAB = b"\r\n \t"
 _FOUR_LETTERS = np.uint32(0x20202020)  # or-ed to four ASCII letters it makes them lower case
 _MSG = np.uint32(int.from_bytes(b"msg ", "little"))
 _HMSG = np.uint32(int.from_bytes(b"hmsg", "little"))
-_SHORTEST_LINE = len("MSG a 1 0")
+_MIN_LINE = len("MSG a 1 0")
 _BEFORE_FIRST = np.array([-1])
-_LONGEST_SIZE = 8  # digits
+_MAX_SIZE_DIGITS = 8  # digits
 
 # The grammar: operation names in any case, fields separated by any number of spaces and tabs.
 _FIELD = rb"[ \t]+([^ \t]+)"
@@ -229,7 +229,7 @@ class _Guess:
         self._stops: Positions = _NO_POSITIONS
         # A line begins behind each and ends before the next.
         feeds = np.concatenate([_BEFORE_FIRST, rare_positions(buffer == _LF)])
-        chosen = np.flatnonzero(np.diff(feeds) >= _SHORTEST_LINE + 2)
+        chosen = np.flatnonzero(np.diff(feeds) >= _MIN_LINE + 2)
         if len(chosen) == 0:
             return
         start, line_end = feeds[chosen] + 1, feeds[chosen + 1] - 1  # the latter is where its CR should be
@@ -269,7 +269,7 @@ class _Guess:
         if has_header.any():
             header, is_number = decimals(lines, fields.at(fields.per_row - 2) + 1, last)
             payload = first_byte + np.where(has_header, header, 0)
-            good &= ~has_header | (is_number & (last - fields.at(fields.per_row - 2) <= _LONGEST_SIZE))
+            good &= ~has_header | (is_number & (last - fields.at(fields.per_row - 2) <= _MAX_SIZE_DIGITS))
             good &= payload <= end
 
         shift = start - offsets[:-1]  # from a position in the packed lines to one in the chunk

@@ -24,7 +24,7 @@ from spark_nats.protocol.documents import quoted
 
 _DOT = ord(".")
 _PREFIX = np.uint64(int.from_bytes(b"$JS.ACK.", "little"))  # eight bytes: one word
-_MOST_DIGITS = 19  # of a signed 64-bit number
+_MAX_DIGITS = 19  # of a signed 64-bit number
 _SHORT_FORM_DOTS = 8  # nine tokens
 _LONG_FORM_DOTS = 10  # eleven tokens, twelve with the trailing one
 
@@ -84,7 +84,7 @@ class Deliveries:
         """Return the metadata of delivery ``i``."""
         tokens = self._replies[i].as_py().split(b".")
         numbers = tokens[self._before[i] + 2 :][:4]
-        if not all(number.isdigit() and len(number) <= _MOST_DIGITS for number in numbers):
+        if not all(number.isdigit() and len(number) <= _MAX_DIGITS for number in numbers):
             raise self._error(i)
         return Delivery(*map(int, numbers))
 

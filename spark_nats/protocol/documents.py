@@ -11,13 +11,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
 REPLACED = "\ufffd"  # what bytes that are not UTF-8 become in text
-LARGEST_NUMBER = 2**64 - 1  # largest number that is taken from a server: it counts in 64 bits
+MAX_INTEGER = 2**64 - 1  # largest number that is taken from a server: it counts in 64 bits
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)", re.ASCII)
-_MOST_WORDS = 500  # characters
-_MOST_QUOTED = 80  # bytes
+_MAX_TEXT_CHARS = 500  # characters
+_MAX_QUOTED = 80  # bytes
 _SEPARATORS = (b",", b"[", b"{")
-_MOST_PARTS = 200_000
+_MAX_PARTS = 200_000
 
 
 def is_object(data: bytes) -> bool:
@@ -27,8 +27,8 @@ def is_object(data: bytes) -> bool:
 
 def parse_document(data: bytes) -> dict[str, Any]:
     """Return a JSON object that somebody else has sent; ValueError when it is too large, too."""
-    if sum(map(data.count, _SEPARATORS)) > _MOST_PARTS:  # each takes a hundred times its bytes
-        raise ValueError(f"it has more than {_MOST_PARTS} parts")
+    if sum(map(data.count, _SEPARATORS)) > _MAX_PARTS:  # each takes a hundred times its bytes
+        raise ValueError(f"it has more than {_MAX_PARTS} parts")
     return parse_object(data)
 
 
@@ -68,7 +68,7 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def integer_at(document: Any, *path: str) -> int:
-    """Return an integer from 0 to :data:`LARGEST_NUMBER`.
+    """Return an integer from 0 to :data:`MAX_INTEGER`.
 
     Args:
         document: an object.
@@ -93,7 +93,7 @@ def sequence_at(document: Any, *path: str) -> int:
 
 def _integer(document: Any, path: tuple[str, ...], least: int) -> int:
     value = value_at(document, *path)
-    if type(value) is not int or not least <= value <= LARGEST_NUMBER:
+    if type(value) is not int or not least <= value <= MAX_INTEGER:
         raise _wrong(path, f"not an integer from {least} to 2^64 - 1")
     return value
 
@@ -196,18 +196,18 @@ def text_of(nanoseconds: int) -> str:
     return f"{EPOCH + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%S}.{rest:09d}Z"
 
 
-def moment(nanoseconds: int) -> datetime:
+def to_datetime(nanoseconds: int) -> datetime:
     """Return a time in nanoseconds since 1970, as :func:`time_at` returns it, to the microsecond."""
     return EPOCH + timedelta(microseconds=nanoseconds // 1000)
 
 
 def printable(said: str) -> str:
     """Return what a server says to people, so that it can be part of a message: short, and on one line."""
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in said[:_MOST_WORDS])
-    return shown + "…" * (len(said) > _MOST_WORDS)
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in said[:_MAX_TEXT_CHARS])
+    return shown + "…" * (len(said) > _MAX_TEXT_CHARS)
 
 
 def quoted(payload: bytes) -> str:
     """Return what somebody has answered, so that it can be part of a message: short, escaped, and in quotes."""
-    shown = payload[:_MOST_QUOTED].decode("utf-8", "backslashreplace")
-    return f"{shown!r}{'…' * (len(payload) > _MOST_QUOTED)}" if payload else "nothing"
+    shown = payload[:_MAX_QUOTED].decode("utf-8", "backslashreplace")
+    return f"{shown!r}{'…' * (len(payload) > _MAX_QUOTED)}" if payload else "nothing"

@@ -39,7 +39,7 @@ from spark_nats.protocol.bytecolumns import (
 from spark_nats.protocol.subject_columns import Violation, find_violation
 
 VERSION = b"NATS/1.0"
-LARGEST_BLOCK = 65535  # bytes of a header block that a stream stores
+MAX_BLOCK_SIZE = 65535  # bytes of a header block that a stream stores
 EMPTY_BLOCK = VERSION + b"\r\n\r\n"  # a header block without headers
 CONTROL_PREFIX = "Nats-"  # what the names of headers begin with on which the server acts
 # Headers on which a server acts.
@@ -69,7 +69,7 @@ _NEVER = texts(["never"])[0]
 _DURATION = r"^(?P<number>[0-9]{1,12}(?:\.[0-9]{1,9})?) ?(?P<unit>ms|s|m|h|)$"
 _UNITS = texts(["", "ms", "s", "m", "h"])
 _SECONDS = np.array([1.0, 0.001, 1.0, 60.0, 3600.0])  # of each unit
-_LONGEST_TTL = 100 * 365 * 86400  # seconds; what lies more than 292 years ahead, servers cannot count
+_MAX_TTL = 100 * 365 * 86400  # seconds; what lies more than 292 years ahead, servers cannot count
 _INCREMENT = r"^[+-]?[0-9]+$"
 SHOWN = 40  # characters of a value that is wrong
 _MANY_HEADERS = 16  # of one message
@@ -371,7 +371,7 @@ def encode_ttls(ttls: pa.Array) -> Encoded:
     factor = _SECONDS[values_of(pc.fill_null(pc.index_in(unit, _UNITS), _FIRST))]
     with np.errstate(invalid="ignore"):  # what stands where there is no number
         seconds = np.floor(floats_of(number.cast(pa.float64())) * factor)
-        wrong = ~((seconds >= 1) & (seconds <= _LONGEST_TTL))
+        wrong = ~((seconds >= 1) & (seconds <= _MAX_TTL))
     wrong |= flags_of(found.is_null())
     wrong |= flags_of(pc.fill_null(pc.and_(pc.equal(unit, _NOTHING), pc.match_substring(number, ".")), _FALSE))
     wrong &= ~flags_of(pc.fill_null(never, _FALSE))

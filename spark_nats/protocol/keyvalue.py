@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from spark_nats.protocol.api import API_PREFIX
-from spark_nats.protocol.stream_configs import Wish
+from spark_nats.protocol.stream_configs import RequestedConfig
 from spark_nats.protocol.subjects import EMPTY_TOKEN
 
 _SUBJECTS = "$KV"  # first token of the subjects that keys are
@@ -20,8 +20,8 @@ KEY_VALUE_SUBJECTS = f"{_SUBJECTS}."  # what the subjects of keys begin with, be
 STORE_STREAM = "OBJ_"  # what the name of an object store's stream begins with (ADR-20)
 RESERVED_STREAMS = (_STREAM, STORE_STREAM, "$MQTT_")  # streams that are KV buckets, object stores, MQTT's state
 RESERVED = "_kv"  # what a key does not begin with: such keys are for the use of clients themselves
-LONGEST_HISTORY = 64  # most revisions of a key that a bucket keeps
-SHORTEST_MARKER = 1_000_000_000  # least nanoseconds for which a bucket says that a key has expired
+MAX_HISTORY = 64  # most revisions of a key that a bucket keeps
+MIN_MARKER_TTL = 1_000_000_000  # least nanoseconds for which a bucket says that a key has expired
 
 
 def stream_of(bucket: str) -> str:
@@ -72,7 +72,7 @@ def key_violation(key: str) -> str | None:
     return None
 
 
-def bucket_config(bucket: str, wish: Mapping[str, Any]) -> Wish:
+def bucket_config(bucket: str, wish: Mapping[str, Any]) -> RequestedConfig:
     """Return the configuration of the stream that a bucket is.
 
     Args:
@@ -92,4 +92,4 @@ def bucket_config(bucket: str, wish: Mapping[str, Any]) -> Wish:
     }
     if "limit_marker_ttl" in wish:
         config["allow_msg_ttl"] = True
-    return Wish.of_bucket(config, wish)
+    return RequestedConfig.of_bucket(config, wish)

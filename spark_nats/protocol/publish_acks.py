@@ -25,18 +25,18 @@ _DUPLICATE = '"duplicate": ?true'  # as the server writes it, and as a JSON libr
 class Verdict(Enum):
     """What a refusal means for the message."""
 
-    NO = auto()
+    REJECTED = auto()
     """It will not be stored, and maybe no other one either."""
-    ROW = auto()
+    BAD_ROW = auto()
     """It will not be stored for what it is itself, as for its size or a header. Others may be."""
-    PLACE = auto()
+    NO_SUCH_SUBJECT = auto()
     """It will not be stored, since the stream does not listen on its subject."""
     STRANGER = auto()
     """Somebody else than a stream answers on its subject, and the stream may listen there too or not."""
     TOO_MANY = auto()
     """The stream was given too much at once: it may be sent again, later and slower. Or another message of its subject
     is still being stored in a cluster, so that it cannot be told yet whether the one is the last that it expects."""
-    AWAY = auto()
+    UNAVAILABLE = auto()
     """It may be sent again later. Nobody answered for the stream: it has no leader at the moment, or JetStream is not
     ready; or there is none."""
     IN_PROCESS = auto()
@@ -101,8 +101,8 @@ class PublishAcks:
         status = parse_status(answers.header_at(i))
         if status is not None:
             if status.code == NO_RESPONDERS:
-                return Refusal("no stream listens on it", Verdict.AWAY)
-            verdict = Verdict.TOO_MANY if status.code == TOO_MANY_REQUESTS else Verdict.NO
+                return Refusal("no stream listens on it", Verdict.UNAVAILABLE)
+            verdict = Verdict.TOO_MANY if status.code == TOO_MANY_REQUESTS else Verdict.REJECTED
             return Refusal(f"{status.description} ({status.code})", verdict)
         payload, verdict = answers.payload_at(i), Verdict.STRANGER
         with contextlib.suppress(ValueError):
@@ -114,13 +114,13 @@ class PublishAcks:
                     return Refusal(f"somebody else than the stream answers on it: {reason}", verdict)
                 if answer.err_code == ErrCode.WRONG_STREAM or stream not in (None, self._stream):
                     reason = f"another stream listens on it ({answer.description}, {answer.err_code})"
-                    verdict = Verdict.PLACE if answer.err_code == ErrCode.WRONG_STREAM else Verdict.NO
+                    verdict = Verdict.NO_SUCH_SUBJECT if answer.err_code == ErrCode.WRONG_STREAM else Verdict.REJECTED
                     return Refusal(reason, verdict)
                 return Refusal(reason, _verdict(answer))
             if string_at(answer, "stream") == self._stream and integer_at(answer, "seq"):
                 return None
             if integer_at(answer, "seq"):
-                verdict = Verdict.NO  # another stream has stored it
+                verdict = Verdict.REJECTED  # another stream has stored it
         return _of_somebody_else(payload, verdict)
 
     def batch_refusal(self, answers: Messages, i: int, batch: str, count: int) -> Refusal | None:
@@ -129,7 +129,7 @@ class PublishAcks:
             return refusal
         answer = parse_document(payload := answers.payload_at(i))
         stored = (answer.get("batch"), answer.get("count")) == (batch, count)
-        return None if stored else _of_somebody_else(payload, Verdict.NO)
+        return None if stored else _of_somebody_else(payload, Verdict.REJECTED)
 
     def refusals(self, answers: Messages) -> dict[int, Refusal]:
         """Return why answers refuse their messages, by the answers' numbers; all others say that theirs is stored."""
@@ -200,8 +200,8 @@ tests/unit/protocol/test_publish_acks.py has a table of all codes of the server.
 # The same in words: the code is that of a full stream.
 _STORE_FAILED_FOR_ONE = frozenset({"maximum messages per subject exceeded", "message too large"})
 _VERDICTS: dict[int, Verdict] = {
-    **dict.fromkeys(_OF_ONE_MESSAGE, Verdict.ROW),
-    **dict.fromkeys(NOT_READY | NOT_ENABLED, Verdict.AWAY),
+    **dict.fromkeys(_OF_ONE_MESSAGE, Verdict.BAD_ROW),
+    **dict.fromkeys(NOT_READY | NOT_ENABLED, Verdict.UNAVAILABLE),
     ErrCode.DUPLICATE_IN_PROCESS: Verdict.IN_PROCESS,
     ErrCode.SUBJECT_IN_PROCESS: Verdict.TOO_MANY,
     ErrCode.BATCH_INCOMPLETE: Verdict.TOO_MANY,  # the server has dropped the batch, as when its leader has gone
@@ -214,8 +214,8 @@ def _verdict(error: ApiError) -> Verdict:
     if error.code == TOO_MANY_REQUESTS and error.err_code != ErrCode.DUPLICATE_IN_PROCESS:
         return Verdict.TOO_MANY
     if error.err_code == ErrCode.STORE_FAILED and error.description in _STORE_FAILED_FOR_ONE:
-        return Verdict.ROW
-    return _VERDICTS.get(error.err_code, Verdict.NO)
+        return Verdict.BAD_ROW
+    return _VERDICTS.get(error.err_code, Verdict.REJECTED)
 
 
 def expecting(sequence: str, reason: str) -> str:

@@ -33,7 +33,7 @@ from spark_nats.protocol.messages import Messages
 
 MAX_PINGS_OUT = 2  # so many PINGs may be unanswered before a silent server is given up (ADR-40)
 _SMALL = 4096  # bytes of frames that are joined
-_MOST_DUE = 1000  # entries in the queue beyond which no PONG is added, for a server that sends PING and reads nothing
+_MAX_DUE = 1000  # entries in the queue beyond which no PONG is added, for a server that sends PING and reads nothing
 
 
 class InfoReceived(NamedTuple):
@@ -134,7 +134,7 @@ class Session:
     def _obey(self, control: Control) -> Event | None:
         match control.op:
             case Op.PING:
-                if len(self._due) < _MOST_DUE:
+                if len(self._due) < _MAX_DUE:
                     self._due.append(memoryview(PONG))
             case Op.PONG:
                 self._pongs = min(self._pongs + 1, self._pings)  # one that answers no PING means nothing

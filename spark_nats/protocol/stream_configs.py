@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-LARGEST_MESSAGE = (32 << 20) - 4096
+MAX_MESSAGE_SIZE = (32 << 20) - 4096
 """Bytes of headers and payload that a stream stores, whatever its ``max_msg_size``: the server's limit of 32 MiB, less
 the subject and what the server notes beside them."""
 _TIME: Final = "time"
@@ -56,10 +56,10 @@ _OF_BUCKETS = {  # the others have the same names
 }
 _KINDS = {str: "a text", int: "a whole number", bool: "true or false", dict: "an object"}
 _UNITS = {"ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9, "d": 86400 * 10**9}
-_LONGEST = 2**63 - 1
+_MAX_DURATION = 2**63 - 1
 
 
-class Wish(dict[str, Any]):
+class RequestedConfig(dict[str, Any]):
     """A stream's configuration as it is sent to a server, of which somebody has named some fields.
 
     Attributes:
@@ -69,21 +69,21 @@ class Wish(dict[str, Any]):
     named: Mapping[str, str] = {}
 
     @classmethod
-    def of(cls, config: Mapping[str, Any], named: Mapping[str, str]) -> Wish:
+    def of(cls, config: Mapping[str, Any], named: Mapping[str, str]) -> RequestedConfig:
         """Return a configuration with what somebody has named of it."""
         wish = cls(config)
         wish.named = named
         return wish
 
     @classmethod
-    def of_bucket(cls, config: Mapping[str, Any], wish: Mapping[str, Any]) -> Wish:
+    def of_bucket(cls, config: Mapping[str, Any], wish: Mapping[str, Any]) -> RequestedConfig:
         """Return a configuration with what somebody wishes of it as of a bucket, in the names of ADR-8."""
         named = {_OF_BUCKETS.get(name, name): name for name in wish}
         values = {**wish, "compression": "s2" if wish.get("compression") else "none"}
         return cls.of({**config, **{field: values[name] for field, name in named.items()}}, named)
 
 
-def read_config(document: Mapping[str, Any]) -> Wish:
+def read_config(document: Mapping[str, Any]) -> RequestedConfig:
     """Return a configuration that somebody has written, as servers take it.
 
     Args:
@@ -100,7 +100,7 @@ def read_config(document: Mapping[str, Any]) -> Wish:
             raise ValueError(f"has both {named[field]!r} and {shown!r}, which are the same; name it once")
         config[field] = _read(shown, _field(_FIELDS, field, shown), value)
         named[field] = shown
-    return Wish.of(config, named)
+    return RequestedConfig.of(config, named)
 
 
 def _field(fields: Mapping[str, Any], name: str, shown: str) -> Any:
@@ -174,12 +174,12 @@ def nanoseconds(text: str) -> int:
         _UNITS[unit] * int(number) if number.isdigit() else round(_UNITS[unit] * float(number))
         for number, unit in parts
     )
-    if text != "0" and (not parts or "".join(map("".join, parts)) != text.replace(" ", "") or total > _LONGEST):
+    if text != "0" and (not parts or "".join(map("".join, parts)) != text.replace(" ", "") or total > _MAX_DURATION):
         raise ValueError(f"is {text!r}; it must be a time with its unit, such as 90s, 48h or 30d")
     return total
 
 
-def differences(wish: Wish, actual: Mapping[str, Any]) -> list[str]:
+def differences(wish: RequestedConfig, actual: Mapping[str, Any]) -> list[str]:
     """Return in words where a stream's configuration, as a server gives it, is not what somebody has named."""
     return [
         f"{shown} (has {_shown(field, actual.get(field))}, asked {_shown(field, wish[field])})"

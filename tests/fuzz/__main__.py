@@ -28,13 +28,13 @@ def main() -> int:
     if arguments.run:
         _fuzz(arguments.run, rest)
     names = arguments.only or NAMES
-    broken = [name for name in names if not _search(name, max(1, arguments.seconds // len(names)))]
+    broken = [name for name in names if not _placement(name, max(1, arguments.seconds // len(names)))]
     if broken:
         print(f"broken: {', '.join(broken)}; the inputs are in {FOLDER / 'found'}")
     return bool(broken)
 
 
-def _search(name: str, seconds: int) -> bool:
+def _placement(name: str, seconds: int) -> bool:
     """Run one target for a time and tell whether it held."""
     found = FOLDER / "found" / name
     found.mkdir(parents=True, exist_ok=True)

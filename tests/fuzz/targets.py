@@ -38,7 +38,7 @@ from spark_nats.protocol.control import ConnectOptions, ServerInfo, parse_info
 from spark_nats.protocol.decoder import Decoder
 from spark_nats.protocol.deliveries import Deliveries
 from spark_nats.protocol.direct_gets import take_apart
-from spark_nats.protocol.documents import LARGEST_NUMBER
+from spark_nats.protocol.documents import MAX_INTEGER
 from spark_nats.protocol.headers import split_blocks
 from spark_nats.protocol.statuses import direct_event, parse_status, pull_event
 from spark_nats.protocol.users import parse_user_info
@@ -80,7 +80,7 @@ def info(data: bytes) -> None:
         parsed = parse_info(data)
     except ProtocolError:
         return
-    assert 0 <= parsed.max_payload <= LARGEST_NUMBER
+    assert 0 <= parsed.max_payload <= MAX_INTEGER
     assert all(isinstance(url, str) for url in parsed.connect_urls)
     with suppress(NatsError):
         assert SIGNER.apply(ConnectOptions(), parsed).encode().endswith(b"}\r\n")
@@ -156,15 +156,15 @@ def answers(data: bytes) -> None:
     with suppress(NatsError):
         found = stream_info(js, "S")
         assert found.name == "S"
-        assert 0 <= found.first_sequence <= LARGEST_NUMBER + 1
-        assert 0 <= found.last_sequence <= LARGEST_NUMBER
+        assert 0 <= found.first_sequence <= MAX_INTEGER + 1
+        assert 0 <= found.last_sequence <= MAX_INTEGER
         found.created.encode()
     with suppress(NatsError):
-        assert 0 <= last_sequence(js, "S", ["a"]) <= LARGEST_NUMBER
+        assert 0 <= last_sequence(js, "S", ["a"]) <= MAX_INTEGER
     with suppress(NatsError):
-        assert 0 <= (next_sequence(js, "S", 1, ["a"]) or 0) <= LARGEST_NUMBER
+        assert 0 <= (next_sequence(js, "S", 1, ["a"]) or 0) <= MAX_INTEGER
     with suppress(NatsError):
-        assert 0 < first_sequence_at(js, stream_info(js, "S"), datetime.now(UTC)) <= LARGEST_NUMBER + 1
+        assert 0 < first_sequence_at(js, stream_info(js, "S"), datetime.now(UTC)) <= MAX_INTEGER + 1
     with suppress(NatsError):
         assert 1 <= first_sequence_since(js, "S", 0, 1, 100) <= 100
     with suppress(NatsError):
@@ -185,7 +185,7 @@ def answers(data: bytes) -> None:
     with suppress(NatsError):
         assert all(row["stream"] == "S" for row in count_subjects(js, "S", ()))
     with suppress(NatsError):
-        assert 0 <= account_info(js).streams.used <= LARGEST_NUMBER
+        assert 0 <= account_info(js).streams.used <= MAX_INTEGER
     with suppress(ValueError):
         assert parse_user_info(data).name.isprintable()
     try:

@@ -26,7 +26,7 @@ from spark_nats.embedded import NatsServer
 from spark_nats.errors import NatsError
 from spark_nats.kinds.streams.write.checks import prepare
 from spark_nats.kinds.streams.write.partitions import write_partition
-from spark_nats.kinds.streams.write.tasks import Task, Written
+from spark_nats.kinds.streams.write.tasks import WriteTask, Written
 from tests.connections import write_options
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Server
@@ -323,7 +323,7 @@ def run_task(
     parsed = write_options(servers, **options)
     if prepared:
         prepare(parsed, streaming=True, columns=rows.schema.names)
-    return write_partition(parsed, Task(options["stream"], batch, partition), iter(rows.to_batches(100)))
+    return write_partition(parsed, WriteTask(options["stream"], batch, partition), iter(rows.to_batches(100)))
 
 
 MENDING = "; mend the row, or set the option 'badRows' to stream or drop, so that the other rows are stored"

@@ -120,7 +120,7 @@ from spark_nats import NatsDataSource
 from spark_nats.kinds.queries import parse_write
 from spark_nats.kinds.streams.write.checks import prepare
 from spark_nats.kinds.streams.write.partitions import write_partition
-from spark_nats.kinds.streams.write.tasks import Task
+from spark_nats.kinds.streams.write.tasks import WriteTask
 
 headers = MapType(StringType(), ArrayType(StringType()))
 schema = StructType().add("subject", StringType()).add("headers", headers).add("payload", BinaryType())

@@ -17,7 +17,7 @@ import pytest
 from tests.notebooks import NOTEBOOKS, execute, outputs, pictures, read, shape, tidy
 
 PLOTS = {"01_quickstart": 1, "02_telemetry": 2, "03_backfill": 2, "04_service": 2}
-MOST_BYTES = 150_000  # of a notebook with its outputs
+MAX_BYTES = 150_000  # of a notebook with its outputs
 
 
 def assert_shows_its_plots(notebook: nbformat.NotebookNode, name: str) -> None:
@@ -63,7 +63,7 @@ def test_the_notebook_is_stored_with_what_it_showed_in_one_run(path: Path) -> No
     assert "assert" in code[-1].source
     assert not [output for output in outputs(notebook) if output.output_type == "error"]
     assert_shows_its_plots(notebook, path.stem)
-    assert path.stat().st_size < MOST_BYTES
+    assert path.stat().st_size < MAX_BYTES
     again = copy.deepcopy(notebook)
     tidy(again)
     assert notebook.metadata == again.metadata

@@ -170,7 +170,7 @@ def test_micro_batches_but_the_first_one_wait_until_they_are_large_enough(
     nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(idling, "LOOK_INTERVAL", 0.0)
-    monkeypatch.setattr(idling, "LONGEST_QUIET", 0.0)
+    monkeypatch.setattr(idling, "MAX_QUIET", 0.0)
     nats_py.create_stream(unique)
     nats_py.store(f"{unique}.x", "a")
     query = OlderQuery(nats_server, stream=unique, startingOffsets="earliest", minOffsetsPerTrigger=3)

@@ -16,7 +16,7 @@ from spark_nats.jetstream.reading.ranges import Range, RangeReader
 from spark_nats.kinds.queries import parse, parse_read, parse_write
 from spark_nats.kinds.streams.read.readers import NatsStreamReader
 from spark_nats.kinds.streams.write.partitions import write_partition
-from spark_nats.kinds.streams.write.tasks import Task
+from spark_nats.kinds.streams.write.tasks import WriteTask
 from tests.simulation.history import History, Plan
 from tests.simulation.network import Transport
 from tests.simulation.world import Process
@@ -116,7 +116,7 @@ def test_a_task_of_a_micro_batch_that_writes_takes_three_round_trips(trips: Trip
     def body() -> None:
         options = parse_write(parse({**SERVERS, "stream": "OUT"}), streaming=True)
         for batch in range(4):
-            task = Task("query", str(batch), 0, run="run", planned=batch + 1)
+            task = WriteTask("query", str(batch), 0, run="run", planned=batch + 1)
             found.append(trips.of(lambda: write_partition(options, task, rows(10))))  # noqa: B023
 
     trips.cluster.create_stream("OUT", ["out.>"])

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from spark_nats.client.pool import borrow
-from spark_nats.kinds.streams.write.replay import Settled
+from spark_nats.kinds.streams.write.replay import AlreadyStored
 from spark_nats.protocol.bytecolumns import Mask
 from tests.connections import options_for
 from tests.servers import Server
@@ -69,14 +69,14 @@ def test_when_power_goes_nothing_is_missing_but_what_the_disks_had_not(fault: st
         assert run(plan(seed)).violations == [], seed
 
 
-def take_all_for_missing(self: Settled, ids: pa.Array) -> Mask:
+def take_all_for_missing(self: AlreadyStored, ids: pa.Array) -> Mask:
     """A defect: rows that an earlier attempt has stored are stored again."""
     return np.ones(len(ids), np.bool_)
 
 
 def broken_by(defect: pytest.MonkeyPatch) -> Outcome:
     """The first history that breaks a promise because of a defect."""
-    defect.setattr(Settled, "missing", take_all_for_missing)
+    defect.setattr(AlreadyStored, "missing", take_all_for_missing)
     for seed in range(1, 200):
         outcome = run(plan(seed))
         if outcome.violations:

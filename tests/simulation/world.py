@@ -25,9 +25,9 @@ import greenlet
 from pyspark import TaskContext
 
 from spark_nats import clock
-from spark_nats.client import choosing, link, memory, pool
+from spark_nats.client import choosing, host_cache, link, pool
 from spark_nats.jetstream import creating
-from spark_nats.jetstream.api import Refused
+from spark_nats.jetstream.api import RefusalMemory
 from spark_nats.jetstream.consuming import kept
 from spark_nats.jetstream.reading import direct
 from spark_nats.kinds.streams.write import partitions, replay
@@ -74,10 +74,10 @@ class Process:
     GLOBALS: tuple[tuple[Any, str, Callable[[], Any]], ...] = (
         (pool, "_pool", pool._Pool),
         (choosing, "_announced", dict),
-        (creating, "_said", set),
-        (direct, "_refused", Refused),
+        (creating, "_with_text", set),
+        (direct, "_refused", RefusalMemory),
         (kept, "_keeping", WeakKeyDictionary),
-        (kept, "_refused", Refused),
+        (kept, "_refused", RefusalMemory),
         (replay, "_noted", dict),
         (partitions, "_looked", lambda: partitions.deque(maxlen=64)),
         (TaskContext, "_taskContext", lambda: None),
@@ -330,13 +330,12 @@ class World:
             (clock, "token", self._token),
             (link, "Transport", transport),
             (pool, "threading", _Threading(self)),
-            (memory, "remember", self._remember),
-            (memory, "recall", lambda fact: self.texts.get(fact, "")),
-            (memory, "forget", lambda fact: self.facts.pop(fact, None)),
-            (memory, "age", self._age),
-            (memory, "parent_process", lambda: "Spark"),
+            (host_cache, "mark", self._remember),
+            (host_cache, "get_text", lambda fact: self.texts.get(fact, "")),
+            (host_cache, "clear", lambda fact: self.facts.pop(fact, None)),
+            (host_cache, "seconds_since", self._age),
+            (host_cache, "parent_process", lambda: "Spark"),
         ]
-        patches = [each for each in patches if hasattr(each[0], each[1])]
         _end_idle_connections()
         before = [(module, name, getattr(module, name)) for module, name, _ in patches]
         before += [(module, name, getattr(module, name)) for module, name, _ in Process.GLOBALS]

@@ -59,12 +59,12 @@ ROOMS = {
     "kinds.foreach": "conditions errors options kinds.streams.options kinds.streams.write kinds.buckets kinds.queries",
     "datasource": "conditions errors sparkapi options kinds.streams.read kinds.queries",
     "lag": "conditions clock errors protocol client jetstream options kinds.streams.read kinds.queries",
-    "measures": "lag",
+    "metrics": "lag",
     "listener": "conditions errors options lag kinds.queries",
-    "otel": "conditions clock errors version options kinds.queries kinds.streams.write lag measures",
+    "otel": "conditions clock errors version options kinds.queries kinds.streams.write lag metrics",
     "__init__": "conditions errors version logs kinds.foreach datasource lag listener otel",
     "commands": "conditions clock errors protocol client jetstream options kinds.streams.options kinds.streams.read "
-    "kinds.streams kinds.buckets kinds.queries lag measures",
+    "kinds.streams kinds.buckets kinds.queries lag metrics",
     "demo": "conditions clock errors embedded sparkapi protocol client jetstream options kinds.queries lag",
     "cli": "conditions errors version client options kinds.queries commands demo",
 }
@@ -208,7 +208,7 @@ def test_time_and_chance_come_from_one_place():
     """Or a history in a world of our own would not be the same one again."""
     for path in PACKAGE.rglob("*.py"):
         found = {"time", "random", "secrets", "uuid"} & set(imported(path))
-        if path.name == "memory.py":
+        if path.name == "host_cache.py":
             found -= {"secrets"}  # of a key, which is no name
         assert not found or path.name == "clock.py", path
 

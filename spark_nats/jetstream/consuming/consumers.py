@@ -10,7 +10,7 @@ from spark_nats import clock
 from spark_nats.client.retrying import Backoff
 from spark_nats.conditions.jetstream import NO_PLACE_FOR_CONSUMER, SERVER_TOO_OLD, WAITS_FOR_PLACE
 from spark_nats.errors import JetStreamError, NatsError, UnsupportedStreamError
-from spark_nats.jetstream.api import JetStream, Request, interpreting
+from spark_nats.jetstream.api import JetStream, Request, bad_answer_is_protocol_error
 from spark_nats.jetstream.views import stream_info
 from spark_nats.protocol.api import Api, ErrCode
 from spark_nats.protocol.consumers import (
@@ -47,7 +47,7 @@ def consumer_info(js: JetStream, stream: str, name: str) -> ConsumerInfo | None:
         if error.err_code != ErrCode.CONSUMER_NOT_FOUND:
             raise
         return None
-    with interpreting(Api.CONSUMER_INFO, stream, name):
+    with bad_answer_is_protocol_error(Api.CONSUMER_INFO, stream, name):
         return consumer_in(found, stream, name)
 
 
@@ -59,7 +59,7 @@ def move_consumer(
     (answer,) = js.request_all([request], timeout)
     if isinstance(answer, NatsError):
         raise answer
-    with interpreting(request.operation, *request.names):
+    with bad_answer_is_protocol_error(request.operation, *request.names):
         moved_consumer_in(answer, stream, name, sequence)
 
 
@@ -130,7 +130,7 @@ def create_consumer(
                     )
                 ) from None
         if waits.is_new:
-            logger.info(WAITS_FOR_PLACE(stream=stream).coded)
+            logger.info(WAITS_FOR_PLACE(stream=stream).with_code)
         js.connection.wait(waits.next())
 
 
@@ -162,7 +162,7 @@ def _request(stream: str, config: dict[str, Any]) -> Request:
 
 
 def _made(request: Request, answer: dict[str, Any]) -> ConsumerInfo:
-    with interpreting(request.operation, *request.names):
+    with bad_answer_is_protocol_error(request.operation, *request.names):
         return consumer_in(answer, *request.names)
 
 

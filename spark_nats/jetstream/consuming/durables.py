@@ -19,7 +19,7 @@ from enum import Enum, auto
 from typing import Any
 
 from spark_nats import clock
-from spark_nats.conditions import Said
+from spark_nats.conditions import ConditionText
 from spark_nats.conditions import jetstream as conditions
 from spark_nats.errors import ConsumerConflictError, JetStreamError, NatsError, PermissionsError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream
@@ -46,7 +46,7 @@ ends with that, or before, leaves it to the next one."""
 LOOK_INTERVAL = 5.0  # seconds between two looks at a durable from which nothing is released
 STEP = 100_000  # sequences that are released by one request: a server takes about 5 µs to remove each message
 _RESET_LEVEL = 4  # of the API: nats-server 2.14
-_MOST_SHOWN = 3
+_MAX_SHOWN = 3
 
 
 def default_name(stream: str, filters: Sequence[str]) -> str:
@@ -55,7 +55,7 @@ def default_name(stream: str, filters: Sequence[str]) -> str:
     return f"spark-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
-class Life(Enum):
+class DurableState(Enum):
     """How a run stands to its durable."""
 
     UNSEEN = auto()  # it was not looked for yet, or has to be taken again before the reader has begun
@@ -66,24 +66,24 @@ class Life(Enum):
     REMADE = auto()  # it was, and was made again; what that means was not yet said
 
     @property
-    def is_of_old(self) -> bool:
+    def was_held(self) -> bool:
         """Whether this run has held the durable before."""
-        return self in (Life.HELD, Life.LOST, Life.REMADE)
+        return self in (DurableState.HELD, DurableState.LOST, DurableState.REMADE)
 
     @property
-    def is_news(self) -> bool:
+    def unannounced(self) -> bool:
         """Whether the durable had to be made, and what that means was not yet said."""
-        return self in (Life.MADE, Life.REMADE)
+        return self in (DurableState.MADE, DurableState.REMADE)
 
-    def taken(self, new: bool) -> Life:
+    def taken(self, new: bool) -> DurableState:
         """Return how it goes on when the durable is taken, and was ``new``."""
-        if self.is_of_old:
-            return Life.REMADE if new else Life.HELD
-        return Life.MADE if new else Life.FOUND
+        if self.was_held:
+            return DurableState.REMADE if new else DurableState.HELD
+        return DurableState.MADE if new else DurableState.FOUND
 
-    def gone(self) -> Life:
+    def gone(self) -> DurableState:
         """Return how it goes on when the durable has to be taken again."""
-        return Life.LOST if self.is_of_old else Life.UNSEEN
+        return DurableState.LOST if self.was_held else DurableState.UNSEEN
 
 
 class DurableHandle:
@@ -99,7 +99,7 @@ class DurableHandle:
         self._stream = stream
         self._filters = tuple(filters)
         self._owner = clock.token(8)
-        self._life = Life.UNSEEN
+        self._life = DurableState.UNSEEN
         self._created: str | None = None  # when the stream was made in which it is held
         self._config: dict[str, Any] = {}  # of the durable, as the server has it
         self._released = 0  # all before this sequence is known to be released
@@ -109,7 +109,7 @@ class DurableHandle:
     @property
     def begun(self) -> bool:
         """Whether the reader has begun or gone on: what may be lost because the durable was not there is said."""
-        return self._life in (Life.HELD, Life.LOST)
+        return self._life in (DurableState.HELD, DurableState.LOST)
 
     @property
     def _what(self) -> str:
@@ -142,12 +142,12 @@ class DurableHandle:
 
     def begins(self, js: JetStream) -> None:
         """Note that the reader begins, or goes on although there was no durable: that is no matter any more."""
-        if self._life.is_news:
+        if self._life.unannounced:
             metadata = {name: value for name, value in self._config["metadata"].items() if name != NEW}
             self._mark(js, self._config, metadata)
-        self._life = Life.HELD
+        self._life = DurableState.HELD
 
-    def resumes(self, js: JetStream, start: int) -> Said | None:
+    def resumes(self, js: JetStream, start: int) -> ConditionText | None:
         """Say what may be lost, because the durable of a reader that goes on at ``start`` was not there.
 
         If something may be, the reader has not begun: :meth:`begins` says that it goes on all the same.
@@ -156,13 +156,13 @@ class DurableHandle:
             ConsumerConflictError: what a work queue has before ``start`` was perhaps never read, and would go.
         """
         life = self._life
-        if life is Life.MADE and self.retention == WORK_QUEUE:
+        if life is DurableState.MADE and self.retention == WORK_QUEUE:
             left = next_sequence(js, self._stream, 1, self._filters or (">",))
             if left is not None and left < start:
                 raise ConsumerConflictError(
                     conditions.LEFT_BEFORE_CHECKPOINT(stream=self._stream, start=start, sequence=left, what=self._what)
                 )
-        if not life.is_news or self.retention != INTEREST:
+        if not life.unannounced or self.retention != INTEREST:
             self.begins(js)
             return None
         return conditions.DURABLE_DELETED(what=self._what)
@@ -172,7 +172,7 @@ class DurableHandle:
         found = consumer_info(js, self._stream, self.name)
         if found is not None:
             self._view.clear(self.name)
-        elif self._life.is_of_old:
+        elif self._life.was_held:
             self._view.confirm(js, self.name, f"{self._what} does not exist any more")
         return found
 
@@ -183,7 +183,7 @@ class DurableHandle:
             made = configure_durable(js, self._stream, config, "create")
         except JetStreamError as error:
             raise self._refused(js, error) from None
-        logger.info(conditions.DURABLE_MADE(stream=self._stream, consumer=self.name).coded)
+        logger.info(conditions.DURABLE_MADE(stream=self._stream, consumer=self.name).with_code)
         return made
 
     def _mark(self, js: JetStream, config: dict[str, Any], metadata: dict[str, Any]) -> ConsumerInfo:
@@ -221,8 +221,8 @@ class DurableHandle:
             names = [each["name"] for each in answer["consumers"] if self._overlaps(filters_of(each["config"]))]
         except (PermissionsError, JetStreamError, AttributeError, KeyError, TypeError):
             return "another one"
-        shown = ", ".join(repr(str(name)) for name in names[:_MOST_SHOWN])
-        return (shown + " and others" if len(names) > _MOST_SHOWN else shown) or "another one"
+        shown = ", ".join(repr(str(name)) for name in names[:_MAX_SHOWN])
+        return (shown + " and others" if len(names) > _MAX_SHOWN else shown) or "another one"
 
     def _overlaps(self, filters: tuple[str, ...]) -> bool:
         return any(overlap(one, other) for one in self._filters or (">",) for other in filters or (">",))

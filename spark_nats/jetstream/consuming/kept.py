@@ -22,20 +22,20 @@ from weakref import WeakKeyDictionary
 from spark_nats import clock
 from spark_nats.client.connection import Connection
 from spark_nats.errors import JetStreamError, NatsError, NatsTimeoutError, PermissionsError, ProtocolError
-from spark_nats.jetstream.api import JetStream, Refused, Request, interpreting
+from spark_nats.jetstream.api import JetStream, RefusalMemory, Request, bad_answer_is_protocol_error
 from spark_nats.jetstream.consuming.consumers import create_consumer, delete_consumer
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import StateOf
 from spark_nats.protocol.api import Api, ErrCode
 from spark_nats.protocol.consumers import ConsumerInfo, moved_consumer_in
 
-MOST = 8  # consumers that one connection keeps; then the one goes that was not used for longest
+MAX_KEPT = 8  # consumers that one connection keeps; then the one goes that was not used for longest
 PATIENCE = 1.0
 """Most seconds to wait until a consumer has moved: a server that has none of its name says nothing."""
 _FRESH = 0.5  # of a consumer's inactive_threshold: it is not used after that, because it may go at any moment
 
 
-class Use(NamedTuple):
+class ConsumerKey(NamedTuple):
     """What a consumer is for, besides the sequence from which on it delivers."""
 
     prefix: str  # first tokens of the API's subjects
@@ -67,15 +67,15 @@ class Moved(NamedTuple):
 class _Keeping:
     """What one connection keeps, the one used last at the end."""
 
-    consumers: dict[Use, _Kept] = field(default_factory=dict)
+    consumers: dict[ConsumerKey, _Kept] = field(default_factory=dict)
     deletable: set[tuple[str, str]] = field(default_factory=set)  # prefixes and streams: it was asked if we may
 
 
 _keeping: WeakKeyDictionary[Connection, _Keeping] = WeakKeyDictionary()
-_refused = Refused()  # consumers are not kept after one could not be moved, or there was no place for one
+_refused = RefusalMemory()  # consumers are not kept after one could not be moved, or there was no place for one
 
 
-def move_kept(js: JetStream, use: Use, position: int) -> Moved | None:
+def move_kept(js: JetStream, use: ConsumerKey, position: int) -> Moved | None:
     """Move the consumer that is kept for a use to a sequence.
 
     None when there is none, or it is of no more use; then it is deleted. It is in use from now on, and is not kept.
@@ -97,7 +97,7 @@ def move_kept(js: JetStream, use: Use, position: int) -> Moved | None:
     return moved
 
 
-def _move(js: JetStream, use: Use, kept: _Kept, position: int) -> Moved | None:
+def _move(js: JetStream, use: ConsumerKey, kept: _Kept, position: int) -> Moved | None:
     state = StateOf(use.stream)
     reset = Request(Api.CONSUMER_RESET, (use.stream, kept.name), {"seq": position})
     try:
@@ -111,7 +111,7 @@ def _move(js: JetStream, use: Use, kept: _Kept, position: int) -> Moved | None:
             if isinstance(moved, NatsTimeoutError):
                 _refused.note(js, use.stream)
             return None
-        with interpreting(Api.CONSUMER_RESET, use.stream, kept.name):
+        with bad_answer_is_protocol_error(Api.CONSUMER_RESET, use.stream, kept.name):
             found = moved_consumer_in(moved, use.stream, kept.name, position)
     except PermissionsError as error:
         if Api.CONSUMER_RESET not in str(error):
@@ -126,7 +126,7 @@ def _move(js: JetStream, use: Use, kept: _Kept, position: int) -> Moved | None:
     return Moved(found, info, kept.used) if as_asked else None
 
 
-def make_consumer(js: JetStream, use: Use, position: int) -> ConsumerInfo:
+def make_consumer(js: JetStream, use: ConsumerKey, position: int) -> ConsumerInfo:
     """Make a consumer for a use that delivers from a sequence on, as :func:`~.consumers.create_consumer` does.
 
     Where the stream has as many consumers as it may, those that the connection keeps of it go first.
@@ -154,7 +154,7 @@ def may_be_kept(js: JetStream, info: StreamInfo) -> bool:
     return info.retention == LIMITS and info.max_consumers is None and not older and not _refused.holds(js, info.name)
 
 
-def keep(js: JetStream, use: Use, made: ConsumerInfo, created: str, used: float) -> bool:
+def keep(js: JetStream, use: ConsumerKey, made: ConsumerInfo, created: str, used: float) -> bool:
     """Keep a consumer for the next range, which nobody uses now.
 
     The first time, the server is asked whether a consumer of the stream may be deleted, of a name that there is not.
@@ -178,7 +178,7 @@ def keep(js: JetStream, use: Use, made: ConsumerInfo, created: str, used: float)
     keeping.consumers[use] = _Kept(made.name, created, start, used, used + threshold / 1e9 * _FRESH)
     if former is not None:  # of another range that was read meanwhile
         delete_consumer(js, use.stream, former.name)
-    if len(keeping.consumers) > MOST:
+    if len(keeping.consumers) > MAX_KEPT:
         oldest = next(iter(keeping.consumers))
         delete_consumer(js, oldest.stream, keeping.consumers.pop(oldest).name)
     _note_last_words(js.connection, keeping)

@@ -75,7 +75,7 @@ class ProgressConsumers:
                 self._take(js, info)
             elif found.metadata.get(READER) != self._run:
                 self._rests_until[stream] = math.inf
-                logger.warning(conditions.PROGRESS_TAKEN(stream=stream, consumer=self._name).coded)
+                logger.warning(conditions.PROGRESS_TAKEN(stream=stream, consumer=self._name).with_code)
                 return
             move_consumer(js, stream, self._name, position, timeout=_PATIENCE)
         except NatsError as error:
@@ -92,7 +92,7 @@ class ProgressConsumers:
         self._rests_until[stream] = clock.monotonic() + RETRY
         if stream not in self._warned:
             self._warned.add(stream)
-            logger.warning(conditions.PROGRESS_NOT_SHOWN(stream=stream, consumer=self._name, reason=error).coded)
+            logger.warning(conditions.PROGRESS_NOT_SHOWN(stream=stream, consumer=self._name, reason=error).with_code)
 
     def _take(self, js: JetStream, info: StreamInfo) -> None:
         found = consumer_info(js, info.name, self._name)
@@ -100,7 +100,7 @@ class ProgressConsumers:
             about = "shows how far a query of Spark has come; nobody pulls from it"
             config = durable_config(self._name, self._filters, {READER: self._run}, description=about)
             configure_durable(js, info.name, config, "create")
-            logger.info(conditions.DURABLE_MADE(stream=info.name, consumer=self._name).coded)
+            logger.info(conditions.DURABLE_MADE(stream=info.name, consumer=self._name).with_code)
         else:
             if problem := not_ours(found, READER, self._filters, " to show progress"):
                 why = conditions.DURABLE_NOT_OURS(

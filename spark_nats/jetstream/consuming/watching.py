@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 HEARTBEAT = 5.0  # seconds after which a server says that it has nothing to bring
 PULL_EXPIRES = 150.0  # seconds that a pull request lives
-MOST_BEHIND = 1000  # sequences that a consumer may have to pass to come to a place; else another one is made there
+MAX_BEHIND = 1000  # sequences that a consumer may have to pass to come to a place; else another one is made there
 
 
 class WatchLostError(Exception):
@@ -76,7 +76,7 @@ class Watch:
     def fits(self, places: Mapping[str, int]) -> bool:
         """Tell whether it can go on from other places: of the same streams, and not far from where it is."""
         return self._places.keys() == places.keys() and all(
-            0 <= places[each.stream] - each.next <= MOST_BEHIND for each in self._watched
+            0 <= places[each.stream] - each.next <= MAX_BEHIND for each in self._watched
         )
 
     def is_ahead(self, places: Mapping[str, int]) -> bool:

@@ -21,8 +21,8 @@ from spark_nats.jetstream.publishing.rows import Rows, count_of
 from spark_nats.protocol.bytecolumns import Mask, Positions
 from spark_nats.protocol.publish_acks import PublishAcks, are_duplicates
 
-_MOST_RUNS = 4096
-_MOST_PAUSES = 4096
+_MAX_RUNS = 4096
+_MAX_PAUSES = 4096
 _PAUSE = 0.05  # seconds without an answer after which a stream may have another leader
 
 
@@ -138,7 +138,7 @@ class Acknowledged:
     def _raise_to(self, sequence: int, row: Rows, now: float) -> None:
         if self._row is not None and now - self.since >= _PAUSE:
             self._pauses.append(self._last(self._row))
-            if len(self._pauses) > _MOST_PAUSES:
+            if len(self._pauses) > _MAX_PAUSES:
                 del self._pauses[::2]
         self.highest, self._row, self.since = sequence, row, now
 
@@ -150,14 +150,14 @@ class Acknowledged:
                 self._runs[-1] = _Run(last.first, run.last, last.rows + run.rows)
                 return
         self._runs.append(run)
-        if len(self._runs) > _MOST_RUNS:
+        if len(self._runs) > _MAX_RUNS:
             pairs = zip(self._runs[::2], self._runs[1::2], strict=False)
             joined = [_Run(min(a.first, b.first), max(a.last, b.last), a.rows + b.rows) for a, b in pairs]
             self._runs = joined + self._runs[len(joined) * 2 :]
 
 
 @dataclass
-class Account:
+class PublishLedger:
     """Counts of the rows of a publisher."""
 
     acknowledged: Acknowledged  # what the stream has acknowledged
@@ -165,7 +165,7 @@ class Account:
     flight: Flight = field(init=False)  # those that are under way
     given: int = 0  # how many there are in all
     skipped: int = 0  # how many are to be stored no more, for their conflicts
-    set_aside: int = 0  # how many are not, since the stream refuses them for what they are themselves
+    dead_lettered: int = 0  # how many are not, since the stream refuses them for what they are themselves
     lost: int = 0  # how many the stream had stored and has lost
     resent: int = 0  # how many were sent once more, each as often as it was
     all_ids: bool = True  # whether every row has a message id
@@ -174,7 +174,7 @@ class Account:
     @property
     def stored(self) -> int:
         """How many rows the stream has by the server's acknowledgements."""
-        return self.given - self.skipped - self.set_aside - self.lost - self.pending
+        return self.given - self.skipped - self.dead_lettered - self.lost - self.pending
 
     @property
     def pending(self) -> int:
@@ -185,13 +185,13 @@ class Account:
         """What became of the rows that were sent."""
         flight = self.flight
         unsure = flight.unsure + count_of(rows for rows in self.queue if rows.again)
-        account = f"of {self.whose} {self.stored} were stored"
+        ledger = f"of {self.whose} {self.stored} were stored"
         if self.skipped:
-            account += f", {self.skipped} were skipped for their conflicts"
-        if self.set_aside:
-            account += f", {self.set_aside} were set aside as bad rows"
+            ledger += f", {self.skipped} were skipped for their conflicts"
+        if self.dead_lettered:
+            ledger += f", {self.dead_lettered} were set aside as bad rows"
         if unsure:
-            account += f" and {flight.open + unsure} were sent and not answered for certain (they may be stored)"
+            ledger += f" and {flight.open + unsure} were sent and not answered for certain (they may be stored)"
         elif flight.open:
-            account += f" and {flight.open} were sent and not answered (they may be stored)"
-        return account + ", no other one was stored"
+            ledger += f" and {flight.open} were sent and not answered (they may be stored)"
+        return ledger + ", no other one was stored"

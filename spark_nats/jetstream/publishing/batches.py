@@ -22,7 +22,7 @@ from spark_nats.client.pool import Lease
 from spark_nats.client.publishing import cut_into_parts
 from spark_nats.client.retrying import Backoff
 from spark_nats.client.subscriptions import Subscription
-from spark_nats.conditions import Hint, Said, reworded
+from spark_nats.conditions import ConditionText, Hint, with_text
 from spark_nats.conditions import jetstream as conditions
 from spark_nats.errors import NatsError, NatsTimeoutError, PublishError
 from spark_nats.jetstream.api import JetStream
@@ -47,7 +47,7 @@ from spark_nats.protocol.headers import (
 from spark_nats.protocol.messages import numbered
 from spark_nats.protocol.publish_acks import PublishAcks, Refusal, Verdict, expecting
 
-MOST_ROWS = 1000  # messages that a batch may have, unless a server is configured to take fewer or more
+MAX_ROWS = 1000  # messages that a batch may have, unless a server is configured to take fewer or more
 _LOST_AFTER = 5.0  # seconds without any answer after which it is taken for lost
 _SHOWN = 3  # message ids named in an error
 
@@ -127,9 +127,9 @@ class BatchPublisher:
         verdict = refused.refusal.verdict
         if verdict is Verdict.REPEATED:
             return self._all_known(batch, refused.refusal.reason)
-        if verdict is Verdict.AWAY and listens(self._state(), [str(batch.subjects[refused.number])])[0]:
+        if verdict is Verdict.UNAVAILABLE and listens(self._state(), [str(batch.subjects[refused.number])])[0]:
             return False
-        if verdict in (*FINAL, Verdict.AWAY):
+        if verdict in (*FINAL, Verdict.UNAVAILABLE):
             self._report(batch, refused)
         self._check_subjects(batch)
         return False
@@ -189,7 +189,7 @@ class BatchPublisher:
             if number == 0 and not says.all():
                 return None
         said = conditions.BATCH_NOT_ANSWERED(server=connection.server, seconds=_LOST_AFTER)
-        raise NatsTimeoutError(reworded(said, f"{said}; {self._stranger}") if self._stranger else said)
+        raise NatsTimeoutError(with_text(said, f"{said}; {self._stranger}") if self._stranger else said)
 
     # When an answer is lost
 
@@ -208,7 +208,7 @@ class BatchPublisher:
         patience = self._ack_timeout if silent else max(self._ack_timeout, self._lease.retries.timeout)
         if self._doubtful is not None and batch.ids is None:
             failed = self._failed(error)
-            if error.passes(established=True):
+            if error.may_pass(established=True):
                 failed.hints = (*failed.hints, Hint.MESSAGE_IDS)
             raise failed from None
         if clock.monotonic() - began > patience:
@@ -321,12 +321,12 @@ class BatchPublisher:
 
     def _failed(self, error: NatsError) -> NatsError:
         """Return what has failed with what became of the rows."""
-        return error.with_context(f"{error}; {self._fate()}")
+        return error.with_context(f"{error}; {self._status()}")
 
-    def _give_up(self, why: Said) -> NoReturn:
-        raise PublishError(reworded(why, f"{why}; {self._fate()}"))
+    def _give_up(self, why: ConditionText) -> NoReturn:
+        raise PublishError(with_text(why, f"{why}; {self._status()}"))
 
-    def _fate(self) -> str:
+    def _status(self) -> str:
         if self._doubtful is not None:
             return f"this task's {self._rows} rows were sent and not answered (all of them may be stored, or none)"
         return f"none of this task's {self._rows} rows was stored"

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.publishing.acknowledged import Account
+from spark_nats.jetstream.publishing.acknowledged import PublishLedger
 from spark_nats.jetstream.publishing.rows import Rows
 from spark_nats.jetstream.reading.stored import known_ids
 from spark_nats.jetstream.streams import StreamInfo
@@ -41,18 +41,18 @@ class Resolution(NamedTuple):
     reason: str = ""  # why the row is refused for what it expects, where it is
 
 
-Resolve = Callable[[JetStream, Conflict], Resolution]
+ConflictResolver = Callable[[JetStream, Conflict], Resolution]
 
 
 def resolve_conflicts(
-    js: JetStream, account: Account, state: Callable[[JetStream], StreamInfo], resolve: Resolve | None
+    js: JetStream, ledger: PublishLedger, state: Callable[[JetStream], StreamInfo], resolve: ConflictResolver | None
 ) -> bool:
     """Decide about rows under way whose subjects have other last messages than they name, each by itself.
 
     Of what is decided none is a conflict any more. ``resolve`` decides about rows that the stream does not have; they
     are errors when it is None. ``state`` asks for the stream's state. Returns whether anything is decided.
     """
-    flight = account.flight
+    flight = ledger.flight
     conflicts = [each for each in flight.refused.values() if each.verdict is Verdict.CONFLICT]
     rows = [flight.row(each.message) for each in conflicts]
     found: list[Resolution | None] = []
@@ -70,8 +70,8 @@ def resolve_conflicts(
         elif resolution.header == row.header(0):  # nothing is settled by that: it has to wait
             flight.refused[each.message] = each._replace(verdict=Verdict.TOO_MANY)
         else:
-            account.acknowledged.duplicates += resolution.stored and not row.again
-            account.skipped += resolution.header is None and not resolution.stored
+            ledger.acknowledged.duplicates += resolution.stored and not row.again
+            ledger.skipped += resolution.header is None and not resolution.stored
             flight.resolve(each.message, resolution.header)
     return any(each is not None and not each.reason for each in found)
 

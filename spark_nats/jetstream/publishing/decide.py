@@ -17,7 +17,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from spark_nats.errors import NatsError, StreamNotFoundError
-from spark_nats.jetstream.publishing.flight import FINAL, Refused, State
+from spark_nats.jetstream.publishing.flight import FINAL, RefusedMessage, StreamState
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.api import is_of_account
 from spark_nats.protocol.bytecolumns import texts
@@ -29,27 +29,27 @@ LOST_AFTER = 5.0
 LOST_ASTRAY = 1.0  # the same once an answer was not due: then what was sent before its row is decided, or lost
 UNANSWERED = "no stream listens on it, and whoever else does sends no answer"
 """Why a message is not stored that nobody answers."""
-SHORTEST_PATIENCE = 0.1
+MIN_PATIENCE = 0.1
 """Seconds in which messages that were just sent may be answered, however long nothing was stored."""
 
 
-class Outcome(NamedTuple):
+class PublishState(NamedTuple):
     """What is known of the messages under way."""
 
-    state: State  # of all of them
+    state: StreamState  # of all of them
     open: int  # how many have no answer
     silent: float  # seconds since the last answer
     waited: float  # seconds since a row was stored, or since there is something to be stored
     ack_timeout: float  # seconds of that after which the server is given up
     can_repeat: bool  # whether all rows that may be stored or not can be sent again
-    refused: Sequence[Refused] = ()  # messages that were refused
+    refused: Sequence[RefusedMessage] = ()  # messages that were refused
     strangers: bool = False  # whether somebody else than the stream has answered, and it was not asked about that
     resolved: bool = False  # whether it was decided about those of them that conflict with others
     duplicate_window: float = 0.0  # seconds for which the stream knows a message id
     stream: StreamInfo | NatsError | None = None  # its state, or why it could not be told; None before it was asked for
     api_prefix: str = ""  # of JetStream's API; it stands before subjects that a domain maps
     asked: bool = False  # whether the stream was asked if it listens on the subjects of what it has not answered
-    set_aside: Collection[Verdict] = ()  # refusals of single rows that do not keep others from being sent
+    dead_letters: Collection[Verdict] = ()  # refusals of single rows that do not keep others from being sent
 
 
 class Wait(NamedTuple):
@@ -66,18 +66,18 @@ class Ask(Enum):
     CONFLICTS = auto()  # what becomes of the messages that conflict with others
 
 
-class SetAside(NamedTuple):
+class DeadLetterRows(NamedTuple):
     """Take these messages away: they will not be stored, and others may be."""
 
-    refused: Sequence[Refused]
+    refused: Sequence[RefusedMessage]
 
 
-class Why(Enum):
+class ResendReason(Enum):
     """Why rows are sent again."""
 
     UNKNOWN = auto()  # it is not known which of them are stored
     TOO_MANY = auto()
-    AWAY = auto()
+    UNAVAILABLE = auto()
     IN_PROCESS = auto()
     RESOLVED = auto()  # it was decided about those that conflict with others
 
@@ -85,7 +85,7 @@ class Why(Enum):
 class Resend(NamedTuple):
     """Send again what is not known to be stored."""
 
-    why: Why
+    why: ResendReason
 
 
 class Failure(Enum):
@@ -93,7 +93,7 @@ class Failure(Enum):
 
     REFUSED = auto()  # rows will not be stored
     SILENT = auto()  # no answer comes
-    AWAY = auto()  # nobody answers for the stream
+    UNAVAILABLE = auto()  # nobody answers for the stream
     REFUSES = auto()  # the stream takes no row
 
 
@@ -101,81 +101,85 @@ class Fail(NamedTuple):
     """Give up."""
 
     why: Failure  # for what reason
-    refused: Sequence[Refused] = ()  # the messages that this is about
+    refused: Sequence[RefusedMessage] = ()  # the messages that this is about
     seconds: float = 0.0  # for how long it was tried
 
 
-Decision = Wait | Ask | SetAside | Resend | Fail
+Decision = Wait | Ask | DeadLetterRows | Resend | Fail
 
 
-def decide(outcome: Outcome) -> Decision:
+def decide(state: PublishState) -> Decision:
     """Decide what to do next."""
-    if outcome.strangers:
+    if state.strangers:
         return Ask.SUBJECTS
-    if outcome.open and (decision := _about_open(outcome)) is not None:
+    if state.open and (decision := _about_open(state)) is not None:
         return decision
-    if outcome.state is not State.REFUSED:
+    if state.state is not StreamState.REFUSED:
         return Wait(0.0)
-    verdicts = {each.verdict for each in outcome.refused}
-    if Verdict.AWAY in verdicts and outcome.stream is None:
+    verdicts = {each.verdict for each in state.refused}
+    if Verdict.UNAVAILABLE in verdicts and state.stream is None:
         return Ask.STREAM
-    refused = _judged(outcome)
+    refused = _judged(state)
     verdicts = {each.verdict for each in refused}
-    if Verdict.CONFLICT in verdicts and not outcome.resolved and not _is_any_fatal(outcome, refused):
+    if Verdict.CONFLICT in verdicts and not state.resolved and not _is_any_fatal(state, refused):
         return Ask.CONFLICTS
     if final := [each for each in refused if each.verdict in FINAL]:
-        can_go_on = all(each.verdict in outcome.set_aside for each in final)
-        return SetAside(final) if can_go_on else Fail(Failure.REFUSED, final)
+        can_go_on = all(each.verdict in state.dead_letters for each in final)
+        return DeadLetterRows(final) if can_go_on else Fail(Failure.REFUSED, final)
     in_process = Verdict.IN_PROCESS in verdicts
-    if outcome.waited > outcome.ack_timeout:
-        if Verdict.AWAY in verdicts:
-            return Fail(Failure.AWAY, [each for each in refused if each.verdict is Verdict.AWAY], outcome.ack_timeout)
-        patience = outcome.ack_timeout + (outcome.duplicate_window if in_process else 0.0)
-        if outcome.waited > patience:
+    if state.waited > state.ack_timeout:
+        if Verdict.UNAVAILABLE in verdicts:
+            return Fail(
+                Failure.UNAVAILABLE,
+                [each for each in refused if each.verdict is Verdict.UNAVAILABLE],
+                state.ack_timeout,
+            )
+        patience = state.ack_timeout + (state.duplicate_window if in_process else 0.0)
+        if state.waited > patience:
             return Fail(Failure.REFUSES, refused, patience)
-    if in_process or Verdict.AWAY in verdicts:
-        return Resend(Why.IN_PROCESS if in_process else Why.AWAY)
-    return Resend(Why.TOO_MANY if Verdict.TOO_MANY in verdicts else Why.RESOLVED)
+    if in_process or Verdict.UNAVAILABLE in verdicts:
+        return Resend(ResendReason.IN_PROCESS if in_process else ResendReason.UNAVAILABLE)
+    return Resend(ResendReason.TOO_MANY if Verdict.TOO_MANY in verdicts else ResendReason.RESOLVED)
 
 
-def _about_open(outcome: Outcome) -> Decision | None:
+def _about_open(state: PublishState) -> Decision | None:
     """Decide about messages without an answer; None when it is not waited for them any longer."""
     # A row that is refused for good is to be named, and the first of them if there are several.
-    if _is_any_fatal(outcome, outcome.refused):
-        return Wait(LOST_ASTRAY - outcome.silent) if outcome.silent < LOST_ASTRAY else None
-    left = outcome.ack_timeout - outcome.waited
-    if outcome.can_repeat:
-        patience = LOST_AFTER if outcome.state is State.IN_ORDER else LOST_ASTRAY
-        left = min(left, patience - outcome.silent)
-    if (left := max(left, SHORTEST_PATIENCE - outcome.silent)) > 0:
+    if _is_any_fatal(state, state.refused):
+        return Wait(LOST_ASTRAY - state.silent) if state.silent < LOST_ASTRAY else None
+    left = state.ack_timeout - state.waited
+    if state.can_repeat:
+        patience = LOST_AFTER if state.state is StreamState.IN_ORDER else LOST_ASTRAY
+        left = min(left, patience - state.silent)
+    if (left := max(left, MIN_PATIENCE - state.silent)) > 0:
         return Wait(left)
-    if not outcome.asked:
+    if not state.asked:
         return Ask.SUBJECTS
-    if elsewhere := [each for each in outcome.refused if each.verdict is Verdict.PLACE]:
-        return SetAside(elsewhere)
-    return Fail(Failure.SILENT) if outcome.waited >= outcome.ack_timeout else Resend(Why.UNKNOWN)
+    if elsewhere := [each for each in state.refused if each.verdict is Verdict.NO_SUCH_SUBJECT]:
+        return DeadLetterRows(elsewhere)
+    return Fail(Failure.SILENT) if state.waited >= state.ack_timeout else Resend(ResendReason.UNKNOWN)
 
 
-def _is_any_fatal(outcome: Outcome, refused: Sequence[Refused]) -> bool:
+def _is_any_fatal(state: PublishState, refused: Sequence[RefusedMessage]) -> bool:
     """Tell whether one of these refusals ends the task; a conflict does only once it is decided about."""
-    fatal = {*FINAL} - {Verdict.CONFLICT, *outcome.set_aside}
+    fatal = {*FINAL} - {Verdict.CONFLICT, *state.dead_letters}
     return any(each.verdict in fatal for each in refused)
 
 
-def _judged(outcome: Outcome) -> list[Refused]:
+def _judged(state: PublishState) -> list[RefusedMessage]:
     """Return the refusals; where nobody answered because no stream listens there, with that verdict."""
-    stream = outcome.stream
+    stream = state.stream
     absent: dict[str, str] = {}  # subjects, and why there is no stream
-    verdict = Verdict.NO if isinstance(stream, StreamNotFoundError) else Verdict.PLACE
+    verdict = Verdict.REJECTED if isinstance(stream, StreamNotFoundError) else Verdict.NO_SUCH_SUBJECT
     if isinstance(stream, StreamNotFoundError):
-        absent = dict.fromkeys((each.subject for each in outcome.refused), str(stream))
+        absent = dict.fromkeys((each.subject for each in state.refused), str(stream))
     elif isinstance(stream, StreamInfo):
-        absent = dict.fromkeys(not_listened(stream, {each.subject for each in outcome.refused}, outcome.api_prefix), "")
+        absent = dict.fromkeys(not_listened(stream, {each.subject for each in state.refused}, state.api_prefix), "")
     return [
         each._replace(verdict=verdict, reason=absent[each.subject] or each.reason)
-        if each.verdict is Verdict.AWAY and each.subject in absent
+        if each.verdict is Verdict.UNAVAILABLE and each.subject in absent
         else each
-        for each in outcome.refused
+        for each in state.refused
     ]
 
 

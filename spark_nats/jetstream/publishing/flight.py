@@ -24,14 +24,14 @@ from spark_nats.protocol.bytecolumns import Positions, booleans, flags_of, texts
 from spark_nats.protocol.messages import Messages, numbered
 from spark_nats.protocol.publish_acks import PublishAcks, Refusal, Verdict
 
-MOST_BYTES = 64 << 20
+MAX_BYTES = 64 << 20
 """Bytes of payload that may be unanswered: rows are kept until they are, in case they have to be sent again."""
 # What a message is told that will not be stored, unless it is decided otherwise.
-FINAL = (Verdict.NO, Verdict.ROW, Verdict.PLACE, Verdict.CONFLICT)
+FINAL = (Verdict.REJECTED, Verdict.BAD_ROW, Verdict.NO_SUCH_SUBJECT, Verdict.CONFLICT)
 _OPEN, _STORED, _REFUSED = range(3)
 
 
-class State(Enum):
+class StreamState(Enum):
     """What is known of the messages under way."""
 
     IN_ORDER = auto()  # all that were answered are stored, and none before them is open
@@ -47,7 +47,7 @@ class Stored(NamedTuple):
     in_order: bool  # whether they came in the order of their messages, behind all that were answered before
 
 
-class Refused(NamedTuple):
+class RefusedMessage(NamedTuple):
     """A message that was not stored."""
 
     message: int
@@ -64,17 +64,17 @@ class Flight:
     def __init__(self, inbox: str, first: int, acks: PublishAcks, now: float) -> None:
         self._inbox = inbox
         self._acks = acks
-        self.state = State.IN_ORDER  # what is known of them
+        self.state = StreamState.IN_ORDER  # what is known of them
         self.end = first  # the smallest number that was not used yet
         self.open = 0  # how many messages have no answer
         self.bytes = 0  # of the payloads that are kept, in case they have to be sent again
         self.heard = now  # when the last message was sent, or the last answer came that told something
-        self.refused: dict[int, Refused] = {}  # which messages were refused, by their numbers
+        self.refused: dict[int, RefusedMessage] = {}  # which messages were refused, by their numbers
         self.strangers: dict[str, str] = {}  # what somebody else than the stream has answered last, by subjects
         self._parts: deque[tuple[int, Rows]] = deque()  # what is kept, each with the number of its first message
         self._base = first  # all before it are stored
         self._top = first  # all before it were answered, or are out of order
-        self._fates = np.empty(0, np.uint8)  # of the messages from the base on
+        self._statuses = np.empty(0, np.uint8)  # of the messages from the base on
         self._headers: dict[int, bytes] = {}  # that rows get instead of theirs, by the rows' numbers
 
     @property
@@ -111,9 +111,9 @@ class Flight:
             return True
         before = self._parts[-1][1]
         return (
-            self.state is State.IN_ORDER
+            self.state is StreamState.IN_ORDER
             and self.open + min(part, rows.size) <= window
-            and self.bytes <= MOST_BYTES
+            and self.bytes <= MAX_BYTES
             and rows.again == before.again
             and not (rows.conditional or before.conditional)
         )
@@ -123,7 +123,7 @@ class Flight:
         self._forget()
         self.heard = now
         self._parts.append((self.end, rows if rows.since else rows._replace(since=now)))
-        self._fates = np.concatenate([self._fates, np.full(rows.size, _OPEN, np.uint8)])
+        self._statuses = np.concatenate([self._statuses, np.full(rows.size, _OPEN, np.uint8)])
         replies = numbered(self._inbox, np.arange(self.end, self.end + rows.size))
         self.end += rows.size
         self.open += rows.size
@@ -142,7 +142,7 @@ class Flight:
         if not (valid & (numbers < self.end)).all():
             raise PublishError(ANSWER_TO_NO_ROW())
         news = numbers >= self._base
-        news[news] = self._fates[numbers[news] - self._base] == _OPEN
+        news[news] = self._statuses[numbers[news] - self._base] == _OPEN
         refusals = self._acks.refusals(answers)
         stored = np.ones(len(answers), np.bool_)
         stored[list(refusals)] = False
@@ -164,7 +164,7 @@ class Flight:
         self.heard = now
         for number in numbers[~stored].tolist():
             self._refuse(number, refused[number])
-        self._fates[numbers - self._base] = np.where(stored, _STORED, _REFUSED)
+        self._statuses[numbers - self._base] = np.where(stored, _STORED, _REFUSED)
         self.open -= len(numbers)
         in_order = rising and int(numbers[0]) >= self._top
         self._top = max(self._top, int(numbers.max()) + 1)
@@ -177,7 +177,7 @@ class Flight:
         """Note with what header block the row of a refused message is to be sent again; None when it is not."""
         if header is None:
             del self.refused[message]
-            self._fates[message - self._base] = _STORED
+            self._statuses[message - self._base] = _STORED
         else:
             refused = self.refused[message]
             self.refused[message] = refused._replace(verdict=Verdict.RESOLVED)
@@ -193,9 +193,9 @@ class Flight:
         subjects = texts(list(reasons))
         for first, rows in self._parts:
             for i in np.flatnonzero(flags_of(pc.is_in(rows.subjects, subjects))).tolist():
-                if (place := first + i - self._base) >= 0 and self._fates[place] == _OPEN:
+                if (place := first + i - self._base) >= 0 and self._statuses[place] == _OPEN:
                     self._refuse(first + i, Refusal(reasons[str(rows.subjects[i])], verdict))
-                    self._fates[place] = _REFUSED
+                    self._statuses[place] = _REFUSED
                     self.open -= 1
         self._judge()
 
@@ -217,20 +217,20 @@ class Flight:
     def _refuse(self, message: int, refusal: Refusal) -> None:
         row = self.row(message)
         number, subject = int(row.numbers[0]), str(row.subjects[0])
-        self.refused[message] = Refused(message, number, subject, refusal.reason, refusal.verdict, row.again)
+        self.refused[message] = RefusedMessage(message, number, subject, refusal.reason, refusal.verdict, row.again)
 
     def _judge(self) -> None:
         """Tell the state, and where the messages begin that are not known to be stored."""
-        unknown = self._fates != _STORED
+        unknown = self._statuses != _STORED
         stored = int(np.argmax(unknown)) if unknown.any() else len(unknown)
         self._base += stored
-        self._fates = self._fates[stored:]
+        self._statuses = self._statuses[stored:]
         if self.refused:
-            self.state = State.REFUSED
-        elif (self._fates[: max(0, self._top - self._base)] == _OPEN).any():
-            self.state = State.OUT_OF_ORDER
+            self.state = StreamState.REFUSED
+        elif (self._statuses[: max(0, self._top - self._base)] == _OPEN).any():
+            self.state = StreamState.OUT_OF_ORDER
         else:
-            self.state = State.IN_ORDER
+            self.state = StreamState.IN_ORDER
 
     def _forget(self) -> None:
         """Let go of rows that are stored."""
@@ -241,5 +241,5 @@ class Flight:
         """Yield the rows from the first one on that is not known to be stored, and what became of each."""
         for first, rows in self._parts:
             if (skipped := max(0, self._base - first)) < rows.size:
-                fates = self._fates[max(0, first - self._base) :][: rows.size - skipped]
+                fates = self._statuses[max(0, first - self._base) :][: rows.size - skipped]
                 yield rows.take(slice(skipped, None)) if skipped else rows, fates

@@ -22,11 +22,11 @@ from spark_nats.client.pool import Lease
 from spark_nats.conditions import Hint
 from spark_nats.errors import NatsError, PublishError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.publishing.acknowledged import Account, Acknowledged
-from spark_nats.jetstream.publishing.conflicts import Resolve
+from spark_nats.jetstream.publishing.acknowledged import Acknowledged, PublishLedger
+from spark_nats.jetstream.publishing.conflicts import ConflictResolver
 from spark_nats.jetstream.publishing.recovery import Recovery
 from spark_nats.jetstream.publishing.rows import Rows
-from spark_nats.jetstream.publishing.sending import Sender, SetsAside
+from spark_nats.jetstream.publishing.sending import DeadLetterTaker, Sender
 from spark_nats.jetstream.publishing.window import Window
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.api import API_PREFIX
@@ -65,19 +65,19 @@ class Publisher:
         lease: Lease | None = None,
         api_prefix: str = API_PREFIX,
         began: StreamInfo | None = None,
-        resolve: Resolve | None = None,
+        resolve: ConflictResolver | None = None,
         on_stored: Callable[[], None] | None = None,
-        set_aside: SetsAside | None = None,
+        dead_letters: DeadLetterTaker | None = None,
         whose: str = "this task's rows",
     ) -> None:
         self._lease = lease
         acks = PublishAcks(stream)
-        self._account = Account(Acknowledged(acks, began.last_sequence if began is not None else 0), whose=whose)
+        self._ledger = PublishLedger(Acknowledged(acks, began.last_sequence if began is not None else 0), whose=whose)
         patience = max(ack_timeout, lease.retries.timeout if lease is not None else 0.0)
-        self._recovery = Recovery(stream, ack_timeout, patience, api_prefix, began, resolve is None, self._account)
+        self._recovery = Recovery(stream, ack_timeout, patience, api_prefix, began, resolve is None, self._ledger)
         window = Window(max_in_flight)
         self._sender = Sender(
-            connection, acks, self._account, window, self._recovery, resolve, lease, on_stored, set_aside
+            connection, acks, self._ledger, window, self._recovery, resolve, lease, on_stored, dead_letters
         )
         self._at_first = self._sender
         self._began = math.inf  # when the first row was given
@@ -85,22 +85,22 @@ class Publisher:
     @property
     def confirmed(self) -> int:
         """How many rows the stream has by the server's acknowledgements."""
-        return self._account.stored
+        return self._ledger.stored
 
     @property
     def skipped(self) -> int:
         """How many rows were left out because their subjects had other last messages than they named."""
-        return self._account.skipped
+        return self._ledger.skipped
 
     @property
     def duplicates(self) -> int:
         """How many of those rows the stream had before they were first sent here, by their message ids."""
-        return self._account.acknowledged.duplicates
+        return self._ledger.acknowledged.duplicates
 
     @property
     def in_flight(self) -> int:
         """How many rows are sent and not acknowledged."""
-        return self._account.flight.open
+        return self._ledger.flight.open
 
     @property
     def window(self) -> int:
@@ -110,7 +110,7 @@ class Publisher:
     @property
     def resent(self) -> int:
         """How many rows were sent again, each as often as it was."""
-        return self._account.resent
+        return self._ledger.resent
 
     def publish(
         self,
@@ -144,15 +144,15 @@ class Publisher:
         if not len(subjects):
             self._persist(lambda: self._sender.send_queue())  # the server may have asked whether we are there
             return
-        if not self._account.pending:  # maybe long since
+        if not self._ledger.pending:  # maybe long since
             self._sender.last_stored = clock.monotonic()
         self._began = min(self._began, clock.monotonic())
-        first = self._account.given
-        self._account.given += len(subjects)
+        first = self._ledger.given
+        self._ledger.given += len(subjects)
         ids = None if ids is None or ids.null_count else ids
-        self._account.all_ids &= ids is not None
-        numbers = np.arange(first, self._account.given)
-        self._account.queue.append(Rows(numbers, subjects, payloads, headers, ids, conditional=conditional))
+        self._ledger.all_ids &= ids is not None
+        numbers = np.arange(first, self._ledger.given)
+        self._ledger.queue.append(Rows(numbers, subjects, payloads, headers, ids, conditional=conditional))
         self._persist(lambda: self._sender.send_queue())
 
     def drain(self) -> None:
@@ -176,7 +176,7 @@ class Publisher:
     @property
     def needs_verifying(self) -> bool:
         """Whether :meth:`verify` may find anything: not where all went well, over one connection and in a moment."""
-        went_on = self._sender is not self._at_first or self._account.acknowledged.fallen is not None
+        went_on = self._sender is not self._at_first or self._ledger.acknowledged.fallen is not None
         return went_on or clock.monotonic() - self._began > SURE_WITHIN
 
     def close(self) -> None:
@@ -189,7 +189,7 @@ class Publisher:
             while not self._try(work):
                 pass
         except NatsError as error:
-            raise error.with_context(f"{error}; {self._account}") from None
+            raise error.with_context(f"{error}; {self._ledger}") from None
 
     def _try(self, work: Callable[[], bool | None]) -> bool:
         """Do it; return whether it was done before the connection was lost, or its server shut down."""
@@ -209,10 +209,10 @@ class Publisher:
     def _start_over(self, error: NatsError) -> None:
         """Go on over another connection, with what was not acknowledged over the lost one."""
         with contextlib.suppress(PublishError):
-            self._sender.take_what_waits()
+            self._sender.drain_pending_acks()
         while self._lease is not None and self._sender.flight.can_repeat:
             connection = self._lease.renew(error)
-            rows = [*self._sender.flight.rest(), *self._account.queue]
+            rows = [*self._sender.flight.rest(), *self._ledger.queue]
             try:
                 left = self._recovery.resume(JetStream(connection, self._recovery.api_prefix), rows)
                 self._sender = replace(self._sender, connection=connection)
@@ -221,8 +221,8 @@ class Publisher:
             except NatsError as another:
                 error = another
             else:
-                self._account.queue[:] = left
+                self._ledger.queue[:] = left
                 return
-        if self._sender.flight.held and error.passes(established=True):
+        if self._sender.flight.held and error.may_pass(established=True):
             error.hints = (*error.hints, Hint.MESSAGE_IDS)
         raise error

@@ -19,7 +19,7 @@ from typing import NoReturn
 
 from spark_nats import clock
 from spark_nats.client.retrying import Backoff
-from spark_nats.conditions import Hint, Said
+from spark_nats.conditions import ConditionText, Hint
 from spark_nats.conditions import jetstream as conditions
 from spark_nats.errors import (
     JetStreamError,
@@ -33,9 +33,9 @@ from spark_nats.errors import (
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.judgement import SKEW
 from spark_nats.jetstream.messages import first_sequence_since, next_message
-from spark_nats.jetstream.publishing.acknowledged import Account, LastRow, digest_of
+from spark_nats.jetstream.publishing.acknowledged import LastRow, PublishLedger, digest_of
 from spark_nats.jetstream.publishing.rows import Rows
-from spark_nats.jetstream.publishing.window import FIRST_ABSENCE, LONGEST_ABSENCE
+from spark_nats.jetstream.publishing.window import FIRST_ABSENCE, MAX_ABSENCE
 from spark_nats.jetstream.reading.stored import StoredIds, has_id_of, is_among, kept_until, stored_ids
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import StreamView, Trust, believed, stream_info
@@ -66,7 +66,7 @@ class Recovery:
     # Whether rows can be told from others by reading the stream. A bucket does not hold what was stored for long. There
     # rows that expect nothing are put again, and the others conflict with themselves, which is resolved.
     reads_back: bool
-    account: Account  # of the rows, and of what it has acknowledged
+    ledger: PublishLedger  # of the rows, and of what it has acknowledged
 
     def __post_init__(self) -> None:
         # Seconds for which the stream knew a message id at the beginning.
@@ -74,7 +74,7 @@ class Recovery:
         # The server that led the stream when it was known to have all that it had acknowledged, and since when; None
         # when that is not known.
         self.leader = _leader_of(self.began) if self.began is not None else None
-        self._acknowledged = self.account.acknowledged
+        self._acknowledged = self.ledger.acknowledged
         self.known = self.began  # the stream as it was when it was asked last, if that is known
         self._asked = 0.0  # when the state was asked for
         self._view = StreamView(self.ack_timeout)
@@ -93,14 +93,14 @@ class Recovery:
         try:
             return self.state(js)
         except (JetStreamError, NatsTimeoutError) as error:
-            if not isinstance(error, StreamNotFoundError) and not error.passes(established=True):
+            if not isinstance(error, StreamNotFoundError) and not error.may_pass(established=True):
                 raise
             return error
 
     def _await_state(self, js: JetStream, patience: float) -> StreamInfo:
         """Return the stream's state, once its leader says it; wait for that for so many seconds."""
         deadline = clock.monotonic() + patience
-        pauses = Backoff(FIRST_ABSENCE, LONGEST_ABSENCE)
+        pauses = Backoff(FIRST_ABSENCE, MAX_ABSENCE)
         while not isinstance(info := self.state_if_known(js), StreamInfo):
             if isinstance(info, StreamNotFoundError):
                 raise PublishError(info.args[0]).advising(*info.hints)
@@ -123,7 +123,9 @@ class Recovery:
         if not self._waits_for_ids:
             self._waits_for_ids = True
             window = self.duplicate_window
-            logger.warning(conditions.IDS_IN_PROCESS(stream=self.stream, seconds=self.ack_timeout, window=window).coded)
+            logger.warning(
+                conditions.IDS_IN_PROCESS(stream=self.stream, seconds=self.ack_timeout, window=window).with_code
+            )
 
     def resume(self, js: JetStream, parts: list[Rows], patience: float | None = None) -> list[Rows]:
         """Return what is to be sent of rows that were sent before or wait, once the stream's leader answers.
@@ -224,7 +226,7 @@ class Recovery:
 
         What it has got since is told by its time, by the clock of its leader.
         """
-        said, all_ids = self._acknowledged, self.account.all_ids
+        said, all_ids = self._acknowledged, self.ledger.all_ids
         ago = clock.monotonic() - row.since
         info = stream_info(js, self.stream)
         last, end = row.sequence, info.last_sequence + 1
@@ -235,13 +237,13 @@ class Recovery:
                 first = first_sequence_since(js, self.stream, since, info.first_sequence, end)
         if said.fallen is not None:
             first = min(said.fallen, first or end)
-        least, most = said.lost(first or 0, last, self.account.stored)
+        least, most = said.lost(first or 0, last, self.ledger.stored)
         exact = first is not None and least == most
         if first is None:
             now = "has another message there"
         else:
             now = f"has other messages from sequence {first} on" if first < end else f"ends at {end - 1}"
-        self.account.lost = most
+        self.ledger.lost = most
         then = (
             "the next attempt of the task, or the micro-batch when it is run again, stores them by their message ids"
             if all_ids
@@ -253,7 +255,7 @@ class Recovery:
 
     # Why nothing is stored
 
-    def silence(self, js: JetStream, subject: str) -> Said:
+    def silence(self, js: JetStream, subject: str) -> ConditionText:
         """Say why no acknowledgement has come, as far as the server says."""
         maybe = "it cannot store, as when a disk is full; see the server's log"
         if self.api_prefix != API_PREFIX:
@@ -267,6 +269,6 @@ class Recovery:
             return self.absence(error)
         return conditions.NO_ACKNOWLEDGEMENT(stream=self.stream, seconds=self.ack_timeout, reason=reason)
 
-    def absence(self, reason: object) -> Said:
+    def absence(self, reason: object) -> ConditionText:
         """Say that nobody answers for the stream."""
         return conditions.NOBODY_STORES(stream=self.stream, seconds=self.ack_timeout, reason=reason)

@@ -13,27 +13,27 @@ from typing import NoReturn, Protocol
 from spark_nats import clock
 from spark_nats.client.connection import Connection
 from spark_nats.client.pool import Lease
-from spark_nats.conditions import Hint, reworded
+from spark_nats.conditions import Hint, with_text
 from spark_nats.conditions import jetstream as conditions
 from spark_nats.errors import PublishError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.publishing.acknowledged import Account
-from spark_nats.jetstream.publishing.conflicts import Resolve, resolve_conflicts
+from spark_nats.jetstream.publishing.acknowledged import PublishLedger
+from spark_nats.jetstream.publishing.conflicts import ConflictResolver, resolve_conflicts
 from spark_nats.jetstream.publishing.decide import (
-    SHORTEST_PATIENCE,
+    MIN_PATIENCE,
     UNANSWERED,
     Ask,
+    DeadLetterRows,
     Fail,
     Failure,
-    Outcome,
+    PublishState,
     Resend,
-    SetAside,
+    ResendReason,
     Wait,
-    Why,
     decide,
     doubtful_subjects,
 )
-from spark_nats.jetstream.publishing.flight import Flight, Refused
+from spark_nats.jetstream.publishing.flight import Flight, RefusedMessage
 from spark_nats.jetstream.publishing.recovery import Recovery
 from spark_nats.jetstream.publishing.rows import Rows, count_of, cut
 from spark_nats.jetstream.publishing.window import Window
@@ -43,10 +43,10 @@ from spark_nats.protocol.publish_acks import PublishAcks, Verdict
 
 logger = logging.getLogger(__name__)
 
-_OF_ROWS = (Verdict.ROW, Verdict.PLACE, Verdict.CONFLICT)  # refusals of single rows
+_OF_ROWS = (Verdict.BAD_ROW, Verdict.NO_SUCH_SUBJECT, Verdict.CONFLICT)  # refusals of single rows
 
 
-class SetsAside(Protocol):
+class DeadLetterTaker(Protocol):
     """Takes rows that the stream refuses for what they are themselves, so that the others can be stored."""
 
     verdicts: Collection[Verdict]
@@ -62,16 +62,18 @@ class Sender:
 
     connection: Connection
     acks: PublishAcks  # reads answers
-    account: Account  # of the rows, and their queue
+    ledger: PublishLedger  # of the rows, and their queue
     window: Window  # how many rows may be under way
     recovery: Recovery  # asks the stream what it has
-    resolve: Resolve | None  # decides about rows whose subjects have other last messages than they name
+    resolve: ConflictResolver | None  # decides about rows whose subjects have other last messages than they name
     lease: Lease | None  # is told when rows are stored; without it a server that shuts down is not left
     on_stored: Callable[[], None] | None  # likewise
-    set_aside: SetsAside | None  # takes rows that the stream refuses for themselves; such a row is an error when None
+    dead_letters: (
+        DeadLetterTaker | None
+    )  # takes rows that the stream refuses for themselves; such a row is an error when None
 
     def __post_init__(self) -> None:
-        self._queue = self.account.queue
+        self._queue = self.ledger.queue
         self._js = JetStream(self.connection, self.recovery.api_prefix)
         self._inbox = self.connection.new_inbox()
         self._answers = self.connection.subscribe(f"{self._inbox}.*")
@@ -80,7 +82,7 @@ class Sender:
         self._start(0)
 
     def _start(self, first: int) -> None:
-        self.flight = self.account.flight = Flight(self._inbox, first, self.acks, clock.monotonic())
+        self.flight = self.ledger.flight = Flight(self._inbox, first, self.acks, clock.monotonic())
 
     def send_queue(self) -> bool:
         """Send what is to be sent; return whether it is, and not left for another connection."""
@@ -95,7 +97,7 @@ class Sender:
                 self._repeat()
             elif flight.has_room(rows, self.window.size, self.window.part):
                 part = cut(self._queue, self.window.part)
-                self.account.resent += part.size if part.since or part.again else 0
+                self.ledger.resent += part.size if part.since or part.again else 0
                 replies = flight.send(part, clock.monotonic())
                 self.connection.publish_columns(part.subjects, part.payloads, part.headers, replies)
             else:
@@ -114,7 +116,7 @@ class Sender:
         """Check that the stream has what it has acknowledged."""
         self.recovery.verify(self._js)
 
-    def take_what_waits(self) -> None:
+    def drain_pending_acks(self) -> None:
         """Note answers that had come before the connection was lost."""
         while (messages := self._answers.pop()) is not None:
             self._note(messages)
@@ -126,31 +128,31 @@ class Sender:
     def _go_on(self) -> None:
         """Wait for answers, and do what follows from them."""
         if self.flight.open:
-            decision = decide(self._outcome())
-            self._receive(max(SHORTEST_PATIENCE, decision.seconds if isinstance(decision, Wait) else 0.0))
-        outcome = self._outcome()
+            decision = decide(self._publish_state())
+            self._receive(max(MIN_PATIENCE, decision.seconds if isinstance(decision, Wait) else 0.0))
+        outcome = self._publish_state()
         while not isinstance(decision := decide(outcome), Wait):
             if isinstance(decision, Resend):
                 self._resend(decision.why, outcome)
                 return
             if isinstance(decision, Fail):
                 self._fail(decision, outcome)
-            if isinstance(decision, SetAside):
-                self._set_aside(decision.refused)
-                outcome = self._outcome()._replace(resolved=True, stream=outcome.stream, asked=outcome.asked)
+            if isinstance(decision, DeadLetterRows):
+                self._dead_letter(decision.refused)
+                outcome = self._publish_state()._replace(resolved=True, stream=outcome.stream, asked=outcome.asked)
             elif decision is Ask.STREAM:
                 outcome = outcome._replace(stream=self.recovery.state_if_known(self._js))
             elif decision is Ask.SUBJECTS:
                 self._ask_subjects()
-                outcome = self._outcome()._replace(asked=True)
+                outcome = self._publish_state()._replace(asked=True)
             else:
-                if resolve_conflicts(self._js, self.account, self.recovery.state, self.resolve):
+                if resolve_conflicts(self._js, self.ledger, self.recovery.state, self.resolve):
                     self.last_stored = clock.monotonic()
-                outcome = self._outcome()._replace(resolved=True, stream=outcome.stream)
+                outcome = self._publish_state()._replace(resolved=True, stream=outcome.stream)
 
-    def _outcome(self) -> Outcome:
+    def _publish_state(self) -> PublishState:
         flight, now = self.flight, clock.monotonic()
-        return Outcome(
+        return PublishState(
             flight.state,
             flight.open,
             now - flight.heard,
@@ -161,7 +163,7 @@ class Sender:
             strangers=bool(flight.strangers),
             duplicate_window=self.recovery.duplicate_window,
             api_prefix=self.recovery.api_prefix,
-            set_aside=() if self.set_aside is None else self.set_aside.verdicts,
+            dead_letters=() if self.dead_letters is None else self.dead_letters.verdicts,
         )
 
     def _receive(self, seconds: float) -> None:
@@ -169,13 +171,13 @@ class Sender:
         messages = self.connection.next(self._answers, seconds)
         if messages is not None:
             self._note(messages)
-        if self.account.acknowledged.fallen is not None:
+        if self.ledger.acknowledged.fallen is not None:
             self.verify()
 
     def _note(self, messages: Messages) -> None:
         flight, now = self.flight, clock.monotonic()
         if (stored := flight.receive(messages, now)) is not None:
-            self.account.acknowledged.note(stored, flight.row, flight.again, now)
+            self.ledger.acknowledged.note(stored, flight.row, flight.again, now)
             self.window.grow(len(stored.messages))
             self.last_stored = now
             if self.lease is not None:
@@ -197,53 +199,53 @@ class Sender:
             if isinstance(state, StreamInfo):
                 absent = doubtful_subjects(state, subjects, prefix)
         if absent:
-            flight.refuse_open({each: strangers.get(each, UNANSWERED) for each in absent}, Verdict.PLACE)
+            flight.refuse_open({each: strangers.get(each, UNANSWERED) for each in absent}, Verdict.NO_SUCH_SUBJECT)
         for subject, reason in strangers.items():
             self._stranger = f"{subject!r}: {reason}"
         strangers.clear()
 
-    def _set_aside(self, refused: Sequence[Refused]) -> None:
+    def _dead_letter(self, refused: Sequence[RefusedMessage]) -> None:
         """Hand over rows that are not stored, and send them no more."""
-        assert self.set_aside is not None  # noqa: S101 - only then it is decided so
+        assert self.dead_letters is not None  # noqa: S101 - only then it is decided so
         rows = [self.flight.row(each.message) for each in refused]
         for each, row, is_stored in zip(refused, rows, self.recovery.have_stored(self._js, rows), strict=True):
             if not is_stored:
-                self.set_aside.take(row, each.reason)
-                self.account.set_aside += 1
+                self.dead_letters.take(row, each.reason)
+                self.ledger.dead_lettered += 1
             self.flight.resolve(each.message, None)
         self.last_stored = clock.monotonic()
 
-    def _fail(self, failure: Fail, outcome: Outcome) -> NoReturn:
+    def _fail(self, failure: Fail, outcome: PublishState) -> NoReturn:
         if failure.why is Failure.SILENT:
             said = self.recovery.silence(self._js, str(self.flight.rest()[0].subjects[0]))
-            raise PublishError(reworded(said, f"{said}; {self._stranger}") if self._stranger else said)
-        if failure.why is Failure.AWAY and not isinstance(outcome.stream, StreamInfo):
+            raise PublishError(with_text(said, f"{said}; {self._stranger}") if self._stranger else said)
+        if failure.why is Failure.UNAVAILABLE and not isinstance(outcome.stream, StreamInfo):
             raise PublishError(self.recovery.absence("nobody answers, 503"))
         of_rows = all(each.verdict in _OF_ROWS for each in failure.refused)
-        of_subjects = all(each.verdict is Verdict.PLACE for each in failure.refused)
+        of_subjects = all(each.verdict is Verdict.NO_SUCH_SUBJECT for each in failure.refused)
         hints = [Hint.SUBJECT] if of_subjects else [Hint.ROW] if of_rows else []
         raise PublishError(_describe(self.recovery.stream, failure)).advising(*hints)
 
-    def _resend(self, why: Why, outcome: Outcome) -> None:
+    def _resend(self, why: ResendReason, outcome: PublishState) -> None:
         """Have rows sent again, and pause before."""
         rest, stream = self.flight.rest(), self.recovery.stream
-        if why is Why.UNKNOWN:
-            logger.info(conditions.ROWS_SENT_AGAIN(stream=stream, rows=count_of(rest)).coded)
+        if why is ResendReason.UNKNOWN:
+            logger.info(conditions.ROWS_SENT_AGAIN(stream=stream, rows=count_of(rest)).with_code)
             self._repeat()
             return
         under_way = self.flight.under_way
         self._queue[:0] = rest
         self._start(self.flight.end)
-        if why is Why.RESOLVED:
+        if why is ResendReason.RESOLVED:
             return
-        if why is Why.TOO_MANY:
-            pause = self.window.too_many(under_way)
+        if why is ResendReason.TOO_MANY:
+            pause = self.window.on_throttled(under_way)
         else:
-            if why is Why.IN_PROCESS and outcome.waited > outcome.ack_timeout:
+            if why is ResendReason.IN_PROCESS and outcome.waited > outcome.ack_timeout:
                 self.recovery.wait_for_ids()
             if self.window.is_absence_new:
-                logger.info(conditions.ROWS_NOT_TAKEN(stream=stream, reason=outcome.refused[0].reason).coded)
-            pause = self.window.away()
+                logger.info(conditions.ROWS_NOT_TAKEN(stream=stream, reason=outcome.refused[0].reason).with_code)
+            pause = self.window.on_unavailable()
         self.connection.wait(pause)
 
     def _repeat(self) -> None:
@@ -261,8 +263,8 @@ def _describe(stream: str, failure: Fail) -> str:
     refused = failure.refused
     if failure.why is Failure.REFUSES:
         return conditions.EVERY_ROW_REFUSED(stream=stream, seconds=failure.seconds, reason=refused[0].reason)
-    if failure.why is Failure.AWAY:
+    if failure.why is Failure.UNAVAILABLE:
         return conditions.NOBODY_TAKES_ROWS(stream=stream, seconds=failure.seconds, subject=refused[0].subject)
     first = min(refused, key=lambda each: each.row)
     said = conditions.ROW_REFUSED(stream=stream, row=first.row, subject=first.subject, reason=first.reason)
-    return said if len(refused) == 1 else reworded(said, f"{said}; {len(refused)} rows were refused in all")
+    return said if len(refused) == 1 else with_text(said, f"{said}; {len(refused)} rows were refused in all")

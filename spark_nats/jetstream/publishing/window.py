@@ -9,9 +9,9 @@ from __future__ import annotations
 from spark_nats.client.retrying import Backoff
 
 FIRST = 2048  # rows at first; the window doubles while the server takes all that is sent
-SMALLEST = 16  # rows that may be under way in any case
+MIN_SIZE = 16  # rows that may be under way in any case
 GROWTH = 1 / 16  # of the window for each window that is stored, once there were too many requests
-FIRST_ABSENCE, LONGEST_ABSENCE = 0.25, 2.0  # seconds after nobody has answered
+FIRST_ABSENCE, MAX_ABSENCE = 0.25, 2.0  # seconds after nobody has answered
 
 
 class Window:
@@ -22,7 +22,7 @@ class Window:
         self._exact = float(min(FIRST, most))
         self._congested = False  # there were too many requests before
         self._pause = Backoff(0.01, 0.5, least=0.0)  # after too many requests
-        self._absence = Backoff(FIRST_ABSENCE, LONGEST_ABSENCE)
+        self._absence = Backoff(FIRST_ABSENCE, MAX_ABSENCE)
 
     @property
     def size(self) -> int:
@@ -45,13 +45,13 @@ class Window:
         self._absence.reset()
         self._exact = min(self._exact + stored * (GROWTH if self._congested else 1.0), float(self._most))
 
-    def too_many(self, under_way: int) -> float:
+    def on_throttled(self, under_way: int) -> float:
         """Note that the stream was given too much while so many rows were under way; return how long to pause."""
         self._congested = True
-        self._exact = min(max(float(SMALLEST), min(self._exact, under_way) / 2), float(self._most))
+        self._exact = min(max(float(MIN_SIZE), min(self._exact, under_way) / 2), float(self._most))
         return self._pause.next()
 
-    def away(self) -> float:
+    def on_unavailable(self) -> float:
         """Note that the stream does not take rows at the moment; return how long to pause."""
-        self._exact = float(min(SMALLEST, self._most))
+        self._exact = float(min(MIN_SIZE, self._most))
         return self._absence.next()

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from spark_nats.conditions import Said
+from spark_nats.conditions import ConditionText
 from spark_nats.protocol.bytecolumns import Mask, Positions
 from spark_nats.protocol.deliveries import Deliveries
 from spark_nats.protocol.direct_gets import DirectGetReplies
 
 NO_END = 1 << 64  # the end of what is not a range of sequences
-_MOST_SHOWN = 5
+_MAX_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,11 +49,11 @@ class Gaps:
 
     def __str__(self) -> str:
         pairs = list(zip(self.starts.tolist(), self.ends.tolist(), strict=True))
-        shown = [f"{start} to {end - 1}" if end - start > 1 else str(start) for start, end in pairs[:_MOST_SHOWN]]
+        shown = [f"{start} to {end - 1}" if end - start > 1 else str(start) for start, end in pairs[:_MAX_SHOWN]]
         text = (", ".join(shown[:-1]) + " and " if len(shown) > 1 else "") + shown[-1]
-        if len(pairs) > _MOST_SHOWN:
+        if len(pairs) > _MAX_SHOWN:
             total = sum(end - start for start, end in pairs)
-            text += f" and {len(pairs) - _MOST_SHOWN} more gaps, {total} sequences in all"
+            text += f" and {len(pairs) - _MAX_SHOWN} more gaps, {total} sequences in all"
         return ("sequence " if len(pairs) == 1 and shown == [str(pairs[0][0])] else "sequences ") + text
 
 
@@ -69,23 +69,23 @@ NO_GAPS = Gaps(np.empty(0, np.int64), np.empty(0, np.int64))
 class Cursor:
     """How far a range of sequences has been read, and what was found out about it.
 
-    What lies between ``handed_on`` and ``received`` has arrived and waits; after a restart it arrives again.
+    What lies between ``delivered`` and ``received`` has arrived and waits; after a restart it arrives again.
     """
 
-    handed_on: int  # everything before it was handed on, or is not to be
+    delivered: int  # everything before it was handed on, or is not to be
     received: int  # everything before it has arrived, or does not exist
     end: int  # sequence before which the range ends
     first: int | None = None  # sequence of the first message that has arrived; None before
     gaps: Gaps = NO_GAPS  # sequences before ``received`` that were skipped, and of which it was not yet judged why
-    lost: tuple[Said, ...] = ()  # what is gone of the range, in sentences that were not yet said
-    others: bool = False  # whether messages of another history have taken sequences of the range
+    lost: tuple[ConditionText, ...] = ()  # what is gone of the range, in sentences that were not yet said
+    rewritten: bool = False  # whether messages of another history have taken sequences of the range
     left: float = math.inf  # how many messages are still to be handed on
     wanted: float = math.inf  # how many more may be asked for, besides those that have arrived
 
     @classmethod
-    def of(cls, start: int, end: int = NO_END, *, others: bool = False, limit: int | None = None) -> Cursor:
+    def of(cls, start: int, end: int = NO_END, *, rewritten: bool = False, limit: int | None = None) -> Cursor:
         """Return the cursor of a range that is still to be read, of all its messages without a limit."""
-        return cls(start, start, end, others=others, left=math.inf if limit is None else limit)
+        return cls(start, start, end, rewritten=rewritten, left=math.inf if limit is None else limit)
 
     @property
     def at_end(self) -> bool:
@@ -95,7 +95,7 @@ class Cursor:
     @property
     def complete(self) -> bool:
         """Whether everything was handed on, and everything that was skipped was judged."""
-        return self.handed_on >= self.end and not len(self.gaps)
+        return self.delivered >= self.end and not len(self.gaps)
 
     def receive(self, messages: Deliveries | DirectGetReplies, first: int, last: int) -> tuple[Cursor, int]:
         """Return the cursor behind messages that have arrived, and how many of them are in the range.
@@ -123,29 +123,29 @@ class Cursor:
     def skip(self, to: int) -> Cursor:
         """Return the cursor behind sequences that do not exist."""
         reached = self.reach(to)
-        waits = self.handed_on < self.received
+        waits = self.delivered < self.received
         return replace(
             reached,
-            handed_on=self.handed_on if waits else reached.received,
+            delivered=self.delivered if waits else reached.received,
             gaps=self.gaps + gap(self.received, reached.received),
         )
 
-    def hand_on(self, until: int, messages: int = 0) -> Cursor:
+    def deliver(self, until: int, messages: int = 0) -> Cursor:
         """Return the cursor when everything before a sequence was handed on, so many messages last of all."""
-        return replace(self, handed_on=until, left=self.left - messages)
+        return replace(self, delivered=until, left=self.left - messages)
 
     def restart(self) -> Cursor:
         """Return the cursor when what has arrived, and was not handed on, is to arrive again."""
-        if self.handed_on == self.received:
+        if self.delivered == self.received:
             return self
-        first = self.first if self.first is not None and self.first < self.handed_on else None
-        return replace(self, received=self.handed_on, first=first, gaps=self.gaps.before(self.handed_on))
+        first = self.first if self.first is not None and self.first < self.delivered else None
+        return replace(self, received=self.delivered, first=first, gaps=self.gaps.before(self.delivered))
 
     def judged(self) -> Cursor:
         """Return the cursor when it was judged why sequences were skipped."""
         return replace(self, gaps=NO_GAPS)
 
-    def lose(self, *what: Said) -> Cursor:
+    def lose(self, *what: ConditionText) -> Cursor:
         """Return the cursor when it was found that something is gone."""
         return replace(self, lost=(*self.lost, *what))
 
@@ -155,7 +155,7 @@ class Cursor:
 
     def finish(self, end: int) -> Cursor:
         """Return the cursor of a range that ends where everything was handed on, whatever has arrived behind it."""
-        return replace(self, handed_on=end, received=end, end=end, gaps=self.gaps.before(end))
+        return replace(self, delivered=end, received=end, end=end, gaps=self.gaps.before(end))
 
     def give_up(self) -> Cursor:
         """Return the cursor when nothing is left of the range."""

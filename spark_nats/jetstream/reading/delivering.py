@@ -23,7 +23,7 @@ import pyarrow as pa
 from spark_nats import clock
 from spark_nats.client.options import RetryOptions
 from spark_nats.client.retrying import Retries
-from spark_nats.conditions import Said, Transient
+from spark_nats.conditions import ConditionText, Transient
 from spark_nats.conditions.client import SERVER_SHUTTING_DOWN
 from spark_nats.conditions.jetstream import ANSWER_FROM_ELSEWHERE, READS_ANEW, STOPPED_DELIVERING
 from spark_nats.errors import (
@@ -100,7 +100,7 @@ class Source(Protocol):
     exhausted: bool  # its replica has no more
     idle: bool  # it has just said that it has nothing to send
     silence: float  # seconds waited since the last message
-    may_not_close: bool  # whether a server may refuse that it is given up, or was
+    close_may_be_refused: bool  # whether a server may refuse that it is given up, or was
 
     @property
     def in_flight(self) -> bool:
@@ -127,7 +127,7 @@ class Move(Enum):
 
     OPEN = auto()  # begin to read on through a source
     RECEIVE = auto()  # wait for what it brings next
-    HAND_ON = auto()  # hand on what has arrived
+    DELIVER = auto()  # hand on what has arrived
     END = auto()  # see whether it has brought all
     CHANGE = auto()  # give it up for one that is faster
     LEAVE = auto()  # have the rest read elsewhere, because the server is shutting down (lame duck mode)
@@ -148,8 +148,8 @@ def decide(cursor: Cursor, then: Move, *, asked: bool, held: bool, lame_duck: bo
     elif then is Move.RECEIVE and (cursor.at_end or (leaves and not asked)):
         then = Move.END
     waits = held and throttled and asked and then is not Move.END
-    if cursor.handed_on < cursor.received and not waits:
-        return Move.HAND_ON
+    if cursor.delivered < cursor.received and not waits:
+        return Move.DELIVER
     return Move.LEAVE if leaves and then is Move.END else then
 
 
@@ -170,26 +170,26 @@ class Step(NamedTuple):
     delivered: Delivered | None = None  # what is wanted of what has arrived
 
 
-class Task(Protocol):
+class ReadTask(Protocol):
     """What is read: the loop asks it what to do with what arrives, and what it means when nothing does."""
 
     created: str | None  # when the stream was made, once that is known
 
-    def open(self, js: JetStream, cursor: Cursor, fruitless: int) -> tuple[Source | None, Cursor]:
+    def open(self, js: JetStream, cursor: Cursor, empty_attempts: int) -> tuple[Source | None, Cursor]:
         """Begin to read on through a source, when so many in a row have brought nothing; None when nothing is left."""
 
     def receive(self, js: JetStream, cursor: Cursor, arrived: Arrived) -> Step:
         """Move behind what has arrived; look at the stream when that is silent: what was to come may be removed."""
 
-    def hand_on(self, delivered: Delivered) -> Delivered | None:
+    def deliver(self, delivered: Delivered) -> Delivered | None:
         """Return what of a chunk is still wanted in the moment when it is handed on."""
 
-    def ended(self, js: JetStream, cursor: Cursor) -> Step:
+    def finish_or_resume(self, js: JetStream, cursor: Cursor) -> Step:
         """Tell, when a source has no more, whether it has brought all; if not, move behind what does not exist."""
 
 
 @dataclass(slots=True)
-class _Use:
+class _OpenSource:
     """A source in use."""
 
     source: Source
@@ -225,7 +225,7 @@ class Reading:
         stream: str,
         cursor: Cursor,
         retries: Retries | None,
-        lost: Callable[[Said], None] = fail_on_loss,
+        lost: Callable[[ConditionText], None] = fail_on_loss,
         on_arrival: Callable[[], None] | None = None,
     ) -> None:
         self.cursor = cursor
@@ -233,12 +233,12 @@ class Reading:
         self._stream = stream
         self._lost = lost
         self._on_arrival = on_arrival
-        self._fruitless = 0  # sources in a row that have brought nothing
+        self._empty_attempts = 0  # sources in a row that have brought nothing
         self._refusals = 0  # errors of the API in a row
         self._throttled_until = 0.0
         self._throttled = False
 
-    def read(self, js: JetStream, task: Task) -> Iterator[Delivered]:
+    def read(self, js: JetStream, task: ReadTask) -> Iterator[Delivered]:
         """Read on over a connection.
 
         Raises:
@@ -252,28 +252,28 @@ class Reading:
             NatsError: the server has reported an error.
         """
         asks = False  # whether it is to be heard that nothing was refused
-        use: _Use | None = None
+        use: _OpenSource | None = None
         self.cursor = self.cursor.restart()
-        before = self.cursor.handed_on
+        before = self.cursor.delivered
         try:
             while (move := self._decide(js, use)) is not Move.FINISH:
                 trouble: _Trouble | None = None
                 try:
                     match move:
                         case Move.OPEN:
-                            source, cursor = task.open(js, self.cursor, self._fruitless)
+                            source, cursor = task.open(js, self.cursor, self._empty_attempts)
                             if source is not None:
-                                use = _Use(source, cursor.received, clock.monotonic())
+                                use = _OpenSource(source, cursor.received, clock.monotonic())
                             self._learn(cursor)
                             continue
                         case Move.RECEIVE if use is not None:
                             self._receive(js, task, use)
                             continue
-                        case Move.HAND_ON if use is not None:
-                            yield from self._hand_on(js, task, use)
+                        case Move.DELIVER if use is not None:
+                            yield from self._deliver(js, task, use)
                             continue
                         case Move.END:
-                            cursor, then, _ = task.ended(js, self.cursor)
+                            cursor, then, _ = task.finish_or_resume(js, self.cursor)
                             self._learn(cursor)
                             if then is Move.RECEIVE:
                                 raise Restart("its replica has no more messages, but the stream's leader has")
@@ -284,13 +284,13 @@ class Reading:
                 if use is not None:
                     source, use = use.source, None
                     (source.finish if trouble is None else source.close)()
-                    asks |= source.may_not_close
+                    asks |= source.close_may_be_refused
                 if move is Move.LEAVE:
                     raise NatsConnectionError(SERVER_SHUTTING_DOWN(server=js.connection.server))
                 if trouble is not None:
-                    self._recover(js, task, trouble, self.cursor.handed_on > before)
+                    self._recover(js, task, trouble, self.cursor.delivered > before)
                 self.cursor = self.cursor.restart()
-                before = self.cursor.handed_on
+                before = self.cursor.delivered
         finally:
             if use is not None:
                 use.source.close()
@@ -299,7 +299,7 @@ class Reading:
             with contextlib.suppress(NatsConnectionError, NatsTimeoutError):  # of no more concern
                 js.connection.flush(_LAST_WORD)
 
-    def _decide(self, js: JetStream, use: _Use | None) -> Move:
+    def _decide(self, js: JetStream, use: _OpenSource | None) -> Move:
         then, asked, held = Move.OPEN, False, False
         if use is not None:
             then, asked, held = use.then, use.source.in_flight, bool(use.held)
@@ -317,7 +317,7 @@ class Reading:
             for what in cursor.lost:
                 self._lost(what)
 
-    def _receive(self, js: JetStream, task: Task, use: _Use) -> None:
+    def _receive(self, js: JetStream, task: ReadTask, use: _OpenSource) -> None:
         """Wait for what a source brings next, and see what it means."""
         source, silence = use.source, None
         if not js.connection.lame_duck:
@@ -335,16 +335,16 @@ class Reading:
         if delivered is not None:
             use.held.append((cursor.received, delivered))
 
-    def _hand_on(self, js: JetStream, task: Task, use: _Use) -> Iterator[Delivered]:
+    def _deliver(self, js: JetStream, task: ReadTask, use: _OpenSource) -> Iterator[Delivered]:
         """Yield what has arrived, up to the limit if there is one: there the range ends."""
         if use.held and use.then is Move.RECEIVE and not (self._throttled or js.connection.lame_duck):
             use.source.ask(self.cursor, throttled=False)  # so that the server works while the messages are being used
         began = clock.monotonic()
         while use.held:
             until, delivered = use.held.popleft()
-            wanted = task.hand_on(delivered)
+            wanted = task.deliver(delivered)
             count = 0 if wanted is None else len(wanted.messages)
-            self.cursor = self.cursor.hand_on(until, count)
+            self.cursor = self.cursor.deliver(until, count)
             if wanted is None:
                 continue
             if self.cursor.left <= 0:
@@ -357,31 +357,31 @@ class Reading:
             now = clock.monotonic()
             if now - handed > SLOW:
                 self._throttled_until = now + THROTTLED
-        self.cursor = self.cursor.hand_on(self.cursor.received)
+        self.cursor = self.cursor.deliver(self.cursor.received)
         use.began += clock.monotonic() - began
 
-    def _recover(self, js: JetStream, task: Task, trouble: _Trouble, progress: bool) -> None:
+    def _recover(self, js: JetStream, task: ReadTask, trouble: _Trouble, progress: bool) -> None:
         """Get ready for another source: wait, where the last ones have brought nothing."""
         if isinstance(trouble, NatsTimeoutError):
             if js.connection.closed:
                 raise trouble
             js.connection.flush()  # a server that does not answer this either is left
-        position, end = self.cursor.handed_on, self.cursor.end
+        position, end = self.cursor.delivered, self.cursor.end
         # Whoever takes rows slowly finds its consumer deleted, which is normal.
-        logger.info(READS_ANEW(stream=self._stream, reason=trouble, sequence=position).coded)
+        logger.info(READS_ANEW(stream=self._stream, reason=trouble, sequence=position).with_code)
         if progress:
             self.retries.succeeded()
-        self._fruitless = 0 if progress else self._fruitless + 1
+        self._empty_attempts = 0 if progress else self._empty_attempts + 1
         self._refusals = 0 if progress or not isinstance(trouble, JetStreamError) else self._refusals + 1
         if isinstance(trouble, JetStreamError) and not (isinstance(trouble, StreamNotFoundError) and task.created):
             if isinstance(trouble, JetStreamUnavailableError):
                 raise trouble
-            if self._refusals > _REFUSALS and trouble.passes(established=True):
+            if self._refusals > _REFUSALS and trouble.may_pass(established=True):
                 self._refusals = 0
                 said = trouble.args[0], trouble.code, trouble.err_code, trouble.description
                 raise JetStreamUnavailableError(*said, transient=Transient.ONCE_ESTABLISHED)
             self.retries.failed(trouble)
-        elif self._fruitless > 1:
+        elif self._empty_attempts > 1:
             before = "" if end == NO_END else f", before {end}"
             stopped = STOPPED_DELIVERING(stream=self._stream, sequence=position, before=before, reason=trouble)
             self.retries.failed(JetStreamError(stopped))

@@ -16,7 +16,7 @@ from __future__ import annotations
 from spark_nats.client.subscriptions import Subscription
 from spark_nats.conditions.jetstream import DIRECT_GET_INVALID, READING_FAILED
 from spark_nats.errors import JetStreamError, PermissionsError, ProtocolError
-from spark_nats.jetstream.api import JetStream, Refused, answered_by_another
+from spark_nats.jetstream.api import JetStream, RefusalMemory, answered_by_another
 from spark_nats.jetstream.reading import delivering
 from spark_nats.jetstream.reading.cursor import Cursor
 from spark_nats.jetstream.reading.delivering import Chunk, Delivered, Restart
@@ -26,9 +26,9 @@ from spark_nats.protocol.statuses import BatchEnded, NobodyAnswers, RequestRefus
 
 BATCH_MESSAGES = 8192  # messages asked for by one request. Each has about 250 bytes beside those that the server counts
 BATCH_BYTES = 2 << 20  # bytes after which the server ends a batch
-LONGEST_PATIENCE = 30.0
+MAX_PATIENCE = 30.0
 """Most seconds to wait for the first answer to a request: a server may have to count what matches first."""
-_refused = Refused()  # direct gets that were not answered, or not permitted
+_refused = RefusalMemory()  # direct gets that were not answered, or not permitted
 
 
 def are_available(js: JetStream, stream: str) -> bool:
@@ -39,21 +39,23 @@ def are_available(js: JetStream, stream: str) -> bool:
 class DirectGets:
     """Direct gets of one stream over one connection, as a :class:`~.delivering.Source`.
 
-    They are of what matches a filter, if there is one. After ``fruitless`` sources in a row this one waits longer.
+    They are of what matches a filter, if there is one. After ``empty_attempts`` sources in a row this one waits longer.
     ``optional`` where there is another way: then it is no error that they are not permitted.
     """
 
-    idle = may_not_close = False
+    idle = close_may_be_refused = False
     silence = 0.0
 
-    def __init__(self, js: JetStream, stream: str, subject: str | None, fruitless: int, optional: bool = False) -> None:
+    def __init__(
+        self, js: JetStream, stream: str, subject: str | None, empty_attempts: int, optional: bool = False
+    ) -> None:
         self.exhausted = self.in_flight = False
         self._js = js
         self._stream = stream
         self._subject = f"{js.prefix}.{Api.DIRECT_GET.about(stream)}"
         self._filter = subject
         self._optional = optional
-        self._patience = min(delivering.PATIENCE * 2.0 ** min(fruitless, 16), LONGEST_PATIENCE)
+        self._patience = min(delivering.PATIENCE * 2.0 ** min(empty_attempts, 16), MAX_PATIENCE)
         self._start = 0  # of the batch that is under way
         self._last = 0  # sequence of its last message; 0 before it
         self._stranger = ""  # what somebody else has answered, in words

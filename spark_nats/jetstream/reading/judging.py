@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import NamedTuple
 
-from spark_nats.conditions import Said
+from spark_nats.conditions import ConditionText
 from spark_nats.errors import DataLossError
 from spark_nats.jetstream.reading.cursor import NO_GAPS, Cursor, Gaps
 from spark_nats.jetstream.streams import StreamInfo
@@ -28,7 +28,7 @@ class Removed(Enum):
         return cls.NO_LOSS_AT_FIRST if earliest else cls.LOSS
 
 
-def fail_on_loss(what: Said) -> None:
+def fail_on_loss(what: ConditionText) -> None:
     """Report messages that are gone as a :class:`DataLossError`."""
     raise DataLossError(what)
 
@@ -57,7 +57,7 @@ def replica_lacks(cursor: Cursor, info: StreamInfo) -> bool:
     return not info.deleted and int(cursor.gaps.ends[-1]) > info.first_sequence
 
 
-def goes_on(cursor: Cursor, following: int | None, info: StreamInfo, filtered: bool) -> int | None:
+def resume_sequence(cursor: Cursor, following: int | None, info: StreamInfo, filtered: bool) -> int | None:
     """Decide where a range goes on when what it was read through has no more; None when servers disagree about it.
 
     ``following`` is the sequence of the next message of the range, by its leader, or None; the state was asked

@@ -53,7 +53,7 @@ HEADROOM = 64 << 10
 HEARTBEAT = 5.0  # seconds after which the server sends a sign of life when it has nothing to send
 PULL_EXPIRES = 30.0  # seconds that a pull request lives
 _THROTTLED_EXPIRES = 1.0  # the same while rows are taken slowly
-_LARGEST_PULL_BYTES = 128 << 20
+_MAX_PULL_BYTES = 128 << 20
 _ANY_BYTES = 1 << 62
 
 
@@ -127,7 +127,7 @@ class PullConsumer:
     """A consumer in use, as a :class:`~.delivering.Source`: its inbox, its requests and its deliveries.
 
     After ``heartbeat`` seconds, :data:`HEARTBEAT` when None, the server says that it has nothing to send. Requests are
-    ``bounded`` in bytes too, or in messages alone. After ``fruitless`` consumers in a row that have brought nothing
+    ``bounded`` in bytes too, or in messages alone. After ``empty_attempts`` consumers in a row that brought nothing
     this one asks for less at first, so that on a slow network the answer to another request does not wait behind
     messages for longer than it may.
 
@@ -144,15 +144,15 @@ class PullConsumer:
         *,
         heartbeat: float | None = None,
         bounded: bool = True,
-        fruitless: int = 0,
+        empty_attempts: int = 0,
     ) -> None:
         self.keep: Callable[[float], bool] | None = None
-        self.may_not_close = True
+        self.close_may_be_refused = True
         self.exhausted = made.pending == 0
         self.idle = False
         self.silence = 0.0
         # Messages that one request asks for, where the server takes so many.
-        self.most = max(1, PULL_MESSAGES >> min(4 * fruitless, 64))
+        self.most = max(1, PULL_MESSAGES >> min(4 * empty_attempts, 64))
         self._js = js
         self._stream = stream
         self._name = made.name
@@ -267,7 +267,7 @@ class PullConsumer:
 
     def _allow_larger_message(self) -> None:
         """Double the bytes of a pull request of which none were used: the next message is larger than all of them."""
-        if self._max_bytes is None or self._max_bytes >= _LARGEST_PULL_BYTES:
+        if self._max_bytes is None or self._max_bytes >= _MAX_PULL_BYTES:
             large = MESSAGE_TOO_LARGE(stream=self._stream, sequence=self._last, bytes=self._max_bytes)
             raise JetStreamError(large, CONFLICT)
         self._max_bytes *= 2
@@ -287,7 +287,7 @@ class PullConsumer:
         try:
             self._js.connection.unsubscribe(self._inbox)
             if self.keep is not None:
-                self.may_not_close = self.keep(self._asked)
+                self.close_may_be_refused = self.keep(self._asked)
             else:
                 delete_consumer(self._js, self._stream, self._name)
         except PermissionsError:

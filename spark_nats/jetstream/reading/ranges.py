@@ -16,22 +16,22 @@ from enum import Enum, auto
 
 from spark_nats import clock
 from spark_nats.client.retrying import Retries
-from spark_nats.conditions import Said
+from spark_nats.conditions import ConditionText
 from spark_nats.conditions import jetstream as conditions
 from spark_nats.errors import PermissionsError, StreamNotFoundError, UnsupportedStreamError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.consuming.consumers import finds_all
-from spark_nats.jetstream.consuming.kept import Use, keep, make_consumer, may_be_kept, move_kept
-from spark_nats.jetstream.judgement import Judgement, meets
+from spark_nats.jetstream.consuming.kept import ConsumerKey, keep, make_consumer, may_be_kept, move_kept
+from spark_nats.jetstream.judgement import Judgement, match_message
 from spark_nats.jetstream.messages import next_sequence
 from spark_nats.jetstream.positions import Fingerprint, Position
 from spark_nats.jetstream.reading import pulls
 from spark_nats.jetstream.reading.cursor import NO_END, Cursor, gap
 from spark_nats.jetstream.reading.delivering import Arrived, Chunk, Delivered, Move, Reading, Restart, Source, Step
 from spark_nats.jetstream.reading.direct import DirectGets, are_available
-from spark_nats.jetstream.reading.judging import Removed, fail_on_loss, goes_on, missing, replica_lacks
+from spark_nats.jetstream.reading.judging import Removed, fail_on_loss, missing, replica_lacks, resume_sequence
 from spark_nats.jetstream.reading.pulls import PullConsumer
-from spark_nats.jetstream.reading.searching import Search
+from spark_nats.jetstream.reading.searching import FilterPlacement
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import StreamView, judged, stream_info, wait_a_moment
 from spark_nats.protocol.documents import text_of
@@ -44,7 +44,7 @@ _RECREATED = "the stream was deleted and created again"
 _JUDGE_INTERVAL = 0.1  # seconds between two looks at the stream where skipped sequences are normal
 
 
-class Way(Enum):
+class ReadMethod(Enum):
     """How a range is read."""
 
     CONSUMER = auto()
@@ -79,7 +79,7 @@ class Range:
     filters: tuple[str, ...] = ()
     removed: Removed = field(default=Removed.LOSS, kw_only=True)
     last: Fingerprint | None = field(default=None, kw_only=True)
-    others: bool = field(default=False, kw_only=True)
+    rewritten: bool = field(default=False, kw_only=True)
 
 
 def read_range(
@@ -118,10 +118,10 @@ class RangeReader:
     def __init__(
         self,
         what: Range,
-        way: Way = Way.CONSUMER,
+        way: ReadMethod = ReadMethod.CONSUMER,
         *,
         limit: int | None = None,
-        lost: Callable[[Said], None] = fail_on_loss,
+        lost: Callable[[ConditionText], None] = fail_on_loss,
         retries: Retries | None = None,
         on_arrival: Callable[[], None] | None = None,
     ) -> None:
@@ -129,14 +129,14 @@ class RangeReader:
         self._range = what
         self._way = way
         self._matcher = SubjectMatcher(what.filters) if what.filters else None
-        self._search = Search(bool(what.filters))
+        self._placement = FilterPlacement(bool(what.filters))
         # With a limit, or a rare message would be looked for among all of a range that may be a whole stream.
-        if way in (Way.ONE_GET_FIRST, Way.GETS) or limit is not None:
-            self._search.stay(by_server=way is not Way.ONE_GET_FIRST)
+        if way in (ReadMethod.ONE_GET_FIRST, ReadMethod.GETS) or limit is not None:
+            self._placement.pin(by_server=way is not ReadMethod.ONE_GET_FIRST)
         self._judged_at = 0.0
         self._lost_from = NO_END  # sequence from which on the stream has lost its end, once that is believed
-        self._unproven = False  # whether it is not known that the source's replica has what is to come first
-        begin = Cursor.of(what.start, what.end, others=what.others, limit=limit)
+        self._replica_unverified = False  # whether it is not known that the source's replica has what is to come first
+        begin = Cursor.of(what.start, what.end, rewritten=what.rewritten, limit=limit)
         self._reading = Reading(what.stream, begin, retries, lost, on_arrival)
         self._view = StreamView(self._reading.retries.timeout)
 
@@ -154,14 +154,14 @@ class RangeReader:
         """
         return self._reading.read(js, self)
 
-    def open(self, js: JetStream, cursor: Cursor, fruitless: int) -> tuple[Source | None, Cursor]:
+    def open(self, js: JetStream, cursor: Cursor, empty_attempts: int) -> tuple[Source | None, Cursor]:
         """Begin to read the stream that was planned; without a source when there is nothing left to read."""
         stream = self._range.stream
         try:
-            if self._way is Way.ONE_GET_FIRST and are_available(js, stream):
-                self._way = Way.CONSUMER
+            if self._way is ReadMethod.ONE_GET_FIRST and are_available(js, stream):
+                self._way = ReadMethod.CONSUMER
                 return self._begin_one_get(js, cursor)
-            return (self._begin_gets if self._way is Way.GETS else self._begin_pulls)(js, cursor, fruitless)
+            return (self._begin_gets if self._way is ReadMethod.GETS else self._begin_pulls)(js, cursor, empty_attempts)
         except StreamNotFoundError:
             if self.created is None:
                 raise
@@ -183,14 +183,14 @@ class RangeReader:
                 if silence > 2 * pulls.HEARTBEAT:
                     raise Restart(f"nothing but heartbeats for {silence:.0f} s, but the stream's leader has messages")
         seconds, left = clock.monotonic() - arrived.began, cursor.end - cursor.received
-        slow = self._search.change(seconds, cursor.received - arrived.start, left)
+        slow = self._placement.change(seconds, cursor.received - arrived.start, left)
         return Step(cursor, Move.CHANGE if slow else Move.RECEIVE, delivered)
 
-    def hand_on(self, delivered: Delivered) -> Delivered | None:
+    def deliver(self, delivered: Delivered) -> Delivered | None:
         """Return all of it: what of a range is wanted does not change."""
         return delivered
 
-    def ended(self, js: JetStream, cursor: Cursor) -> Step:
+    def finish_or_resume(self, js: JetStream, cursor: Cursor) -> Step:
         """Tell whether the range is read, when a source has no more; if not, move to the next message that exists.
 
         A leader that was stopped for a while may not know of it. So where a server has not been heard of lately,
@@ -206,7 +206,7 @@ class RangeReader:
                 wait_a_moment(js)
                 following = self._next(js, cursor, cursor.end)
             info, cursor = self._look(js, cursor)  # after it, so that what is gone since is named too
-            to = goes_on(cursor, following, info, bool(self._range.filters))
+            to = resume_sequence(cursor, following, info, bool(self._range.filters))
             if to is None:
                 raise Restart("one server says that there is nothing more, and another one that there is")
             cursor = self._judge(cursor.skip(to), info)
@@ -217,18 +217,18 @@ class RangeReader:
 
     # How a source begins
 
-    def _begin_pulls(self, js: JetStream, cursor: Cursor, fruitless: int) -> tuple[Source | None, Cursor]:
+    def _begin_pulls(self, js: JetStream, cursor: Cursor, empty_attempts: int) -> tuple[Source | None, Cursor]:
         """Make a consumer that belongs to the stream, or move one that is kept."""
         stream = self._range.stream
         if not finds_all(js, self._range.filters):
-            self._search.stay(by_server=False)
-        filters = self._range.filters if self._search.by_server else ()
+            self._placement.pin(by_server=False)
+        filters = self._range.filters if self._placement.by_server else ()
         position = cursor.received
-        use = Use(js.prefix, stream, filters, self._way is Way.HEADERS)
+        use = ConsumerKey(js.prefix, stream, filters, self._way is ReadMethod.HEADERS)
         moved = move_kept(js, use, position)
         used = clock.monotonic() if moved is None else moved.used
         made = make_consumer(js, use, position) if moved is None else moved.made
-        consumer = PullConsumer(js, stream, made, fruitless=fruitless)
+        consumer = PullConsumer(js, stream, made, empty_attempts=empty_attempts)
         try:
             # It is asked for after a new consumer is made: so that is known to be this stream's.
             info, cursor = self._planned(js, cursor, None if moved is None else moved.info)
@@ -242,25 +242,25 @@ class RangeReader:
                     raise Restart(_LACKS)
                 now, cursor = self._look(js, cursor)  # what is gone since is named too
                 cursor = self._judge(cursor.skip(made.begins), now)
-            if self._search.by_server:
+            if self._placement.by_server:
                 matching = made.pending / max(1, info.messages_from(cursor.received))
-                self._search.begin(matching, info.average_size)
+                self._placement.begin(matching, info.average_size)
             if may_be_kept(js, info):
                 consumer.keep = lambda asked: keep(js, use, made, info.created, max(asked, used))
         except BaseException:
             consumer.close()
             raise
-        if filters and not self._search.by_server:
+        if filters and not self._placement.by_server:
             consumer.finish()
-            return self._begin_pulls(js, cursor, fruitless)
+            return self._begin_pulls(js, cursor, empty_attempts)
         # One that was moved does not say from where on its replica has something.
-        self._unproven = moved is not None and made.leader not in ("", moved.info.leader)
+        self._replica_unverified = moved is not None and made.leader not in ("", moved.info.leader)
         if self._range.filters:
-            side = "the server searches" if self._search.by_server else "all is sent and searched here"
+            side = "the server searches" if self._placement.by_server else "all is sent and searched here"
             logger.debug("stream %s, sequences %d to %d: %s", stream, cursor.received, cursor.end - 1, side)
         return consumer, self._limited(cursor)
 
-    def _begin_gets(self, js: JetStream, cursor: Cursor, fruitless: int) -> tuple[Source | None, Cursor]:
+    def _begin_gets(self, js: JetStream, cursor: Cursor, empty_attempts: int) -> tuple[Source | None, Cursor]:
         """Begin to read by direct gets."""
         stream, filters = self._range.stream, self._range.filters
         info, cursor = self._planned(js, cursor)
@@ -270,7 +270,7 @@ class RangeReader:
             raise UnsupportedStreamError(conditions.NO_DIRECT_GETS_NOW(stream=stream))
         if info.first_sequence > cursor.received:
             cursor = self._judge(cursor.skip(info.first_sequence), info)
-        return DirectGets(js, stream, filters[0] if filters else None, fruitless), self._limited(cursor)
+        return DirectGets(js, stream, filters[0] if filters else None, empty_attempts), self._limited(cursor)
 
     def _begin_one_get(self, js: JetStream, cursor: Cursor) -> tuple[Source | None, Cursor]:
         """Ask for the whole range at once.
@@ -297,7 +297,7 @@ class RangeReader:
 
     def _limited(self, cursor: Cursor) -> Cursor:
         """Have a source asked for no more than is still wanted, where all that it brings is."""
-        all_wanted = self._search.by_server or not self._range.filters
+        all_wanted = self._placement.by_server or not self._range.filters
         return replace(cursor, wanted=cursor.left if all_wanted else math.inf)
 
     # What the stream is asked
@@ -318,7 +318,7 @@ class RangeReader:
             self._view.clear(stream)
         if max(self._lost_from, cursor.received) < cursor.end:
             # What was stored since has the sequences of what is lost.
-            cursor = replace(cursor.cut(self._lost_from), others=True)
+            cursor = replace(cursor.cut(self._lost_from), rewritten=True)
             gone = gap(cursor.end, end.next)
             cursor = cursor.lose(conditions.RANGE_LOST(stream=stream, last=self._lost_from - 1, sequences=gone))
         return info, cursor
@@ -343,31 +343,31 @@ class RangeReader:
         count = len(delivered.messages)
         if first < before.received or last < first + count - 1:
             raise chunk.out_of_order(self._range.stream, before.received)
-        if self._unproven:
-            self._unproven = False
-            sought = self._range.filters if self._search.by_server else (">",)
+        if self._replica_unverified:
+            self._replica_unverified = False
+            sought = self._range.filters if self._placement.by_server else (">",)
             if first > before.received and self._next(js, before, first, sought) is not None:
                 raise Restart(_LACKS)
         cursor, inside = before.receive(delivered.deliveries, first, last)
         if inside < count:
             delivered = delivered.take(slice(inside))
         # Where what does not match is left out, there are always some, and they are not judged at once.
-        may_wait = self._search.by_server or self._range.removed is Removed.NO_LOSS
+        may_wait = self._placement.by_server or self._range.removed is Removed.NO_LOSS
         at_once = not may_wait or clock.monotonic() - self._judged_at >= _JUDGE_INTERVAL
         if len(cursor.gaps) > len(before.gaps) and at_once:
             info, before = self._look(js, before)
             # Where nothing is left out, and the stream's leader has no gaps, the source's replica lacks messages.
-            if not self._search.by_server and replica_lacks(cursor, info):
+            if not self._placement.by_server and replica_lacks(cursor, info):
                 raise Restart(_LACKS)
             cursor = self._judge(replace(cursor, lost=before.lost), info)
             before = replace(before, lost=cursor.lost)
         before, delivered = self._of_this_history(js, before, delivered)
-        if self._matcher is not None and not self._search.by_server and len(delivered.messages):
+        if self._matcher is not None and not self._placement.by_server and len(delivered.messages):
             delivered = delivered.take(self._matcher.match(delivered.subjects))
         cursor = replace(
             cursor.cut(before.end),  # where it was seen meanwhile that the stream is shorter
             lost=before.lost,
-            others=before.others,
+            rewritten=before.rewritten,
             wanted=cursor.wanted - len(delivered.messages),
         )
         return cursor, delivered if len(delivered.messages) else None
@@ -383,7 +383,7 @@ class RangeReader:
         stream = self._range.stream
         head, lost = missing(cursor, info.first_sequence, self._range.removed)
         if len(head):
-            logger.warning(conditions.HEAD_REMOVED(stream=stream, sequences=head).coded)
+            logger.warning(conditions.HEAD_REMOVED(stream=stream, sequences=head).with_code)
         if len(lost):
             cursor = cursor.lose(
                 conditions.REMOVED_WHILE_READ(stream=stream, first=info.first_sequence, sequences=lost)
@@ -402,9 +402,9 @@ class RangeReader:
         stream, last = self._range.stream, self._range.last
         if last is None or not len(delivered.messages):
             return cursor, delivered
-        if not cursor.others:
+        if not cursor.rewritten:
             sequence, time = delivered.deliveries.last()
-            met = meets(last, sequence, time)
+            met = match_message(last, sequence, time)
             if met is not Judgement.INTACT:
                 info, cursor = self._look(js, cursor)  # it may be said now that it is lost
                 if info.created != self.created:
@@ -412,16 +412,16 @@ class RangeReader:
                 planned = Position(info.created, last.sequence + 1, last.time)
                 if met is None:
                     met = judged(js, planned, info)
-                    if met is Judgement.TRUNCATED and not cursor.others:
+                    if met is Judgement.TRUNCATED and not cursor.rewritten:
                         self._view.confirm_lost(js, planned, info, stream)
-            if met is not Judgement.INTACT and not cursor.others:
-                cursor = replace(cursor, others=True).lose(_rewritten(stream, sequence, time, last))
-        if cursor.others:
+            if met is not Judgement.INTACT and not cursor.rewritten:
+                cursor = replace(cursor, rewritten=True).lose(_rewritten(stream, sequence, time, last))
+        if cursor.rewritten:
             delivered = delivered.take(delivered.deliveries.timestamps() <= last.time)
         return cursor, delivered
 
 
-def _rewritten(stream: str, sequence: int, time: int, last: Fingerprint) -> Said:
+def _rewritten(stream: str, sequence: int, time: int, last: Fingerprint) -> ConditionText:
     """Say that a history is lost whose last message was another one, and by which message that was noticed."""
     now, planned = text_of(time), text_of(last.time)
     if sequence == last.sequence:

@@ -16,7 +16,7 @@ _MARGIN = 1.5  # by how much the other side must promise to be faster
 _SEQUENCE, _BYTE = 2e-6, 1.5e-9  # seconds that a message and each of its bytes take to be sent here and matched
 
 
-class Search:
+class FilterPlacement:
     """Decides, for one range, who searches: nobody, without filters. What it decides costs time but never rows."""
 
     def __init__(self, filtered: bool) -> None:
@@ -26,7 +26,7 @@ class Search:
         self._there: float | None = None
         self._changes = 0
 
-    def stay(self, by_server: bool) -> None:
+    def pin(self, by_server: bool) -> None:
         """Take note that only the server can search; or that it must not, because it would not find all."""
         self.by_server = by_server and self._filtered
         self._changes = 2

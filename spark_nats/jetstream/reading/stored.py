@@ -23,7 +23,7 @@ from spark_nats.jetstream.judgement import Judgement
 from spark_nats.jetstream.messages import StoredMessage
 from spark_nats.jetstream.positions import Position, end_of
 from spark_nats.jetstream.reading.judging import Removed
-from spark_nats.jetstream.reading.ranges import Range, RangeReader, Way
+from spark_nats.jetstream.reading.ranges import Range, RangeReader, ReadMethod
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import first_new, judged
 from spark_nats.protocol.bytecolumns import Mask, flags_of, repeated, strings
@@ -47,7 +47,7 @@ def stored_ids(js: JetStream, stream: StreamInfo, since: int, prefix: str = "") 
     """Return the message ids, with a prefix, of what a stream in such a state holds behind the sequence ``since``."""
     lost: list[str] = []
     behind = Range(stream.name, stream.created, since + 1, stream.last_sequence + 1)
-    reader = RangeReader(behind, Way.HEADERS, lost=lost.append)
+    reader = RangeReader(behind, ReadMethod.HEADERS, lost=lost.append)
     found = []
     messages = 0
     for delivered in reader.read(js):
@@ -55,7 +55,9 @@ def stored_ids(js: JetStream, stream: StreamInfo, since: int, prefix: str = "") 
         ids = header_values(delivered.messages.gather(delivered.messages.header), MSG_ID).drop_null()
         found.append(ids.filter(pc.starts_with(ids, prefix)) if prefix else ids)
     missing = stream.last_sequence - since - messages
-    logger.info(IDS_READ_BACK(stream=stream.name, messages=messages, sequence=since, ids=sum(map(len, found))).coded)
+    logger.info(
+        IDS_READ_BACK(stream=stream.name, messages=messages, sequence=since, ids=sum(map(len, found))).with_code
+    )
     if missing > 0 and not lost:
         lost.append(
             f"messages that stream {stream.name!r} had stored behind sequence {since} are lost ({missing} of them)"
@@ -78,7 +80,7 @@ def is_intact(js: JetStream, position: Position, info: StreamInfo) -> bool:
 def _message_at(js: JetStream, info: StreamInfo, sequence: int) -> StoredMessage | None:
     """Return a message without its contents; None when it was deleted."""
     it = Range(info.name, info.created, sequence, sequence + 1, removed=Removed.NO_LOSS)
-    for delivered in RangeReader(it, Way.HEADERS).read(js):
+    for delivered in RangeReader(it, ReadMethod.HEADERS).read(js):
         return StoredMessage(sequence, int(delivered.deliveries.timestamps()[0]))
     return None
 

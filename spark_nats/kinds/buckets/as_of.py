@@ -42,7 +42,7 @@ from pyspark.sql.types import StructType
 
 from spark_nats.client.pool import leased
 from spark_nats.client.retrying import Retries
-from spark_nats.conditions import Said
+from spark_nats.conditions import ConditionText
 from spark_nats.errors import JetStreamError, OptionError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.listing import subjects_of
@@ -51,28 +51,28 @@ from spark_nats.jetstream.reading.cursor import Cursor
 from spark_nats.jetstream.reading.delivering import Delivered, Restart
 from spark_nats.jetstream.reading.direct import BATCH_MESSAGES, DirectGets, are_available
 from spark_nats.jetstream.reading.judging import Removed
-from spark_nats.jetstream.reading.ranges import Range, RangeReader, Way
+from spark_nats.jetstream.reading.ranges import Range, RangeReader, ReadMethod
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import stream_info, wait_a_moment
 from spark_nats.kinds.buckets import conditions
 from spark_nats.kinds.buckets.as_of_options import MomentReadOptions
 from spark_nats.kinds.buckets.entries import BucketReader, Entries
 from spark_nats.kinds.buckets.key_columns import operations_of, replace_all
-from spark_nats.kinds.buckets.read import EntryBuilder, Keys, NatsBucketReader
+from spark_nats.kinds.buckets.read import EntryBuilder, KeysPartition, NatsBucketReader
+from spark_nats.options.data_loss import report_loss
 from spark_nats.options.hints import naming_options
-from spark_nats.options.losses import report_loss
 from spark_nats.options.values import LATEST
 from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, flags_of, strings, texts, to_text
 from spark_nats.protocol.documents import EPOCH, REPLACED, nanoseconds_of, text_of
-from spark_nats.protocol.documents import moment as time_of
+from spark_nats.protocol.documents import to_datetime as time_of
 from spark_nats.protocol.headers import is_within_batch
 from spark_nats.protocol.keyvalue import key_filter
 from spark_nats.protocol.subject_columns import SubjectMatcher
 from spark_nats.sparkapi import arrow_schema
 
-MOST_ASKED = 500  # messages that are asked for in one flight
+MAX_ASKED = 500  # messages that are asked for in one flight
 IN_MEMORY = 32 << 20  # bytes of rows up to which they are kept in no file
-MOST_PARTS = 200
+MAX_PARTS = 200
 """Parts in which a moment is looked for; a few are enough, unless keys are written faster than they are read."""
 
 
@@ -111,7 +111,7 @@ def revision_at(js: JetStream, info: StreamInfo, time: datetime) -> int:
 
 
 @dataclass(frozen=True)
-class Moment(Keys):
+class SnapshotPartition(KeysPartition):
     """What one partition reads, as it was at a moment that is known.
 
     Attributes:
@@ -126,12 +126,12 @@ class NatsMomentReader(NatsBucketReader):
 
     _options: MomentReadOptions
 
-    def _planned(self, js: JetStream, info: StreamInfo, every: Entries) -> list[Keys]:
+    def _planned(self, js: JetStream, info: StreamInfo, every: Entries) -> list[KeysPartition]:
         """Plan the read of entries: each filter of keys is a partition, but the latest moment has only one."""
         if self._options.as_of == LATEST:
-            return [Keys(every)]
+            return [KeysPartition(every)]
         revision = self._revision(js, info)
-        return [Moment(part, revision) for part in every.parts] if revision else []
+        return [SnapshotPartition(part, revision) for part in every.parts] if revision else []
 
     def _revision(self, js: JetStream, info: StreamInfo) -> int:
         """Return the last revision of the moment that is wanted, 0 if there was none yet."""
@@ -151,12 +151,12 @@ class NatsMomentReader(NatsBucketReader):
             raise OptionError(conditions.NO_SUCH_REVISION(revision=revision, bucket=bucket, last=info.last_sequence))
         return revision
 
-    def _read(self, partition: Keys) -> Iterator[pa.RecordBatch]:
+    def _read(self, partition: KeysPartition) -> Iterator[pa.RecordBatch]:
         options, what = self._options, f"reading bucket {self._options.bucket}"
-        with closing(HeldEntries(self._schema, options.bucket, options.ignore_deletes)) as held:
+        with closing(SnapshotBuffer(self._schema, options.bucket, options.ignore_deletes)) as held:
             with naming_options(), leased(options.connection, options.retries, what, waits=False) as lease:
                 reader: LatestReader | RevisionReader = LatestReader(partition.entries, retries=lease.retries)
-                if isinstance(partition, Moment):
+                if isinstance(partition, SnapshotPartition):
                     reader = RevisionReader(partition.entries, revision=partition.revision, retries=lease.retries)
                 for delivered in lease.read(lambda used: reader.read(JetStream(used, options.api_prefix))):
                     held.add(delivered)
@@ -170,7 +170,7 @@ def reader(options: MomentReadOptions, schema: StructType) -> NatsBucketReader:
     return NatsBucketReader(options, schema) if options.as_of is None else NatsMomentReader(options, schema)
 
 
-class HeldEntries:
+class SnapshotBuffer:
     """Entries of a bucket, kept until it is known which of them become rows.
 
     All of them wait in a temporary file, as Arrow batches. Memory has the subject and the revision of each.
@@ -225,7 +225,7 @@ class HeldEntries:
 def _reader_of(what: Entries, start: int, end: int, retries: Retries | None) -> RangeReader:
     """Return what reads the entries with ``start <= revision < end``, any of which may be removed."""
     revisions = Range(what.stream, what.created, start, end, what.filters, removed=Removed.NO_LOSS)
-    return RangeReader(revisions, Way.HEADERS if what.headers_only else Way.CONSUMER, retries=retries)
+    return RangeReader(revisions, ReadMethod.HEADERS if what.headers_only else ReadMethod.CONSUMER, retries=retries)
 
 
 class LatestReader:
@@ -243,7 +243,7 @@ class LatestReader:
     """
 
     doubtful: frozenset[bytes] = frozenset()
-    losses: tuple[Said, ...] = ()
+    losses: tuple[ConditionText, ...] = ()
 
     def __init__(self, what: Entries, *, after: int = 0, retries: Retries | None = None) -> None:
         self.revision: int | None = None
@@ -279,8 +279,8 @@ class LatestReader:
                 self.revision = last
                 return
             self._parts += 1
-            if self._parts > MOST_PARTS:
-                raise JetStreamError(conditions.NO_MOMENT(bucket=self._what.bucket, parts=MOST_PARTS))
+            if self._parts > MAX_PARTS:
+                raise JetStreamError(conditions.NO_MOMENT(bucket=self._what.bucket, parts=MAX_PARTS))
             if last < self._reached:  # a leader that was stopped for a while
                 wait_a_moment(js)
             elif self._is_one_get(js, info):
@@ -359,7 +359,7 @@ class RevisionReader:
     def __init__(self, what: Entries, *, revision: int, retries: Retries | None = None) -> None:
         self.revision = revision
         self.doubtful = frozenset[bytes]()
-        self.losses: tuple[Said, ...] = ()
+        self.losses: tuple[ConditionText, ...] = ()
         self._what = what
         self._retries = retries
         self._begins_at = 0  # the last revision when reading began
@@ -490,7 +490,7 @@ class RevisionReader:
             if may_have_lost(count, self._oldest.get(subject, False), history):
                 yield subject
         written = sorted(self._written)
-        for some in (written[i : i + MOST_ASKED] for i in range(0, len(written), MOST_ASKED)):
+        for some in (written[i : i + MAX_ASKED] for i in range(0, len(written), MAX_ASKED)):
             firsts = ask(js, [MessageAt(self._what.stream, 1, subject) for subject in some])
             for subject, first in zip(some, firsts, strict=True):
                 if first is None or first.sequence > self.revision:

@@ -18,7 +18,7 @@ from spark_nats.kinds.buckets.conditions import ENTRY_CONFLICTS, ENTRY_REFUSED
 from spark_nats.kinds.buckets.key_columns import is_marker
 from spark_nats.protocol.bytecolumns import texts
 from spark_nats.protocol.headers import EXPECTED_REVISION, MSG_ID, parse_block
-from spark_nats.protocol.keyvalue import LONGEST_HISTORY, key_subject, stream_of
+from spark_nats.protocol.keyvalue import MAX_HISTORY, key_subject, stream_of
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class Conflicts:
     def _is_stored(self, js: JetStream, subject: str, expected: int, message_id: str) -> bool:
         """Tell whether the key has got a revision of that message id since the one that was expected."""
         sequence = expected
-        for _ in range(LONGEST_HISTORY):
+        for _ in range(MAX_HISTORY):
             message = next_message(js, self._stream, sequence + 1, [subject])
             if message is None:
                 return False

@@ -52,13 +52,13 @@ from spark_nats.protocol.keyvalue import key_filter, stream_of
 
 HEARTBEAT = 0.1
 """Seconds after which a consumer says that it has nothing to send: that it has come to the end, or stands still."""
-MOST_HOLES = 20  # after so many removed sequences a consumer is replaced by one whose list has none
-MOST_FILTERS = 100  # keys to read at once that were moved
-MOST_PLACES = 40
+MAX_HOLES = 20  # after so many removed sequences a consumer is replaced by one whose list has none
+MAX_FILTERS = 100  # keys to read at once that were moved
+MAX_PLACES = 40
 """Consumers to make in a row until one lives where the stream is led; of five servers it is one in five."""
 
 
-class State(Enum):
+class KeyState(Enum):
     """What is being read of a bucket."""
 
     EVERYTHING = auto()  # all keys, for the first time
@@ -71,7 +71,7 @@ class State(Enum):
 class Phase:
     """A part of the read."""
 
-    state: State  # what is read
+    state: KeyState  # what is read
     filters: tuple[str, ...]  # only subjects that match one of these; all when empty
     start: int = 1  # where it begins
     repeats_from: int = 0  # sequence from which on keys may have been handed on before; 0 when that is not yet known
@@ -85,12 +85,12 @@ class Phase:
         """
         count = len(missing)
         if not count:
-            return Phase(State.DONE, ())
-        found_half = self.state is State.EVERYTHING or (self.state is State.NEWER and 2 * count < self.left)
-        if _has_replaced(missing) or (count > MOST_FILTERS and found_half):
-            return Phase(State.NEWER, all_filters, behind, behind, (), count)
-        some, rest = tuple(missing[:MOST_FILTERS]), tuple(missing[MOST_FILTERS:])
-        return Phase(State.MOVED, some, 1, 1, rest, count)  # all of it may have been handed on by the time
+            return Phase(KeyState.DONE, ())
+        found_half = self.state is KeyState.EVERYTHING or (self.state is KeyState.NEWER and 2 * count < self.left)
+        if _has_replaced(missing) or (count > MAX_FILTERS and found_half):
+            return Phase(KeyState.NEWER, all_filters, behind, behind, (), count)
+        some, rest = tuple(missing[:MAX_FILTERS]), tuple(missing[MAX_FILTERS:])
+        return Phase(KeyState.MOVED, some, 1, 1, rest, count)  # all of it may have been handed on by the time
 
 
 @dataclass(slots=True)
@@ -155,7 +155,7 @@ class BucketReader:
         self._filters = what.filters
         self._history = history
         self._headers_only = what.headers_only
-        self._phase = Phase(State.EVERYTHING, self._filters)
+        self._phase = Phase(KeyState.EVERYTHING, self._filters)
         self._pass: _Pass
         self._handed: list[pa.BinaryArray] = []  # subjects of the keys that were handed on
         self._sought: frozenset[str] | None = None  # subjects of keys that were moved, once there were any
@@ -170,7 +170,7 @@ class BucketReader:
         """
         return self._reading.read(js, self)
 
-    def open(self, js: JetStream, cursor: Cursor, fruitless: int) -> tuple[PullConsumer, Cursor]:
+    def open(self, js: JetStream, cursor: Cursor, empty_attempts: int) -> tuple[PullConsumer, Cursor]:
         """Make a consumer for the present phase."""
         info, made, listed = self._place(js, cursor)
         consumer = PullConsumer(js, self._stream, made, heartbeat=HEARTBEAT, bounded=not listed)
@@ -202,7 +202,7 @@ class BucketReader:
         over = arrived.silence is not None and self._is_over(js, cursor, arrived.silence)
         return Step(cursor, Move.END if over else Move.RECEIVE, delivered)
 
-    def hand_on(self, delivered: Delivered) -> Delivered | None:
+    def deliver(self, delivered: Delivered) -> Delivered | None:
         """Leave out keys that were handed on before, and all but the last message of each; note those that remain."""
         subjects = delivered.subjects
         if self._history:
@@ -219,12 +219,12 @@ class BucketReader:
         late[late] = ~new
         return _chosen(delivered, ~late)
 
-    def ended(self, js: JetStream, cursor: Cursor) -> Step:
+    def finish_or_resume(self, js: JetStream, cursor: Cursor) -> Step:
         """Tell whether the consumer has brought all that it could, and see what was moved meanwhile."""
         phase, now = self._phase, self._pass
         if cursor.received < now.behind and not self._is_through(js, cursor):
             return Step(cursor, Move.RECEIVE)
-        if now.found >= now.expected and (phase.state is not State.NEWER or _has_replaced(self._sought or ())):
+        if now.found >= now.expected and (phase.state is not KeyState.NEWER or _has_replaced(self._sought or ())):
             missing: Sequence[str] = phase.rest
         else:
             missing = self._missing(js)
@@ -233,7 +233,7 @@ class BucketReader:
             self._reading.retries.failed(JetStreamError(moved))
         behind = phase.repeats_from if now.listed else cursor.received
         self._phase = phase.followed_by(missing, self._filters, behind)
-        if self._phase.state is State.DONE:
+        if self._phase.state is KeyState.DONE:
             return Step(cursor.give_up(), Move.FINISH)
         return Step(Cursor.of(self._phase.start), Move.OPEN)
 
@@ -242,17 +242,17 @@ class BucketReader:
     def _place(self, js: JetStream, cursor: Cursor) -> tuple[StreamInfo, ConsumerInfo, bool]:
         """Make a consumer where the stream is led; return the stream's state before that, and whether it has a list."""
         info = self._state(js)
-        for _ in range(MOST_PLACES):
+        for _ in range(MAX_PLACES):
             # Where one revision is kept, that is what the stream has, and can be read from a position on.
             one = info.config.get("max_msgs_per_subject") == 1
-            listed = not (one or self._history or self._phase.state is State.NEWER)
+            listed = not (one or self._history or self._phase.state is KeyState.NEWER)
             start = None if listed else cursor.received
             made = create_consumer(js, self._stream, start, self._phase.filters, headers_only=self._headers_only)
             before, info = info, self._state(js)
             if not made.leader or before.leader == made.leader == info.leader:
                 return before, made, listed
             delete_consumer(js, self._stream, made.name)
-        nowhere = conditions.NO_CONSUMER_AT_LEADER(consumers=MOST_PLACES, stream=self._stream, leader=info.leader)
+        nowhere = conditions.NO_CONSUMER_AT_LEADER(consumers=MAX_PLACES, stream=self._stream, leader=info.leader)
         raise JetStreamError(nowhere)
 
     def _state(self, js: JetStream) -> StreamInfo:
@@ -272,7 +272,7 @@ class BucketReader:
             raise Restart(f"nothing but heartbeats for {silence:.0f} s, but the stream's leader has messages")
         if self._pass.listed and self._pass.consumer.idle:
             self._pass.holes += 1
-            if self._pass.holes > MOST_HOLES:
+            if self._pass.holes > MAX_HOLES:
                 raise Restart("many of the messages that it was to deliver are gone")
             self._pass.consumer.pull(1, pulls.PULL_EXPIRES)
         return False

@@ -23,7 +23,7 @@ from spark_nats.options.option import Group, option
 from spark_nats.options.query import EXACTNESS, WHAT, DataLoss, JetStreamQuery, StreamScan
 from spark_nats.options.values import FAIL
 from spark_nats.protocol.keyvalue import bucket_config, key_filter, stream_of
-from spark_nats.protocol.stream_configs import Wish
+from spark_nats.protocol.stream_configs import RequestedConfig
 
 SECTION = "KV buckets"
 SKIP = "skip"
@@ -51,7 +51,7 @@ class _Bucket(Group, section=WHAT):
     )
 
     @property
-    def create_bucket(self) -> Wish | None:
+    def create_bucket(self) -> RequestedConfig | None:
         """The configuration of a bucket that is made if it does not exist; None when it must."""
         return None if self.create is None else bucket_config(self.bucket, self.create)
 

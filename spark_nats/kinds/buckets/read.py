@@ -34,7 +34,7 @@ from spark_nats.protocol.keyvalue import stream_of
 
 
 @dataclass(frozen=True)
-class Keys(Partition):
+class KeysPartition(Partition):
     """What one partition reads.
 
     Attributes:
@@ -99,20 +99,20 @@ class NatsBucketReader(DataSourceReader):
             planned = self._planned(js, info, Entries(options.bucket, info.created, options.keys, headers_only))
         return sent(planned, options.connection)
 
-    def _planned(self, js: JetStream, info: StreamInfo, every: Entries) -> list[Keys]:
+    def _planned(self, js: JetStream, info: StreamInfo, every: Entries) -> list[KeysPartition]:
         """Plan the read of entries: each filter of keys is a partition."""
-        return [Keys(part) for part in every.parts]
+        return [KeysPartition(part) for part in every.parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one partition, on an executor.
 
         A connection that is lost is made again, and reading goes on: with what was not handed on.
         """
-        if isinstance(partition, Keys):
+        if isinstance(partition, KeysPartition):
             partition.arrive(self._options.connection)
             yield from self._read(partition)
 
-    def _read(self, partition: Keys) -> Iterator[pa.RecordBatch]:
+    def _read(self, partition: KeysPartition) -> Iterator[pa.RecordBatch]:
         """Read what is there, each key at a moment of its own."""
         options = self._options
         rows = EntryBuilder(self._schema, options.bucket, options.ignore_deletes)

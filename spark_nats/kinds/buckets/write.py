@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
-from spark_nats.conditions import Said
+from spark_nats.conditions import ConditionText
 from spark_nats.kinds.buckets.options import SKIP, BucketRows
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write import writers
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from spark_nats.jetstream.api import JetStream
-    from spark_nats.jetstream.publishing.conflicts import Resolve
+    from spark_nats.jetstream.publishing.conflicts import ConflictResolver
 
 ENTRIES = Columns(
     where="a KV bucket",
@@ -83,11 +83,11 @@ def _naming(bucket: str, js: JetStream) -> AbstractContextManager[None]:
     return naming_bucket(js, bucket)
 
 
-def _conflicts(bucket: str, api_prefix: str, skips: bool, sets_aside: bool) -> Resolve:
+def _conflicts(bucket: str, api_prefix: str, skips: bool, sets_aside: bool) -> ConflictResolver:
     from spark_nats.kinds.buckets.conflicts import Conflicts
 
     return Conflicts(bucket, api_prefix, skips, sets_aside).resolve
 
 
-def _skipped(bucket: str, skipped: int, rows: int) -> Said:
+def _skipped(bucket: str, skipped: int, rows: int) -> ConditionText:
     return CONFLICTS_SKIPPED(bucket=bucket, skipped=skipped, rows=rows)

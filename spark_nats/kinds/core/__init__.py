@@ -10,17 +10,17 @@
 """
 
 from spark_nats.kinds.core.options import CoreReadOptions, CoreWriteOptions
-from spark_nats.kinds.kind import Kind, Use
+from spark_nats.kinds.kind import Kind, Operation
 from spark_nats.kinds.streams import STREAMS
 
 CORE = Kind(
     named_by=(),  # it is what is read and written where nothing else is named
     called=" of core NATS",
     columns=STREAMS.columns,
-    read=Use(CoreReadOptions, "core.read:NatsCoreReader"),
-    read_stream=Use(CoreReadOptions, "core.read:NatsCoreStreamReader"),
-    write=Use(CoreWriteOptions, "streams.write.writers:writer"),
-    write_stream=Use(CoreWriteOptions, "streams.write.writers:stream_writer"),
+    read=Operation(CoreReadOptions, "core.read:NatsCoreReader"),
+    read_stream=Operation(CoreReadOptions, "core.read:NatsCoreStreamReader"),
+    write=Operation(CoreWriteOptions, "streams.write.writers:writer"),
+    write_stream=Operation(CoreWriteOptions, "streams.write.writers:stream_writer"),
     needed=STREAMS.unsuited,
     unsuited=STREAMS.needed,
 )

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from spark_nats import clock
-from spark_nats.conditions import Said
+from spark_nats.conditions import ConditionText
 from spark_nats.kinds.core.conditions import MESSAGES_DROPPED
 from spark_nats.protocol.decoder import frame_ends
 
@@ -60,7 +60,7 @@ class Backlog:
         self._waiting = 0  # bytes
         self._dropped = 0
         self._dropped_since = 0.0
-        self._gaps: list[Said] = []
+        self._gaps: list[ConditionText] = []
 
     @property
     def end(self) -> int:
@@ -132,12 +132,12 @@ class Backlog:
         if start >= self._taken:
             self._waiting += PIECE_OVERHEAD
 
-    def note_gap(self, sentence: Said) -> None:
+    def note_gap(self, sentence: ConditionText) -> None:
         """Note that messages may have been missed."""
         with self._lock:
             self._gaps.append(sentence)
 
-    def losses(self, subjects: str) -> list[Said]:
+    def losses(self, subjects: str) -> list[ConditionText]:
         """Return what was lost since this was last asked, of messages to these subjects."""
         with self._lock:
             said, self._gaps = self._gaps, []

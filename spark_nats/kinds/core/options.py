@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from spark_nats.kinds.streams.options import NEVER, SUBJECT, Rows, WriteOptions
+from spark_nats.kinds.streams.options import NEVER, SUBJECT, RowOptions, WriteOptions
 from spark_nats.options import values
 from spark_nats.options.connecting import Echo
 from spark_nats.options.option import option
@@ -58,7 +58,7 @@ class CoreReadOptions(Partitions, Triggers, Query, section=SECTION):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CoreWriteOptions(Echo, Rows, Query, section=SECTION):
+class CoreWriteOptions(Echo, RowOptions, Query, section=SECTION):
     """What is written to core NATS, and how."""
 
     subject: str | None = option(values.read_text, SUBJECT, section=WHAT)

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.types import StructType
 
 from spark_nats import clock
-from spark_nats.client.connecting import connect
+from spark_nats.client.dialing import connect
 from spark_nats.client.pool import leased
 from spark_nats.client.retrying import retrying
 from spark_nats.errors import NatsError
@@ -31,9 +31,9 @@ from spark_nats.kinds.core.slices import WireSlice, cut
 from spark_nats.kinds.core.spool import Spool, SpoolDamageError
 from spark_nats.kinds.partitions import Partition, sent
 from spark_nats.kinds.streams.read.columns import RowBuilder
-from spark_nats.kinds.streams.read.pace import Pace
+from spark_nats.kinds.streams.read.pace import TriggerPacing
+from spark_nats.options.data_loss import GO_ON, report_loss
 from spark_nats.options.hints import naming_options
-from spark_nats.options.losses import GO_ON, report_loss
 from spark_nats.protocol.documents import integer_at, string_at
 from spark_nats.protocol.messages import Messages
 from spark_nats.sparkapi import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
@@ -47,7 +47,7 @@ def _queue_group(options: CoreReadOptions, subscribers: int) -> str | None:
 
 
 @dataclass(frozen=True)
-class Listening(Partition):
+class CorePartition(Partition):
     """What one task of a batch does.
 
     Attributes:
@@ -78,7 +78,7 @@ class NatsCoreReader(DataSourceReader):
         tasks = min(self._options.min_partitions, limit or self._options.min_partitions)
         queue = _queue_group(self._options, tasks)
         shares = [None if limit is None else limit * (i + 1) // tasks - limit * i // tasks for i in range(tasks)]
-        return sent([Listening(queue, share) for share in shares], self._options.connection)
+        return sent([CorePartition(queue, share) for share in shares], self._options.connection)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Listen, on an executor.
@@ -86,7 +86,7 @@ class NatsCoreReader(DataSourceReader):
         Raises:
             NatsError: the connection failed, or the server refused the subscription.
         """
-        if not isinstance(partition, Listening):
+        if not isinstance(partition, CorePartition):
             return  # Spark's stand-in for a plan without partitions
         partition.arrive(self._options.connection)
         rows = RowBuilder(self._schema)
@@ -99,7 +99,7 @@ class NatsCoreReader(DataSourceReader):
             if left == 0:
                 return
 
-    def _listen(self, partition: Listening) -> Iterator[Messages]:
+    def _listen(self, partition: CorePartition) -> Iterator[Messages]:
         options = self._options
         what = f"listening to {', '.join(options.subjects)}"
         with naming_options(), leased(options.connection, options.retries, what) as lease:
@@ -158,7 +158,7 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._spool: Spool | None = None
         self._epoch = ""
         self._earlier: set[str] = set()  # epochs before this one that the checkpoint mentions
-        self._pace = Pace(options)
+        self._pace = TriggerPacing(options)
         self._target: int | None = None  # of a query that ends when it has read what there was at its start
         self._seen: int | None = None
 
@@ -204,13 +204,13 @@ class NatsCoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return how far the next micro-batch goes, and keep the micro-batch in the spool if there is one."""
         backlog = self._receiving()
         for loss in backlog.losses(",".join(self._options.subjects)):
-            logger.warning(loss.coded)
+            logger.warning(loss.with_code)
         begin = self._number(CoreOffset.from_json(start))
         self._seen = end = backlog.end
         if self._target is not None:
             end = min(end, self._target)
         if not isinstance(limit, ReadAllAvailable):
-            if self._target is None and not backlog.is_half_full and end - begin < self._pace.least:
+            if self._target is None and not backlog.is_half_full and end - begin < self._pace.min_new:
                 return start
             if most := self._options.max_offsets:
                 end = min(end, begin + most)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from spark_nats import clock
-from spark_nats.client.connecting import connect
+from spark_nats.client.dialing import connect
 from spark_nats.client.options import ConnectionOptions, RetryOptions
 from spark_nats.client.retrying import Retries
 from spark_nats.client.subscriptions import Subscription
@@ -133,7 +133,7 @@ class Receiver:
         lost, reason, server = clock.time(), error, self._connection.server
         self._connection.close()
         while True:
-            if not error.passes(established=True):  # it has worked: this is for the servers' side to repair
+            if not error.may_pass(established=True):  # it has worked: this is for the servers' side to repair
                 error = NatsConnectionError(error.args[0], transient=Transient.ALWAYS)
             self._retries.failed(error)
             if self._stop.is_set():

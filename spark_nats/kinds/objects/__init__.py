@@ -1,6 +1,6 @@
 """Object stores (ADR-20): reading their objects, and putting some."""
 
-from spark_nats.kinds.kind import Kind, Use
+from spark_nats.kinds.kind import Kind, Operation
 from spark_nats.kinds.objects import conditions
 from spark_nats.kinds.objects.options import ObjectChangesOptions, ObjectReadOptions, ObjectWriteOptions
 from spark_nats.kinds.objects.schema import OBJECT_INFO_SCHEMA, OBJECT_SCHEMA
@@ -10,10 +10,10 @@ OBJECTS = Kind(
     called=" of object stores",
     columns=lambda given: ("an object", OBJECT_SCHEMA),
     default_columns=OBJECT_INFO_SCHEMA,  # all but the content, which is much, and is read where it is asked for
-    read=Use(ObjectReadOptions, "objects.read:NatsObjectReader"),
-    read_stream=Use(ObjectChangesOptions, "objects.read:NatsObjectStreamReader"),
-    write=Use(ObjectWriteOptions, "objects.write:writer"),
-    write_stream=Use(ObjectWriteOptions, "objects.write:stream_writer"),
+    read=Operation(ObjectReadOptions, "objects.read:NatsObjectReader"),
+    read_stream=Operation(ObjectChangesOptions, "objects.read:NatsObjectStreamReader"),
+    write=Operation(ObjectWriteOptions, "objects.write:writer"),
+    write_stream=Operation(ObjectWriteOptions, "objects.write:stream_writer"),
     needed=lambda option, writing: conditions.OPTION_NEEDS_OBJECT_STORE(option=option),
     unsuited=lambda option, writing: conditions.OPTION_NOT_FOR_OBJECTS(option=option),
     not_by_foreach=conditions.FOREACH_WRITES_NO_OBJECTS,

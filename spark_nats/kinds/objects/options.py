@@ -12,17 +12,17 @@ from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.options import values
 from spark_nats.options.option import Group, option
 from spark_nats.options.query import WHAT, DataLoss, JetStreamQuery, Partitions, StreamScan
-from spark_nats.protocol.stream_configs import Wish
+from spark_nats.protocol.stream_configs import RequestedConfig
 
 SECTION = "Object stores"
-_LARGEST_CONTENT = 2_000_000_000  # bytes; a row of Spark holds less than 2^31
+_MAX_CONTENT = 2_000_000_000  # bytes; a row of Spark holds less than 2^31
 
 
 def read_object_bytes(text: str) -> int:
     """Read a number of bytes that fits into a row of Spark."""
     number = values.read_whole_number(text)
-    if number > _LARGEST_CONTENT:
-        raise ValueError(f"is {text!r}; a row of Spark holds {_LARGEST_CONTENT} at most")
+    if number > _MAX_CONTENT:
+        raise ValueError(f"is {text!r}; a row of Spark holds {_MAX_CONTENT} at most")
     return number
 
 
@@ -97,6 +97,6 @@ class ObjectWriteOptions(_Store, JetStreamQuery, section=WHAT):
     )
 
     @property
-    def create(self) -> Wish | None:
+    def create(self) -> RequestedConfig | None:
         """The configuration of a store that is made if it does not exist; None when it must."""
         return None if self.wish is None else store_config(self.store, self.wish)

@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType, TimestampType
 
 from spark_nats.client.pool import Lease, borrow, leased
-from spark_nats.conditions import Said
+from spark_nats.conditions import ConditionText
 from spark_nats.errors import OptionError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.kinds.objects.conditions import OBJECT_TOO_LARGE
@@ -30,8 +30,8 @@ from spark_nats.kinds.objects.wire import name_of
 from spark_nats.kinds.partitions import Partition, sent
 from spark_nats.kinds.streams.read.readers import NatsStreamReader
 from spark_nats.kinds.streams.read.traits import Traits
+from spark_nats.options.data_loss import report_loss
 from spark_nats.options.hints import naming_options
-from spark_nats.options.losses import report_loss
 from spark_nats.sparkapi import arrow_schema
 
 OBJECTS_AT_ONCE = 256
@@ -52,7 +52,7 @@ _MESSAGES = (
 
 
 @dataclass(frozen=True)
-class Objects(Partition):
+class ObjectsPartition(Partition):
     """What one partition reads.
 
     Attributes:
@@ -99,7 +99,7 @@ class _Contents:
         if info.size > most:
             raise OptionError(OBJECT_TOO_LARGE(name=info.name, store=found.store, bytes=info.size, most=most))
 
-    def _lost(self, what: Said) -> None:
+    def _lost(self, what: ConditionText) -> None:
         report_loss(what, self._options.fail_on_data_loss, "null as its content")
 
 
@@ -119,7 +119,7 @@ class NatsObjectReader(DataSourceReader):
         if options.pattern is not None:
             subjects = [subject for subject in subjects if options.pattern.fullmatch(name_of(subject))]
         count = min(options.min_partitions, len(subjects))
-        cut = [Objects(tuple(subjects[i::count])) for i in range(count)] or [Objects(())]
+        cut = [ObjectsPartition(tuple(subjects[i::count])) for i in range(count)] or [ObjectsPartition(())]
         return sent(cut, options.connection)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -127,7 +127,7 @@ class NatsObjectReader(DataSourceReader):
 
         A connection that is lost is made again, and the object at which that was is read from its beginning.
         """
-        if not isinstance(partition, Objects):
+        if not isinstance(partition, ObjectsPartition):
             return
         options = self._options
         partition.arrive(options.connection)

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from spark_nats.client.retrying import Retries
-from spark_nats.conditions import Said
+from spark_nats.conditions import ConditionText
 from spark_nats.errors import JetStreamError, ProtocolError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.listing import naming_what_it_is, subjects_of, warn_of_replaced
+from spark_nats.jetstream.listing import naming_its_kind, subjects_of, warn_of_replaced
 from spark_nats.jetstream.messages import MessageAt, ask
 from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.reading.ranges import Range, RangeReader
@@ -34,9 +34,9 @@ from spark_nats.kinds.objects.wire import (
 )
 from spark_nats.protocol.keyvalue import store_of
 
-MOST_HOPS = 8
+MAX_HOPS = 8
 """Most links that lead from one object to another one before there is content."""
-MOST_TIMES = 10
+MAX_TIMES = 10
 """Most times that an object may be replaced while it is read."""
 
 
@@ -109,7 +109,7 @@ def read_content(
     js: JetStream,
     found: StoredObject,
     check: Callable[[StoredObject], None],
-    lost: Callable[[Said], None],
+    lost: Callable[[ConditionText], None],
     retries: Retries | None = None,
 ) -> tuple[StoredObject, bytes | None] | None:
     """Return an object and its content, which is that of its target where it is a link.
@@ -132,7 +132,7 @@ def read_content(
         NatsError: the connection failed, or the store is not there any more.
     """
     now = found
-    for _ in range(MOST_TIMES):
+    for _ in range(MAX_TIMES):
         target = _target(js, now)
         if isinstance(target, StoredObject):
             check(target)
@@ -153,14 +153,14 @@ def read_content(
         if latest is None:
             return None
         now = latest
-    raise JetStreamError(conditions.OBJECT_MOVES_ON(name=now.info.name, store=now.store, times=MOST_TIMES))
+    raise JetStreamError(conditions.OBJECT_MOVES_ON(name=now.info.name, store=now.store, times=MAX_TIMES))
 
 
 def read_version(
     js: JetStream,
     found: StoredObject,
     check: Callable[[StoredObject], None],
-    lost: Callable[[Said], None],
+    lost: Callable[[ConditionText], None],
     retries: Retries | None = None,
 ) -> tuple[StoredObject, bytes | None]:
     """Return an object with its content as it is described, which may have been replaced since.
@@ -193,7 +193,7 @@ def _again(js: JetStream, found: StoredObject) -> StoredObject | None:
 
 def _target(js: JetStream, found: StoredObject) -> StoredObject | str:
     """Return what an object's links lead to, which may be itself; or why nothing, and no word of a whole store."""
-    for _ in range(MOST_HOPS + 1):
+    for _ in range(MAX_HOPS + 1):
         if found.info.link is None:
             return found
         store, name = found.info.link
@@ -206,7 +206,7 @@ def _target(js: JetStream, found: StoredObject) -> StoredObject | str:
         if not after:
             return f"the object store {store!r} has no object {name!r}"
         found = after[0]
-    return f"behind {MOST_HOPS} links there is another one"
+    return f"behind {MAX_HOPS} links there is another one"
 
 
 def _content(js: JetStream, found: StoredObject, retries: Retries | None) -> bytes | str:
@@ -232,6 +232,6 @@ def _content(js: JetStream, found: StoredObject, retries: Retries | None) -> byt
 
 def naming_store(js: JetStream, name: str) -> AbstractContextManager[None]:
     """Say of a stream that does not exist that it is this object store, and which others have similar names."""
-    return naming_what_it_is(
+    return naming_its_kind(
         js, name, descriptions("*"), store_of, partial(conditions.OBJECT_STORE_NOT_FOUND, store=name)
     )

@@ -26,13 +26,13 @@ from spark_nats.protocol.documents import (
     value_at,
 )
 from spark_nats.protocol.keyvalue import STORE_STREAM
-from spark_nats.protocol.stream_configs import Wish
+from spark_nats.protocol.stream_configs import RequestedConfig
 from spark_nats.protocol.subjects import name_violation
 
 _SUBJECTS = "$O"  # first token of the subjects of all buckets
 _DIGEST = re.compile(r"SHA-256=([-_A-Za-z0-9]+)=*", re.IGNORECASE)
 CHUNK_BYTES = 128 * 1024  # bytes of each chunk but the last
-LARGEST_SIZE = 2**63 - 1  # what a column can hold
+MAX_SIZE = 2**63 - 1  # what a column can hold
 
 
 def stream_of_store(bucket: str) -> str:
@@ -176,7 +176,7 @@ def encode_description(info: ObjectInfo, bucket: str, chunk_bytes: int) -> bytes
     return json.dumps(document, ensure_ascii=False).encode()
 
 
-def store_config(bucket: str, wish: Mapping[str, Any]) -> Wish:
+def store_config(bucket: str, wish: Mapping[str, Any]) -> RequestedConfig:
     """Return the configuration of the stream that a bucket is.
 
     Args:
@@ -191,11 +191,11 @@ def store_config(bucket: str, wish: Mapping[str, Any]) -> Wish:
         "allow_rollup_hdrs": True,
         "allow_direct": True,
     }
-    return Wish.of_bucket(config, wish)
+    return RequestedConfig.of_bucket(config, wish)
 
 
 def _number(document: Any, name: str) -> int:
     number = integer_at(document, name) if value_at(document, name) is not None else 0
-    if number > LARGEST_SIZE:
-        raise ValueError(f"{name!r} is above {LARGEST_SIZE}")
+    if number > MAX_SIZE:
+        raise ValueError(f"{name!r} is above {MAX_SIZE}")
     return number

@@ -16,7 +16,7 @@ from spark_nats.kinds.objects.options import ObjectWriteOptions
 from spark_nats.kinds.preparing import prepare_once
 from spark_nats.kinds.streams.write.schema import Columns, check_columns
 from spark_nats.kinds.streams.write.sink import Sink
-from spark_nats.kinds.streams.write.tasks import Counts, Task, Written
+from spark_nats.kinds.streams.write.tasks import Counts, WriteTask, Written
 from spark_nats.kinds.streams.write.writers import NatsStreamWriter, NatsWriter
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ COLUMNS = Columns(
     required=(("name", "STRING", ""), ("content", "BINARY or STRING", "")),
     into="metadata",
 )
-LONGEST_NAME = 2048
+MAX_NAME = 2048
 """Most bytes of an object's name, which becomes part of a subject."""
 
 
@@ -78,7 +78,9 @@ def prepare_objects(options: ObjectWriteOptions) -> None:
         refuse_mirror(open_store(JetStream(connection, options.api_prefix), options.store, options.create))
 
 
-def write_objects(options: ObjectWriteOptions, task: Task, batches: Iterator[pa.RecordBatch], sink: Sink) -> Written:
+def write_objects(
+    options: ObjectWriteOptions, task: WriteTask, batches: Iterator[pa.RecordBatch], sink: Sink
+) -> Written:
     """Put the rows of a partition, one after the other; where a micro-batch is replayed, the same objects again.
 
     Raises:
@@ -112,8 +114,8 @@ def _checked(row: dict[str, Any], number: int) -> tuple[ObjectInfo, bytes | None
     name, content = row["name"], row["content"]
     if not name:
         raise InvalidRowError(OBJECT_UNFIT(name=f"of row {number}", problem="its name is null or empty"))
-    if len(name.encode()) > LONGEST_NAME:
-        problem = f"its name has more than {LONGEST_NAME} bytes"
+    if len(name.encode()) > MAX_NAME:
+        problem = f"its name has more than {MAX_NAME} bytes"
         raise InvalidRowError(OBJECT_UNFIT(name=f"{name[:40]}…", problem=problem))
     if row.get("deleted"):
         if content is not None:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from spark_nats.kinds.kind import Kind, Use
+from spark_nats.kinds.kind import Kind, Operation
 from spark_nats.kinds.streams.conditions import OPTION_FOR_CORE, OPTION_NEEDS_STREAM
 from spark_nats.kinds.streams.options import ReadOptions, WriteOptions
 from spark_nats.kinds.streams.progress import ShownReadOptions
@@ -12,13 +12,13 @@ STREAMS = Kind(
     named_by=("stream", "streamPattern"),
     called="",
     columns=lambda given: ("a message", SCHEMA),
-    read=Use(ReadOptions, "streams.read.readers:NatsReader"),
-    read_stream=Use(ReadOptions, "streams.read.readers:NatsStreamReader"),
-    write=Use(WriteOptions, "streams.write.writers:writer"),
-    write_stream=Use(WriteOptions, "streams.write.writers:stream_writer"),
+    read=Operation(ReadOptions, "streams.read.readers:NatsReader"),
+    read_stream=Operation(ReadOptions, "streams.read.readers:NatsStreamReader"),
+    write=Operation(WriteOptions, "streams.write.writers:writer"),
+    write_stream=Operation(WriteOptions, "streams.write.writers:stream_writer"),
     needed=lambda option, writing: OPTION_NEEDS_STREAM(
         option=option, otherwise="rows go to core NATS" if writing else "the subjects of core NATS are read"
     ),
     unsuited=lambda option, writing: OPTION_FOR_CORE(option=option, doing="writing to" if writing else "reading"),
 )
-STREAMS = replace(STREAMS, read_stream=Use(ShownReadOptions, "streams.progress:stream_reader"))
+STREAMS = replace(STREAMS, read_stream=Operation(ShownReadOptions, "streams.progress:stream_reader"))

@@ -13,8 +13,8 @@ from spark_nats.kinds.streams import conditions
 from spark_nats.options import values
 from spark_nats.options.option import Group, option
 from spark_nats.options.query import EXACTNESS, RANGE, WHAT, DataLoss, JetStreamQuery, StreamScan, check_offsets
-from spark_nats.options.values import EARLIEST, FAIL, LATEST, Offsets, Place
-from spark_nats.protocol.stream_configs import Wish
+from spark_nats.options.values import EARLIEST, FAIL, LATEST, Offsets, StreamOffset
+from spark_nats.protocol.stream_configs import RequestedConfig
 from spark_nats.protocol.subjects import subject_violation
 
 STREAM = (
@@ -36,7 +36,7 @@ class StreamsNamed(Group, section=WHAT):
     """Which streams are read or written."""
 
     streams: tuple[str, ...] = option(values.read_names, STREAM, name="stream", absent=())
-    create: bool | Wish = option(
+    create: bool | RequestedConfig = option(
         values.read_create_stream,
         "create the stream if it does not exist: `true` (for the subjects in `subject`) or its configuration in JSON, "
         'such as `{"subjects": ["orders.>"], "max_age": "48h", "replicas": 3}`',
@@ -67,7 +67,7 @@ class StreamsNamed(Group, section=WHAT):
             return {"name": streams[0], "subjects": list(subjects)}
         if wish.get("name", streams[0]) != streams[0]:
             raise OptionError(conditions.OTHER_STREAM_TO_CREATE(name=wish["name"], stream=streams[0]))
-        return Wish.of({**wish, "name": streams[0]}, wish.named)
+        return RequestedConfig.of({**wish, "name": streams[0]}, wish.named)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,7 +187,7 @@ def _check_range(starting: Offsets | datetime, ending: Offsets | datetime | None
     if isinstance(starting, dict) and isinstance(ending, dict):
         for name, end in ending.items():
             start = starting.get(name)
-            if isinstance(start, Place) and isinstance(end, Place) and end.next < start.next:
+            if isinstance(start, StreamOffset) and isinstance(end, StreamOffset) and end.next < start.next:
                 raise OptionError(conditions.ENDS_BEFORE_OFFSET(end=end.next, stream=name, start=start.next))
 
 
@@ -201,7 +201,7 @@ def read_bad_rows(text: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
-class Rows(Group, section="Writing"):
+class RowOptions(Group, section="Writing"):
     """What a query has that writes rows as messages."""
 
     bad_rows: str = option(
@@ -239,7 +239,7 @@ class Rows(Group, section="Writing"):
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
-class AcknowledgedRows(Rows, JetStreamQuery, section="Writing"):
+class AcknowledgedRows(RowOptions, JetStreamQuery, section="Writing"):
     """What a query has that writes rows which a stream acknowledges."""
 
     max_in_flight: int = option(
@@ -286,7 +286,7 @@ class WriteOptions(DataLoss, AcknowledgedRows, StreamsNamed, section=EXACTNESS):
         values.read_boolean,
         "store the rows of each partition, 1,000 at most, together or not at all; needs a stream with `allow_atomic`",
         default="false",
-        section=Rows.section,
+        section=RowOptions.section,
     )
 
     @property

@@ -1,6 +1,6 @@
 """Tables of what an account holds."""
 
-from spark_nats.kinds.kind import Kind, Use
+from spark_nats.kinds.kind import Kind, Operation
 from spark_nats.kinds.tables.conditions import OPTION_NOT_FOR_TABLES, TABLE_IS_FOR_BATCHES
 from spark_nats.kinds.tables.options import TableReadOptions
 from spark_nats.kinds.tables.schema import TABLE_SCHEMAS
@@ -9,7 +9,7 @@ TABLES = Kind(
     named_by=("table",),
     called="",
     columns=lambda given: (f"the table of {given['table']}", TABLE_SCHEMAS[given["table"]]),
-    read=Use(TableReadOptions, "tables.read:NatsTableReader"),
+    read=Operation(TableReadOptions, "tables.read:NatsTableReader"),
     not_streamed=lambda given: TABLE_IS_FOR_BATCHES(table=given["table"]),
     needed=lambda option, writing: OPTION_NOT_FOR_TABLES(option=option),
     unsuited=lambda option, writing: OPTION_NOT_FOR_TABLES(option=option),

@@ -8,13 +8,13 @@ from itertools import chain
 
 from spark_nats.conditions.jetstream import STREAM_NOT_FOUND
 from spark_nats.errors import JetStreamError, NatsError, NatsTimeoutError, StreamNotFoundError
-from spark_nats.jetstream.api import JetStream, Request, interpreting
+from spark_nats.jetstream.api import JetStream, Request, bad_answer_is_protocol_error
 from spark_nats.jetstream.listing import (
     all_consumers,
     all_streams,
-    naming_the_nearest,
     stream_names,
     subjects_of,
+    suggesting_names,
     warn_of_replaced,
 )
 from spark_nats.jetstream.matching import matches
@@ -38,7 +38,7 @@ def choose_streams(js: JetStream, names: Sequence[str], pattern: re.Pattern[str]
     there = stream_names(js)
     if pattern is not None:
         return tuple(name for name in there if matches(pattern, name))
-    with naming_the_nearest(js, names):
+    with suggesting_names(js, names):
         for name in names:
             if name not in there:
                 raise StreamNotFoundError(STREAM_NOT_FOUND(stream=name))
@@ -48,14 +48,14 @@ def choose_streams(js: JetStream, names: Sequence[str], pattern: re.Pattern[str]
 def describe_streams(js: JetStream, names: Collection[str]) -> list[Row]:
     """Return a row for each of these streams that there is."""
     listed, wanted = all_streams(js), frozenset(names)
-    with interpreting(Api.STREAM_LIST):
+    with bad_answer_is_protocol_error(Api.STREAM_LIST):
         return [stream_row(each) for each in listed if each.name in wanted]
 
 
 def describe_buckets(js: JetStream, names: Collection[str]) -> list[Row]:
     """Return a row for each KV bucket that there is among these streams."""
     listed, wanted = all_streams(js), frozenset(names)
-    with interpreting(Api.STREAM_LIST):
+    with bad_answer_is_protocol_error(Api.STREAM_LIST):
         return [bucket_row(each) for each in listed if each.name in wanted and bucket_of(each.name)]
 
 
@@ -70,7 +70,7 @@ def describe_consumers(js: JetStream, streams: Sequence[str]) -> list[Row]:
         (stream,) = request.names
         if not isinstance(answer, NatsError):
             listed = all_consumers(js, stream, answer)
-            with interpreting(Api.CONSUMER_LIST, stream):
+            with bad_answer_is_protocol_error(Api.CONSUMER_LIST, stream):
                 rows += [consumer_row(stream, each) for each in listed]
         elif isinstance(answer, JetStreamError) and answer.err_code in _OFFLINE:
             rows.append({"stream": stream, "problem": answer.description})
@@ -116,6 +116,6 @@ def _unasked(stream: str, error: NatsError) -> list[Row]:
     """Return what to say of a stream that cannot be asked; raise the error if it is not about this stream alone."""
     if isinstance(error, StreamNotFoundError):
         return []
-    if isinstance(error, NatsTimeoutError | JetStreamError) and error.passes(established=False):
+    if isinstance(error, NatsTimeoutError | JetStreamError) and error.may_pass(established=False):
         return [{"stream": stream, "problem": str(error)}]
     raise error

@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Chosen(Partition):
+class TablePartition(Partition):
     """What the table is about.
 
     Attributes:
@@ -60,7 +60,7 @@ class NatsTableReader(DataSourceReader):
         options = self._options
         with borrow(options.connection) as connection:
             js = JetStream(connection, options.api_prefix)
-            chosen = Chosen(choose_streams(js, options.streams, options.pattern))
+            chosen = TablePartition(choose_streams(js, options.streams, options.pattern))
         return sent([chosen], options.connection)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -68,7 +68,7 @@ class NatsTableReader(DataSourceReader):
 
         A connection that is lost is made again; what was not handed on is then asked for anew.
         """
-        if not isinstance(partition, Chosen):
+        if not isinstance(partition, TablePartition):
             return
         options = self._options
         partition.arrive(options.connection)

@@ -17,11 +17,11 @@ from spark_nats.protocol.documents import (
     boolean_at,
     integer_at,
     list_at,
-    moment,
     object_at,
     string_at,
     text_at,
     time_at,
+    to_datetime,
     value_at,
 )
 from spark_nats.protocol.keyvalue import bucket_of
@@ -29,7 +29,7 @@ from spark_nats.protocol.subjects import name_violation
 
 Row = dict[str, Any]
 
-_LARGEST = 2**63 - 1  # what a column can hold; servers count in 64 bits without a sign
+_MAX_LONG = 2**63 - 1  # what a column can hold; servers count in 64 bits without a sign
 
 
 def unnamed_row(stream: str) -> Row:
@@ -155,7 +155,7 @@ def _number(document: Any, *path: str) -> int | None:
 
 def fitting(number: int) -> int | None:
     """Return a number, None when a column cannot hold it."""
-    return number if number <= _LARGEST else None
+    return number if number <= _MAX_LONG else None
 
 
 def _limit(document: Any, *path: str) -> int | None:
@@ -178,4 +178,4 @@ def _time(document: Any, *path: str) -> datetime | None:
 
 def _moment(nanoseconds: int) -> datetime | None:
     """Return a time; what has never been is in the year 1."""
-    return moment(nanoseconds) if nanoseconds > 0 else None
+    return to_datetime(nanoseconds) if nanoseconds > 0 else None

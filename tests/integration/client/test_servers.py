@@ -412,7 +412,7 @@ def test_micro_batches_share_a_login_on_the_driver_for_a_while(
     assert logins(server) == 1
     begin_micro_batch(server, token="another")
     assert logins(server) == 2
-    forgetful.setattr("spark_nats.client.memory.parent_process", lambda: "another session")
+    forgetful.setattr("spark_nats.client.host_cache.parent_process", lambda: "another session")
     begin_micro_batch(server)
     assert logins(server) == 3
     forgetful.setattr("spark_nats.kinds.preparing.PREPARED_FOR", 0.0)

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 import pytest
 
-from spark_nats.client import connect, memory, retrying
+from spark_nats.client import connect, host_cache, retrying
 from spark_nats.embedded import NatsServer
 from spark_nats.errors import DataLossError, JetStreamUnavailableError, NatsConnectionError
 from spark_nats.jetstream.reading import direct, pulls
@@ -42,7 +42,7 @@ def in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 def in_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Try the first server first, whatever tests before have found."""
     monkeypatch.setattr("spark_nats.clock.shuffle", lambda _: None)
-    monkeypatch.setattr(memory, "_path", lambda: tmp_path / "memory")
+    monkeypatch.setattr(host_cache, "_path", lambda: tmp_path / "memory")
 
 
 def interrupted(batches: Iterator[pa.RecordBatch], act: Callable[[], object]) -> list[int]:

@@ -26,8 +26,8 @@ from prometheus_client import start_http_server
 from pyspark.sql import SparkSession
 
 import spark_nats
-from spark_nats import measures
-from spark_nats.measures import Measure
+from spark_nats import metrics
+from spark_nats.metrics import Measure
 from tests.integration.support import nats, running
 from tests.nats_py import NatsPy, wait_until
 from tests.pages import ROOT
@@ -51,11 +51,11 @@ def alerts() -> dict[str, str]:
 
 def names() -> set[str]:
     """The names that a series may have."""
-    found = {each.in_prometheus for each in vars(measures).values() if isinstance(each, Measure)}
-    found |= {measure.in_prometheus for measure, _ in measures.OF_STREAMS}
-    counters = (measures.FAILURES, measures.READ_ROWS, measures.OUTPUT_ROWS, *measures.OF_COUNTS.values())
+    found = {each.in_prometheus for each in vars(metrics).values() if isinstance(each, Measure)}
+    found |= {measure.in_prometheus for measure, _ in metrics.OF_STREAMS}
+    counters = (metrics.FAILURES, metrics.READ_ROWS, metrics.OUTPUT_ROWS, *metrics.OF_COUNTS.values())
     found |= {f"{measure.in_prometheus}_total" for measure in counters}
-    return found | {f"{measures.DURATION.in_prometheus}{each}" for each in HISTOGRAM}
+    return found | {f"{metrics.DURATION.in_prometheus}{each}" for each in HISTOGRAM}
 
 
 def test_dashboard_and_alerts_know_only_metrics_that_there_are() -> None:
@@ -66,7 +66,7 @@ def test_dashboard_and_alerts_know_only_metrics_that_there_are() -> None:
 def test_the_page_names_every_metric_and_no_other() -> None:
     page = (ROOT / "docs" / "metrics.md").read_text()
     counters = {name.removesuffix("_total") for name in names() if name.endswith("_total")}
-    parts = {f"{measures.DURATION.in_prometheus}{each}" for each in HISTOGRAM}
+    parts = {f"{metrics.DURATION.in_prometheus}{each}" for each in HISTOGRAM}
     known = names() - counters - parts
     told = set(re.findall(r"\bspark_nats_\w*[a-z]\b", page))
     assert told - {"spark_nats_written_"} == known
@@ -228,7 +228,7 @@ def prometheus(scraped: int, folder: Path) -> Iterator[Prometheus]:
             process.wait(timeout=60)
 
 
-@pytest.mark.long("docs/dashboards/*", "spark_nats/measures.py", "spark_nats/otel.py")
+@pytest.mark.long("docs/dashboards/*", "spark_nats/metrics.py", "spark_nats/otel.py")
 def test_every_panel_has_data_and_an_alert_fires_while_queries_run(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
 ) -> None:

@@ -14,7 +14,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from pyspark.sql import DataFrame, SparkSession
 
 import spark_nats
-from spark_nats import measures
+from spark_nats import metrics
 from spark_nats.errors import OptionError
 from tests.integration.support import nats, running
 from tests.nats_py import NatsPy, wait_until
@@ -199,8 +199,8 @@ def test_rows_of_core_nats_are_counted_and_have_no_lag(
 
 
 def test_the_names_in_prometheus_are_those_of_opentelemetry_s_exporter() -> None:
-    assert measures.OLDEST.in_prometheus == "spark_nats_lag_oldest_message_timestamp_seconds"
-    assert measures.BEHIND.in_prometheus == "spark_nats_lag_messages"
+    assert metrics.OLDEST.in_prometheus == "spark_nats_lag_oldest_message_timestamp_seconds"
+    assert metrics.BEHIND.in_prometheus == "spark_nats_lag_messages"
 
 
 def test_a_listener_with_a_wrong_option_is_refused_at_once() -> None:

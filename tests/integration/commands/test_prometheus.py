@@ -15,7 +15,7 @@ from spark_nats.cli import main
 from spark_nats.commands.checkpoints import Checkpoint
 from spark_nats.commands.lag import Found
 from spark_nats.commands.prometheus import exposition
-from spark_nats.lag import Look, QueryLag, StreamLag
+from spark_nats.lag import LagSample, QueryLag, StreamLag
 from tests.integration.commands.test_lag import position, write_checkpoint
 from tests.nats_py import NatsPy
 from tests.servers import Server
@@ -111,7 +111,7 @@ def test_two_sources_of_a_query_may_read_one_stream_and_names_may_have_any_chara
     names = ["ORDERS", 'a"b\\c\nd\\n', "größe"]
     streams = [StreamLag(name, 1, 2, 1) for name in names]
     lag = QueryLag("q", -1, at, (*streams, replace(streams[0], source=1)))
-    look = Look(0.0, 0.0, {}, {}, {})
+    look = LagSample(0.0, 0.0, {}, {}, {})
     text = exposition(Found(Checkpoint("q", (look,), -1, None), lag))
     found = {labels for name, labels in samples_in(text) if name == "spark_nats_lag_messages"}
     expected = [("0", name) for name in names] + [("1", "ORDERS")]

@@ -263,7 +263,9 @@ def test_a_range_is_read_without_its_payloads(js, nats_py, unique, monkeypatch):
     nats_py.create_stream(unique)
     nats_py.publish_acked((f"{unique}.x", b"p" * i, {"Nats-Msg-Id": f"id{i}"} if i % 2 else None) for i in range(100))
     found = []
-    for messages, deliveries in ranges.RangeReader(ranges.Range(unique, None, 11, 91), ranges.Way.HEADERS).read(js):
+    for messages, deliveries in ranges.RangeReader(ranges.Range(unique, None, 11, 91), ranges.ReadMethod.HEADERS).read(
+        js
+    ):
         assert set(messages.payloads().to_pylist()) == {b""}
         found += zip(deliveries.stream_sequences().tolist(), messages.headers().values.to_pylist(), strict=True)
     ids = lambda i: [("Nats-Msg-Id", [f"id{i}"])] if i % 2 else []  # noqa: E731

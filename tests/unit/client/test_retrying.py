@@ -10,7 +10,7 @@ import pytest
 
 from spark_nats.client import retrying as module
 from spark_nats.client.options import RetryOptions
-from spark_nats.client.retrying import LONGEST_WAIT, Retries, retrying
+from spark_nats.client.retrying import MAX_WAIT, Retries, retrying
 from spark_nats.conditions import Hint, Transient
 from spark_nats.errors import (
     AuthorizationError,
@@ -30,13 +30,13 @@ UNREACHABLE = NatsConnectionError(
     "no NATS server could be reached", failures=[ConnectionRefusedError()], transient=ALWAYS
 )
 SILENT = NatsTimeoutError("no answer from nats://one:4222 in 5 s", transient=ALWAYS)
-CROWDED = ServerError("maximum connections exceeded", "maximum connections exceeded", transient=ALWAYS)
+OVERLOADED = ServerError("maximum connections exceeded", "maximum connections exceeded", transient=ALWAYS)
 LEADERLESS = JetStreamError("JetStream system temporarily unavailable", 503, 10008, transient=ALWAYS)
 REFUSED = AuthorizationError("nats://one:4222 refused the credentials", transient=ONCE_ESTABLISHED)
 REFUSED_ELSEWHERE = AuthorizationError("nats://two:4222 refused the credentials", transient=ONCE_ESTABLISHED)
 OFF = JetStreamUnavailableError("JetStream does not answer", transient=ONCE_ESTABLISHED)
 
-PASSING = [LOST, UNREACHABLE, SILENT, CROWDED, LEADERLESS]
+PASSING = [LOST, UNREACHABLE, SILENT, OVERLOADED, LEADERLESS]
 LASTING = [NatsConnectionError("does not offer TLS"), StreamNotFoundError("no stream", 404, 10059)]
 IF_KNOWN = [REFUSED, OFF]
 
@@ -203,7 +203,7 @@ def test_servers_that_are_back_and_do_not_answer_yet_are_not_given_the_long_wait
     assert waits == [2, 4, 8, 10, 10, 2, 4, 10, 8]
 
 
-@pytest.mark.parametrize("error", [UNREACHABLE, CROWDED, REFUSED], ids=str)
+@pytest.mark.parametrize("error", [UNREACHABLE, OVERLOADED, REFUSED], ids=str)
 def test_a_server_that_is_away_or_has_enough_is_given_time_before_the_first_attempt(error: NatsError) -> None:
     retries, waits = waiting(established=True)
     retries.failed(error)
@@ -220,10 +220,10 @@ def test_jitter_is_no_longer_than_the_wait() -> None:
 
 
 def test_a_long_wait_is_not_cut_off() -> None:
-    retries, waits = waiting(wait=2 * LONGEST_WAIT, jitter=0.0)
+    retries, waits = waiting(wait=2 * MAX_WAIT, jitter=0.0)
     retries.failed(UNREACHABLE)
     retries.failed(UNREACHABLE)
-    assert waits == [2 * LONGEST_WAIT] * 2
+    assert waits == [2 * MAX_WAIT] * 2
 
 
 def test_no_wait_goes_beyond_the_time_there_is() -> None:
@@ -259,7 +259,7 @@ def test_a_stream_without_a_leader_is_asked_again_soon_and_not_counted(monkeypat
     for _ in range(8):
         retries.failed(LEADERLESS)
     for number, wait in enumerate(waits):
-        assert 0.75 * min(0.25 * 2**number, LONGEST_WAIT) <= wait <= min(0.25 * 2**number, LONGEST_WAIT)
+        assert 0.75 * min(0.25 * 2**number, MAX_WAIT) <= wait <= min(0.25 * 2**number, MAX_WAIT)
 
 
 def test_who_has_all_the_time_says_no_limit(caplog: pytest.LogCaptureFixture) -> None:

@@ -60,7 +60,7 @@ def test_a_message_for_a_subscription_that_was_never_made_is_a_protocol_error(si
 
 
 def test_messages_that_nobody_asked_for_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscriptions, "MOST_PENDING", 1 << 20)
+    monkeypatch.setattr(subscriptions, "MAX_PENDING", 1 << 20)
     known = Subscriptions()
     known.add(["a"])
     with pytest.raises(ProtocolError, match="it sent 1 MiB to a that nobody has asked for"):
@@ -69,7 +69,7 @@ def test_messages_that_nobody_asked_for_do_not_fill_the_memory(monkeypatch: pyte
 
 
 def test_memory_of_what_was_taken_is_free_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscriptions, "MOST_PENDING", 1 << 20)
+    monkeypatch.setattr(subscriptions, "MAX_PENDING", 1 << 20)
     known = Subscriptions()
     subscription = known.add(["a"])
     for _ in range(1000):

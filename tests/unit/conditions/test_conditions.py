@@ -9,12 +9,12 @@ import pytest
 
 from spark_nats.client.auth import Credentials
 from spark_nats.client.servers import Server
-from spark_nats.conditions import Said
+from spark_nats.conditions import ConditionText
 from spark_nats.conditions.client import CREDENTIALS_REFUSED
 from spark_nats.conditions.jetstream import API_ERROR, BUCKET_NOT_FOUND, STREAM_NOT_FOUND
 from spark_nats.errors import JetStreamError, NatsError, StreamNotFoundError
+from spark_nats.options.data_loss import report_loss
 from spark_nats.options.hints import naming_options
-from spark_nats.options.losses import report_loss
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def test_an_error_has_its_condition_and_what_was_put_into_the_sentence(error: Na
 def test_an_error_of_somebody_else_has_none() -> None:
     assert NatsError("text").condition == ""
     assert NatsError("text").parameters == {}
-    assert str(NatsError("text").coded()) == "text"
+    assert str(NatsError("text").with_code()) == "text"
 
 
 def test_other_words_leave_the_condition_and_another_condition_takes_its_place(error: NatsError) -> None:
@@ -44,7 +44,7 @@ def test_other_words_leave_the_condition_and_another_condition_takes_its_place(e
 
 def test_the_code_stands_before_the_sentence_once(error: NatsError) -> None:
     said = "[NATS_STREAM_NOT_FOUND] the stream 'S' does not exist"
-    assert str(error.coded()) == str(error.coded().coded()) == said
+    assert str(error.with_code()) == str(error.with_code().with_code()) == said
     with pytest.raises(StreamNotFoundError) as raised, naming_options(), naming_options():
         raise error
     assert str(raised.value) == f"{said}; create it, or set the option 'createStream'"
@@ -74,7 +74,7 @@ def test_a_loss_is_of_the_same_condition_with_advice_and_a_warning_says_so(caplo
     (record,) = caplog.records
     assert record.getMessage() == f"[NATS_LOSS_ACCEPTED] {what}; the query continues with what there is"
     said = record.msg
-    assert isinstance(said, Said)
+    assert isinstance(said, ConditionText)
     assert said.condition == "NATS_LOSS_ACCEPTED"
     assert said.parameters == {"loss": what, "rest": "what there is"}
 

@@ -86,8 +86,8 @@ def test_other_words_do_not_decide_it_either() -> None:
 )
 def test_what_has_worked_before_is_given_more_time(transient: Transient, at_first: bool, later: bool) -> None:
     error = AuthorizationError("refused", transient=transient)
-    assert error.passes(established=False) is at_first
-    assert error.passes(established=True) is later
+    assert error.may_pass(established=False) is at_first
+    assert error.may_pass(established=True) is later
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_an_answer_of_the_api_passes_by_its_codes(code: int, err_code: int, tran
 
 @pytest.mark.parametrize("kind", ErrorKind)
 def test_an_error_of_the_server_passes_by_its_kind(kind: ErrorKind) -> None:
-    assert kind.passes is (kind in (ErrorKind.LIMITED, ErrorKind.CROWDED, ErrorKind.FATAL))
+    assert kind.is_transient is (kind in (ErrorKind.LIMITED, ErrorKind.OVERLOADED, ErrorKind.FATAL))
 
 
 def test_nobody_reads_hints_to_decide_what_to_do() -> None:
@@ -122,11 +122,11 @@ def test_nobody_reads_hints_to_decide_what_to_do() -> None:
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute) and node.attr == "hints" and isinstance(node.ctx, ast.Load)
     }
-    assert not [each for each in readers if each.startswith("client/") and each != "client/connecting.py"]
+    assert not [each for each in readers if each.startswith("client/") and each != "client/dialing.py"]
 
 
 def test_only_errors_decide_what_passes() -> None:
-    """Others ask `passes`; what comes from a server's code is handed to the error where it is raised."""
+    """Others ask `is_transient`; what comes from a server's code is handed to the error where it is raised."""
     deciding = {
         path.relative_to(SPARK_NATS).as_posix()
         for path in SPARK_NATS.rglob("*.py")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from spark_nats.client import Connection
 from spark_nats.errors import JetStreamError, NatsError
 from spark_nats.jetstream.api import JetStream, Request
-from spark_nats.jetstream.judgement import SKEW, Judgement, contradiction, judge, meets
+from spark_nats.jetstream.judgement import SKEW, Judgement, contradiction, judge, match_message
 from spark_nats.jetstream.messages import FirstSince, MessageAt, StoredMessage
 from spark_nats.jetstream.positions import Fingerprint, Position, end_of
 from spark_nats.jetstream.streams import StreamInfo
@@ -86,7 +86,7 @@ def test_what_has_become_of_a_stream(
     ],
 )
 def test_what_a_message_that_arrives_says_of_a_history(sequence: int, time: int, met: Judgement | None) -> None:
-    assert meets(Fingerprint(50, 1000), sequence, time) is met
+    assert match_message(Fingerprint(50, 1000), sequence, time) is met
 
 
 @pytest.mark.parametrize(

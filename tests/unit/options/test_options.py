@@ -13,7 +13,7 @@ from spark_nats.kinds import KINDS
 from spark_nats.kinds.buckets import BUCKETS
 from spark_nats.kinds.core import CORE
 from spark_nats.kinds.objects import OBJECTS
-from spark_nats.kinds.queries import MODES, documented, misuse, parse, parse_read, parse_write
+from spark_nats.kinds.queries import MODES, documented, misplaced_option, parse, parse_read, parse_write
 from spark_nats.kinds.streams import STREAMS
 from spark_nats.kinds.streams.options import ReadOptions, WriteOptions
 from spark_nats.kinds.tables import TABLES
@@ -22,7 +22,7 @@ from spark_nats.options.connecting import Connecting
 from spark_nats.options.option import options_of
 from spark_nats.options.query import Triggers
 from spark_nats.options.settings import TOGETHER
-from spark_nats.options.values import Place
+from spark_nats.options.values import StreamOffset
 
 
 def read(streaming=False, **options):
@@ -44,12 +44,12 @@ def test_streaming_begins_at_the_end_and_a_batch_at_the_beginning():
 
 def test_offsets_are_words_or_json():
     assert read(startingOffsets="Earliest").starting == "earliest"
-    assert read(startingOffsets='{"ORDERS": 1200}').starting == {"ORDERS": Place(1200)}
-    assert read(startingOffsets='{"ORDERS": {"next": 7}}').starting == {"ORDERS": Place(7)}
+    assert read(startingOffsets='{"ORDERS": 1200}').starting == {"ORDERS": StreamOffset(1200)}
+    assert read(startingOffsets='{"ORDERS": {"next": 7}}').starting == {"ORDERS": StreamOffset(7)}
     of_checkpoint = (
         '{"ORDERS": {"created": "C", "next": 7, "timestamp": "1970-01-01T00:00:01Z", "since": 3, "from": 3}}'
     )
-    assert read(startingOffsets=of_checkpoint).starting == {"ORDERS": Place(7, "C", 10**9)}
+    assert read(startingOffsets=of_checkpoint).starting == {"ORDERS": StreamOffset(7, "C", 10**9)}
     assert read(streaming=True, startingOffsets='{"ORDERS": "latest"}').starting == {"ORDERS": "latest"}
 
 
@@ -449,7 +449,11 @@ def test_a_bucket_is_read_whole_or_by_keys_that_do_not_overlap():
 
 def test_the_changes_of_a_bucket_are_those_of_its_stream():
     parsed = of_bucket(streaming=True, keys="a.b,c.>", startingOffsets='{"CONFIG": 7}')
-    assert (parsed.bucket, parsed.streams, parsed.starting) == ("CONFIG", ("KV_CONFIG",), {"KV_CONFIG": Place(7)})
+    assert (parsed.bucket, parsed.streams, parsed.starting) == (
+        "CONFIG",
+        ("KV_CONFIG",),
+        {"KV_CONFIG": StreamOffset(7)},
+    )
     assert parsed.filters == ("$KV.*.a.b", "$KV.*.c.>")
     assert not parsed.ignore_deletes
     assert of_bucket(streaming=True).starting == "latest"
@@ -611,7 +615,7 @@ def test_the_changes_of_an_object_store_are_those_of_its_stream():
     parsed = parse_read({"objectStore": "A", "startingOffsets": '{"A": 5}', "objectPattern": "x"}, streaming=True)
     assert isinstance(parsed, ReadOptions)
     assert (parsed.streams, parsed.filters) == (("OBJ_A",), ("$O.A.M.>",))
-    assert parsed.starting == {"OBJ_A": Place(5)}
+    assert parsed.starting == {"OBJ_A": StreamOffset(5)}
     assert parsed.objects is not None
     assert (parsed.objects.store, parsed.objects.pattern) == ("A", re.compile("x"))
     with pytest.raises(OptionError, match="option 'startingOffsets' has offsets for B, but the streams to read are A"):
@@ -690,9 +694,9 @@ USES = [
     for kind in KINDS
     for writing in (False, True)
     for streaming in (False, True)
-    if kind.use(writing, streaming)
+    if kind.operation(writing, streaming)
 ]
-GROUPS = [Connecting, *{use.options for kind in KINDS for m in MODES if (use := kind.use(*m))}]
+GROUPS = [Connecting, *{use.options for kind in KINDS for m in MODES if (use := kind.operation(*m))}]
 
 
 def parsed(kind, writing, streaming, **options):
@@ -723,7 +727,7 @@ def test_the_documented_default_is_the_one_that_is_used(kind, writing, streaming
 def test_a_default_stands_in_one_place(monkeypatch, kind, writing, streaming):
     """Another default in a dataclass is another behaviour."""
     others = {"true": "false", "false": "true", "earliest": "latest", "latest": "earliest", "exact": "window"}
-    use = kind.use(writing, streaming)
+    use = kind.operation(writing, streaming)
     rows = {
         name: dataclasses.replace(
             row, batch_default=None, default=others.get(row.default, "7" if row.default.isdigit() else "7s")
@@ -743,7 +747,7 @@ def test_a_default_stands_in_one_place(monkeypatch, kind, writing, streaming):
 @pytest.mark.parametrize(("kind", "writing", "streaming"), USES)
 def test_an_option_that_does_not_apply_says_what_it_is_for(kind, writing, streaming):
     for option, scope, _ in documented().values():
-        problem = misuse(option.name, kind, writing, streaming)
+        problem = misplaced_option(option.name, kind, writing, streaming)
         assert (problem is None) == (option.name in kind.names(writing, streaming))
         if problem is None:
             continue

@@ -292,7 +292,7 @@ class TestErrors:
         assert error_kind(text) is ErrorKind.AUTHORIZATION
         assert error_kind(text).closes
         assert error_kind(text) is not ErrorKind.PERMISSIONS
-        assert not error_kind(text).passes
+        assert not error_kind(text).is_transient
 
     @pytest.mark.parametrize(
         "text",
@@ -319,17 +319,17 @@ class TestErrors:
     )
     def test_a_server_that_has_too_much_of_us_is_asked_again_later(self, text: str) -> None:
         assert error_kind(text).closes
-        assert error_kind(text).passes
-        assert error_kind(text).crowds
+        assert error_kind(text).is_transient
+        assert error_kind(text).needs_backoff
 
     def test_a_limit_of_subscriptions_is_met_over_a_connection_that_stays(self) -> None:
         found = error_kind("maximum subscriptions exceeded")
-        assert (found.closes, found.passes, found.crowds) == (False, True, True)
+        assert (found.closes, found.is_transient, found.needs_backoff) == (False, True, True)
 
     @pytest.mark.parametrize("text", ["Stale Connection", "Authentication Timeout", "Something New"])
     def test_what_is_not_known_to_last_is_tried_again_at_once(self, text: str) -> None:
         found = error_kind(text)
-        assert (found.closes, found.passes, found.crowds) == (True, True, False)
+        assert (found.closes, found.is_transient, found.needs_backoff) == (True, True, False)
 
     @pytest.mark.parametrize(
         "text",
@@ -345,7 +345,7 @@ class TestErrors:
     )
     def test_what_a_server_never_takes_is_not_tried_again(self, text: str) -> None:
         assert error_kind(text).closes
-        assert not error_kind(text).passes
+        assert not error_kind(text).is_transient
 
     @pytest.mark.parametrize("text", ["Something New", "", "Account Connections Exceeded", "Invalid", "Permissions"])
     def test_an_error_that_no_page_knows_closes_the_connection(self, text: str) -> None:

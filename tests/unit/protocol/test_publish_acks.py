@@ -73,7 +73,7 @@ def test_what_stands_behind_a_sequence_may_differ_from_answer_to_answer(said: li
 @pytest.mark.parametrize(
     ("answer", "refusal"),
     [
-        (b"NATS/1.0 503\r\n\r\n", Refusal("no stream listens on it", Verdict.AWAY)),
+        (b"NATS/1.0 503\r\n\r\n", Refusal("no stream listens on it", Verdict.UNAVAILABLE)),
         (b"NATS/1.0 429 Too Many Requests\r\n\r\n", Refusal("Too Many Requests (429)", Verdict.TOO_MANY)),
         (
             b'{"error":{"code":429,"err_code":10167,"description":"too many requests"}}',
@@ -81,19 +81,19 @@ def test_what_stands_behind_a_sequence_may_differ_from_answer_to_answer(said: li
         ),
         (
             b'{"error":{"code":400,"err_code":10060,"description":"expected stream does not match"}}',
-            Refusal("another stream listens on it (expected stream does not match, 10060)", Verdict.PLACE),
+            Refusal("another stream listens on it (expected stream does not match, 10060)", Verdict.NO_SUCH_SUBJECT),
         ),
         (
             b'{"error":{"code":400,"err_code":10054,"description":"message size exceeds maximum allowed"}}',
-            Refusal("message size exceeds maximum allowed (400, 10054)", Verdict.ROW),
+            Refusal("message size exceeds maximum allowed (400, 10054)", Verdict.BAD_ROW),
         ),
         (
             b'{"error":{"code":503,"err_code":10077,"description":"maximum messages per subject exceeded"}}',
-            Refusal("maximum messages per subject exceeded (503, 10077)", Verdict.ROW),
+            Refusal("maximum messages per subject exceeded (503, 10077)", Verdict.BAD_ROW),
         ),
         (
             b'{"error":{"code":503,"err_code":10077,"description":"maximum messages exceeded"},"stream":"S","seq":0}',
-            Refusal("maximum messages exceeded (503, 10077)", Verdict.NO),
+            Refusal("maximum messages exceeded (503, 10077)", Verdict.REJECTED),
         ),
         (
             b'{"error":{"code":409,"err_code":10158,"description":"duplicate message id is in process"},"stream":"S"}',
@@ -101,9 +101,9 @@ def test_what_stands_behind_a_sequence_may_differ_from_answer_to_answer(said: li
         ),
         (
             b'{"error":{"code":500,"err_code":10118,"description":"stream is offline"},"stream":"S","seq":0}',
-            Refusal("stream is offline (500, 10118)", Verdict.AWAY),
+            Refusal("stream is offline (500, 10118)", Verdict.UNAVAILABLE),
         ),
-        (b'{"stream":"T","seq":7}', Refusal("somebody else than the stream answers on it: b'", Verdict.NO)),
+        (b'{"stream":"T","seq":7}', Refusal("somebody else than the stream answers on it: b'", Verdict.REJECTED)),
         (b"", Refusal("somebody else than the stream answers on it: b''", Verdict.STRANGER)),
         (b"ok", Refusal("somebody else than the stream answers on it: b'ok'", Verdict.STRANGER)),
     ],
@@ -119,7 +119,13 @@ def test_a_refusal_says_why(answer: bytes, refusal: Refusal) -> None:
     assert list(acks.refusals(found)) == [1]
 
 
-NO, ROW, PLACE, TOO_MANY, AWAY = Verdict.NO, Verdict.ROW, Verdict.PLACE, Verdict.TOO_MANY, Verdict.AWAY
+NO, ROW, PLACE, TOO_MANY, AWAY = (
+    Verdict.REJECTED,
+    Verdict.BAD_ROW,
+    Verdict.NO_SUCH_SUBJECT,
+    Verdict.TOO_MANY,
+    Verdict.UNAVAILABLE,
+)
 OF_PUBLISHING = {
     10002: NO,  # resource limits exceeded for account
     10007: AWAY,  # JetStream cluster not assigned to this server
@@ -238,7 +244,7 @@ def test_another_last_id_is_told_from_other_answers(answer: bytes, other: bool) 
 def test_a_batch_is_stored_if_the_answer_names_stream_batch_and_rows(answer: bytes, stored: bool) -> None:
     refusal = PublishAcks("S").batch_refusal(answers(answer), 0, "b", 3)
     assert (refusal is None) == stored
-    verdict = Verdict.NO if answer.startswith(b"{") else Verdict.STRANGER
+    verdict = Verdict.REJECTED if answer.startswith(b"{") else Verdict.STRANGER
     assert stored or refusal == Refusal(f"somebody else than the stream answers on it: {answer!r}", verdict)
 
 

@@ -249,8 +249,8 @@ def test_a_server_that_answers_pings_is_not_given_up(client: Client) -> None:
 @pytest.mark.parametrize(
     ("line", "kind", "closes"),
     [
-        (b"-ERR 'Slow Consumer'", ErrorKind.CROWDED, True),
-        (b"-ERR 'maximum connections exceeded'", ErrorKind.CROWDED, True),
+        (b"-ERR 'Slow Consumer'", ErrorKind.OVERLOADED, True),
+        (b"-ERR 'maximum connections exceeded'", ErrorKind.OVERLOADED, True),
         (b"-ERR 'maximum subscriptions exceeded'", ErrorKind.LIMITED, False),
         (b"-ERR 'Maximum Payload Violation'", ErrorKind.MISUSE, True),
         (b"-ERR 'Authorization Violation'", ErrorKind.AUTHORIZATION, True),

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_nats.protocol.keyvalue import bucket_config
-from spark_nats.protocol.stream_configs import Wish, differences, nanoseconds, read_config
+from spark_nats.protocol.stream_configs import RequestedConfig, differences, nanoseconds, read_config
 
 HOUR = 3600 * 10**9
 
@@ -189,7 +189,7 @@ def test_of_a_bucket_only_what_was_named_is_compared_by_the_names_of_buckets() -
 
 @dataclass
 class _Options:
-    wish: Wish
+    wish: RequestedConfig
 
 
 def test_what_was_named_goes_with_the_configuration_wherever_it_goes() -> None:

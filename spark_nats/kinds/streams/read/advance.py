@@ -23,7 +23,7 @@ from spark_nats.kinds.streams.read.facts import (
     Deciding,
     Facts,
     GapOf,
-    Lacking,
+    NeedFacts,
     RestAfter,
     StreamFacts,
     together,
@@ -57,7 +57,7 @@ class Advance(NamedTuple):
 
 def advance(
     start: QueryOffset, facts: Facts, limits: Limits, options: ReadOptions
-) -> Generator[Lacking | Advance, Answers]:
+) -> Generator[NeedFacts | Advance, Answers]:
     """Decide how a query goes on from ``start``: yield what the decision lacks, and at last the decision."""
     pattern = options.pattern
     left = [name for name in start if pattern is not None and not matches(pattern, name)]
@@ -81,7 +81,7 @@ def advance(
         reach = {name: batch for name, batch in bounded.items() if batch is not None}
     # What was lost is said once, and so goes on into a micro-batch at once.
     new = sum(batch.size for name, batch in reach.items() if batch != start.get(name))
-    waits = limits.target is None and not losses and new < limits.least
+    waits = limits.target is None and not losses and new < limits.min_new
     if waits:
         end = start | {name: batch for name, batch in reach.items() if not batch.size}  # one only follows its stream
     else:
@@ -97,7 +97,7 @@ def advance(
 
 def _step(
     stream: StreamFacts, start: Batch | None, facts: Facts, options: ReadOptions
-) -> Generator[Lacking | tuple[Batch, list[Loss]], Answers]:
+) -> Generator[NeedFacts | tuple[Batch, list[Loss]], Answers]:
     """Decide how a query goes on in one stream, and what is lost; where it stays, it does so in the words of before."""
     info, judgement, losses = stream.info, stream.judgement, list[Loss]()
     since = first = max(info.first_sequence, stream.searched)
@@ -108,17 +108,17 @@ def _step(
     elif start:
         since, gap, rest = start.end.next, GapOf(info.name), RestAfter(info.name)
         first = max(first, since)
-        if options.consume and (what := (yield Lacking([gap]))[gap]) is not None:
+        if options.consume and (what := (yield NeedFacts([gap]))[gap]) is not None:
             losses.append(Loss(what))
         if judgement.is_doubtful:
-            first = (yield Lacking([rest]))[rest]
+            first = (yield NeedFacts([rest]))[rest]
             losses.append(lost.history_lost(info, start.end, judgement, first))
     batch = yield from _through(info, since, first, options, facts.early if judgement is Judgement.INTACT else {})
     if start and judgement is Judgement.INTACT:
-        unread, now, shared = max(since, stream.searched), info, info.name in facts.spared
+        unread, now, shared = max(since, stream.searched), info, info.name in facts.removal_normal
         if not batch.size and options.filters and first <= info.last_sequence and not shared:
             question = StateOf(info.name, again=first)
-            again = (yield Lacking([question]))[question]
+            again = (yield NeedFacts([question]))[question]
             if again.created == info.created and again.first_sequence > first:
                 now = again  # what would have been found may have been removed just before
         if unread < now.first_sequence and not shared:
@@ -144,7 +144,7 @@ def _through(info: StreamInfo, since: int, first: int, options: ReadOptions, ear
         asked = [MessageAt(info.name, None, subject) for subject in options.filters]
         sequence, time = _last_of(asked, early)
         if sequence < first:
-            sequence, time = _last_of(asked, (yield Lacking(asked)))
+            sequence, time = _last_of(asked, (yield NeedFacts(asked)))
     if sequence < first:
         sequence, time = first - 1, info.last_time if first == info.last_sequence + 1 else 0
     return Batch(since, first, Position(info.created, sequence + 1, time or None))

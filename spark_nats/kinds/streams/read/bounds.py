@@ -15,9 +15,9 @@ from spark_nats.jetstream.streams import LIMITS, WORK_QUEUE, StreamInfo
 from spark_nats.jetstream.views import first_new, stream_info
 from spark_nats.kinds.streams.read import conditions
 from spark_nats.kinds.streams.read.looks import Look
-from spark_nats.kinds.streams.read.losses import Loss, beginning_lost, end_lost, history_lost, say
+from spark_nats.kinds.streams.read.losses import Loss, beginning_lost, end_lost, history_lost, report
 from spark_nats.kinds.streams.read.planning import StreamRange, for_retention
-from spark_nats.options.values import EARLIEST, LATEST, Floor, Offsets, Place
+from spark_nats.options.values import EARLIEST, LATEST, ConsumerAckFloor, Offsets, StreamOffset
 
 
 def starting(look: Look) -> dict[str, Position]:
@@ -71,12 +71,12 @@ def batch(look: Look) -> list[StreamRange]:
         begin, info = start[name], infos[name]
         first = begin.next
         if first > info.last_sequence + 1:
-            say([end_lost(info, first)], options)
+            report([end_lost(info, first)], options)
         elif first > stop.next and isinstance(options.starting, dict):
             raise OptionError(conditions.ENDS_BEFORE_IT_BEGINS(stream=name, end=stop.next, start=first))
         elif first < info.first_sequence:
-            if name not in facts.spared:
-                say(beginning_lost(info, first, min(info.first_sequence, stop.next), False), options)
+            if name not in facts.removal_normal:
+                report(beginning_lost(info, first, min(info.first_sequence, stop.next), False), options)
             first = info.first_sequence
         filters, last = options.filters, stop.fingerprint
         removed = Removed.from_start(begin.earliest)
@@ -106,10 +106,10 @@ def _resolve(
     for name, info in infos.items():
         place = what.get(name, otherwise) if isinstance(what, dict) else what
         earliest = place == EARLIEST
-        if isinstance(place, Place):
+        if isinstance(place, StreamOffset):
             found[name] = _given(look, info, place, otherwise)
             continue
-        if isinstance(place, Floor):
+        if isinstance(place, ConsumerAckFloor):
             found[name] = _acknowledged(look, info, place.consumer)
             continue
         if isinstance(place, datetime):
@@ -122,7 +122,7 @@ def _resolve(
     return found
 
 
-def _given(look: Look, info: StreamInfo, place: Place, otherwise: str) -> Position:
+def _given(look: Look, info: StreamInfo, place: StreamOffset, otherwise: str) -> Position:
     """Return a place that was given, if it is one in the stream that there is; else where that has what is new.
 
     Of a stream that was made again, that is its beginning or its end, as ``otherwise`` says.
@@ -130,7 +130,7 @@ def _given(look: Look, info: StreamInfo, place: Place, otherwise: str) -> Positi
     if place.created and place.created != info.created:
         new, old = info.created, place.created
         gone = conditions.OFFSET_OF_OLD_STREAM(stream=info.name, sequence=place.next, old=old, created=new)
-        say([Loss(gone)], look.options)
+        report([Loss(gone)], look.options)
         return end_of(info) if otherwise == LATEST else Position(new, info.first_sequence, earliest=True)
     given = Position(info.created, place.next, place.timestamp)
     if given.fingerprint is None:
@@ -139,7 +139,7 @@ def _given(look: Look, info: StreamInfo, place: Place, otherwise: str) -> Positi
         return given
     look.memory.view.confirm_lost(look.js, given, info, info.name)
     first = first_new(look.js, given, info)
-    say([history_lost(info, given, found, first)], look.options)
+    report([history_lost(info, given, found, first)], look.options)
     return Position(info.created, first, _time_before(look, info, first))
 
 

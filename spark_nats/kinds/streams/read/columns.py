@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from spark_nats.conditions import Said
+from spark_nats.conditions import ConditionText
 from spark_nats.jetstream.reading.delivering import Delivered
 from spark_nats.kinds.streams.read.conditions import BYTES_REPLACED, HEADERS_MALFORMED
 from spark_nats.protocol.bytecolumns import Positions, Text, integers, repeated
@@ -62,7 +62,7 @@ class RowBuilder:
             found = messages.headers()
             if found.malformed and not self._warned:
                 self._warned = True
-                logger.warning(HEADERS_MALFORMED(source=source, lines=found.malformed).coded)
+                logger.warning(HEADERS_MALFORMED(source=source, lines=found.malformed).with_code)
             return Text(found.values, found.replaced)
 
         columns: Columns = {
@@ -82,13 +82,13 @@ class RowBuilder:
             arrays.append(_of_type(column, field.type))
         if replaced and not self._replaced:
             self._replaced = True
-            logger.warning(_bytes_replaced(source, messages, replaced, deliveries).coded)
+            logger.warning(_bytes_replaced(source, messages, replaced, deliveries).with_code)
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
 def _bytes_replaced(
     source: str, messages: Messages, replaced: dict[str, Positions], deliveries: Deliveries | DirectGetReplies | None
-) -> Said:
+) -> ConditionText:
     """Say which columns have text in place of bytes that are not UTF-8, and where that begins."""
     rows = np.unique(np.concatenate(list(replaced.values())))
     first = int(rows[0])

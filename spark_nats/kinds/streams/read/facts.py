@@ -6,12 +6,12 @@ from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from spark_nats.conditions import Said
+from spark_nats.conditions import ConditionText
 from spark_nats.errors import NatsError
 from spark_nats.jetstream.judgement import Judgement
 from spark_nats.jetstream.messages import Question
 from spark_nats.jetstream.positions import Position
-from spark_nats.jetstream.reading.measuring import Sizes
+from spark_nats.jetstream.reading.sizes import Sizes
 from spark_nats.jetstream.streams import StreamInfo
 
 Result = TypeVar("Result")
@@ -25,7 +25,7 @@ class RestAfter(Question[int]):
 
 
 @dataclass(frozen=True, slots=True)
-class GapOf(Question[Said | None]):
+class GapOf(Question[ConditionText | None]):
     """Asks what may be lost because a durable consumer was not there, if anything may."""
 
     stream: str
@@ -41,7 +41,7 @@ class SizesOf(Question[Sizes]):
 
 
 @dataclass(frozen=True, slots=True)
-class Lacking:
+class NeedFacts:
     """The questions that a decision lacks the answers to. All of them can be asked in one round trip."""
 
     questions: Sequence[Question[Any]]
@@ -50,17 +50,17 @@ class Lacking:
 Answers = Mapping[Question[Any], Any]
 """What a decision is sent for what it lacks: the answers to all that it has asked so far."""
 
-Deciding = Generator[Lacking, Answers, Result]
+Deciding = Generator[NeedFacts, Answers, Result]
 """A decision, or a part of one: it yields what it lacks, and returns its result."""
 
 
-def together(parts: Mapping[str, Generator[Lacking | Result, Answers]]) -> Deciding[dict[str, Result]]:
+def together(parts: Mapping[str, Generator[NeedFacts | Result, Answers]]) -> Deciding[dict[str, Result]]:
     """Decide several things side by side, each of which yields its result last. What they lack goes together."""
     said = {name: next(part) for name, part in parts.items()}
-    while lacks := {name: each.questions for name, each in said.items() if isinstance(each, Lacking)}:
-        answers = yield Lacking([question for questions in lacks.values() for question in questions])
-        said |= {name: parts[name].send(answers) for name in lacks}
-    return {name: each for name, each in said.items() if not isinstance(each, Lacking)}
+    while missing := {name: each.questions for name, each in said.items() if isinstance(each, NeedFacts)}:
+        answers = yield NeedFacts([question for questions in missing.values() for question in questions])
+        said |= {name: parts[name].send(answers) for name in missing}
+    return {name: each for name, each in said.items() if not isinstance(each, NeedFacts)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Facts:
     said: Collection[str] = ()
     early: Answers = field(default_factory=dict)
     errors: Mapping[str, NatsError] = field(default_factory=dict)
-    spared: Collection[str] = ()
+    removal_normal: Collection[str] = ()
 
     @property
     def infos(self) -> dict[str, StreamInfo]:

@@ -21,19 +21,19 @@ from spark_nats.jetstream.consuming.watching import Watch, WatchLostError
 from spark_nats.jetstream.streams import LIMITS
 from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read.conditions import NOT_WATCHED
-from spark_nats.kinds.streams.read.looks import Memory
+from spark_nats.kinds.streams.read.looks import QueryMemory
 
 logger = logging.getLogger(__name__)
 
 LOOK_INTERVAL = 0.1
 """Seconds between two looks at each stream that has nothing to do for the query, for each request that a look takes;
 and for which a watch is listened to each time. Spark asks up to a hundred times a second."""
-LONGEST_WAIT = 1.0
+MAX_WAIT = 1.0
 """Seconds at most between two looks at many streams. Meanwhile the query takes no other word from Spark."""
-LONGEST_QUIET = 60.0  # seconds after which there is a look though nothing was heard
+MAX_QUIET = 60.0  # seconds after which there is a look though nothing was heard
 UNSURE_FOR = 10.0  # seconds for which a query looks, and does not listen, when it has missed something
 REFUSED_FOR = 600.0  # the same when it may not have the consumers
-MOST_WATCHED = 256  # streams that are listened to; each takes a consumer
+MAX_WATCHED = 256  # streams that are listened to; each takes a consumer
 
 
 class _Idle(NamedTuple):
@@ -54,14 +54,14 @@ class Idling:
         memory: what it remembers of the last look.
     """
 
-    def __init__(self, options: ReadOptions, memory: Memory) -> None:
+    def __init__(self, options: ReadOptions, memory: QueryMemory) -> None:
         self._options = options
         self._memory = memory
         self._idle: _Idle | None = None
         self._watch: Watch | None = None
         self._heard: _Idle | None = None  # for which the watch listens
-        self._deaf_until = 0.0
-        self._told = False  # whether the log knows that there is no watch
+        self._watch_off_until = 0.0
+        self._logged = False  # whether the log knows that there is no watch
 
     def begin(self, start: dict[str, Any], took: float, until: float, waits: bool) -> None:
         """Note that a look, which took so many seconds, has found nothing to do from there.
@@ -70,10 +70,10 @@ class Idling:
         """
         now, options = clock.monotonic(), self._options
         requests = max(1, len(self._memory.selection.names)) * (1 + len(options.filters) * waits)
-        looks_at = now + min(LOOK_INTERVAL * requests, LONGEST_WAIT)
+        looks_at = now + min(LOOK_INTERVAL * requests, MAX_WAIT)
         # What was stored before Spark asks must have been heard of when it has the answer, for ``processAllAvailable``.
-        moment = min(max(LOOK_INTERVAL, 2 * took), LONGEST_WAIT)
-        self._idle = _Idle(start, looks_at, moment, min(now + LONGEST_QUIET, until), self._places())
+        moment = min(max(LOOK_INTERVAL, 2 * took), MAX_WAIT)
+        self._idle = _Idle(start, looks_at, moment, min(now + MAX_QUIET, until), self._places())
         if self._watch is not None and self._watch.fits(self._idle.places):
             # At once, since it does not see what is stored and removed again before it listens.
             with contextlib.suppress(NatsError):  # it will be noticed
@@ -81,13 +81,13 @@ class Idling:
 
     def _places(self) -> dict[str, int]:
         states, names = self._memory.states, self._memory.selection.names
-        if self._memory.holds or not set(names) <= states.keys() or len(states) > MOST_WATCHED:
+        if self._memory.holds or not set(names) <= states.keys() or len(states) > MAX_WATCHED:
             return {}
         if any(state.retention != LIMITS for state in states.values()):
             return {}  # a work queue has no consumer for us, and one of an interest stream keeps messages
         return {name: state.last_sequence + 1 for name, state in states.items()}
 
-    def goes_on(self, start: dict[str, Any]) -> bool:
+    def still_idle(self, start: dict[str, Any]) -> bool:
         """Wait a moment; tell whether there is still nothing to do. Otherwise the streams have to be looked at."""
         idle = self._idle
         if idle is None or idle.start != start:
@@ -122,7 +122,7 @@ class Idling:
             NatsError: the connection failed, or the stream's leader is not known at the moment.
         """
         now = clock.monotonic()
-        if not idle.places or now >= idle.until or now < self._deaf_until:
+        if not idle.places or now >= idle.until or now < self._watch_off_until:
             return False
         if self._heard is idle:
             return True
@@ -146,14 +146,14 @@ class Idling:
             reason: object = "the limits of their consumers leave few places"
         except NatsError as error:
             connection.close()
-            if error.passes(established=True) or isinstance(error, StreamNotFoundError):
+            if error.may_pass(established=True) or isinstance(error, StreamNotFoundError):
                 raise
             reason = error
         connection.close()
-        self._deaf_until = clock.monotonic() + REFUSED_FOR
-        if not self._told:
-            self._told = True
-            logger.warning(NOT_WATCHED(streams=self._memory.selection, reason=reason).coded)
+        self._watch_off_until = clock.monotonic() + REFUSED_FOR
+        if not self._logged:
+            self._logged = True
+            logger.warning(NOT_WATCHED(streams=self._memory.selection, reason=reason).with_code)
         return None
 
     def _has_room(self, js: JetStream, wanted: int) -> bool:
@@ -197,7 +197,7 @@ class Idling:
 
     def _give_up(self, seconds: float) -> None:
         """Do without a watch, for so many seconds."""
-        self._deaf_until = clock.monotonic() + seconds
+        self._watch_off_until = clock.monotonic() + seconds
         watch, self._watch, self._heard = self._watch, None, None
         if watch is not None:
             watch.close()

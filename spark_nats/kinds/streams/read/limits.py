@@ -10,7 +10,7 @@ from spark_nats.jetstream.messages import MessageAt
 from spark_nats.jetstream.positions import Position, end_of
 from spark_nats.jetstream.views import StateOf
 from spark_nats.kinds.streams.options import ReadOptions
-from spark_nats.kinds.streams.read.facts import Answers, Deciding, Facts, Lacking, SizesOf
+from spark_nats.kinds.streams.read.facts import Answers, Deciding, Facts, NeedFacts, SizesOf
 from spark_nats.kinds.streams.read.losses import Loss, beginning_lost
 from spark_nats.kinds.streams.read.positions import Batch, QueryOffset
 
@@ -26,9 +26,9 @@ class Limits(NamedTuple):
     """
 
     target: Mapping[str, Position] | None = None
-    least: int = 0
-    most_offsets: int | None = None
-    most_bytes: int | None = None
+    min_new: int = 0
+    max_offsets: int | None = None
+    max_bytes: int | None = None
 
 
 def at_most(batch: Batch, bound: Position | None, begin: Batch | None) -> Batch | None:
@@ -52,14 +52,14 @@ def limited(
     behind ``start`` at that look, and others be there now.
     """
     new = {name: batch for name, batch in reach.items() if batch != start.get(name) and batch.size}
-    most, most_bytes, infos, losses = limits.most_offsets, limits.most_bytes, facts.infos, list[Loss]()
+    most, max_bytes, infos, losses = limits.max_offsets, limits.max_bytes, facts.infos, list[Loss]()
     answers: Answers = {}
     if most is None or sum(batch.size for batch in new.values()) <= most:
         most = None
-    if most_bytes is None or sum(infos[name].bytes for name in new) <= most_bytes:
-        most_bytes = None
-    if most is not None or most_bytes is not None:
-        new, losses, answers = yield from _cut(start, new, most, most_bytes, facts, options)
+    if max_bytes is None or sum(infos[name].bytes for name in new) <= max_bytes:
+        max_bytes = None
+    if most is not None or max_bytes is not None:
+        new, losses, answers = yield from _cut(start, new, most, max_bytes, facts, options)
     end = reach | new
     set_before = {
         name: MessageAt(name, bound.last)
@@ -68,7 +68,7 @@ def limited(
         if end[name].end.fingerprint == bound.fingerprint != end_of(infos[name]).fingerprint
     }
     if lacking := [each for each in set_before.values() if each not in answers]:
-        answers = yield Lacking(lacking)
+        answers = yield NeedFacts(lacking)
     for name, question in set_before.items():
         message = answers[question]
         if message is not None and message.sequence == question.sequence:
@@ -77,7 +77,7 @@ def limited(
 
 
 def _cut(
-    start: QueryOffset, whole: QueryOffset, most: int | None, most_bytes: int | None, facts: Facts, options: ReadOptions
+    start: QueryOffset, whole: QueryOffset, most: int | None, max_bytes: int | None, facts: Facts, options: ReadOptions
 ) -> Deciding[tuple[QueryOffset, list[Loss], Answers]]:
     """Return what is new, within the limits that it exceeds, what is lost before it begins, and what was answered.
 
@@ -88,23 +88,25 @@ def _cut(
     firsts = {name: [MessageAt(name, batch.first, each) for each in filters] for name, batch in whole.items()}
     # Mostly there is no hole, and then the same round trip tells where to end.
     probable = _places(_shared(whole, most), whole, options) if most else {}
-    answers = yield Lacking([*chain(*firsts.values()), *probable.values()])
+    answers = yield NeedFacts([*chain(*firsts.values()), *probable.values()])
     solid = dict[str, Batch]()
     for name, batch in whole.items():
         there = [message.sequence for message in map(answers.get, firsts[name]) if message]
         solid[name] = batch._replace(first=min([*there, batch.end.next]))
 
     ends = _shared(solid, most) if most else {name: batch.end.next for name, batch in solid.items()}
-    if most_bytes:
+    if max_bytes:
         ranges = {name: SizesOf(name, batch.first, ends[name]) for name, batch in solid.items()}
-        answers = yield Lacking([*ranges.values()])
-        shares = share({name: answers[each].before(each.end) for name, each in ranges.items()}, most_bytes)
+        answers = yield NeedFacts([*ranges.values()])
+        shares = share({name: answers[each].before(each.end) for name, each in ranges.items()}, max_bytes)
         ends = {name: answers[each].end_within(shares[name], each.end) for name, each in ranges.items()}
 
-    passed = [name for name, batch in whole.items() if solid[name].first > batch.first and name not in facts.spared]
+    passed = [
+        name for name, batch in whole.items() if solid[name].first > batch.first and name not in facts.removal_normal
+    ]
     holes = {name: StateOf(name, again=whole[name].first) for name in passed}
     lasts = _places(ends, solid, options)
-    answers = yield Lacking([each for each in (*holes.values(), *lasts.values()) if each not in answers])
+    answers = yield NeedFacts([each for each in (*holes.values(), *lasts.values()) if each not in answers])
     for name, question in holes.items():
         info, first = answers[question], whole[name].first
         if info.created == solid[name].end.created and info.first_sequence > first:  # the limits have made it just now

@@ -22,20 +22,20 @@ from spark_nats.jetstream.judgement import Judgement
 from spark_nats.jetstream.matching import Selection
 from spark_nats.jetstream.messages import Asked, MessageAt, Question, ask, ask_each
 from spark_nats.jetstream.positions import Position
-from spark_nats.jetstream.reading.measuring import measure
+from spark_nats.jetstream.reading.sizes import measure
 from spark_nats.jetstream.streams import LIMITS, WORK_QUEUE, StreamInfo
 from spark_nats.jetstream.views import StateOf, StreamView, Trust, all_believed, first_new
 from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read.conditions import PATTERN_MATCHES_QUEUES, RETENTION_UNSUPPORTED, STREAM_NOT_READY
 from spark_nats.kinds.streams.read.facts import Answers, Facts, GapOf, RestAfter, SizesOf, StreamFacts
-from spark_nats.kinds.streams.read.losses import say, spares, stream_lost
-from spark_nats.kinds.streams.read.noticing import notice_times_ahead
+from spark_nats.kinds.streams.read.losses import removal_is_normal, report, stream_lost
+from spark_nats.kinds.streams.read.row_warnings import notice_times_ahead
 from spark_nats.kinds.streams.read.traits import PLAIN, Traits
 
 logger = logging.getLogger(__name__)
 
 
-class Memory:
+class QueryMemory:
     """What a query remembers from one look to the next. Its patience is most seconds to doubt that something is gone.
 
     Attributes:
@@ -72,7 +72,7 @@ class Look:
         NatsError: it could not be asked which streams match.
     """
 
-    def __init__(self, js: JetStream, options: ReadOptions, memory: Memory) -> None:
+    def __init__(self, js: JetStream, options: ReadOptions, memory: QueryMemory) -> None:
         self.js = js
         self.options = options
         self.memory = memory
@@ -121,10 +121,12 @@ class Look:
         streams = {name: None if name in errors else StreamFacts(states[name]) for name in names}
         early = {question: each for question, each in answers.items() if not isinstance(each, NatsError)}
         facts = Facts(streams, begins, self.memory.view.said, early, errors)
-        return replace(facts, spared={name for name, info in facts.infos.items() if self._spares(info)})
+        return replace(
+            facts, removal_normal={name for name, info in facts.infos.items() if self._removal_is_normal(info)}
+        )
 
-    def _spares(self, info: StreamInfo) -> bool:
-        return self.memory.traits.replaces or spares(info.retention, self.options.filters, self.options.peek)
+    def _removal_is_normal(self, info: StreamInfo) -> bool:
+        return self.memory.traits.replaces or removal_is_normal(info.retention, self.options.filters, self.options.peek)
 
     def prepare(self, facts: Facts, must_exist: bool = False, may_wait: bool = False) -> Facts:
         """See to it that the query may read streams, and that its consumers are there; say what is worth a warning.
@@ -150,9 +152,9 @@ class Look:
                 continue
             error, is_new = facts.errors[name], name not in facts.begins
             is_missing = isinstance(error, StreamNotFoundError)
-            if pattern is not None and is_new and (is_missing or (may_wait and error.passes(established=True))):
+            if pattern is not None and is_new and (is_missing or (may_wait and error.may_pass(established=True))):
                 if not is_missing:  # else it has gone since it was found to match
-                    logger.warning(STREAM_NOT_READY(stream=name, reason=error).coded)
+                    logger.warning(STREAM_NOT_READY(stream=name, reason=error).with_code)
                 self.memory.selection.leave_out(name)
                 del streams[name]
             elif not is_missing or (is_new and (must_exist or self.options.fail_on_data_loss)):
@@ -256,8 +258,8 @@ class Look:
         """
         self.confirm(facts, name)
         view = self.memory.view
-        say(stream_lost(name, facts.begins.get(name), name in view.said, self.options), self.options)
-        view.say(name)
+        report(stream_lost(name, facts.begins.get(name), name in view.said, self.options), self.options)
+        view.mark_logged(name)
 
     def _check_may_be_read(self, info: StreamInfo, infos: Mapping[str, StreamInfo]) -> None:
         """Check that a stream whose messages go when they are acknowledged may be read without doing so."""

@@ -6,13 +6,13 @@ import logging
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from spark_nats.conditions import Said
+from spark_nats.conditions import ConditionText
 from spark_nats.jetstream.judgement import Judgement
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read import conditions
-from spark_nats.options.losses import GO_ON, report_loss
+from spark_nats.options.data_loss import GO_ON, report_loss
 from spark_nats.protocol.documents import text_of
 
 logger = logging.getLogger(__name__)
@@ -28,13 +28,13 @@ class Loss(NamedTuple):
         expected: whether it is none: the query was to begin with whatever there is.
     """
 
-    what: Said
+    what: ConditionText
     rest: str = "what there is"
     hint: str = ""
     expected: bool = False
 
 
-def say(losses: Iterable[Loss], options: ReadOptions) -> None:
+def report(losses: Iterable[Loss], options: ReadOptions) -> None:
     """Fail or warn about what is gone.
 
     Raises:
@@ -42,12 +42,12 @@ def say(losses: Iterable[Loss], options: ReadOptions) -> None:
     """
     for loss in losses:
         if loss.expected:
-            logger.warning(loss.what.coded)
+            logger.warning(loss.what.with_code)
         else:
             report_loss(loss.what, options.fail_on_data_loss, loss.rest, loss.hint)
 
 
-def spares(retention: str | None, filters: tuple[str, ...], peek: bool) -> bool:
+def removal_is_normal(retention: str | None, filters: tuple[str, ...], peek: bool) -> bool:
     """Tell whether no message that is removed from a stream with such a retention is a loss.
 
     Without filters nothing leaves it that the query's durable consumer holds. With filters the removal of a single

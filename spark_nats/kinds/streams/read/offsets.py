@@ -14,10 +14,10 @@ from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.views import first_new
 from spark_nats.kinds.streams.read.advance import Advance, advance
 from spark_nats.kinds.streams.read.conditions import CHECKPOINT_OF_OTHERS, STREAM_NOT_NAMED
-from spark_nats.kinds.streams.read.facts import Facts, Lacking
+from spark_nats.kinds.streams.read.facts import Facts, NeedFacts
 from spark_nats.kinds.streams.read.limits import Limits
-from spark_nats.kinds.streams.read.looks import Look, Memory
-from spark_nats.kinds.streams.read.losses import Loss, history_lost, say
+from spark_nats.kinds.streams.read.looks import Look, QueryMemory
+from spark_nats.kinds.streams.read.losses import Loss, history_lost, report
 from spark_nats.kinds.streams.read.positions import QueryOffset
 
 logger = logging.getLogger(__name__)
@@ -46,13 +46,13 @@ def latest(look: Look, start: QueryOffset, limits: Limits) -> Advance:
         look.confirm(facts, name)
     decision, answers = advance(start, facts, limits, look.options), dict[Question[Any], Any]()
     found = next(decision)
-    while isinstance(found, Lacking):
+    while isinstance(found, NeedFacts):
         answers |= look.answers(facts, found.questions)
         found = decision.send(answers)
-    say(found.losses, look.options)
+    report(found.losses, look.options)
     for name, stream in facts.streams.items():
         if stream is None:
-            memory.view.say(name)
+            memory.view.mark_logged(name)
         elif hold := memory.holds.get(name):
             hold.begins(look.js)
             if name in found.releases:
@@ -75,13 +75,13 @@ def _warn_of_others(look: Look, facts: Facts) -> None:
     begins = facts.begins
     left = begins.keys() - look.memory.selection.names - look.memory.view.said
     for name in sorted(left):
-        look.memory.view.say(name)
+        look.memory.view.mark_logged(name)
         following = begins[name].next
-        logger.warning(STREAM_NOT_NAMED(stream=name, last=following - 1, next=following).coded)
+        logger.warning(STREAM_NOT_NAMED(stream=name, last=following - 1, next=following).with_code)
     if left and left == begins.keys():
         others = ", ".join(map(repr, sorted(left)))
         for name, info in facts.infos.items():
-            logger.warning(CHECKPOINT_OF_OTHERS(others=others, stream=name, first=info.first_sequence).coded)
+            logger.warning(CHECKPOINT_OF_OTHERS(others=others, stream=name, first=info.first_sequence).with_code)
 
 
 def hold(look: Look, start: QueryOffset) -> None:
@@ -94,11 +94,11 @@ def hold(look: Look, start: QueryOffset) -> None:
             look.believe_gone(facts, name)
             continue
         if begin is not None and begin.created == stream.info.created and (what := held.resumes(look.js, begin.next)):
-            say([Loss(what)], look.options)
+            report([Loss(what)], look.options)
         held.begins(look.js)
 
 
-def unreleased(memory: Memory, end: QueryOffset) -> dict[str, Position]:
+def unreleased(memory: QueryMemory, end: QueryOffset) -> dict[str, Position]:
     """Return where streams have more to release before ``end`` than was released."""
     ends = {name: end[name].end for name in memory.holds if name in end}
     return {name: stop for name, stop in ends.items() if not memory.holds[name].released(stop.created, stop.next)}
@@ -127,6 +127,6 @@ def rewritten(look: Look, start: QueryOffset, end: QueryOffset) -> set[str]:
             look.believe_gone(facts, name)
         elif look.confirm(facts, name):
             first = first_new(look.js, ends[name], stream.info)
-            say([history_lost(stream.info, ends[name], stream.judgement, first, planned=True)], look.options)
+            report([history_lost(stream.info, ends[name], stream.judgement, first, planned=True)], look.options)
             found.add(name)  # of one that was made again, its tasks will report it
     return found

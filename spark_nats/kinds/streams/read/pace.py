@@ -9,7 +9,7 @@ from spark_nats.options.query import Triggers
 from spark_nats.sparkapi import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
 
-class Pace:
+class TriggerPacing:
     """When the micro-batches of one run of a query come.
 
     The first one waits for nothing, as in Spark's Kafka source. That is also the only one of ``Trigger.AvailableNow``
@@ -33,7 +33,7 @@ class Pace:
         return ReadMinRows(self._limits.min_offsets) if self._limits.min_offsets else ReadAllAvailable()
 
     @property
-    def least(self) -> int:
+    def min_new(self) -> int:
         """The fewest new sequences or messages for which there is a micro-batch now."""
         waits = self._planned is not None and clock.monotonic() - self._planned < self._limits.max_delay
         return (self._limits.min_offsets or 0) if waits else 0

@@ -10,16 +10,16 @@ from itertools import pairwise
 from spark_nats.errors import NatsError
 from spark_nats.jetstream.reading.direct import BATCH_BYTES
 from spark_nats.jetstream.reading.judging import Removed
-from spark_nats.jetstream.reading.ranges import Range, Way
+from spark_nats.jetstream.reading.ranges import Range, ReadMethod
 from spark_nats.jetstream.streams import WORK_QUEUE
 from spark_nats.kinds.partitions import Partition
 from spark_nats.kinds.streams.read.conditions import TOO_MANY_PARTITIONS
-from spark_nats.kinds.streams.read.losses import spares
+from spark_nats.kinds.streams.read.losses import removal_is_normal
 from spark_nats.kinds.streams.read.positions import QueryOffset
 
-MOST_PARTITIONS = 100_000
+MAX_PARTITIONS = 100_000
 """Most partitions of a micro-batch or a batch: beyond it Spark's driver would be busy with nothing else."""
-MOST_SMALL = 1024
+MAX_SMALL = 1024
 """Most sequences of a partition that one direct get is to bring. A message costs a server more like that than through a
 consumer, which has to be made and deleted (``make bench ARGS="--only small"``)."""
 
@@ -32,7 +32,7 @@ class StreamRange(Range, Partition):
         way: how it is read.
     """
 
-    way: Way = field(default=Way.CONSUMER, kw_only=True)
+    way: ReadMethod = field(default=ReadMethod.CONSUMER, kw_only=True)
 
     @property
     def size(self) -> int:
@@ -66,23 +66,27 @@ def planned(
         # again; one before it is that of a query whose offsets were not all kept.
         if begin is not None and begin.end.created == stop.end.created:
             first = begin.end.next if stop.since is None or begin.end.next < stop.since else first
-        created, following, last, others = stop.end.created, stop.end.next, stop.end.fingerprint, name in rewritten
+        created, following, last = stop.end.created, stop.end.next, stop.end.fingerprint
         removed = Removed.from_start(earliest)
-        found.append(StreamRange(name, created, first, following, filters, removed=removed, last=last, others=others))
+        found.append(
+            StreamRange(
+                name, created, first, following, filters, removed=removed, last=last, rewritten=name in rewritten
+            )
+        )
     return [r for r in found if r.size > 0]
 
 
 def for_retention(whole: StreamRange, retention: str | None, peek: bool = False) -> list[StreamRange]:
     """Return how a range is read of a stream with such a retention, or of one with limits if that is not known."""
-    if spares(retention, whole.filters, peek):
+    if removal_is_normal(retention, whole.filters, peek):
         whole = replace(whole, removed=Removed.NO_LOSS)
     if retention != WORK_QUEUE:
         return [whole]
-    direct = replace(whole, way=Way.GETS)  # direct gets look for one filter each
+    direct = replace(whole, way=ReadMethod.GETS)  # direct gets look for one filter each
     return [replace(direct, filters=(each,)) for each in whole.filters] or [direct]
 
 
-def with_small(
+def mark_small_partitions(
     ranges: Sequence[StreamRange], sizes: Mapping[str, float], limit: int | None = None
 ) -> list[StreamRange]:
     """Mark partitions that one direct get may bring, or the first ``limit`` messages of them.
@@ -92,8 +96,8 @@ def with_small(
     found = []
     for each in ranges:
         most = each.size if limit is None or each.filters else min(limit, each.size)
-        small = most <= MOST_SMALL and most * sizes.get(each.stream, math.inf) <= BATCH_BYTES
-        found.append(replace(each, way=Way.ONE_GET_FIRST) if small and each.way is Way.CONSUMER else each)
+        small = most <= MAX_SMALL and most * sizes.get(each.stream, math.inf) <= BATCH_BYTES
+        found.append(replace(each, way=ReadMethod.ONE_GET_FIRST) if small and each.way is ReadMethod.CONSUMER else each)
     return found
 
 
@@ -105,14 +109,14 @@ def cut(ranges: Sequence[StreamRange], min_partitions: int, max_size: int) -> li
     at least one sequence.
 
     Raises:
-        NatsError: that would be more than :data:`MOST_PARTITIONS`.
+        NatsError: that would be more than :data:`MAX_PARTITIONS`.
     """
     ranges = [r for r in ranges if r.size > 0]
     pieces = [-(-r.size // max_size) for r in ranges]
     total = sum(r.size for r in ranges)
     wanted = min(min_partitions, total)
-    if (count := max(sum(pieces), wanted)) > MOST_PARTITIONS:
-        raise NatsError(TOO_MANY_PARTITIONS(sequences=total, partitions=count, most=MOST_PARTITIONS))
+    if (count := max(sum(pieces), wanted)) > MAX_PARTITIONS:
+        raise NatsError(TOO_MANY_PARTITIONS(sequences=total, partitions=count, most=MAX_PARTITIONS))
     if sum(pieces) < wanted:
         pieces = [max(n, r.size * wanted // total) for n, r in zip(pieces, ranges, strict=True)]
         while sum(pieces) < wanted:

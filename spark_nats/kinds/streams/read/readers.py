@@ -18,10 +18,10 @@ from spark_nats import clock
 from spark_nats.client.pool import borrow, leased
 from spark_nats.client.reporting import Reporter
 from spark_nats.client.retrying import Result, retrying
-from spark_nats.conditions import Said
+from spark_nats.conditions import ConditionText
 from spark_nats.errors import StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
-from spark_nats.jetstream.listing import naming_the_nearest
+from spark_nats.jetstream.listing import suggesting_names
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.reading.ranges import RangeReader
@@ -31,14 +31,21 @@ from spark_nats.kinds.streams.read import bounds, offsets
 from spark_nats.kinds.streams.read.conditions import BATCH_PLANNED, STILL_READING
 from spark_nats.kinds.streams.read.idling import Idling
 from spark_nats.kinds.streams.read.limits import Limits
-from spark_nats.kinds.streams.read.looks import Look, Memory
-from spark_nats.kinds.streams.read.noticing import notice_own_rows
-from spark_nats.kinds.streams.read.pace import Pace
-from spark_nats.kinds.streams.read.planning import FirstMessages, StreamRange, cut, for_retention, planned, with_small
+from spark_nats.kinds.streams.read.looks import Look, QueryMemory
+from spark_nats.kinds.streams.read.pace import TriggerPacing
+from spark_nats.kinds.streams.read.planning import (
+    FirstMessages,
+    StreamRange,
+    cut,
+    for_retention,
+    mark_small_partitions,
+    planned,
+)
 from spark_nats.kinds.streams.read.positions import QueryOffset, beginning_at, from_json, to_json
+from spark_nats.kinds.streams.read.row_warnings import notice_own_rows
 from spark_nats.kinds.streams.read.traits import PLAIN, Traits
+from spark_nats.options.data_loss import report_loss
 from spark_nats.options.hints import naming_options
-from spark_nats.options.losses import report_loss
 from spark_nats.sparkapi import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
 logger = logging.getLogger(__name__)
@@ -55,9 +62,9 @@ class _RangesReader:
         self._schema = schema
         self._traits = traits
 
-    def _cut(self, ranges: Sequence[StreamRange], memory: Memory) -> list[InputPartition]:
+    def _cut(self, ranges: Sequence[StreamRange], memory: QueryMemory) -> list[InputPartition]:
         cuts = cut(ranges, self._options.min_partitions, self._options.max_records_per_partition)
-        return sent(with_small(cuts, memory.sizes), self._options.connection)
+        return sent(mark_small_partitions(cuts, memory.sizes), self._options.connection)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one partition, on an executor.
@@ -121,10 +128,10 @@ def _log_plan(what: str, ranges: Sequence[StreamRange], tasks: int, reach: Query
         left = f", {behind:,} left"
     sequences = sum(each.size for each in ranges)
     planned = BATCH_PLANNED(what=what, sequences=sequences, left=left, tasks=tasks, ranges=shown + more)
-    logger.info(planned.coded)
+    logger.info(planned.with_code)
 
 
-def _still_reading(partition: StreamRange, rows: int, done: int, rate: float) -> Said:
+def _still_reading(partition: StreamRange, rows: int, done: int, rate: float) -> ConditionText:
     """Say how far a task has come: so many rows, so many sequences, and how many of these a second."""
     left = partition.size - done
     time = f", about {left / rate:,.0f} s" if rate else ""
@@ -140,16 +147,16 @@ class NatsReader(_RangesReader, DataSourceReader):
     @naming_options()
     def partitions(self) -> list[InputPartition]:
         """Plan the read: sequence ranges as partitions, or one partition of the first messages."""
-        memory, limit = Memory(self._options, patience=0.0), self._options.limit
+        memory, limit = QueryMemory(self._options, patience=0.0), self._options.limit
         with borrow(self._options.connection) as connection:
             js = JetStream(connection, self._options.api_prefix)
-            with naming_the_nearest(js, self._options.streams):
+            with suggesting_names(js, self._options.streams):
                 ranges = bounds.batch(Look(js, self._options, memory).make())
         if limit is None or not ranges:
             cuts = self._cut(ranges, memory)
             _log_plan("batch", ranges, len(cuts))
             return cuts
-        first = FirstMessages(tuple(with_small(ranges, memory.sizes, limit)), limit)
+        first = FirstMessages(tuple(mark_small_partitions(ranges, memory.sizes, limit)), limit)
         return sent([first], self._options.connection)
 
 
@@ -158,8 +165,8 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
 
     def __init__(self, options: ReadOptions, schema: StructType, traits: Traits = PLAIN) -> None:
         super().__init__(options, schema, traits)
-        self._pace = Pace(options)
-        self._memory = Memory(options, options.retries.timeout, traits)
+        self._pace = TriggerPacing(options)
+        self._memory = QueryMemory(options, options.retries.timeout, traits)
         self._target: dict[str, Position] | None = None  # of a query that ends when it has read what there was
         self._reach: QueryOffset | None = None  # how far the streams reached
         self._idling = Idling(options, self._memory)
@@ -184,13 +191,13 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
     @naming_options()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return how far the next micro-batch goes."""
-        if self._idling.goes_on(start):
+        if self._idling.still_idle(start):
             return start
         begin, most = from_json(start), self._options
         self._established = True  # also when an earlier process has asked
         limits = Limits(self._target)
         if not isinstance(limit, ReadAllAvailable):
-            limits = Limits(self._target, self._pace.least, most.max_offsets, most.max_bytes)
+            limits = Limits(self._target, self._pace.min_new, most.max_offsets, most.max_bytes)
         asked = clock.monotonic()
         found = self._asking(offsets.latest, begin, limits)
         if found.size:
@@ -211,8 +218,8 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
         """Return how far the streams reach, which the query's progress shows beside how far it has come."""
         if self._reach is None:
             return None
-        least = self._options.min_offsets
-        more = {} if least is None else {"waits_for": least}
+        min_new = self._options.min_offsets
+        more = {} if min_new is None else {"waits_for": min_new}
         ends = {name: self._reach[name].end for name in sorted(self._reach)}
         return {name: {"created": end.created, "next": end.next, **more} for name, end in ends.items()}
 
@@ -248,7 +255,7 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
         def once() -> Result:
             with self._idling.connected() as connection:
                 js = JetStream(connection, self._options.api_prefix)
-                with naming_the_nearest(js, self._options.streams), self._traits.naming(js):
+                with suggesting_names(js, self._options.streams), self._traits.naming(js):
                     with contextlib.suppress(StreamNotFoundError):
                         return ask(Look(js, self._options, self._memory).make(), *given)
                     # One that goes meanwhile has to be missing from the beginning.

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from spark_nats import clock
-from spark_nats.client.connecting import connect
 from spark_nats.client.connection import Connection
+from spark_nats.client.dialing import connect
 from spark_nats.errors import JetStreamUnavailableError, NatsError, PublishError, SchemaError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.keyvalue import Bucket, Entry, entry_of, make_bucket, what_holds
-from spark_nats.jetstream.listing import naming_the_nearest
+from spark_nats.jetstream.listing import suggesting_names
 from spark_nats.jetstream.messages import MessageAt, ask_each
-from spark_nats.jetstream.streams import StreamInfo, in_words
+from spark_nats.jetstream.streams import StreamInfo, describe_state
 from spark_nats.jetstream.views import StateOf
 from spark_nats.kinds.streams.options import EXACT, WriteOptions
 from spark_nats.kinds.streams.write import conditions
@@ -61,7 +61,7 @@ def writable(
 def refuse_mirror(stream: StreamInfo) -> None:
     """Raise :class:`PublishError` if a stream is a mirror: it listens on nothing, and stores what its origin has."""
     if origin := stream.origin:
-        raise PublishError(conditions.MIRRORS_ANOTHER(target=in_words(stream.name), origin=origin))
+        raise PublishError(conditions.MIRRORS_ANOTHER(target=describe_state(stream.name), origin=origin))
 
 
 def prepare(options: WriteOptions, streaming: bool, columns: Sequence[str] = (), sink: Sink = STREAM) -> Began | None:
@@ -75,11 +75,11 @@ def prepare(options: WriteOptions, streaming: bool, columns: Sequence[str] = (),
     """
     with connect(options.connection) as connection:
         js = JetStream(connection, options.api_prefix)
-        if (aside := sink.set_aside(options, sink.columns)) is not None:
+        if (aside := sink.dead_letters(options, sink.columns)) is not None:
             aside.prepare(js)
         if options.stream is None:
             return None
-        with sink.naming(js) if sink.naming else naming_the_nearest(js, [options.stream], to_read=False):
+        with sink.naming(js) if sink.naming else suggesting_names(js, [options.stream], to_read=False):
             stream, _ = writable(connection, options)
         if "ttl" in columns and not stream.config.get("allow_msg_ttl"):
             raise SchemaError(sink.no_lifetimes or conditions.NO_LIFETIMES(stream=stream.name))

@@ -66,7 +66,7 @@ _NAMES_SHOWN = 8
 _INBOX = len(".0123456789abcdef.9999999999")  # what follows the inbox prefix in the reply of a publish, at most
 
 
-class Rows(NamedTuple):
+class CheckedRows(NamedTuple):
     """A batch that is ready to be published.
 
     Attributes:
@@ -91,12 +91,12 @@ class Rows(NamedTuple):
         size = lengths_of(self.payloads)
         return size if self.headers is None else size + lengths_of(self.headers)
 
-    def where(self, chosen: Mask) -> Rows:
+    def where(self, chosen: Mask) -> CheckedRows:
         """Return the chosen ones."""
         mask = booleans(chosen)
-        return Rows(*(None if column is None else column.filter(mask) for column in self))
+        return CheckedRows(*(None if column is None else column.filter(mask) for column in self))
 
-    def apart(self) -> Iterator[Rows]:
+    def split_conditional(self) -> Iterator[CheckedRows]:
         """Cut them into rows that may be unanswered together.
 
         Of two rows of one subject, one of which expects a certain message to be its last one, the second waits for
@@ -132,8 +132,8 @@ class Rows(NamedTuple):
         if len(behind):
             raise InvalidRowError(conditions.SAME_SUBJECT_TOGETHER(row=int(behind[0])))
 
-    def _cut(self, start: int, end: int) -> Rows:
-        return Rows(*(None if column is None else column[start:end] for column in self))
+    def _cut(self, start: int, end: int) -> CheckedRows:
+        return CheckedRows(*(None if column is None else column[start:end] for column in self))
 
 
 def _place_before(column: pa.Array) -> Positions:
@@ -182,7 +182,7 @@ class RowChecker:
         if options.stream is not None:
             self._line_rest += len(f" {options.connection.inbox_prefix}".encode()) + _INBOX
 
-    def check(self, batch: pa.RecordBatch, first_row: int) -> Rows:
+    def check(self, batch: pa.RecordBatch, first_row: int) -> CheckedRows:
         """Return the batch's columns as they are published.
 
         Args:
@@ -206,7 +206,7 @@ class RowChecker:
         """Return the columns that are written."""
         return {name: batch.column(name) for name in batch.schema.names if name in self._columns.types}
 
-    def encode(self, batch: pa.RecordBatch, gives_ids: bool = True) -> Rows:
+    def encode(self, batch: pa.RecordBatch, gives_ids: bool = True) -> CheckedRows:
         """Return the columns as they are published; where they go and their sizes are not checked.
 
         Raises:
@@ -220,9 +220,9 @@ class RowChecker:
         replies = self._replies(columns.get("reply"))
         self._check_lines(subjects, replies)
         headers, message_ids, conditional = self._headers(columns, subjects, payloads, self._ids if gives_ids else None)
-        return Rows(subjects, payloads, headers, replies, message_ids, conditional)
+        return CheckedRows(subjects, payloads, headers, replies, message_ids, conditional)
 
-    def sizes(self, rows: Rows) -> Positions:
+    def sizes(self, rows: CheckedRows) -> Positions:
         """Return how many bytes of headers and payload each row has."""
         return rows.sizes + BATCH_BYTES if self._options.atomic else rows.sizes
 
@@ -351,7 +351,7 @@ class RowChecker:
                 self._warned = True
                 more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
                 logger.warning(
-                    conditions.CONTROL_HEADERS_LEFT_OUT(headers=", ".join(names[:_NAMES_SHOWN]) + more).coded
+                    conditions.CONTROL_HEADERS_LEFT_OUT(headers=", ".join(names[:_NAMES_SHOWN]) + more).with_code
                 )
         return lines.where(~is_control)
 

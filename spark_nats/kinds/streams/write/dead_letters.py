@@ -25,7 +25,7 @@ from spark_nats.conditions import Hint
 from spark_nats.errors import NatsError, PublishError, StreamNotFoundError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.judgement import SKEW
-from spark_nats.jetstream.listing import naming_the_nearest
+from spark_nats.jetstream.listing import suggesting_names
 from spark_nats.jetstream.messages import first_sequence_since
 from spark_nats.jetstream.publishing.publisher import Publisher
 from spark_nats.jetstream.publishing.rows import Rows as Refused
@@ -34,31 +34,31 @@ from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.jetstream.views import Trust, believed, stream_info
 from spark_nats.kinds.streams.options import EXACT, WriteOptions
 from spark_nats.kinds.streams.write import conditions
-from spark_nats.kinds.streams.write.columns import BrokenRuleError, RowChecker, Rows, has_counters
+from spark_nats.kinds.streams.write.columns import BrokenRuleError, CheckedRows, RowChecker, has_counters
 from spark_nats.kinds.streams.write.message_ids import MessageIds
-from spark_nats.kinds.streams.write.replay import Before, Settled, try_to_read_back
+from spark_nats.kinds.streams.write.replay import AlreadyStored, Before, try_to_read_back
 from spark_nats.kinds.streams.write.schema import Columns
-from spark_nats.kinds.streams.write.tasks import Task
+from spark_nats.kinds.streams.write.tasks import WriteTask
 from spark_nats.protocol.bytecolumns import booleans, integers, strings, texts
 from spark_nats.protocol.documents import printable
-from spark_nats.protocol.headers import EXPECTED_STREAM, LARGEST_BLOCK, MSG_ID, encode_block, parse_block
+from spark_nats.protocol.headers import EXPECTED_STREAM, MAX_BLOCK_SIZE, MSG_ID, encode_block, parse_block
 from spark_nats.protocol.publish_acks import Verdict
-from spark_nats.protocol.stream_configs import LARGEST_MESSAGE
+from spark_nats.protocol.stream_configs import MAX_MESSAGE_SIZE
 
 logger = logging.getLogger(__name__)
 
 REASON, TARGET, COLUMNS, CUT = "Bad-Row-Reason", "Bad-Row-Target", "Bad-Row-Columns", "Bad-Row-Cut"
 QUERY, MICRO_BATCH, PARTITION = "Bad-Row-Query", "Bad-Row-Micro-Batch", "Bad-Row-Partition"
 
-LEAST_SIZE = 16384
+MIN_STREAM_MESSAGE_SIZE = 16384
 """Bytes that a message of such a stream must be allowed to have: its headers may need as many."""
-_MOST_ROWS = 1024  # that wait to be stored
-_MOST_BYTES = 8 << 20  # of their payloads
-_LONGEST_CUT = 80  # bytes of the header that says what is cut
-_LONGEST_ID = 4096  # characters of a message id that stands in the headers, among others
+_MAX_ROWS = 1024  # that wait to be stored
+_MAX_BYTES = 8 << 20  # of their payloads
+_MAX_CUT = 80  # bytes of the header that says what is cut
+_MAX_ID = 4096  # characters of a message id that stands in the headers, among others
 
 
-class BadRow(NamedTuple):
+class DeadLetter(NamedTuple):
     """A row that cannot be sent.
 
     Attributes:
@@ -74,7 +74,7 @@ class BadRow(NamedTuple):
     id: str | None = None
 
 
-class BadRows:
+class DeadLetters:
     """Takes the bad rows of one task.
 
     Args:
@@ -89,14 +89,16 @@ class BadRows:
     def __init__(self, options: WriteOptions, columns: Columns) -> None:
         self._options = options
         self._target = columns.target or options.stream or "core NATS"
-        self._settled: Settled | None = None
-        self._waiting: list[BadRow] = []
+        self._already_stored: AlreadyStored | None = None
+        self._waiting: list[DeadLetter] = []
         self._bytes = 0
         self._first = ""  # the reason of the first one
         self.count = 0
         # Where all rows have one subject, that no stream listens on it is a mistake in the options.
-        of_rows = {Verdict.ROW, Verdict.CONFLICT}
-        self.verdicts: Collection[Verdict] = of_rows if options.subject is not None else {*of_rows, Verdict.PLACE}
+        of_rows = {Verdict.BAD_ROW, Verdict.CONFLICT}
+        self.verdicts: Collection[Verdict] = (
+            of_rows if options.subject is not None else {*of_rows, Verdict.NO_SUCH_SUBJECT}
+        )
 
     def prepare(self, js: JetStream) -> None:
         """Check on the driver that their stream can take them, and that tasks can read back what they store there.
@@ -108,7 +110,7 @@ class BadRows:
         if name is None:
             return
         try:
-            with naming_the_nearest(js, [name], to_read=False):
+            with suggesting_names(js, [name], to_read=False):
                 stream = stream_info(js, name)
         except StreamNotFoundError as error:
             raise error.with_context(conditions.BAD_ROWS_STREAM_MISSING(reason=error)) from None
@@ -116,13 +118,13 @@ class BadRows:
             raise PublishError(conditions.NO_ACKNOWLEDGEMENTS(stream=name))
         if has_counters(stream):
             raise PublishError(conditions.BAD_ROWS_ARE_NO_INCREMENTS(stream=name))
-        subject_of_bad_rows(stream, options)
-        if (most := largest_message(stream)) < LEAST_SIZE:
-            raise PublishError(conditions.BAD_ROWS_NEED_ROOM(stream=name, size=most, least=LEAST_SIZE))
+        dead_letter_subject(stream, options)
+        if (most := largest_message(stream)) < MIN_STREAM_MESSAGE_SIZE:
+            raise PublishError(conditions.BAD_ROWS_NEED_ROOM(stream=name, size=most, least=MIN_STREAM_MESSAGE_SIZE))
         if options.deduplicate == EXACT:
             try_to_read_back(js, stream, singly=True)
 
-    def begin(self, lease: Lease, task: Task, before: Before | None) -> None:
+    def begin(self, lease: Lease, task: WriteTask, before: Before | None) -> None:
         """Begin a task, of which so much is known if it was begun before.
 
         Raises:
@@ -131,9 +133,9 @@ class BadRows:
         self._task = task
         self._ids = MessageIds(task.query, task.batch, task.partition)
         if before is not None and self._options.bad_rows_stream is not None:
-            self._settled = lease.ask(partial(self._look_back, before.time))
+            self._already_stored = lease.ask(partial(self._look_back, before.time))
 
-    def _look_back(self, since: int, connection: Connection) -> Settled | None:
+    def _look_back(self, since: int, connection: Connection) -> AlreadyStored | None:
         """Return what the task has stored in the stream for bad rows since a time, and what that still holds.
 
         A row that was deleted there is stored again: whoever has done so has seen it. None where the stream cannot be
@@ -146,9 +148,9 @@ class BadRows:
         time = since - (SKEW if connection.info.cluster else 0)
         first = first_sequence_since(js, stream.name, time, stream.first_sequence, stream.last_sequence + 1)
         prefix = self._ids.prefix
-        return Settled(stored_ids(js, stream, first - 1, "" if self._task.own_ids else prefix).ids, prefix)
+        return AlreadyStored(stored_ids(js, stream, first - 1, "" if self._task.own_ids else prefix).ids, prefix)
 
-    def sort_out(self, checker: RowChecker, batch: pa.RecordBatch, first_row: int) -> Rows:
+    def partition_valid(self, checker: RowChecker, batch: pa.RecordBatch, first_row: int) -> CheckedRows:
         """Return a batch's columns as they are published, and take the rows that cannot be sent.
 
         Rows that are only too large are still among the others, see :meth:`left`.
@@ -168,15 +170,15 @@ class BadRows:
         self.add(_as_it_is(columns, row, reasons[row]) for row in sorted(reasons))
         return checker.encode(batch.filter(booleans(~is_bad)))
 
-    def left(self, checker: RowChecker, rows: Rows) -> Rows:
+    def left(self, checker: RowChecker, rows: CheckedRows) -> CheckedRows:
         """Return the rows that can be sent, and that an earlier attempt has not stored as bad ones.
 
         Raises:
             NatsError: bad rows could not be stored.
         """
         # A row that an earlier attempt has stored in the one stream or the other is there, whatever is true now.
-        if self._settled is not None:
-            left = self._settled.missing(rows.ids)
+        if self._already_stored is not None:
+            left = self._already_stored.missing(rows.ids)
             self.count += int(np.count_nonzero(~left))
             rows = rows.where(left)
         is_large = checker.sizes(rows) > checker.max_payload
@@ -189,7 +191,7 @@ class BadRows:
         self.flush()
         return rows
 
-    def add(self, rows: Iterable[BadRow]) -> None:
+    def add(self, rows: Iterable[DeadLetter]) -> None:
         """Take rows; they wait until some are stored together."""
         for row in rows:
             self.count += 1
@@ -208,7 +210,7 @@ class BadRows:
         Raises:
             NatsError: the stream did not take one.
         """
-        if self._waiting and (at_end or len(self._waiting) >= _MOST_ROWS or self._bytes >= _MOST_BYTES):
+        if self._waiting and (at_end or len(self._waiting) >= _MAX_ROWS or self._bytes >= _MAX_BYTES):
             rows, self._waiting, self._bytes = self._waiting, [], 0
             self._store(rows)
 
@@ -218,21 +220,23 @@ class BadRows:
         task, first = self._task.name, printable(self._first or f"see the header {REASON}")
         if self.count and (stream := self._options.bad_rows_stream):
             logger.warning(
-                conditions.BAD_ROWS_SET_ASIDE(bad=self.count, rows=rows, task=task, stream=stream, reason=first).coded
+                conditions.BAD_ROWS_SET_ASIDE(
+                    bad=self.count, rows=rows, task=task, stream=stream, reason=first
+                ).with_code
             )
         elif self.count:
-            logger.warning(conditions.BAD_ROWS_DROPPED(bad=self.count, rows=rows, task=task, reason=first).coded)
+            logger.warning(conditions.BAD_ROWS_DROPPED(bad=self.count, rows=rows, task=task, reason=first).with_code)
 
     @property
     def unexpected(self) -> int:
         """How many rows an earlier attempt had stored that were not among those that the task was given now."""
-        return self._settled.unexpected if self._settled is not None else 0
+        return self._already_stored.unexpected if self._already_stored is not None else 0
 
-    def _store(self, rows: list[BadRow]) -> None:
+    def _store(self, rows: list[DeadLetter]) -> None:
         stream, options = str(self._options.bad_rows_stream), self._options
         ids = self._ids_of(rows)
-        if self._settled is not None:
-            missing = self._settled.missing(texts(ids))
+        if self._already_stored is not None:
+            missing = self._already_stored.missing(texts(ids))
             rows = [row for row, chosen in zip(rows, missing, strict=True) if chosen]
             ids = [each for each, chosen in zip(ids, missing, strict=True) if chosen]
         if not rows:
@@ -257,7 +261,7 @@ class BadRows:
                     whose="these rows",
                 )
                 headers, payloads = strings([header for header, _ in letters]), strings([body for _, body in letters])
-                subjects = texts([subject_of_bad_rows(info, options)] * len(letters))
+                subjects = texts([dead_letter_subject(info, options)] * len(letters))
                 publisher.publish(subjects, payloads.cast(pa.binary()), headers.cast(pa.binary()), None, texts(ids))
                 publisher.drain()
                 if publisher.needs_verifying:
@@ -269,9 +273,9 @@ class BadRows:
             failed.hints = tuple(hint for hint in error.hints if hint is not Hint.CREATE_STREAM)
             raise failed from None
 
-    def _ids_of(self, rows: list[BadRow]) -> list[str]:
+    def _ids_of(self, rows: list[DeadLetter]) -> list[str]:
         """Return their message ids; one that has none, or one that is too long, gets one by what it says."""
-        rows = [row if len(row.id or "") <= _LONGEST_ID else row._replace(id=None) for row in rows]
+        rows = [row if len(row.id or "") <= _MAX_ID else row._replace(id=None) for row in rows]
         lacking = [row for row in rows if row.id is None]
         columns = strings([_json(row.columns).encode() for row in lacking])
         nothing, payloads = texts([""] * len(lacking)), strings([row.payload for row in lacking])
@@ -295,24 +299,24 @@ def _find_broken(checker: RowChecker, batch: pa.RecordBatch) -> dict[int, str]:
             return found
 
 
-def _as_it_is(columns: Mapping[str, pa.Array], row: int, reason: str) -> BadRow:
+def _as_it_is(columns: Mapping[str, pa.Array], row: int, reason: str) -> DeadLetter:
     """Return a row that cannot be sent, as it was given."""
     values = {name: column[row].as_py() for name, column in columns.items()}
     payload = values.pop("payload", None) or values.pop("value", None) or b""
     if isinstance(headers := values.get("headers"), list):
         values["headers"] = dict(headers)
-    return BadRow(values, payload.encode() if isinstance(payload, str) else payload, reason)
+    return DeadLetter(values, payload.encode() if isinstance(payload, str) else payload, reason)
 
 
-def refused_row(subject: pa.Scalar, payload: pa.Scalar, header: bytes, reason: str) -> BadRow:
+def refused_row(subject: pa.Scalar, payload: pa.Scalar, header: bytes, reason: str) -> DeadLetter:
     """Return a row that could be sent, as it was to be published."""
     headers = parse_block(header)
     ids = headers.get(MSG_ID)
     columns = {"subject": subject.as_py(), "headers": headers}
-    return BadRow(columns, payload.cast(pa.binary()).as_py(), reason, ids[0] if ids else None)
+    return DeadLetter(columns, payload.cast(pa.binary()).as_py(), reason, ids[0] if ids else None)
 
 
-def subject_of_bad_rows(stream: StreamInfo, options: WriteOptions) -> str:
+def dead_letter_subject(stream: StreamInfo, options: WriteOptions) -> str:
     """Return what bad rows are published on: the first subject of their stream, wildcards replaced by the target.
 
     Raises:
@@ -327,19 +331,19 @@ def subject_of_bad_rows(stream: StreamInfo, options: WriteOptions) -> str:
 def largest_message(stream: StreamInfo) -> int:
     """Return how many bytes of headers and payload together a message of a stream may have."""
     most = stream.config.get("max_msg_size", 0)
-    return min(most, LARGEST_MESSAGE) if most > 0 else LARGEST_MESSAGE
+    return min(most, MAX_MESSAGE_SIZE) if most > 0 else MAX_MESSAGE_SIZE
 
 
-def dead_letter(row: BadRow, message_id: str, about: Mapping[str, str], most: int) -> tuple[bytes, bytes]:
+def dead_letter(row: DeadLetter, message_id: str, about: Mapping[str, str], most: int) -> tuple[bytes, bytes]:
     """Return the header block and the payload by which a row is stored, of so many bytes together at most.
 
     A row that is larger is cut, and a header says how large its parts were.
     """
     columns, payload, cut = _json(row.columns), row.payload, []
     headers = {REASON: printable(row.reason), **about, COLUMNS: "", MSG_ID: message_id}
-    headers_size = len(encode_block(headers)) + _LONGEST_CUT
+    headers_size = len(encode_block(headers)) + _MAX_CUT
     room = max(0, most - headers_size)
-    if len(columns) > (longest := min(room // 2, LARGEST_BLOCK - headers_size)):
+    if len(columns) > (longest := min(room // 2, MAX_BLOCK_SIZE - headers_size)):
         cut.append(f"columns of {len(columns)} bytes")
         columns = columns[:longest]
     if len(payload) > (room := room - len(columns)):

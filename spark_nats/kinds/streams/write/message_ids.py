@@ -22,7 +22,7 @@ from spark_nats.protocol.own_ids import ids_of_query
 
 Hashes = npt.NDArray[np.uint32]
 
-LONGEST_SHORT = 1024
+MAX_SHORT = 1024
 """Bytes of a row up to which it is hashed together with others, as columns."""
 
 _WORDS = 3  # of 32 bits, in a hash
@@ -34,7 +34,7 @@ _KEY_OF_LONG = 64  # bytes, the most that blake2b takes
 _DASH, _NOTHING = texts(["-", ""])
 _NO_BYTES = strings([b""])[0]
 _HEAD = 4  # a constant and three lengths
-_KEYS = _HEAD + LONGEST_SHORT // 4  # the rest for the units of a row
+_KEYS = _HEAD + MAX_SHORT // 4  # the rest for the units of a row
 
 
 class MessageIds:
@@ -54,7 +54,7 @@ class MessageIds:
     Short rows are hashed as columns, by MULTILINEAR (Lemire and Kaser, "Strongly universal string hashing is fast",
     2014): the sum, modulo 2^64, of a random number and of a row's units of 32 bits each times a random number, of which
     the upper 32 bits count; three times with other random numbers. Zeros add nothing to it, so rows may be padded.
-    Rows above :data:`LONGEST_SHORT` are hashed one by one by blake2b: for those bytes cost, and not calls.
+    Rows above :data:`MAX_SHORT` are hashed one by one by blake2b: for those bytes cost, and not calls.
 
     It remembers eight bytes for each row. The benchmark's row "codec: message ids from content" guards the cost.
 
@@ -110,7 +110,7 @@ class MessageIds:
             part = [column[start : start + _ROWS_AT_ONCE] for column in columns]
             found = hashes[start : start + _ROWS_AT_ONCE]
             lengths = np.stack([lengths_of(column) for column in part])
-            is_long = lengths.sum(axis=0) > LONGEST_SHORT
+            is_long = lengths.sum(axis=0) > MAX_SHORT
             if not is_long.any():
                 found[:] = self._hash_short(part, lengths)
             else:

@@ -1,8 +1,8 @@
 """What the sink has counted, told to the program that has started a query.
 
-Spark starts a process of its own for each commit, and hands on nothing of what it knows: neither to the query's
-progress nor to a listener. So the commit leaves a few bytes in the directory of :mod:`spark_nats.client.memory`, under
-the id of the query's run, where the program finds them. It does so only while a process of the machine listens.
+Spark starts a process of its own for each commit, and passes nothing on from it, neither to the query's progress nor to
+a listener. So the commit leaves a few bytes in the directory of :mod:`spark_nats.client.host_cache`, under the id of
+the query's run, where the program finds them. It does so only while a process of the machine has subscribed.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from dataclasses import asdict
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from spark_nats.client import memory
+from spark_nats.client import host_cache
 from spark_nats.kinds.streams.write.tasks import Counts, Written, total
 
 
-def listen(run: str) -> None:
-    """Have the counts of a run kept from now on, for :data:`~spark_nats.client.memory.KEPT` unless called again."""
-    memory.remember(memory.counts_wanted(run))
+def subscribe(run: str) -> None:
+    """Keep the counts of a run from now on, for :data:`~.host_cache.FACT_TTL` seconds unless called again."""
+    host_cache.mark(host_cache.counts_wanted(run))
 
 
-def ignore(run: str) -> None:
+def unsubscribe(run: str) -> None:
     """End that."""
-    memory.forget(memory.counts_wanted(run))
+    host_cache.clear(host_cache.counts_wanted(run))
 
 
-def tell(messages: Sequence[WriterCommitMessage | None]) -> None:
+def publish(messages: Sequence[WriterCommitMessage | None]) -> None:
     """Tell what tasks have done, of which these are the messages."""
     for run in {message.run for message in messages if isinstance(message, Written) and message.run}:
-        if memory.age(memory.counts_wanted(run)) < memory.KEPT:
-            memory.tell(memory.counts(run), json.dumps(asdict(total(messages))))
+        if host_cache.seconds_since(host_cache.counts_wanted(run)) < host_cache.FACT_TTL:
+            host_cache.push(host_cache.counts(run), json.dumps(asdict(total(messages))))
 
 
-def heard(run: str) -> Counts:
+def collect(run: str) -> Counts:
     """Return what was told of a run and was not returned before."""
-    return sum((Counts(**json.loads(told)) for told in memory.heard(memory.counts(run))), Counts())
+    return sum((Counts(**json.loads(told)) for told in host_cache.pop_all(host_cache.counts(run))), Counts())

@@ -15,7 +15,7 @@ from spark_nats.jetstream.positions import Position, end_of
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write.conditions import NOTE_INVALID, STATE_BUCKET_UNUSABLE
-from spark_nats.kinds.streams.write.tasks import Began, Task
+from spark_nats.kinds.streams.write.tasks import Began, WriteTask
 from spark_nats.protocol.api import ErrCode
 from spark_nats.protocol.documents import integer_at, parse_document, string_at, text_of, time_at
 
@@ -30,7 +30,7 @@ class Note(NamedTuple):
         batch: its micro-batch.
         began: where its stream ended then.
         run: the query's run; empty in notes of before.
-        planned: when its driver has planned the micro-batch, see :class:`~spark_nats.kinds.streams.write.tasks.Task`.
+        planned: when its driver planned the micro-batch, see :class:`~.tasks.WriteTask`.
     """
 
     batch: int
@@ -50,7 +50,9 @@ def read_note(js: JetStream, options: WriteOptions, key: str) -> tuple[Entry, No
     return entry, note_of(entry, key)
 
 
-def write_note(js: JetStream, options: WriteOptions, task: Task, began: Began, revision: int, deadline: float) -> bool:
+def write_note(
+    js: JetStream, options: WriteOptions, task: WriteTask, began: Began, revision: int, deadline: float
+) -> bool:
     """Note where a task begins; False when somebody else has noted something meanwhile.
 
     Raises:

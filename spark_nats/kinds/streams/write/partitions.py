@@ -16,12 +16,12 @@ from pyspark import TaskContext
 from spark_nats.client.pool import Lease, borrow, leased
 from spark_nats.client.publishing import CorePublisher
 from spark_nats.client.reporting import Reporter
-from spark_nats.conditions import Hint, Said
+from spark_nats.conditions import ConditionText, Hint
 from spark_nats.errors import InvalidRowError, NatsError, PublishError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.listing import stream_names
-from spark_nats.jetstream.publishing.batches import MOST_ROWS, BatchPublisher, partly_stored
-from spark_nats.jetstream.publishing.conflicts import Resolve
+from spark_nats.jetstream.publishing.batches import MAX_ROWS, BatchPublisher, partly_stored
+from spark_nats.jetstream.publishing.conflicts import ConflictResolver
 from spark_nats.jetstream.publishing.publisher import Publisher
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.kinds.streams.options import EXACT, NEVER, WriteOptions
@@ -29,9 +29,9 @@ from spark_nats.kinds.streams.write import conditions
 from spark_nats.kinds.streams.write.checks import writable
 from spark_nats.kinds.streams.write.columns import RowChecker, has_counters
 from spark_nats.kinds.streams.write.message_ids import MessageIds
-from spark_nats.kinds.streams.write.replay import Before, Settled, settle
+from spark_nats.kinds.streams.write.replay import AlreadyStored, Before, find_already_stored
 from spark_nats.kinds.streams.write.sink import STREAM, Sink
-from spark_nats.kinds.streams.write.tasks import Counts, Task, Written
+from spark_nats.kinds.streams.write.tasks import Counts, WriteTask, Written
 from spark_nats.protocol.subjects import subject_violation
 
 if TYPE_CHECKING:
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _SUBJECTS_LOOKED_AT = 8
-_MOST_TOGETHER = 1 << 30  # bytes that are kept until the last row has come
+_MAX_TOGETHER = 1 << 30  # bytes that are kept until the last row has come
 
 
 def write_partition(
-    options: WriteOptions, task: Task, batches: Iterator[pa.RecordBatch], sink: Sink = STREAM
+    options: WriteOptions, task: WriteTask, batches: Iterator[pa.RecordBatch], sink: Sink = STREAM
 ) -> Written:
     """Write one partition, on an executor.
 
@@ -57,7 +57,7 @@ def write_partition(
     stream: StreamInfo | None = None
     before: Before | None = None
     unsure = False
-    bad = sink.set_aside(options, sink.columns)
+    bad = sink.dead_letters(options, sink.columns)
     # Messages of core NATS that a lost connection has taken along would not be sent again.
     with leased(options.connection, options.retries, what, waits=options.stream is None) as lease:
         publisher: Publisher | CorePublisher | BatchPublisher
@@ -66,8 +66,8 @@ def write_partition(
             key = task.key if task.batch is not None and options.deduplicate == EXACT else None
             stream, entry = lease.ask(lambda connection: writable(connection, options, key))
             if ids is not None and options.deduplicate != NEVER:
-                before, unsure = settle(lease, options, task, ids, stream, entry)
-        settled = before.settled if before is not None else None
+                before, unsure = find_already_stored(lease, options, task, ids, stream, entry)
+        already_stored = before.already_stored if before is not None else None
         if bad is not None:
             bad.begin(lease, task, before)
         # A stream of counters refuses the header that names the stream.
@@ -78,30 +78,30 @@ def write_partition(
             count, size = _write_rows(publisher, checker, _looked_at(options, task.query, batches), None, bad)
         elif options.atomic:
             publisher = BatchPublisher(lease, stream, options.ack_timeout, options.api_prefix)
-            count, size = _write_whole(publisher, checker, batches, settled, stream.name)
+            count, size = _write_whole(publisher, checker, batches, already_stored, stream.name)
         else:
             resolve = sink.conflicts(bad is not None) if sink.conflicts else None
             publisher = _publisher(lease, options, stream, task, bad, resolve)
             with _advising(options):
-                count, size = _write_rows(publisher, checker, batches, settled, bad)
+                count, size = _write_rows(publisher, checker, batches, already_stored, bad)
             if publisher.skipped and sink.skipped:
-                logger.warning(sink.skipped(publisher.skipped, count).coded)
-    if settled is not None:
-        if settled.unexpected + (bad.unexpected if bad is not None else 0):
+                logger.warning(sink.skipped(publisher.skipped, count).with_code)
+    if already_stored is not None:
+        if already_stored.unexpected + (bad.unexpected if bad is not None else 0):
             whose = f"this partition before that are not among its {count} rows now"
             raise PublishError(conditions.OTHER_PARTITIONS(task=task.name, partition=whose))
-        if settled.rows:
-            logger.info(conditions.BEGUN_BEFORE(task=task.name, stored=settled.rows, rows=count).coded)
+        if already_stored.rows:
+            logger.info(conditions.BEGUN_BEFORE(task=task.name, stored=already_stored.rows, rows=count).with_code)
     elif publisher.duplicates and not ((context := TaskContext.get()) and context.attemptNumber()):
         # Of an attempt that is tried again some are stored, as it should be.
         logger.warning(
-            conditions.ROWS_STORED_ALREADY(stream=options.stream, duplicates=publisher.duplicates, rows=count).coded
+            conditions.ROWS_STORED_ALREADY(stream=options.stream, duplicates=publisher.duplicates, rows=count).with_code
         )
     if bad is not None:
         bad.warn(count)
     skipped = publisher.skipped if isinstance(publisher, Publisher) else 0
     refused = bad.count if bad is not None else 0
-    duplicates = publisher.duplicates + (settled.rows if settled is not None else 0)
+    duplicates = publisher.duplicates + (already_stored.rows if already_stored is not None else 0)
     counts = Counts(count - skipped - refused, size, duplicates, skipped, lease.reconnects, refused)
     return Written(counts, task.query if unsure else None, task.run)
 
@@ -117,10 +117,10 @@ def _advising(options: WriteOptions) -> Iterator[None]:
         raise
 
 
-def _core_publisher(lease: Lease, task: Task) -> CorePublisher:
+def _core_publisher(lease: Lease, task: WriteTask) -> CorePublisher:
     """Return what writes to core NATS, and says now and then how far it has come."""
 
-    def said(rows: int, rate: float) -> Said:
+    def said(rows: int, rate: float) -> ConditionText:
         return conditions.STILL_SENDING(task=task.name, rows=rows, rate=rate)
 
     publisher = CorePublisher(lease, Reporter(logger, lambda: publisher.confirmed, said))
@@ -128,11 +128,16 @@ def _core_publisher(lease: Lease, task: Task) -> CorePublisher:
 
 
 def _publisher(
-    lease: Lease, options: WriteOptions, stream: StreamInfo, task: Task, bad: Aside | None, resolve: Resolve | None
+    lease: Lease,
+    options: WriteOptions,
+    stream: StreamInfo,
+    task: WriteTask,
+    bad: Aside | None,
+    resolve: ConflictResolver | None,
 ) -> Publisher:
     """Return what writes to a stream, and says now and then how far it has come."""
 
-    def said(rows: int, rate: float) -> Said:
+    def said(rows: int, rate: float) -> ConditionText:
         return conditions.STILL_WRITING(
             stream=stream.name,
             task=task.name,
@@ -153,7 +158,7 @@ def _publisher(
         began=stream,
         resolve=resolve,
         on_stored=Reporter(logger, lambda: publisher.confirmed, said),
-        set_aside=bad,
+        dead_letters=bad,
     )
     return publisher
 
@@ -162,23 +167,23 @@ def _write_rows(
     publisher: Publisher | CorePublisher,
     checker: RowChecker,
     batches: Iterator[pa.RecordBatch],
-    settled: Settled | None,
+    already_stored: AlreadyStored | None,
     bad: Aside | None,
 ) -> tuple[int, int]:
     """Write rows as they come; return how many there were, and the bytes of those that were sent."""
     count = size = 0
     for batch in batches:
         try:
-            rows = checker.check(batch, count) if bad is None else bad.sort_out(checker, batch, count)
+            rows = checker.check(batch, count) if bad is None else bad.partition_valid(checker, batch, count)
         except InvalidRowError:
             publisher.drain()  # so that what the message says was sent is safe
             raise
-        if settled is not None:
-            rows = rows.where(settled.missing(rows.ids))
+        if already_stored is not None:
+            rows = rows.where(already_stored.missing(rows.ids))
         if bad is not None:
             rows = bad.left(checker, rows)
         size += int(rows.sizes.sum())
-        for part in rows.apart():
+        for part in rows.split_conditional():
             if part.conditional is None or isinstance(publisher, CorePublisher):
                 publisher.publish(part.subjects, part.payloads, part.headers, part.replies, part.ids)
             else:
@@ -198,7 +203,7 @@ def _write_whole(
     publisher: BatchPublisher,
     checker: RowChecker,
     batches: Iterator[pa.RecordBatch],
-    settled: Settled | None,
+    already_stored: AlreadyStored | None,
     stream: str,
 ) -> tuple[int, int]:
     """Write rows together or not at all; return how many there were, and the bytes of those that were sent."""
@@ -206,18 +211,18 @@ def _write_whole(
     count = size = 0
     for batch in batches:
         count += batch.num_rows
-        if count > MOST_ROWS:
-            raise PublishError(conditions.TOO_MANY_ROWS_TOGETHER(rows=MOST_ROWS))
+        if count > MAX_ROWS:
+            raise PublishError(conditions.TOO_MANY_ROWS_TOGETHER(rows=MAX_ROWS))
         parts.append(batch)
         size += batch.nbytes
-        if size > _MOST_TOGETHER:
-            raise PublishError(conditions.TOO_MANY_BYTES_TOGETHER(mebibytes=_MOST_TOGETHER >> 20))
+        if size > _MAX_TOGETHER:
+            raise PublishError(conditions.TOO_MANY_BYTES_TOGETHER(mebibytes=_MAX_TOGETHER >> 20))
     if not count:
         return 0, 0
     (whole,) = pa.Table.from_batches(parts).combine_chunks().to_batches()
     rows = checker.check(whole, 0)
     rows.check_together()
-    missing = np.ones(count, np.bool_) if settled is None else settled.missing(rows.ids)
+    missing = np.ones(count, np.bool_) if already_stored is None else already_stored.missing(rows.ids)
     if missing.any() and not missing.all():
         raise partly_stored(stream, rows.ids, ~missing)
     if not missing.any():
@@ -253,6 +258,6 @@ def _warn_of_streams(options: WriteOptions, batch: pa.RecordBatch) -> None:
                 logger.warning(
                     conditions.SUBJECT_OF_STREAM(
                         subject=subject, streams=", ".join(map(repr, streams)), stream=streams[0]
-                    ).coded
+                    ).with_code
                 )
                 return

@@ -40,9 +40,9 @@ from spark_nats.kinds.streams.options import EXACT, WriteOptions
 from spark_nats.kinds.streams.write import conditions
 from spark_nats.kinds.streams.write.message_ids import MessageIds
 from spark_nats.kinds.streams.write.notes import Note, began_now, is_about, note_of, read_note, write_note
-from spark_nats.kinds.streams.write.task_start import Known, Tail, begin, first_of
-from spark_nats.kinds.streams.write.tasks import Began, Task
-from spark_nats.options.losses import report_loss
+from spark_nats.kinds.streams.write.task_start import Inputs, StreamTail, begin, first_of
+from spark_nats.kinds.streams.write.tasks import Began, WriteTask
+from spark_nats.options.data_loss import report_loss
 from spark_nats.protocol.bytecolumns import Mask, booleans, flags_of, values_of
 from spark_nats.protocol.documents import text_of
 
@@ -50,15 +50,15 @@ logger = logging.getLogger(__name__)
 
 Given = ParamSpec("Given")
 _TAIL = 4096  # messages at the end of a stream among which rows of a task are looked for
-_MOST_REMEMBERED = 1 << 14
+_MAX_REMEMBERED = 1 << 14
 
 
 _noted: dict[tuple[object, ...], int] = {}
 """The last micro-batch that a task of this process has noted, by where and in which run of its query; see
-:mod:`spark_nats.client.memory`."""
+:mod:`spark_nats.client.host_cache`."""
 
 
-class Settled:
+class AlreadyStored:
     """Rows that were stored before.
 
     Args:
@@ -95,13 +95,13 @@ class Before(NamedTuple):
     """
 
     time: int
-    settled: Settled | None
+    already_stored: AlreadyStored | None
 
 
-def settle(
+def find_already_stored(
     lease: Lease,
     options: WriteOptions,
-    task: Task,
+    task: WriteTask,
     ids: MessageIds,
     stream: StreamInfo,
     entry: Entry | NatsError | None = None,
@@ -152,7 +152,7 @@ def settle(
     found = ask(stored_ids, stream, began.end.last, "" if task.own_ids else ids.prefix)
     if found.removed and not known:
         _report(options, task, found.removed)
-    return Before(time, Settled(found.ids, ids.prefix)), True
+    return Before(time, AlreadyStored(found.ids, ids.prefix)), True
 
 
 def try_to_read_back(js: JetStream, stream: StreamInfo, singly: bool = False) -> None:
@@ -172,7 +172,7 @@ def try_to_read_back(js: JetStream, stream: StreamInfo, singly: bool = False) ->
             raise error.with_context(conditions.CANNOT_READ_BACK(stream=stream.name, reason=error)) from None
 
 
-def _report(options: WriteOptions, task: Task, why: str) -> None:
+def _report(options: WriteOptions, task: WriteTask, why: str) -> None:
     """Fail or warn because it cannot be told what an earlier attempt has stored."""
     what = conditions.STORED_BEFORE_UNKNOWN(task=task.name, reason=why)
     report_loss(what, options.fail_on_data_loss, "all of its rows that are not found, so that some may be stored twice")
@@ -181,7 +181,7 @@ def _report(options: WriteOptions, task: Task, why: str) -> None:
 def _begin(
     js: JetStream,
     options: WriteOptions,
-    task: Task,
+    task: WriteTask,
     ids: MessageIds,
     stream: StreamInfo,
     noted: Entry | NatsError | None,
@@ -204,9 +204,11 @@ def _begin(
             deadline = clock.monotonic() + CONFIRMATION
             continue
         if found.warning:
-            logger.warning(found.warning.coded)
+            logger.warning(found.warning.with_code)
         if found.first:
-            logger.info(conditions.FIRST_TIME(bucket=options.state_bucket, stream=stream.name, task=task.name).coded)
+            logger.info(
+                conditions.FIRST_TIME(bucket=options.state_bucket, stream=stream.name, task=task.name).with_code
+            )
         if found.older and found.began:
             _report_older(options, task, stream, found.began.end.last, found.older)
         elif found.began is None and known.note is not None and is_about(known.note, stream):
@@ -214,13 +216,13 @@ def _begin(
         is_noted = known.note is not None and found.began == known.note.began and not found.older
         if is_noted or write_note(js, options, task, found.began or began_now(stream), entry.revision, deadline):
             _noted[_place(options, task)] = int(task.batch or 0)
-            if len(_noted) > _MOST_REMEMBERED:
+            if len(_noted) > _MAX_REMEMBERED:
                 del _noted[next(iter(_noted))]
             return found.began, found.began is not None or not known.later
         stream = stream_info(js, stream.name)
 
 
-def _ask(js: JetStream, options: WriteOptions, task: Task, held: Entry | NatsError | None) -> tuple[Entry, Known]:
+def _ask(js: JetStream, options: WriteOptions, task: WriteTask, held: Entry | NatsError | None) -> tuple[Entry, Inputs]:
     """Return what the task's key holds, and what is known of it but for the stream's last messages.
 
     It is asked for unless it is known what the key ``held`` a moment ago.
@@ -233,30 +235,32 @@ def _ask(js: JetStream, options: WriteOptions, task: Task, held: Entry | NatsErr
     if task.partition and (-1 if note is None else note.batch) < batch - 1:
         zero = read_note(js, options, f"{task.query}.0")[1]
     later = any(each is not None and each.batch < batch and each.run == task.run != "" for each in (note, zero))
-    return entry, Known(note, -1 if zero is None else zero.batch, _noted.get(_place(options, task), -1), later)
+    return entry, Inputs(note, -1 if zero is None else zero.batch, _noted.get(_place(options, task), -1), later)
 
 
-def _place(options: WriteOptions, task: Task) -> tuple[object, ...]:
+def _place(options: WriteOptions, task: WriteTask) -> tuple[object, ...]:
     """Return where a task notes that it begins, and in which run of its query."""
     return options.connection, options.state_bucket, task.key, task.run
 
 
-def _look_at_tail(js: JetStream, task: Task, ids: MessageIds, stream: StreamInfo, note: Note | None) -> Tail:
+def _look_at_tail(js: JetStream, task: WriteTask, ids: MessageIds, stream: StreamInfo, note: Note | None) -> StreamTail:
     """Look for rows of a task among the last messages of a stream."""
     last = stream.last_sequence
     since = max(last - _TAIL, stream.first_sequence - 1)
     if note is not None and is_about(note, stream) and note.began.end.last <= last:
         since = max(since, note.began.end.last)
     if since == last or stream.retention != LIMITS:  # others cannot be read without taking messages from somebody
-        return Tail(last, new=last == 0)
+        return StreamTail(last, new=last == 0)
     found = stored_ids(js, stream, since, ids.query_prefix)
     rows = int(np.count_nonzero(flags_of(pc.starts_with(found.ids, ids.prefix))))
     # Rows of this micro-batch would stand behind those of the one before.
     before = pc.any(pc.starts_with(found.ids, f"{ids.query_prefix}{int(task.batch or 0) - 1}-")).as_py()
-    return Tail(since, rows, new=not task.own_ids and not rows and not found.removed and bool(before or since == 0))
+    return StreamTail(
+        since, rows, new=not task.own_ids and not rows and not found.removed and bool(before or since == 0)
+    )
 
 
-def _report_older(options: WriteOptions, task: Task, stream: StreamInfo, since: int, why: str) -> None:
+def _report_older(options: WriteOptions, task: WriteTask, stream: StreamInfo, since: int, why: str) -> None:
     """Fail or warn because the bucket is older than the query's checkpoint."""
     what = conditions.STATE_BUCKET_OLDER(bucket=options.state_bucket, batch=task.batch, reason=why)
     looked = stream.last_sequence - since
@@ -272,7 +276,7 @@ def _report_older(options: WriteOptions, task: Task, stream: StreamInfo, since: 
 
 
 def _look_back(
-    js: JetStream, options: WriteOptions, task: Task, stream: StreamInfo, began: Began, known: bool
+    js: JetStream, options: WriteOptions, task: WriteTask, stream: StreamInfo, began: Began, known: bool
 ) -> tuple[StreamInfo, Began]:
     """Return the stream's state, and where to read it back from.
 
@@ -297,7 +301,7 @@ def _look_back(
             task=this,
             kept=since,
             others=others,
-        ).coded
+        ).with_code
     )
     there = next_message(js, stream.name, since, (">",), whole=False) if since >= stream.first_sequence else None
     stored = there.time if there is not None and there.sequence == since else None
@@ -307,7 +311,7 @@ def _look_back(
     return stream, began
 
 
-def _note_anew(js: JetStream, options: WriteOptions, task: Task, began: Began) -> None:
+def _note_anew(js: JetStream, options: WriteOptions, task: WriteTask, began: Began) -> None:
     """Note another beginning for a task that was begun before, unless another attempt has done so."""
     deadline = clock.monotonic() + CONFIRMATION
     batch = int(task.batch or 0)
@@ -319,7 +323,7 @@ def _note_anew(js: JetStream, options: WriteOptions, task: Task, began: Began) -
             return
 
 
-def _look_at_end(js: JetStream, task: Task, batch: str | None, began: Began, stream: StreamInfo) -> StreamInfo:
+def _look_at_end(js: JetStream, task: WriteTask, batch: str | None, began: Began, stream: StreamInfo) -> StreamInfo:
     """Warn if a stream ends before the place where a micro-batch, or this write, began; return its state."""
     if began.end.last > stream.last_sequence:
         stream = believed(js, stream, Trust.BEYOND_DOUBT)
@@ -333,12 +337,12 @@ def _look_at_end(js: JetStream, task: Task, batch: str | None, began: Began, str
                 task=this if batch is None else f"micro-batch {batch}",
                 now=stream.last_sequence,
                 others=others,
-            ).coded
+            ).with_code
         )
     return stream
 
 
-def _names(task: Task) -> tuple[str, str]:
+def _names(task: WriteTask) -> tuple[str, str]:
     """Return how messages name what a task belongs to, and others of its kind."""
     if task.batch is None:
         return "this write", "other writes"

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from spark_nats.conditions import Said
+from spark_nats.conditions import ConditionText
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write.schema import MESSAGES, Columns
 from spark_nats.options.query import Query
@@ -15,17 +15,17 @@ from spark_nats.options.values import FAIL
 
 if TYPE_CHECKING:
     from spark_nats.jetstream.api import JetStream
-    from spark_nats.jetstream.publishing.conflicts import Resolve
-    from spark_nats.kinds.streams.write.dead_letters import BadRows
+    from spark_nats.jetstream.publishing.conflicts import ConflictResolver
+    from spark_nats.kinds.streams.write.dead_letters import DeadLetters
     from spark_nats.kinds.streams.write.tasks import Written
 
-    Aside = BadRows
+    Aside = DeadLetters
 
 
-def _set_aside(options: WriteOptions, columns: Columns) -> Aside | None:
-    from spark_nats.kinds.streams.write.dead_letters import BadRows
+def _dead_letters(options: WriteOptions, columns: Columns) -> Aside | None:
+    from spark_nats.kinds.streams.write.dead_letters import DeadLetters
 
-    return BadRows(options, columns) if options.bad_rows != FAIL else None
+    return DeadLetters(options, columns) if options.bad_rows != FAIL else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,10 +48,10 @@ class Sink:
     write: Callable[..., Written] | None = None
     columns: Columns = MESSAGES
     naming: Callable[[JetStream], AbstractContextManager[None]] | None = None
-    no_lifetimes: Said | None = None
-    conflicts: Callable[[bool], Resolve] | None = None
-    skipped: Callable[[int, int], Said] | None = None
-    set_aside: Callable[[WriteOptions, Columns], Aside | None] = _set_aside
+    no_lifetimes: ConditionText | None = None
+    conflicts: Callable[[bool], ConflictResolver] | None = None
+    skipped: Callable[[int, int], ConditionText] | None = None
+    dead_letters: Callable[[WriteOptions, Columns], Aside | None] = _dead_letters
 
     def target(self, options: Query) -> str:
         """Return what is written to, as the log and errors name it."""

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from spark_nats.conditions import Said
+from spark_nats.conditions import ConditionText
 from spark_nats.errors import PublishError
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.streams import LIMITS, StreamInfo
 from spark_nats.kinds.streams.write.conditions import ATTEMPT_TOO_LATE, CHECKPOINT_OLDER, TARGET_CHANGED
 from spark_nats.kinds.streams.write.notes import Note, is_about
-from spark_nats.kinds.streams.write.tasks import Began, Task
+from spark_nats.kinds.streams.write.tasks import Began, WriteTask
 
 
-class Tail(NamedTuple):
+class StreamTail(NamedTuple):
     """What the last messages of a stream say of a task.
 
     Attributes:
@@ -32,7 +32,7 @@ class Tail(NamedTuple):
     new: bool = False
 
 
-class Known(NamedTuple):
+class Inputs(NamedTuple):
     """What is known when a task begins. Of micro-batches -1 is none.
 
     Attributes:
@@ -48,10 +48,10 @@ class Known(NamedTuple):
     first: int = -1
     noted: int = -1
     later: bool = False
-    tail: Tail | None = None
+    tail: StreamTail | None = None
 
 
-class Beginning(NamedTuple):
+class Decision(NamedTuple):
     """How a task begins.
 
     Attributes:
@@ -64,7 +64,7 @@ class Beginning(NamedTuple):
 
     began: Began | None = None
     older: str = ""
-    warning: Said | None = None
+    warning: ConditionText | None = None
     first: bool = False
     lacks_tail: bool = False
 
@@ -78,7 +78,7 @@ def first_of(stream: StreamInfo, time: int) -> Began | None:
     return Began(stream.name, Position(stream.created, 1), time) if stream.retention == LIMITS else None
 
 
-def begin(task: Task, stream: StreamInfo, known: Known) -> Beginning:
+def begin(task: WriteTask, stream: StreamInfo, known: Inputs) -> Decision:
     """Decide how a task of a micro-batch begins, by its stream's state before it stores anything and by what is known.
 
     Raises:
@@ -89,13 +89,13 @@ def begin(task: Task, stream: StreamInfo, known: Known) -> Beginning:
     if note is not None and note.batch > batch:
         if (note.run and note.run == task.run) or 0 < task.planned < note.planned:
             raise PublishError(ATTEMPT_TOO_LATE(task=task.name, batch=note.batch))
-        return Beginning(warning=CHECKPOINT_OLDER(task=task.name, batch=note.batch))
+        return Decision(warning=CHECKPOINT_OLDER(task=task.name, batch=note.batch))
     if note is not None and note.batch == batch:
         if is_about(note, stream):
-            return Beginning(note.began)
+            return Decision(note.began)
         old, created = note.began.stream, note.began.end.created
         warning = TARGET_CHANGED(task=task.name, old=old, created=created, stream=stream.name)
-        return Beginning(first_of(stream, note.began.time) if old == stream.name else None, warning=warning)
+        return Decision(first_of(stream, note.began.time) if old == stream.name else None, warning=warning)
 
     own = note.batch if note is not None else -1
     last, older = max(own, known.first), ""
@@ -104,14 +104,14 @@ def begin(task: Task, stream: StreamInfo, known: Known) -> Beginning:
     elif 0 <= last < batch - 1:
         older = f"the last micro-batch that it knows is {last}"
     elif last >= batch - 1 and known.later and not task.attempt:
-        return Beginning()
+        return Decision()
     if tail is None:
-        return Beginning(lacks_tail=True)
+        return Decision(lacks_tail=True)
     if not older and tail.rows:
         older = f"it does not know {task.name}, of which stream {stream.name!r} has {tail.rows} rows"
     elif not older and last < batch - 1:
         if tail.new:
-            return Beginning(first=True)
+            return Decision(first=True)
         older = "it has no entry for this query"
     seen = Position(stream.created, tail.since + 1)
-    return Beginning(Began(stream.name, seen, 0), older) if older else Beginning()
+    return Decision(Began(stream.name, seen, 0), older) if older else Decision()

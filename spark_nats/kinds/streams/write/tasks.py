@@ -85,7 +85,7 @@ class Began:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class WriteTask:
     """A task of the sink.
 
     Attributes:

@@ -22,10 +22,10 @@ from spark_nats.errors import NatsError, OptionError
 from spark_nats.kinds.preparing import prepare_once
 from spark_nats.kinds.streams.options import EXACT, WINDOW, WriteOptions
 from spark_nats.kinds.streams.write.conditions import BATCH_UNKNOWN
-from spark_nats.kinds.streams.write.metrics_channel import tell
+from spark_nats.kinds.streams.write.metrics_channel import publish
 from spark_nats.kinds.streams.write.schema import check_schema, may_have_ids
 from spark_nats.kinds.streams.write.sink import STREAM, Sink
-from spark_nats.kinds.streams.write.tasks import Began, Task, Written, total
+from spark_nats.kinds.streams.write.tasks import Began, WriteTask, Written, total
 from spark_nats.options.hints import naming_options
 from spark_nats.options.nearest import VIEW
 from spark_nats.options.query import Query
@@ -65,7 +65,7 @@ def stream_writer(options: WriteOptions, schema: StructType, sink: Sink = STREAM
     return NatsStreamWriter(options, may_have_ids(schema, options), sink=sink)
 
 
-def _write_messages(options: WriteOptions, task: Task, batches: Iterator[pa.RecordBatch], sink: Sink) -> Written:
+def _write_messages(options: WriteOptions, task: WriteTask, batches: Iterator[pa.RecordBatch], sink: Sink) -> Written:
     if not task.query and options.deduplicate in (EXACT, WINDOW):
         raise NatsError(BATCH_UNKNOWN())
 
@@ -95,14 +95,14 @@ class _Writer:
         self._planned = clock.time_ns()
         self._announced = announced(options.connection)
 
-    def _write(self, task: Task, batches: Iterator[pa.RecordBatch]) -> Written:
+    def _write(self, task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Written:
         add_announced(self._options.connection, self._announced)
         write: Callable[..., Written] = self._sink.write or _write_messages
         return write(self._options, task, batches, self._sink)
 
     def _log(self, what: str, messages: list[WriterCommitMessage | None]) -> None:
         counts, target = total(messages), self._sink.target(self._options)
-        logger.info(BATCH_WRITTEN(what=what, target=target, counts=counts, tasks=len(messages)).coded)
+        logger.info(BATCH_WRITTEN(what=what, target=target, counts=counts, tasks=len(messages)).with_code)
 
 
 class NatsWriter(_Writer, DataSourceArrowWriter):
@@ -121,13 +121,13 @@ class NatsWriter(_Writer, DataSourceArrowWriter):
             raise OptionError(WRITES_NO_TABLE(instead=VIEW))
         partition, attempt = (context.partitionId(), context.attemptNumber()) if context else (0, 0)
         run = run_of(context)
-        task = Task(self._id, None, partition, attempt, self._began, self._own_ids, run)
+        task = WriteTask(self._id, None, partition, attempt, self._began, self._own_ids, run)
         return self._write(task, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Log what the tasks have written, and tell it to who listens."""
         self._log("batch", messages)
-        tell(messages)
+        publish(messages)
 
 
 class NatsStreamWriter(_Writer, DataSourceStreamArrowWriter):
@@ -140,10 +140,10 @@ class NatsStreamWriter(_Writer, DataSourceStreamArrowWriter):
         query = context.getLocalProperty("sql.streaming.queryId") if context else None
         batch = context.getLocalProperty("streaming.sql.batchId") if context else None
         run = run_of(context)
-        task = Task("", batch, 0, run=run)
+        task = WriteTask("", batch, 0, run=run)
         if context is not None and query and batch:
             partition, attempt = context.partitionId(), context.attemptNumber()
-            task = Task(query, batch, partition, attempt, own_ids=self._own_ids, run=run, planned=self._planned)
+            task = WriteTask(query, batch, partition, attempt, own_ids=self._own_ids, run=run, planned=self._planned)
         return self._write(task, iterator)
 
     @naming_options()
@@ -157,7 +157,7 @@ class NatsStreamWriter(_Writer, DataSourceStreamArrowWriter):
         """
         self._log(f"micro-batch {batchId}", messages)
         self._check_partitions(messages, batchId)
-        tell(messages)
+        publish(messages)
 
     def _check_partitions(self, messages: list[WriterCommitMessage | None], batch: int) -> None:
         unsure = [message.unsure for message in messages if isinstance(message, Written) and message.unsure]

@@ -22,7 +22,7 @@ from spark_nats.jetstream import views
 from spark_nats.jetstream.publishing import batches
 from spark_nats.kinds.queries import parse_write
 from spark_nats.kinds.streams.write.partitions import write_partition
-from spark_nats.kinds.streams.write.tasks import Task
+from spark_nats.kinds.streams.write.tasks import WriteTask
 from tests.chaos.proxy import HARMS, Direction, Proxy
 from tests.integration.support import run_task, save, sentence_of, table, write
 from tests.nats_py import Message, NatsPy, wait_until
@@ -103,7 +103,7 @@ def test_more_rows_than_a_batch_may_have_are_refused_before_anything_is_sent(
 
     options = parse_write({"servers": nats_server.url, "stream": unique, "atomic": "true"}, streaming=False)
     with pytest.raises(PublishError, match=r"more than 1000 rows.*nothing was sent; make the partitions smaller"):
-        write_partition(options, Task("", None, 0), endless())
+        write_partition(options, WriteTask("", None, 0), endless())
     assert len(taken) == 4
     assert nats_py.held(unique) == 0
 
@@ -404,7 +404,7 @@ def test_a_batch_whose_answer_is_lost_is_stored_once(server_factory: ServerFacto
             yield from numbers_table("S", 2).to_batches()
 
         harming: Future[None] | None = None
-        assert write_partition(parse_write(given, streaming=True), Task("q", "0", 0), rows()).counts.rows == 2
+        assert write_partition(parse_write(given, streaming=True), WriteTask("q", "0", 0), rows()).counts.rows == 2
         assert harming is not None
         harming.result()
         assert client.stored_numbers("S") == [0, 1] + [9, 9] * late
@@ -434,7 +434,7 @@ def test_a_batch_whose_answer_is_missed_only_after_the_window_is_stored_once(
             yield from numbers_table("S", 2).to_batches()
 
         waiting: Future[None] | None = None
-        assert write_partition(parse_write(given, streaming=True), Task("q", "0", 0), rows()).counts.rows == 2
+        assert write_partition(parse_write(given, streaming=True), WriteTask("q", "0", 0), rows()).counts.rows == 2
         assert waiting is not None
         waiting.result()
         assert client.stored_numbers("S") == [0, 1, 9, 9]

@@ -32,7 +32,7 @@ from spark_nats.errors import NatsConnectionError, NatsError, PublishError
 from spark_nats.jetstream import JetStream, Publisher, StreamInfo
 from spark_nats.jetstream.creating import create_stream
 from spark_nats.jetstream.publishing import decide
-from spark_nats.jetstream.publishing.acknowledged import Account, Acknowledged
+from spark_nats.jetstream.publishing.acknowledged import Acknowledged, PublishLedger
 from spark_nats.jetstream.publishing.recovery import Recovery
 from spark_nats.jetstream.publishing.rows import Rows
 from spark_nats.jetstream.views import stream_info
@@ -198,7 +198,7 @@ def test_after_such_an_outage_rows_that_wait_are_not_sent_if_another_attempt_has
     with NatsPy(url) as client, connect(options_for(url)) as connection:
         client.create_stream("S", subjects=["S.>"], duplicate_window=100_000_000)
         js = JetStream(connection)
-        account = Account(Acknowledged(PublishAcks("S"), 0))
+        account = PublishLedger(Acknowledged(PublishAcks("S"), 0))
         recovery = Recovery("S", 5.0, 5.0, js.prefix, stream_info(js, "S"), True, account)
         client.publish_acked([("S.x", str(i).encode(), {MSG_ID: str(i)}) for i in range(20)])
         sent, waiting = rows_of(range(5), since=clock.monotonic() - 60, again=True), rows_of(range(5, 30))
@@ -217,8 +217,8 @@ def test_rows_that_have_waited_to_be_sent_again_for_longer_than_the_window_are_l
             seen = ("S.y", b"-1", {MSG_ID: "-1"})
             (first,) = client.publish_acked([seen])
             wait_until(lambda: client.publish_acked([seen]) != [first])  # forgotten, and so are the others
-            publisher._account.given = 10
-            publisher._account.queue.append(rows_of(range(10), since=clock.monotonic() - 60, again=True))
+            publisher._ledger.given = 10
+            publisher._ledger.queue.append(rows_of(range(10), since=clock.monotonic() - 60, again=True))
             publisher.drain()
             assert publisher.confirmed == 10
         assert sorted(i for i in stored(client, "S") if i >= 0) == list(range(10))

@@ -13,12 +13,12 @@ from spark_nats.client import Connection, borrow, connect
 from spark_nats.client.options import RetryOptions
 from spark_nats.client.retrying import retrying
 from spark_nats.jetstream import JetStream
-from spark_nats.jetstream.api import Refused
+from spark_nats.jetstream.api import RefusalMemory
 from spark_nats.jetstream.consuming import kept
 from spark_nats.jetstream.reading import searching
 from spark_nats.jetstream.reading.judging import Removed
 from spark_nats.jetstream.reading.pulls import PullConsumer
-from spark_nats.jetstream.reading.ranges import Range, RangeReader, Way
+from spark_nats.jetstream.reading.ranges import Range, RangeReader, ReadMethod
 from tests.connections import options_for, patience
 from tests.integration.commands.test_permissions import MOVE, READ, user, users
 from tests.integration.forwarding import ForwardedApi
@@ -37,7 +37,7 @@ def api(nats_py: NatsPy) -> Iterator[ForwardedApi]:
 @pytest.fixture(autouse=True)
 def _moved_and_not_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """Consumers are moved, whatever happened in other tests; and a slow machine is no reason to take another one."""
-    monkeypatch.setattr(kept, "_refused", Refused())
+    monkeypatch.setattr(kept, "_refused", RefusalMemory())
     monkeypatch.setattr(kept, "PATIENCE", 60.0)
     monkeypatch.setattr(searching, "TRIAL", 60.0)
 
@@ -102,11 +102,11 @@ def test_each_use_has_a_consumer_of_its_own_and_the_oldest_one_goes(
 ) -> None:
     nats_py.create_stream(unique)
     nats_py.publish_acked((f"{unique}.{i}", b"abc") for i in range(1, 21))
-    assert read(js, unique, 1, 21) == read(js, unique, 1, 21, way=Way.HEADERS) == list(range(1, 21))
+    assert read(js, unique, 1, 21) == read(js, unique, 1, 21, way=ReadMethod.HEADERS) == list(range(1, 21))
     assert len(nats_py.consumers(unique)) == 2
     for i in range(1, 21):
         assert read(js, unique, 1, 21, [f"{unique}.{i}"]) == [i]
-    wait_until(lambda: len(nats_py.consumers(unique)) == kept.MOST)
+    wait_until(lambda: len(nats_py.consumers(unique)) == kept.MAX_KEPT)
 
 
 def test_two_ranges_at_once_have_a_consumer_each(js: JetStream, nats_py: NatsPy, unique: str) -> None:

@@ -22,7 +22,7 @@ from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.reading import pulls
 from spark_nats.jetstream.reading.delivering import Delivered
 from spark_nats.kinds.buckets import as_of
-from spark_nats.kinds.buckets.as_of import HeldEntries, LatestReader
+from spark_nats.kinds.buckets.as_of import LatestReader, SnapshotBuffer
 from spark_nats.kinds.buckets.entries import Entries
 from tests.integration.forwarding import ForwardedApi
 from tests.integration.support import batch_reader, nats, read, sentence_of
@@ -375,16 +375,16 @@ def test_what_is_stored_together_is_read_together(
 def during(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> Iterator[None]:
     """Do something once, when a task has read the first entries; later ones have not been asked for."""
     done: list[object] = []
-    add = HeldEntries.add
+    add = SnapshotBuffer.add
 
-    def adding(entries: HeldEntries, delivered: Delivered) -> None:
+    def adding(entries: SnapshotBuffer, delivered: Delivered) -> None:
         add(entries, delivered)
         if not done:
             done.append(True)
             action()
 
     with monkeypatch.context() as patch:
-        patch.setattr(HeldEntries, "add", adding)
+        patch.setattr(SnapshotBuffer, "add", adding)
         patch.setattr(pulls, "PULL_BYTES", 2_000)
         patch.setattr(pulls, "PULL_MESSAGES", 50)
         yield

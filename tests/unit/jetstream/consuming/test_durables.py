@@ -6,22 +6,24 @@ from typing import Any
 
 import pytest
 
-from spark_nats.jetstream.consuming.durables import Life
+from spark_nats.jetstream.consuming.durables import DurableState
 from spark_nats.protocol.consumers import consumer_in
 
 
 @pytest.mark.parametrize(
     ("life", "found", "made", "gone"),
     [
-        (Life.UNSEEN, Life.FOUND, Life.MADE, Life.UNSEEN),
-        (Life.FOUND, Life.FOUND, Life.MADE, Life.UNSEEN),
-        (Life.MADE, Life.FOUND, Life.MADE, Life.UNSEEN),
-        (Life.HELD, Life.HELD, Life.REMADE, Life.LOST),
-        (Life.LOST, Life.HELD, Life.REMADE, Life.LOST),
-        (Life.REMADE, Life.HELD, Life.REMADE, Life.LOST),
+        (DurableState.UNSEEN, DurableState.FOUND, DurableState.MADE, DurableState.UNSEEN),
+        (DurableState.FOUND, DurableState.FOUND, DurableState.MADE, DurableState.UNSEEN),
+        (DurableState.MADE, DurableState.FOUND, DurableState.MADE, DurableState.UNSEEN),
+        (DurableState.HELD, DurableState.HELD, DurableState.REMADE, DurableState.LOST),
+        (DurableState.LOST, DurableState.HELD, DurableState.REMADE, DurableState.LOST),
+        (DurableState.REMADE, DurableState.HELD, DurableState.REMADE, DurableState.LOST),
     ],
 )
-def test_what_becomes_of_a_durable_that_is_taken_or_gone(life: Life, found: Life, made: Life, gone: Life) -> None:
+def test_what_becomes_of_a_durable_that_is_taken_or_gone(
+    life: DurableState, found: DurableState, made: DurableState, gone: DurableState
+) -> None:
     assert (life.taken(new=False), life.taken(new=True), life.gone()) == (found, made, gone)
 
 

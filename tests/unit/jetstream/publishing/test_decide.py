@@ -11,19 +11,19 @@ from spark_nats.errors import JetStreamError, StreamNotFoundError
 from spark_nats.jetstream.publishing.decide import (
     LOST_AFTER,
     LOST_ASTRAY,
-    SHORTEST_PATIENCE,
+    MIN_PATIENCE,
     Ask,
+    DeadLetterRows,
     Decision,
     Fail,
     Failure,
-    Outcome,
+    PublishState,
     Resend,
-    SetAside,
+    ResendReason,
     Wait,
-    Why,
     decide,
 )
-from spark_nats.jetstream.publishing.flight import Refused, State
+from spark_nats.jetstream.publishing.flight import RefusedMessage, StreamState
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.protocol.publish_acks import Verdict
 
@@ -33,25 +33,25 @@ GONE = StreamNotFoundError("the stream 'S' does not exist")
 LEADERLESS = JetStreamError("no leader", 503, transient=Transient.ALWAYS)
 
 
-def refused(*verdicts: Verdict) -> tuple[Refused, ...]:
-    return tuple(Refused(i, i, "S.a", "why", verdict, False) for i, verdict in enumerate(verdicts))
+def refused(*verdicts: Verdict) -> tuple[RefusedMessage, ...]:
+    return tuple(RefusedMessage(i, i, "S.a", "why", verdict, False) for i, verdict in enumerate(verdicts))
 
 
-def outcome(state: State = State.IN_ORDER, **changes: Any) -> Outcome:
-    return Outcome(
+def outcome(state: StreamState = StreamState.IN_ORDER, **changes: Any) -> PublishState:
+    return PublishState(
         state, **{"open": 0, "silent": 0.0, "waited": 0.0, "ack_timeout": 30.0, "can_repeat": True} | changes
     )
 
 
-def after(*verdicts: Verdict, **changes: Any) -> Outcome:
-    return outcome(State.REFUSED, refused=refused(*verdicts), **changes)
+def after(*verdicts: Verdict, **changes: Any) -> PublishState:
+    return outcome(StreamState.REFUSED, refused=refused(*verdicts), **changes)
 
 
-NO, MANY, AWAY = Verdict.NO, Verdict.TOO_MANY, Verdict.AWAY
-ROW, PLACE = Verdict.ROW, Verdict.PLACE
+NO, MANY, AWAY = Verdict.REJECTED, Verdict.TOO_MANY, Verdict.UNAVAILABLE
+ROW, PLACE = Verdict.BAD_ROW, Verdict.NO_SUCH_SUBJECT
 IN_PROCESS, CONFLICT, RESOLVED = Verdict.IN_PROCESS, Verdict.CONFLICT, Verdict.RESOLVED
 
-CASES: dict[str, tuple[Outcome, Decision]] = {
+CASES: dict[str, tuple[PublishState, Decision]] = {
     # Answers are missing.
     "nothing is open": (outcome(), Wait(0.0)),
     "answers are due": (outcome(open=5), Wait(LOST_AFTER)),
@@ -59,10 +59,13 @@ CASES: dict[str, tuple[Outcome, Decision]] = {
     "answers are late": (outcome(open=5, silent=LOST_AFTER), Ask.SUBJECTS),
     "answers are late from a stream that listens": (
         outcome(open=5, silent=LOST_AFTER, asked=True),
-        Resend(Why.UNKNOWN),
+        Resend(ResendReason.UNKNOWN),
     ),
-    "a gap is younger": (outcome(State.OUT_OF_ORDER, open=5), Wait(LOST_ASTRAY)),
-    "a gap stays": (outcome(State.OUT_OF_ORDER, open=5, silent=LOST_ASTRAY, asked=True), Resend(Why.UNKNOWN)),
+    "a gap is younger": (outcome(StreamState.OUT_OF_ORDER, open=5), Wait(LOST_ASTRAY)),
+    "a gap stays": (
+        outcome(StreamState.OUT_OF_ORDER, open=5, silent=LOST_ASTRAY, asked=True),
+        Resend(ResendReason.UNKNOWN),
+    ),
     "rows without ids are waited for": (outcome(open=5, silent=20.0, waited=20.0, can_repeat=False), Wait(10.0)),
     "rows without ids get no answer": (
         outcome(open=5, silent=30.0, waited=30.0, can_repeat=False),
@@ -73,11 +76,11 @@ CASES: dict[str, tuple[Outcome, Decision]] = {
         Fail(Failure.SILENT),
     ),
     "rows with ids get none either": (outcome(open=5, silent=6.0, waited=30.0, asked=True), Fail(Failure.SILENT)),
-    "what was just sent may be answered": (outcome(open=5, waited=99.0), Wait(SHORTEST_PATIENCE)),
+    "what was just sent may be answered": (outcome(open=5, waited=99.0), Wait(MIN_PATIENCE)),
     # Rows were refused.
     "others have no answer yet": (after(MANY, open=3), Wait(LOST_ASTRAY)),
-    "others get none": (after(MANY, open=3, silent=1.0, asked=True), Resend(Why.UNKNOWN)),
-    "too many": (after(MANY, MANY), Resend(Why.TOO_MANY)),
+    "others get none": (after(MANY, open=3, silent=1.0, asked=True), Resend(ResendReason.UNKNOWN)),
+    "too many": (after(MANY, MANY), Resend(ResendReason.TOO_MANY)),
     "too many for long": (after(MANY, waited=31.0), Fail(Failure.REFUSES, refused(MANY), 30.0)),
     "for good": (after(MANY, NO), Fail(Failure.REFUSED, refused(MANY, NO)[1:])),
     "for good, and others are open": (after(NO, open=3, waited=99.0), Wait(LOST_ASTRAY)),
@@ -91,18 +94,18 @@ CASES: dict[str, tuple[Outcome, Decision]] = {
         Fail(Failure.REFUSED, refused(PLACE)),
     ),
     "somebody else listens on a subject that is bad": (
-        after(PLACE, open=3, silent=1.0, asked=True, set_aside={PLACE}),
-        SetAside(refused(PLACE)),
+        after(PLACE, open=3, silent=1.0, asked=True, dead_letters={PLACE}),
+        DeadLetterRows(refused(PLACE)),
     ),
     "nobody answers": (after(AWAY, MANY), Ask.STREAM),
-    "nobody answers, and the stream listens": (after(AWAY, stream=LISTENS), Resend(Why.AWAY)),
+    "nobody answers, and the stream listens": (after(AWAY, stream=LISTENS), Resend(ResendReason.UNAVAILABLE)),
     "nobody answers, and a domain maps it": (
         after(AWAY, stream=ELSEWHERE, api_prefix="S.a")._replace(
-            refused=(Refused(0, 0, "hub.T.a", "why", AWAY, False),), api_prefix="hub"
+            refused=(RefusedMessage(0, 0, "hub.T.a", "why", AWAY, False),), api_prefix="hub"
         ),
-        Resend(Why.AWAY),
+        Resend(ResendReason.UNAVAILABLE),
     ),
-    "nobody answers, and it has no leader": (after(AWAY, stream=LEADERLESS), Resend(Why.AWAY)),
+    "nobody answers, and it has no leader": (after(AWAY, stream=LEADERLESS), Resend(ResendReason.UNAVAILABLE)),
     "nobody answers, and it does not listen": (after(AWAY, stream=ELSEWHERE), Fail(Failure.REFUSED, refused(PLACE))),
     "nobody answers, and there is none": (
         after(AWAY, stream=GONE),
@@ -110,12 +113,12 @@ CASES: dict[str, tuple[Outcome, Decision]] = {
     ),
     "nobody answers for long": (
         after(AWAY, stream=LEADERLESS, waited=31.0),
-        Fail(Failure.AWAY, refused(AWAY), 30.0),
+        Fail(Failure.UNAVAILABLE, refused(AWAY), 30.0),
     ),
-    "an id is in process": (after(IN_PROCESS, MANY), Resend(Why.IN_PROCESS)),
+    "an id is in process": (after(IN_PROCESS, MANY), Resend(ResendReason.IN_PROCESS)),
     "an id is in process for long": (
         after(IN_PROCESS, waited=100.0, duplicate_window=120.0),
-        Resend(Why.IN_PROCESS),
+        Resend(ResendReason.IN_PROCESS),
     ),
     "an id stays in process": (
         after(IN_PROCESS, waited=151.0, duplicate_window=120.0),
@@ -128,37 +131,37 @@ CASES: dict[str, tuple[Outcome, Decision]] = {
     ),
     # Rows were refused that are taken away.
     "a row is bad": (after(ROW), Fail(Failure.REFUSED, refused(ROW))),
-    "a bad row is taken away": (after(ROW, MANY, set_aside={ROW}), SetAside(refused(ROW))),
+    "a bad row is taken away": (after(ROW, MANY, dead_letters={ROW}), DeadLetterRows(refused(ROW))),
     "a bad row is taken away with others": (
-        after(ROW, PLACE, set_aside={ROW, PLACE}),
-        SetAside(refused(ROW, PLACE)),
+        after(ROW, PLACE, dead_letters={ROW, PLACE}),
+        DeadLetterRows(refused(ROW, PLACE)),
     ),
-    "a bad row, and others are open": (after(ROW, open=3, set_aside={ROW}), Wait(LOST_ASTRAY)),
+    "a bad row, and others are open": (after(ROW, open=3, dead_letters={ROW}), Wait(LOST_ASTRAY)),
     "a bad row, and others get no answer": (
-        after(ROW, open=3, silent=1.0, asked=True, set_aside={ROW}),
-        Resend(Why.UNKNOWN),
+        after(ROW, open=3, silent=1.0, asked=True, dead_letters={ROW}),
+        Resend(ResendReason.UNKNOWN),
     ),
     "a bad row, and another is refused for good": (
-        after(ROW, NO, set_aside={ROW}),
+        after(ROW, NO, dead_letters={ROW}),
         Fail(Failure.REFUSED, refused(ROW, NO)),
     ),
-    "a place that is not taken away": (after(PLACE, set_aside={ROW}), Fail(Failure.REFUSED, refused(PLACE))),
+    "a place that is not taken away": (after(PLACE, dead_letters={ROW}), Fail(Failure.REFUSED, refused(PLACE))),
     "nobody listens, and it is taken away": (
-        after(AWAY, stream=ELSEWHERE, set_aside={ROW, PLACE}),
-        SetAside(refused(PLACE)),
+        after(AWAY, stream=ELSEWHERE, dead_letters={ROW, PLACE}),
+        DeadLetterRows(refused(PLACE)),
     ),
     "there is no stream, and rows are taken away": (
-        after(AWAY, stream=GONE, set_aside={ROW, PLACE}),
+        after(AWAY, stream=GONE, dead_letters={ROW, PLACE}),
         Fail(Failure.REFUSED, (refused(NO)[0]._replace(reason=str(GONE)),)),
     ),
-    "a bad row, and one conflicts": (after(ROW, CONFLICT, set_aside={ROW, CONFLICT}), Ask.CONFLICTS),
+    "a bad row, and one conflicts": (after(ROW, CONFLICT, dead_letters={ROW, CONFLICT}), Ask.CONFLICTS),
     "a conflict stays, and is taken away": (
-        after(CONFLICT, resolved=True, set_aside={ROW, CONFLICT}),
-        SetAside(refused(CONFLICT)),
+        after(CONFLICT, resolved=True, dead_letters={ROW, CONFLICT}),
+        DeadLetterRows(refused(CONFLICT)),
     ),
     "a row still conflicts": (after(CONFLICT, resolved=True), Fail(Failure.REFUSED, refused(CONFLICT))),
-    "all is decided": (after(RESOLVED, resolved=True), Resend(Why.RESOLVED)),
-    "some is decided, and some has to wait": (after(RESOLVED, MANY, resolved=True), Resend(Why.TOO_MANY)),
+    "all is decided": (after(RESOLVED, resolved=True), Resend(ResendReason.RESOLVED)),
+    "some is decided, and some has to wait": (after(RESOLVED, MANY, resolved=True), Resend(ResendReason.TOO_MANY)),
 }
 
 
@@ -166,14 +169,14 @@ CASES: dict[str, tuple[Outcome, Decision]] = {
 def test_what_is_done_next(case: str) -> None:
     known, expected = CASES[case]
     found = decide(known)
-    if isinstance(found, Fail | SetAside):
+    if isinstance(found, Fail | DeadLetterRows):
         found = found._replace(refused=tuple(found.refused))
     assert found == expected
 
 
 def test_a_wait_ends() -> None:
     """Whatever is known, it is decided otherwise once nothing has come for long enough."""
-    for state in State:
+    for state in StreamState:
         for can_repeat in (True, False):
             late = outcome(state, open=1, silent=99.0, waited=99.0, can_repeat=can_repeat)
             assert not isinstance(decide(late), Wait)

@@ -194,7 +194,7 @@ def publishing(
         patch.setattr(decide, "LOST_AFTER", 0.05)
         patch.setattr(decide, "LOST_ASTRAY", 0.05)
         patch.setattr(window, "FIRST_ABSENCE", 0.001)
-        patch.setattr(window, "LONGEST_ABSENCE", 0.01)
+        patch.setattr(window, "MAX_ABSENCE", 0.01)
         patch.setattr(recovery, "stored_ids", lambda _js, _info, since: stream.ids_behind(since))
         with scripted_server(stream.serve) as url, leased(options_for(url), retries_for(), "the test") as lease:
             began = lease.ask(lambda connection: stream_info(JetStream(connection), "S"))
@@ -349,7 +349,7 @@ def test_an_error_counts_rows_that_wait_to_be_sent_again() -> None:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for answers that are owed, however short the time is in which a row has to be stored."""
-    monkeypatch.setattr(decide, "SHORTEST_PATIENCE", 60.0)
+    monkeypatch.setattr(decide, "MIN_PATIENCE", 60.0)
 
 
 def test_an_id_that_stays_in_process_is_waited_for_as_long_as_the_stream_remembers_ids(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_nats.jetstream.publishing.window import FIRST, GROWTH, LONGEST_ABSENCE, SMALLEST, Window
+from spark_nats.jetstream.publishing.window import FIRST, GROWTH, MAX_ABSENCE, MIN_SIZE, Window
 
 EVENTS = st.one_of(
     st.tuples(st.just("stored"), st.integers(0, 5000)),
@@ -23,9 +23,9 @@ def test_the_window_stays_within_its_bounds(most: int, events: list[tuple[str, i
         if event == "stored":
             window.grow(count)
         else:
-            pause = window.too_many(count) if event == "too many" else window.away()
-            assert 0 <= pause <= LONGEST_ABSENCE
-        assert min(SMALLEST, most) <= window.size <= most
+            pause = window.on_throttled(count) if event == "too many" else window.on_unavailable()
+            assert 0 <= pause <= MAX_ABSENCE
+        assert min(MIN_SIZE, most) <= window.size <= most
         assert 1 <= window.part <= window.size
 
 
@@ -34,7 +34,7 @@ def test_it_doubles_while_the_server_takes_all_and_grows_slowly_once_it_has_not(
     window = Window(32_767)
     window.grow(stored)
     assert window.size == FIRST + stored
-    window.too_many(FIRST)
+    window.on_throttled(FIRST)
     size = window.size
     assert size == FIRST // 2
     window.grow(stored)
@@ -44,8 +44,8 @@ def test_it_doubles_while_the_server_takes_all_and_grows_slowly_once_it_has_not(
 def test_pauses_double_until_a_row_is_stored() -> None:
     window = Window(100)
     assert window.is_absence_new
-    pauses = [window.away() for _ in range(5)]
+    pauses = [window.on_unavailable() for _ in range(5)]
     assert pauses == [0.25, 0.5, 1.0, 2.0, 2.0]
     assert not window.is_absence_new
     window.grow(1)
-    assert window.away() == 0.25
+    assert window.on_unavailable() == 0.25

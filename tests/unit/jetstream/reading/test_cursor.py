@@ -50,17 +50,17 @@ def test_nothing_is_handed_on_twice_and_nothing_is_skipped_that_is_not_judged(
     handed: list[int] = []
     judged: set[int] = set()
 
-    def hand_on(count: int) -> None:
+    def deliver(count: int) -> None:
         nonlocal cursor
         for until, rows in held[:count]:
-            cursor = cursor.hand_on(until)
+            cursor = cursor.deliver(until)
             handed.extend(rows)
         del held[:count]
 
     def finish() -> None:
         """What is done when a source has no more."""
         nonlocal cursor
-        hand_on(len(held))
+        deliver(len(held))
         if not cursor.at_end and not [s for s in stored if cursor.received <= s < end]:
             cursor = cursor.skip(end)
 
@@ -71,7 +71,7 @@ def test_nothing_is_handed_on_twice_and_nothing_is_skipped_that_is_not_judged(
                 cursor, rows = arrive(cursor, coming)
                 held.append((cursor.received, rows))
         elif step == "hand on":
-            hand_on(n)
+            deliver(n)
         elif step == "restart":
             cursor = cursor.restart()
             held.clear()
@@ -82,15 +82,15 @@ def test_nothing_is_handed_on_twice_and_nothing_is_skipped_that_is_not_judged(
             following = min((s for s in stored if s >= cursor.received), default=end)
             cursor = cursor.skip(following)
         elif step == "delete":
-            stored = stored - {s for s in stored if s >= cursor.handed_on and s % 7 == n % 7}
+            stored = stored - {s for s in stored if s >= cursor.delivered and s % 7 == n % 7}
         elif step == "finish":
             finish()
-        assert START <= cursor.handed_on <= cursor.received <= max(end, START)
+        assert START <= cursor.delivered <= cursor.received <= max(end, START)
         assert handed == sorted(set(handed))
         known = judged | set(named(cursor.gaps)) | set(handed)
-        assert set(range(START, cursor.handed_on)) <= known, "what is behind it was handed on, or is to be judged"
+        assert set(range(START, cursor.delivered)) <= known, "what is behind it was handed on, or is to be judged"
         assert not (cursor.complete and len(cursor.gaps))
-    assert cursor.handed_on == end
+    assert cursor.delivered == end
     assert cursor.complete == (not len(cursor.gaps))
     assert cursor.judged().complete
     assert all(START <= s < end for s in handed)
@@ -106,8 +106,8 @@ def test_what_was_not_handed_on_arrives_again_after_a_restart(chunks: list[list[
         cursor, _ = arrive(cursor, sequences)
         after.append(cursor)
     there = after[min(handed, len(chunks))]
-    again = cursor.hand_on(there.received).restart()
-    assert (again.handed_on, again.received, again.end) == (there.received, there.received, 200)
+    again = cursor.deliver(there.received).restart()
+    assert (again.delivered, again.received, again.end) == (there.received, there.received, 200)
     assert named(again.gaps) == named(there.gaps)
     assert again.first == there.first
 
@@ -131,10 +131,10 @@ def test_a_range_without_messages_is_complete_when_it_was_judged_why() -> None:
 
 def test_what_waits_keeps_its_place_when_what_lies_behind_it_is_skipped() -> None:
     cursor, _ = arrive(Cursor.of(1, 10), [1, 2])
-    assert cursor.skip(8).handed_on == 1
-    assert cursor.hand_on(3).skip(8).handed_on == 8
-    assert cursor.reach(8).handed_on == 1
-    assert cursor.hand_on(3).reach(8).restart().received == 3
+    assert cursor.skip(8).delivered == 1
+    assert cursor.deliver(3).skip(8).delivered == 8
+    assert cursor.reach(8).delivered == 1
+    assert cursor.deliver(3).reach(8).restart().received == 3
 
 
 def test_a_range_is_not_cut_off_before_what_has_arrived() -> None:

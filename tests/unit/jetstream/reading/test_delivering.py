@@ -32,7 +32,7 @@ class Source:
 
     idle = False
     silence = 0.0
-    may_not_close = False
+    close_may_be_refused = False
 
     def __init__(self, task: Task, start: int) -> None:
         self.exhausted = self.in_flight = self.closed = False
@@ -78,7 +78,7 @@ class Task:
         self.script = script
         self.sources: list[Source] = []
 
-    def open(self, js: JetStream, cursor: Cursor, fruitless: int) -> tuple[Source, Cursor]:
+    def open(self, js: JetStream, cursor: Cursor, empty_attempts: int) -> tuple[Source, Cursor]:
         self.sources.append(Source(self, cursor.received))
         return self.sources[-1], cursor
 
@@ -90,10 +90,10 @@ class Task:
         wanted = cast(Any, Sequences([s for s in rows.sequences[:inside] if s % 2 == 0]))
         return Step(cursor, Move.RECEIVE, Delivered(wanted, wanted) if len(wanted) else None)
 
-    def hand_on(self, delivered: Delivered) -> Delivered:
+    def deliver(self, delivered: Delivered) -> Delivered:
         return delivered
 
-    def ended(self, js: JetStream, cursor: Cursor) -> Step:
+    def finish_or_resume(self, js: JetStream, cursor: Cursor) -> Step:
         if not cursor.at_end:
             cursor = cursor.skip(min((s for s in self.stored if s >= cursor.received), default=END))
         return Step(cursor.judged(), Move.FINISH if cursor.at_end else Move.RECEIVE)
@@ -152,4 +152,4 @@ def test_a_server_that_shuts_down_is_left_when_it_has_brought_what_was_asked_for
     server.lame_duck = True
     with pytest.raises(NatsConnectionError, match="lame duck mode"):
         list(read)
-    assert reading.cursor.handed_on == 6
+    assert reading.cursor.delivered == 6

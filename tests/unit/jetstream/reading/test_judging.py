@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from spark_nats.jetstream.reading.cursor import Cursor, Gaps, gap
-from spark_nats.jetstream.reading.judging import Removed, goes_on, missing, replica_lacks
+from spark_nats.jetstream.reading.judging import Removed, missing, replica_lacks, resume_sequence
 from spark_nats.jetstream.streams import StreamInfo
 
 
@@ -94,7 +94,7 @@ def test_when_a_replica_lacks_what_the_leader_has(info: StreamInfo, lacks: bool)
 def test_where_a_range_goes_on_when_a_source_has_no_more(
     following: int | None, info: StreamInfo, filtered: bool, to: int | None
 ) -> None:
-    assert goes_on(cursor([(5, 9)], 1), following, info, filtered) == to
+    assert resume_sequence(cursor([(5, 9)], 1), following, info, filtered) == to
 
 
 def test_a_gap_is_judged_where_the_range_began_behind_the_streams_first_message() -> None:

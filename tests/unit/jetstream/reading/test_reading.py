@@ -12,7 +12,7 @@ import pytest
 from spark_nats.client import Connection, connect
 from spark_nats.client.pool import leased
 from spark_nats.errors import DataLossError
-from spark_nats.jetstream import JetStream, Range, RangeReader, Way
+from spark_nats.jetstream import JetStream, Range, RangeReader, ReadMethod
 from spark_nats.jetstream.positions import Fingerprint
 from spark_nats.jetstream.reading import pulls, ranges
 from spark_nats.jetstream.reading.delivering import Restart
@@ -25,8 +25,8 @@ from tests.scripted_server import INFO, Peer, api_answer, scripted_server
 A, B = "S.a", "S.b"
 WAYS = [
     pytest.param({}, id="consumer"),
-    pytest.param({"way": Way.GETS}, id="gets"),
-    pytest.param({"way": Way.ONE_GET_FIRST}, id="one get"),
+    pytest.param({"way": ReadMethod.GETS}, id="gets"),
+    pytest.param({"way": ReadMethod.ONE_GET_FIRST}, id="one get"),
 ]
 YEAR = 1_767_225_600 * 10**9
 """The beginning of 2026, in nanoseconds."""
@@ -207,7 +207,7 @@ def half_of_it_wanted() -> tuple[dict[int, str], dict[str, Any]]:
 @pytest.mark.parametrize("made", [some_deleted, half_of_it_wanted])
 @pytest.mark.parametrize("lost", [[1], [21], [1, 21, 23, 37]], ids=str)
 def test_what_is_lost_on_its_way_is_asked_for_again(
-    made: Callable[[], tuple[dict[int, str], dict[str, Any]]], direct: dict[str, Way], lost: list[int]
+    made: Callable[[], tuple[dict[int, str], dict[str, Any]]], direct: dict[str, ReadMethod], lost: list[int]
 ) -> None:
     messages, how = made()
     stream = Stream(messages, lost)
@@ -227,7 +227,7 @@ def test_a_delivery_of_another_consumer_is_no_row(astray: set[int]) -> None:
 
 def test_the_last_message_of_a_batch_of_direct_gets_is_asked_for_again() -> None:
     messages, how = half_of_it_wanted()
-    assert read(Stream(messages, [39]), 41, way=Way.GETS, **how) == list(range(1, 41, 2))
+    assert read(Stream(messages, [39]), 41, way=ReadMethod.GETS, **how) == list(range(1, 41, 2))
 
 
 def test_servers_that_contradict_each_other_about_the_end_are_asked_again() -> None:
@@ -267,7 +267,7 @@ def test_what_a_filter_leaves_out_at_the_beginning_of_a_stream_is_no_loss() -> N
 
 @pytest.mark.parametrize("direct", WAYS)
 @pytest.mark.parametrize("last", [25, 40, 60])
-def test_what_was_stored_after_the_end_of_a_micro_batch_is_not_of_it(direct: dict[str, Way], last: int) -> None:
+def test_what_was_stored_after_the_end_of_a_micro_batch_is_not_of_it(direct: dict[str, ReadMethod], last: int) -> None:
     stream = Stream(dict.fromkeys(range(1, 51), A))
     stream.seconds = {s: 1 if s <= 10 else 9 for s in stream.messages}
     end = Fingerprint(last, YEAR + 5 * 10**9)
@@ -324,7 +324,7 @@ def test_a_stream_that_has_lost_its_end_and_was_filled_again_has_kept_what_is_ol
 
 
 @pytest.mark.parametrize(
-    "how", [*WAYS, pytest.param({"way": Way.ONE_GET_FIRST, "filters": (B,)}, id="one get, searched here")]
+    "how", [*WAYS, pytest.param({"way": ReadMethod.ONE_GET_FIRST, "filters": (B,)}, id="one get, searched here")]
 )
 @pytest.mark.parametrize("lost", [[], [1], [3, 7]], ids=str)
 @pytest.mark.parametrize("limit", [1, 5, 99])
@@ -343,7 +343,7 @@ def test_the_first_messages_are_read_whatever_gets_lost(how: dict[str, Any], los
 @pytest.mark.parametrize("filters", [(), (A,)], ids=["all", "one subject"])
 def test_no_more_than_the_first_messages_is_asked_for(how: dict[str, Any], filters: tuple[str, ...]) -> None:
     stream = Stream(dict.fromkeys(range(1, 5001), A))
-    if how.get("way") is Way.ONE_GET_FIRST and filters:  # what one get brings is searched here
+    if how.get("way") is ReadMethod.ONE_GET_FIRST and filters:  # what one get brings is searched here
         return
     assert read(stream, 5001, limit=7, filters=filters, **how) == list(range(1, 8))
     assert stream.sent == 7
@@ -366,7 +366,15 @@ def test_the_first_messages_of_a_stream_that_was_made_again_are_lost() -> None:
     stream.created = "since"
     said: list[str] = []
     assert (
-        read(stream, 41, limit=3, way=Way.ONE_GET_FIRST, created="then", last=Fingerprint(40, YEAR), lost=said.append)
+        read(
+            stream,
+            41,
+            limit=3,
+            way=ReadMethod.ONE_GET_FIRST,
+            created="then",
+            last=Fingerprint(40, YEAR),
+            lost=said.append,
+        )
         == []
     )
     assert [text.split(";")[0] for text in said] == ["the stream 'S' was deleted and created again at since"]
@@ -378,7 +386,7 @@ def test_the_first_messages_of_a_stream_that_was_made_again_are_lost() -> None:
 def small(stream: Stream, end: int, last: int | None = None, **how: Any) -> list[int]:
     """Read a small range of what was planned up to a message; ``asked`` then has all that it took."""
     fingerprint = None if last is None else Fingerprint(last, YEAR + stream.seconds.get(last, 0) * 10**9)
-    return read(stream, end, way=Way.ONE_GET_FIRST, created="then", last=fingerprint, **how)
+    return read(stream, end, way=ReadMethod.ONE_GET_FIRST, created="then", last=fingerprint, **how)
 
 
 def test_a_small_range_takes_one_request_and_no_consumer() -> None:
@@ -422,7 +430,9 @@ def test_direct_gets_that_are_refused_are_not_tried_for_every_range(why: str) ->
     stream.direct_gets = why
     with scripted_server(stream.serve) as url, connect(options_for(url)) as connection:
         for _ in range(3):
-            assert read_by(connection, 41, way=Way.ONE_GET_FIRST, last=Fingerprint(40, YEAR)) == list(range(1, 41))
+            assert read_by(connection, 41, way=ReadMethod.ONE_GET_FIRST, last=Fingerprint(40, YEAR)) == list(
+                range(1, 41)
+            )
     assert stream.asked.count("DIRECT.GET.S") == 1
 
 
@@ -432,5 +442,5 @@ def test_a_small_range_of_a_stream_that_was_made_again_is_lost(last: int) -> Non
     stream.created, stream.seconds = "since", dict.fromkeys(range(1, 61), 9)
     said: list[str] = []
     end = Fingerprint(last, YEAR + 5 * 10**9)
-    assert read(stream, 41, way=Way.ONE_GET_FIRST, created="then", last=end, lost=said.append) == []
+    assert read(stream, 41, way=ReadMethod.ONE_GET_FIRST, created="then", last=end, lost=said.append) == []
     assert [text.split(";")[0] for text in said] == ["the stream 'S' was deleted and created again at since"]

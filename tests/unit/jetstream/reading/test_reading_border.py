@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from spark_nats.client import connect
-from spark_nats.jetstream import JetStream, Range, RangeReader, Way
+from spark_nats.jetstream import JetStream, Range, RangeReader, ReadMethod
 from spark_nats.jetstream.reading import pulls
 from spark_nats.jetstream.reading.cursor import Cursor
 from spark_nats.jetstream.reading.delivering import Move, Reading, decide
@@ -67,10 +67,10 @@ class Counted:
         return call
 
 
-@pytest.mark.parametrize("way", Way)
+@pytest.mark.parametrize("way", ReadMethod)
 @pytest.mark.parametrize("filters", [(), (A,)], ids=["all", "one subject"])
 def test_a_range_is_asked_twice_for_each_chunk(
-    monkeypatch: pytest.MonkeyPatch, way: Way, filters: tuple[str, ...]
+    monkeypatch: pytest.MonkeyPatch, way: ReadMethod, filters: tuple[str, ...]
 ) -> None:
     monkeypatch.setattr(pulls, "PULL_MESSAGES", 10)
     stream = Stream(dict.fromkeys(range(1, 301), A))
@@ -81,13 +81,13 @@ def test_a_range_is_asked_twice_for_each_chunk(
         chunks = list(loop.read(JetStream(connection), counted))
     # What is no message, such as the end of a request, may arrive between chunks.
     calls = [name for name, given in counted.calls if name != "receive" or given[-1].chunk is not None]
-    assert calls == ["open", *["receive", "hand_on"] * len(chunks), "ended"]
+    assert calls == ["open", *["receive", "deliver"] * len(chunks), "finish_or_resume"]
     assert reader.cursor.complete
 
 
 NEW = Cursor.of(1, 9)
 ARRIVED, ALL_ARRIVED = NEW.reach(5), NEW.reach(9)
-HANDED_ON, DONE = ARRIVED.hand_on(5), ALL_ARRIVED.hand_on(9)
+HANDED_ON, DONE = ARRIVED.deliver(5), ALL_ARRIVED.deliver(9)
 UNJUDGED = NEW.skip(9)
 
 
@@ -105,23 +105,23 @@ UNJUDGED = NEW.skip(9)
         # With one that goes on
         (NEW, Move.RECEIVE, "asked", Move.RECEIVE),
         (HANDED_ON, Move.RECEIVE, "", Move.RECEIVE),
-        (ARRIVED, Move.RECEIVE, "asked held", Move.HAND_ON),
+        (ARRIVED, Move.RECEIVE, "asked held", Move.DELIVER),
         (ARRIVED, Move.RECEIVE, "asked held throttled", Move.RECEIVE),
-        (ARRIVED, Move.RECEIVE, "held throttled", Move.HAND_ON),
-        (ARRIVED, Move.RECEIVE, "asked throttled", Move.HAND_ON),  # nothing of it is wanted
+        (ARRIVED, Move.RECEIVE, "held throttled", Move.DELIVER),
+        (ARRIVED, Move.RECEIVE, "asked throttled", Move.DELIVER),  # nothing of it is wanted
         # With one that has brought all
-        (ALL_ARRIVED, Move.RECEIVE, "asked held throttled", Move.HAND_ON),
+        (ALL_ARRIVED, Move.RECEIVE, "asked held throttled", Move.DELIVER),
         (DONE, Move.RECEIVE, "asked", Move.END),
         (HANDED_ON, Move.END, "asked", Move.END),
-        (ARRIVED, Move.END, "asked held throttled", Move.HAND_ON),
+        (ARRIVED, Move.END, "asked held throttled", Move.DELIVER),
         (DONE, Move.RECEIVE, "asked lame_duck", Move.END),
         # With one that is slow
-        (ARRIVED, Move.CHANGE, "asked held", Move.HAND_ON),
+        (ARRIVED, Move.CHANGE, "asked held", Move.DELIVER),
         (ARRIVED, Move.CHANGE, "asked held throttled", Move.CHANGE),
         (HANDED_ON, Move.CHANGE, "asked", Move.CHANGE),
         # With one whose server shuts down
         (HANDED_ON, Move.RECEIVE, "asked lame_duck", Move.RECEIVE),
-        (ARRIVED, Move.RECEIVE, "held throttled lame_duck", Move.HAND_ON),
+        (ARRIVED, Move.RECEIVE, "held throttled lame_duck", Move.DELIVER),
         (HANDED_ON, Move.RECEIVE, "lame_duck", Move.LEAVE),
         (HANDED_ON, Move.END, "asked lame_duck", Move.LEAVE),
     ],

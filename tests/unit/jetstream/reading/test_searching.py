@@ -2,11 +2,11 @@
 
 import pytest
 
-from spark_nats.jetstream.reading.searching import AMPLE_SHARE, TRIAL, Search
+from spark_nats.jetstream.reading.searching import AMPLE_SHARE, TRIAL, FilterPlacement
 
 
-def search(share: float = 0.1, size: float = 100.0) -> Search:
-    begun = Search(filtered=True)
+def search(share: float = 0.1, size: float = 100.0) -> FilterPlacement:
+    begun = FilterPlacement(filtered=True)
     begun.begin(share, size)
     return begun
 
@@ -18,7 +18,7 @@ def test_the_server_searches_for_what_is_rare_and_not_where_nearly_all_matches()
 
 
 def test_without_filters_nothing_is_ever_changed():
-    plain = Search(filtered=False)
+    plain = FilterPlacement(filtered=False)
     assert not plain.change(100.0, 0, 1000)
 
 

@@ -218,7 +218,7 @@ def test_every_read_is_whole_while_followers_restart_with_and_without_their_stor
             def read(start: int, end: int) -> int:
                 """Read as a task does, which goes elsewhere when its server has lost sight of the others."""
                 reader, count = RangeReader(Range(unique, None, start, end), retries=lease.retries), 0
-                while reader.cursor.handed_on < end:
+                while reader.cursor.delivered < end:
                     try:
                         for messages, _ in reader.read(JetStream(lease.connection)):
                             count += len(messages)
@@ -302,7 +302,7 @@ def test_a_loss_is_named_though_the_reader_is_about_to_change_sides_when_the_ran
     nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ranges, "_JUDGE_INTERVAL", math.inf)  # so that nothing is judged before the end
-    monkeypatch.setattr(searching.Search, "change", lambda _, seconds, passed, left: left <= 0)
+    monkeypatch.setattr(searching.FilterPlacement, "change", lambda _, seconds, passed, left: left <= 0)
     nats_py.create_stream(unique, max_msgs=2000)
     nats_py.publish_acked((f"{unique}.{i % 2}", b"") for i in range(1, 2001))
     reader = batch_reader(nats_server, stream=unique, subject=f"{unique}.0")
@@ -629,7 +629,7 @@ def test_a_micro_batch_is_planned_from_its_offsets_and_nothing_else(
     nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(idling, "LOOK_INTERVAL", 0.0)
-    monkeypatch.setattr(idling, "LONGEST_QUIET", 0.0)
+    monkeypatch.setattr(idling, "MAX_QUIET", 0.0)
     nats_py.create_stream(unique)
     options = {"startingOffsets": "earliest", "subject": f"{unique}.rare", "minPartitions": 2}
     first = stream_reader(nats_server, stream=unique, **options)

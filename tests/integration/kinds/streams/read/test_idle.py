@@ -28,7 +28,7 @@ PAUSE = 0.02
 @pytest.fixture(autouse=True)
 def _shorter_moments(monkeypatch: pytest.MonkeyPatch) -> None:
     """And no look a minute later, by which a query would find what it should have heard of."""
-    monkeypatch.setattr(idling, "LONGEST_QUIET", 3600.0)
+    monkeypatch.setattr(idling, "MAX_QUIET", 3600.0)
     monkeypatch.setattr(idling, "LOOK_INTERVAL", PAUSE)
     monkeypatch.setattr(idling, "UNSURE_FOR", 0.2)
 
@@ -120,7 +120,7 @@ def test_a_query_with_filters_sleeps_on_when_other_subjects_come(
 def test_the_streams_are_looked_at_now_and_then_all_the_same(
     nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(idling, "LONGEST_QUIET", 5 * PAUSE)
+    monkeypatch.setattr(idling, "MAX_QUIET", 5 * PAUSE)
     nats_py.create_stream(unique)
     nats_py.store_empty(unique, 2)
     with idle_query(nats_server, unique) as query, nats_py.collect(f"$JS.API.STREAM.INFO.{unique}") as asked:
@@ -207,7 +207,7 @@ def test_a_watch_that_is_silent_is_not_relied_on(
         with idle_query(proxy.url, unique, connectTimeout="300ms", reconnectWait="50ms") as query:
             proxy.silent = Direction.TO_CLIENT
             client.store_empty(unique, 1)
-            wait_until(lambda: query.reader._idling.goes_on(query.offset) is False)
+            wait_until(lambda: query.reader._idling.still_idle(query.offset) is False)
             proxy.silent = None
             assert sequences(query, 1) == [1]
 
@@ -226,7 +226,7 @@ def test_a_delivery_that_is_lost_does_not_keep_a_query_asleep(
         listen(query)  # with requests left for what is passed, for which heartbeats go on
         proxy.lost = b"$JS.ACK."
         client.store_empty(unique, 1, "a")
-        wait_until(lambda: query.reader._idling.goes_on(query.offset) is False)
+        wait_until(lambda: query.reader._idling.still_idle(query.offset) is False)
         proxy.lost = None
         assert sequences(query, 1) == [52]
 
@@ -268,7 +268,7 @@ def test_what_was_removed_before_a_watch_began_is_a_sign_too(js: JetStream, nats
 def test_more_streams_than_may_be_listened_to_are_looked_at(
     nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(idling, "MOST_WATCHED", 1)
+    monkeypatch.setattr(idling, "MAX_WATCHED", 1)
     streams = made(nats_py, f"{unique}_A", f"{unique}_B")
     query = Query(stream_reader(nats_server, stream=",".join(streams), startingOffsets="earliest"))
     assert asks(query, nats_py).count(f"$JS.API.STREAM.INFO.{streams[0]}") > 1
@@ -295,7 +295,7 @@ def test_a_watch_that_one_of_its_streams_refuses_leaves_no_consumer(
         query.reader.stop()
 
 
-@pytest.mark.parametrize("behind", [0, watching.MOST_BEHIND + 50])
+@pytest.mark.parametrize("behind", [0, watching.MAX_BEHIND + 50])
 def test_a_watch_passes_what_was_read_or_begins_behind_it(
     nats_server: Server, nats_py: NatsPy, unique: str, behind: int
 ) -> None:

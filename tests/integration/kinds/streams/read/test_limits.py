@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 import spark_nats
 from spark_nats import clock
 from spark_nats.jetstream.consuming import kept
-from spark_nats.jetstream.reading import measuring
+from spark_nats.jetstream.reading import sizes
 from spark_nats.kinds.core.backlog import PIECE_OVERHEAD
 from spark_nats.kinds.streams.read import idling
 from spark_nats.sparkapi import ReadAllAvailable
@@ -40,7 +40,7 @@ EARLIEST = {"startingOffsets": "earliest"}
 def _looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader without Spark looks at its streams whenever it is asked."""
     monkeypatch.setattr(idling, "LOOK_INTERVAL", 0.0)
-    monkeypatch.setattr(idling, "LONGEST_QUIET", 0.0)
+    monkeypatch.setattr(idling, "MAX_QUIET", 0.0)
 
 
 def query_of(server: Server, stream: str, checkpoint: dict[str, Any] | None = None, **options: Any) -> Query:
@@ -328,7 +328,7 @@ def test_a_micro_batch_has_no_more_bytes_than_allowed(nats_server: Server, nats_
 def test_bytes_behind_those_that_were_measured_are_estimated(
     nats_server: Server, nats_py: NatsPy, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(measuring, "MEASURED", 20)
+    monkeypatch.setattr(sizes, "MEASURED", 20)
     nats_py.create_stream(unique)
     each = 100 + len(f"{unique}.x")
     nats_py.store(f"{unique}.x", [b"x" * 100] * 200)
@@ -361,9 +361,9 @@ def test_only_the_bytes_of_the_querys_own_messages_count(nats_server: Server, na
 
 def test_streams_share_the_bytes_of_a_micro_batch(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
     streams = {f"{unique}_L": [100] * 90, f"{unique}_S": [1000] * 2, f"{unique}_N": []}
-    for stream, sizes in streams.items():
+    for stream, lengths in streams.items():
         nats_py.create_stream(stream)
-        nats_py.store(f"{stream}.x", [b"x" * size for size in sizes])
+        nats_py.store(f"{stream}.x", [b"x" * size for size in lengths])
     limit = 5000
     query = query_of(nats_server, ",".join(streams), maxBytesPerTrigger=limit)
     micro_batches = query.available()

@@ -10,7 +10,7 @@ from spark_nats.jetstream.views import StreamView
 from spark_nats.kinds.queries import parse_read
 from spark_nats.kinds.streams.read import bounds, offsets
 from spark_nats.kinds.streams.read.limits import Limits
-from spark_nats.kinds.streams.read.looks import Look, Memory
+from spark_nats.kinds.streams.read.looks import Look, QueryMemory
 from spark_nats.kinds.streams.read.planning import planned
 from spark_nats.kinds.streams.read.positions import beginning_at, from_json, to_json
 
@@ -21,7 +21,7 @@ class Query:
     def __init__(self, js, options):
         self._js = js
         self._options = options
-        self._memory = Memory(options, patience=0.0)
+        self._memory = QueryMemory(options, patience=0.0)
 
     def _look(self):
         self._memory.view = StreamView(0.0)
@@ -34,7 +34,7 @@ class Query:
         return {name: beginning_at(place) for name, place in bounds.now(self._look()).items()}
 
     def latest(self, start, limit=None):
-        return offsets.latest(self._look(), start, Limits(most_offsets=limit)).end
+        return offsets.latest(self._look(), start, Limits(max_offsets=limit)).end
 
     def plan(self, start, end):
         return [(each.start, each.end) for each in planned(start, end, self._options.filters)]
@@ -50,7 +50,7 @@ def query(js, unique):
 def batch(js, unique):
     def ranges(**options):
         parsed = parse_read({"stream": unique, **options}, streaming=False)
-        return bounds.batch(Look(js, parsed, Memory(parsed, patience=0.0)))
+        return bounds.batch(Look(js, parsed, QueryMemory(parsed, patience=0.0)))
 
     return ranges
 
@@ -225,11 +225,11 @@ def test_a_batch_ends_where_it_is_told_but_not_beyond_what_there_is(batch, nats_
 
 def test_asking_prepares_nothing(js, unique):
     options = parse_read({"stream": unique, "createStream": "true", "subject": f"{unique}.>"}, streaming=True)
-    look = Look(js, options, Memory(options, patience=0.0))
+    look = Look(js, options, QueryMemory(options, patience=0.0))
     assert isinstance(look.ask([unique]).errors[unique], StreamNotFoundError)
     assert look.make().ask([unique]).infos[unique].name == unique
     options = parse_read({"stream": unique, "consume": "true"}, streaming=True)
-    look = Look(js, options, Memory(options, patience=0.0))
+    look = Look(js, options, QueryMemory(options, patience=0.0))
     for _ in range(2):
         facts = look.ask([unique])
         assert facts.infos[unique].consumers == 0
@@ -257,7 +257,7 @@ def test_a_look_at_many_streams_takes_one_round_trip_and_each_decision_one_more(
     def trips(start, limits, **options):
         parsed = parse_read({"stream": ",".join(names), **options}, streaming=True)
         Counting.trips.clear()
-        found = offsets.latest(Look(counting, parsed, Memory(parsed, patience=0.0)), start, limits)
+        found = offsets.latest(Look(counting, parsed, QueryMemory(parsed, patience=0.0)), start, limits)
         return found.end, list(Counting.trips)
 
     beginning, asked = trips({}, Limits())
@@ -266,6 +266,6 @@ def test_a_look_at_many_streams_takes_one_round_trip_and_each_decision_one_more(
     _, asked = trips({}, Limits(), subject=",".join(f"{name}.a" for name in names))
     assert asked[0] == 5
     assert asked[1] == 25  # the last message of each filter, which is for all streams
-    end, asked = trips({}, Limits(most_offsets=10))
+    end, asked = trips({}, Limits(max_offsets=10))
     assert asked == [5, 10]  # where each begins, and what stands where it is to end
     assert sum(batch.size for batch in end.values()) == 10

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from spark_nats.client import Connection, connect, retrying
 from spark_nats.embedded import NatsServer
 from spark_nats.errors import ConsumerConflictError, DataLossError
-from spark_nats.jetstream import JetStream, Range, RangeReader, Way
+from spark_nats.jetstream import JetStream, Range, RangeReader, ReadMethod
 from spark_nats.jetstream.consuming import durables
 from spark_nats.jetstream.reading import direct
 from tests.connections import options_for, patience, publisher_for
@@ -281,7 +281,7 @@ def test_rows_that_direct_gets_bring_are_those_that_consumers_bring(
 
         def everything(direct: bool, filters: tuple[str, ...]) -> list[Any]:
             found: list[Any] = []
-            way = Way.GETS if direct else Way.CONSUMER
+            way = ReadMethod.GETS if direct else ReadMethod.CONSUMER
             reader = RangeReader(Range(unique, None, 3, 99, filters), way)
             for messages, metadata in reader.read(JetStream(connection)):
                 columns = messages.subjects(), messages.payloads(), messages.headers().values
@@ -784,7 +784,7 @@ def replicated(cluster: Cluster, unique: str) -> Iterator[tuple[NatsPy, NatsServ
 
 
 def direct_sequences(js: JetStream, stream: str, start: int, end: int, *filters: str) -> list[int]:
-    read = RangeReader(Range(stream, None, start, end, filters), Way.GETS, retries=patience()).read(js)
+    read = RangeReader(Range(stream, None, start, end, filters), ReadMethod.GETS, retries=patience()).read(js)
     return [sequence for _, gotten in read for sequence in gotten.stream_sequences().tolist()]
 
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from spark_nats.kinds.buckets.write import sink_of
-from spark_nats.kinds.streams.write.columns import Rows
+from spark_nats.kinds.streams.write.columns import CheckedRows
 from spark_nats.kinds.streams.write.partitions import write_partition
-from spark_nats.kinds.streams.write.tasks import Counts, Task, Written, total
+from spark_nats.kinds.streams.write.tasks import Counts, WriteTask, Written, total
 from tests.connections import write_options
 from tests.integration.kinds.buckets.test_bucket_write import Kv
 from tests.integration.support import run_task, table
@@ -48,12 +48,12 @@ def test_a_task_counts_its_rows_and_the_bytes_of_their_headers_and_payloads(
 def test_rows_of_core_nats_are_counted(nats_server: Server, unique: str) -> None:
     options = write_options(nats_server.url, streaming=False, subject=unique)
     batch = pa.RecordBatch.from_pydict({"payload": pa.array([b"1234", b"", b"12"])})
-    assert write_partition(options, Task("", None, 0), iter([batch])).counts == Counts(rows=3, bytes=6)
+    assert write_partition(options, WriteTask("", None, 0), iter([batch])).counts == Counts(rows=3, bytes=6)
 
 
 def test_the_bytes_of_a_part_of_a_batch_are_those_of_its_rows() -> None:
     payloads, headers = pa.array([b"1", b"22", b"333"]), pa.array([b"a", None, b"cc"])
-    rows = Rows(pa.array(["s"] * 3), payloads, headers, None, pa.nulls(3, pa.string()))
+    rows = CheckedRows(pa.array(["s"] * 3), payloads, headers, None, pa.nulls(3, pa.string()))
     assert rows.sizes.tolist() == [2, 2, 5]
     assert rows._cut(1, 3).sizes.tolist() == [2, 5]
 
@@ -75,7 +75,7 @@ def test_rows_that_were_skipped_for_conflicts_are_counted_apart(
     Kv(nats_py, unique, history=1).put("k0", b"theirs")
     rows = pa.table({"key": ["k0", "k1"], "value": [b"ours"] * 2, "expected_revision": [0, 0]})
     options = write_options(nats_server.url, bucket=unique, onConflict="skip", streaming=False)
-    counts = write_partition(options, Task("", None, 0), iter(rows.to_batches()), sink_of(options)).counts
+    counts = write_partition(options, WriteTask("", None, 0), iter(rows.to_batches()), sink_of(options)).counts
     assert (counts.rows, counts.skipped) == (1, 1)
 
 
@@ -92,7 +92,7 @@ def test_a_task_counts_how_often_it_went_on_over_another_connection(server_facto
             server.kill()
             server.start()
 
-    counts = write_partition(options, Task(unique, None, 0), batches()).counts
+    counts = write_partition(options, WriteTask(unique, None, 0), batches()).counts
     assert counts.rows == 3
     assert counts.reconnects >= 1
 
@@ -107,7 +107,7 @@ def test_a_server_that_is_away_when_a_task_begins_is_one_reconnect(
     server.kill()
     with ThreadPoolExecutor(1) as pool:
         batch = pa.RecordBatch.from_pydict({"payload": pa.array([b"x"])})
-        task = pool.submit(write_partition, options, Task(unique, None, 0), iter([batch]))
+        task = pool.submit(write_partition, options, WriteTask(unique, None, 0), iter([batch]))
         wait_until(lambda: "[NATS_TRYING_AGAIN]" in caplog.text)
         server.start()
         counts = task.result(timeout=60).counts

@@ -24,7 +24,7 @@ from spark_nats.jetstream import JetStream
 from spark_nats.jetstream.keyvalue import make_bucket
 from spark_nats.kinds.buckets.write import sink_of
 from spark_nats.kinds.streams.write.partitions import write_partition
-from spark_nats.kinds.streams.write.tasks import Counts, Task
+from spark_nats.kinds.streams.write.tasks import Counts, WriteTask
 from tests.connections import options_for, write_options
 from tests.integration.kinds.buckets.test_bucket_write import Kv
 from tests.integration.support import MENDING, finish, nats, run_task, save, sentence_of, table, write
@@ -404,7 +404,7 @@ def test_rows_for_a_bucket_are_told_by_their_keys(nats_server: Server, nats_py: 
     )
     options = {"bucket": unique, **set_aside(bad)}
     parsed = write_options(nats_server.url, **options)
-    counts = write_partition(parsed, Task(unique, "0", 0), iter(rows.to_batches()), sink_of(parsed)).counts
+    counts = write_partition(parsed, WriteTask(unique, "0", 0), iter(rows.to_batches()), sink_of(parsed)).counts
     assert (counts.rows, counts.bad) == (1, 3)
     found = {json.loads(headers_of(each)["Bad-Row-Columns"]).get("key"): each for each in nats_py.read_stream(bad)}
     assert set(found) == {"b c", "d", None}
@@ -420,7 +420,7 @@ def test_rows_for_core_nats_are_checked_before_they_are_sent(
     parsed = write_options(nats_server.url, subject=unique, **set_aside(bad))
     batch = pa.RecordBatch.from_pydict({"payload": pa.array([b"1", None, b"2"])})
     with nats_py.collect(unique) as collected:
-        counts = write_partition(parsed, Task(unique, "0", 0), iter([batch])).counts
+        counts = write_partition(parsed, WriteTask(unique, "0", 0), iter([batch])).counts
         assert [message.payload for message in collected.wait(2)] == [b"1", b"2"]
     assert (counts.rows, counts.bad) == (2, 1)
     (message,) = nats_py.read_stream(bad)

@@ -12,7 +12,7 @@ import pytest
 
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write.partitions import write_partition
-from spark_nats.kinds.streams.write.tasks import Task
+from spark_nats.kinds.streams.write.tasks import WriteTask
 from tests.connections import write_options
 from tests.nats_py import NatsPy, wait_until
 from tests.servers import Server
@@ -38,7 +38,7 @@ def row_batches(rows: Sequence[Row], size: int) -> Iterator[pa.RecordBatch]:
 
 def write_all(options: WriteOptions, rows: Sequence[Row], partition: int = 0, size: int = 100) -> None:
     """What the task of one partition does."""
-    write_partition(options, Task(QUERY, "7", partition), row_batches(rows, size))
+    write_partition(options, WriteTask(QUERY, "7", partition), row_batches(rows, size))
 
 
 def write_in_part(options: WriteOptions, rows: Sequence[Row], size: int = 100) -> None:
@@ -51,7 +51,7 @@ def write_in_part(options: WriteOptions, rows: Sequence[Row], size: int = 100) -
             yield batch
 
     with pytest.raises(InterruptedError):
-        write_partition(options, Task(QUERY, "7", 0), failing())
+        write_partition(options, WriteTask(QUERY, "7", 0), failing())
 
 
 def stored_rows(client: NatsPy, stream: str) -> Counter[Row]:

@@ -30,7 +30,7 @@ from spark_nats.kinds.queries import parse_write
 from spark_nats.kinds.streams.options import WriteOptions
 from spark_nats.kinds.streams.write.checks import prepare
 from spark_nats.kinds.streams.write.partitions import write_partition
-from spark_nats.kinds.streams.write.tasks import Task
+from spark_nats.kinds.streams.write.tasks import WriteTask
 from tests.connections import write_options
 from tests.integration.jetstream.publishing.test_settled_publishing import (
     give,
@@ -217,7 +217,7 @@ def test_the_next_attempt_of_a_task_stores_what_was_lost_exactly_once(
     # What is not in flight any more was acknowledged.
     options = target_options(restorable, streaming, maxInFlight=1000, reconnectWait="50ms")
     mark = prepare(options, streaming=streaming)
-    task = Task(QUERY, "0" if streaming else None, 0, 0, mark)
+    task = WriteTask(QUERY, "0" if streaming else None, 0, 0, mark)
 
     def harm(given: int) -> None:
         if given == 500:
@@ -277,12 +277,12 @@ def options(restorable: Restorable) -> WriteOptions:
     return options
 
 
-def run_of(number: int) -> Task:
+def run_of(number: int) -> WriteTask:
     """The task of a query that was started again, which knows nothing of what it did before."""
-    return Task(QUERY, None, 0, run=f"run {number}")
+    return WriteTask(QUERY, None, 0, run=f"run {number}")
 
 
-def run_batch(options: WriteOptions, task: Task, batch: int, rows: range | None = None) -> None:
+def run_batch(options: WriteOptions, task: WriteTask, batch: int, rows: range | None = None) -> None:
     """Run a micro-batch, by default the one with the rows of its number."""
     rows = range(100 * batch, 100 * batch + 100) if rows is None else rows
     write_partition(options, replace(task, batch=str(batch)), number_batches(rows))
@@ -411,7 +411,7 @@ def test_a_task_of_a_batch_write_is_tried_again_after_its_target_was_put_back(
     lossy.snapshot()
     restorable.publish("T", 30)
     options = target_options(restorable, streaming=False)
-    task = Task("5" * 32, None, 0, 0, prepare(options, streaming=False))
+    task = WriteTask("5" * 32, None, 0, 0, prepare(options, streaming=False))
     write_partition(options, task, number_batches(range(40)))
     lossy.restore()
     restorable.publish("T", others)
@@ -616,7 +616,7 @@ def test_a_cluster_whose_leaders_step_down_raises_no_alarm(
         for batch in range(3):
             rows = range(2000 * batch, 2000 * batch + 2000)
             for i in range(3):
-                task = Task(QUERY, str(batch), 0, run=f"run {batch + i}")
+                task = WriteTask(QUERY, str(batch), 0, run=f"run {batch + i}")
                 write_partition(options, task, number_batches(rows, step_down, size=200))
         wait_until(lambda: is_whole(client, unique))
         assert Counter(client.stored_texts(unique)) == once_each(range(6000))

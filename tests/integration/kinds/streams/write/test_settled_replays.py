@@ -33,7 +33,7 @@ from spark_nats.kinds.streams.write import replay
 from spark_nats.kinds.streams.write.checks import _put_probe, check_partitions, prepare
 from spark_nats.kinds.streams.write.notes import Note, read_note, write_note
 from spark_nats.kinds.streams.write.partitions import write_partition
-from spark_nats.kinds.streams.write.tasks import Began, Task
+from spark_nats.kinds.streams.write.tasks import Began, WriteTask
 from spark_nats.kinds.streams.write.writers import NatsStreamWriter
 from spark_nats.protocol.documents import text_of, time_at
 from tests.connections import options_for, write_options
@@ -42,7 +42,7 @@ from tests.scripted_server import INFO, Peer, scripted_server
 from tests.servers import Cluster, Server, ServerFactory
 
 QUERY = "3f81c09a-6f2e-4b6c-9d55-0a1b2c3d4e5f"
-TASK = Task(QUERY, "7", 0)
+TASK = WriteTask(QUERY, "7", 0)
 FORGETFUL = {"duplicate_window": 100_000_000}  # nanoseconds, the least that the server allows
 
 
@@ -75,7 +75,7 @@ def payload_batches(
         raise Stopped
 
 
-def stop(options: WriteOptions, payloads: list[str], after: int, task: Task = TASK, **how: Any) -> None:
+def stop(options: WriteOptions, payloads: list[str], after: int, task: WriteTask = TASK, **how: Any) -> None:
     """Run a task that writes so many rows and then is stopped, when they are stored."""
     with pytest.raises(Stopped):
         write_partition(options, task, payload_batches(payloads, stop_after=after, **how))
@@ -153,7 +153,7 @@ def test_the_state_is_one_small_value_for_each_partition(nats_server: Server, na
     prepare(options, streaming=True)
     for batch in ("7", "8"):
         for partition in (0, 1):
-            write_partition(options, Task(QUERY, batch, partition), payload_batches(["a"]))
+            write_partition(options, WriteTask(QUERY, batch, partition), payload_batches(["a"]))
     state = {m.subject: m.payload for m in nats_py.read_stream(f"KV_{unique}") if QUERY in m.subject}
     assert set(state) == {f"$KV.{unique}.{QUERY}.0", f"$KV.{unique}.{QUERY}.1"}
     info = nats_py.stream_info(unique)
@@ -249,7 +249,7 @@ def test_fewer_partitions_are_noticed_before_the_micro_batch_is_committed(
     nats_py.create_stream(unique)
     options = options_of(nats_server, unique)
     for partition in range(3):
-        write_partition(options, Task(QUERY + unique, "7", partition), payload_batches(["a"]))
+        write_partition(options, WriteTask(QUERY + unique, "7", partition), payload_batches(["a"]))
     with connect(options.connection) as connection:
         check_partitions(connection, options, QUERY + unique, 7, 3)
         check_partitions(connection, options, QUERY + unique, 8, 1)
@@ -263,8 +263,10 @@ def test_fewer_partitions_are_noticed_though_none_of_those_left_had_begun_before
     nats_py.create_stream(unique)
     options = options_of(nats_server, unique)
     query = QUERY + unique
-    write_partition(options, Task(query, "7", 1, run="the first"), payload_batches(["a"]))  # and the driver is killed
-    written = write_partition(options, Task(query, "7", 0, run="the second"), payload_batches(["a"]))
+    write_partition(
+        options, WriteTask(query, "7", 1, run="the first"), payload_batches(["a"])
+    )  # and the driver is killed
+    written = write_partition(options, WriteTask(query, "7", 0, run="the second"), payload_batches(["a"]))
     with pytest.raises(PublishError, match="micro-batch 7 was begun before, and is split .* by partition 1"):
         NatsStreamWriter(options).commit([written], 7)
 
@@ -274,10 +276,10 @@ def test_that_a_run_has_begun_a_micro_batch_is_known_in_each_process(
 ) -> None:
     nats_py.create_stream(unique)
     options = options_of(nats_server, unique)
-    tails: list[Task] = []
+    tails: list[WriteTask] = []
     look = replay._look_at_tail
     monkeypatch.setattr(replay, "_look_at_tail", lambda js, task, *rest: tails.append(task) or look(js, task, *rest))
-    of = partial(Task, QUERY + unique)
+    of = partial(WriteTask, QUERY + unique)
     for batch, partition, run in [(0, 0, "1"), (0, 1, "1"), (1, 0, "1"), (1, 1, "1"), (2, 0, "1"), (2, 1, "2")]:
         monkeypatch.setattr(replay, "_noted", {})  # a worker that has done nothing yet
         written = write_partition(options, of(str(batch), partition, run=run), payload_batches(["a"]))
@@ -291,7 +293,7 @@ def test_a_retry_elsewhere_finds_its_rows_though_its_note_was_put_back(
 ) -> None:
     nats_py.create_stream(unique, **FORGETFUL)
     options = options_of(nats_server, unique)
-    task = Task(QUERY + unique, "1", 0, attempt=1, run="1")
+    task = WriteTask(QUERY + unique, "1", 0, attempt=1, run="1")
     write_partition(options, replace(task, batch="0", attempt=0), payload_batches(ROWS))
     with connect(options.connection) as connection:
         bucket = Bucket(JetStream(connection), options.state_bucket)
@@ -326,7 +328,7 @@ def test_rows_that_were_on_their_way_when_a_stream_was_made_again_are_stored_onc
     nats_py.create_stream(unique, **FORGETFUL)
     options = options_of(nats_server, unique, streaming=streaming, deduplicate="exact")
     mark = prepare(options, streaming=streaming)
-    task = TASK if streaming else Task("5" * 32, None, 3, 0, mark)
+    task = TASK if streaming else WriteTask("5" * 32, None, 3, 0, mark)
     stop(options, ROWS, 30, task)
     wait_until(lambda: stored_counts(nats_py, unique).total() == 30)
     stored = nats_py.read_stream(unique)
@@ -347,7 +349,7 @@ def test_an_older_checkpoint_is_told(
     options = options_of(nats_server, unique)
     query = QUERY + unique
     for batch in ("7", "6"):
-        write_partition(options, Task(query, batch, 0), payload_batches(ROWS))
+        write_partition(options, WriteTask(query, batch, 0), payload_batches(ROWS))
     assert (
         "partition 0 of micro-batch 6 comes after micro-batch 7, as if an older checkpoint were in use" in caplog.text
     )
@@ -359,11 +361,11 @@ def test_an_attempt_that_comes_too_late_writes_nothing(nats_server: Server, nats
     options = options_of(nats_server, unique)
     query = QUERY + unique
     for batch in ("6", "7"):
-        write_partition(options, Task(query, batch, 0, run="run"), payload_batches(ROWS))
+        write_partition(options, WriteTask(query, batch, 0, run="run"), payload_batches(ROWS))
     with pytest.raises(PublishError, match="partition 0 of micro-batch 6 comes too late: .* micro-batch 7 since"):
-        write_partition(options, Task(query, "6", 0, attempt=1, run="run"), payload_batches(ROWS))
+        write_partition(options, WriteTask(query, "6", 0, attempt=1, run="run"), payload_batches(ROWS))
     assert stored_counts(nats_py, unique) == Counter(ROWS * 2)
-    write_partition(options, Task(query, "8", 0, run="run"), payload_batches(ROWS))  # which the bucket allows
+    write_partition(options, WriteTask(query, "8", 0, run="run"), payload_batches(ROWS))  # which the bucket allows
 
 
 def test_an_attempt_of_a_former_run_that_the_query_has_overtaken_writes_nothing(
@@ -374,12 +376,12 @@ def test_an_attempt_of_a_former_run_that_the_query_has_overtaken_writes_nothing(
     options = options_of(nats_server, unique)
     query = QUERY + unique
     for batch, run, planned in [("5", "former", 1), ("6", "later", 3), ("7", "later", 4)]:
-        write_partition(options, Task(query, batch, 0, run=run, planned=planned), payload_batches([batch]))
+        write_partition(options, WriteTask(query, batch, 0, run=run, planned=planned), payload_batches([batch]))
     with pytest.raises(PublishError, match="partition 0 of micro-batch 6 comes too late"):
-        write_partition(options, Task(query, "6", 0, run="former", planned=2), payload_batches(["6"]))
+        write_partition(options, WriteTask(query, "6", 0, run="former", planned=2), payload_batches(["6"]))
     assert stored_counts(nats_py, unique) == Counter(["5", "6", "7"])
     write_partition(
-        options, Task(query, "8", 0, run="later", planned=5), payload_batches(["8"])
+        options, WriteTask(query, "8", 0, run="later", planned=5), payload_batches(["8"])
     )  # the bucket allows it
 
 
@@ -393,7 +395,7 @@ def test_queries_with_copies_of_a_checkpoint_are_told_to_run_only_the_one_ahead(
     prepare(own, streaming=True)
 
     def run(name: str, batch: int, planned: int, options: WriteOptions = shared) -> None:
-        task = Task(QUERY + unique, str(batch), 0, run=name + unique, planned=planned)
+        task = WriteTask(QUERY + unique, str(batch), 0, run=name + unique, planned=planned)
         write_partition(options, task, payload_batches([str(batch)]))
 
     for batch in (5, 6, 7):
@@ -421,15 +423,15 @@ def test_a_key_that_was_deleted_denies_what_was_begun(
     nats_py.create_stream(unique, **FORGETFUL)
     options = options_of(nats_server, unique, failOnDataLoss=fails)
     query = QUERY + unique
-    write_partition(options, Task(query, "7", 0), payload_batches(["a"]))
+    write_partition(options, WriteTask(query, "7", 0), payload_batches(["a"]))
     nats_py.publish_acked([(f"$KV.SPARK_NATS.{query}.0", b"", {"KV-Operation": "DEL"})])
     forget(nats_py, unique)
     said = "the state bucket 'SPARK_NATS' is older than the query's checkpoint, which is at micro-batch 7: it does not"
     if fails:
         with pytest.raises(DataLossError, match=said):
-            write_partition(options, Task(query, "7", 0), payload_batches(["a"]))
+            write_partition(options, WriteTask(query, "7", 0), payload_batches(["a"]))
     else:
-        write_partition(options, Task(query, "7", 0), payload_batches(["a"]))
+        write_partition(options, WriteTask(query, "7", 0), payload_batches(["a"]))
         assert said in caplog.text
     assert stored_counts(nats_py, unique) == Counter("a")
 
@@ -439,7 +441,7 @@ def test_a_key_that_somebody_else_has_written_is_an_error(nats_server: Server, n
     options = options_of(nats_server, unique)
     nats_py.publish_acked([(f"$KV.SPARK_NATS.{QUERY}{unique}.0", b"mine")])
     with pytest.raises(NatsError, match="does not hold the state of a query"):
-        write_partition(options, Task(QUERY + unique, "7", 0), payload_batches(["a"]))
+        write_partition(options, WriteTask(QUERY + unique, "7", 0), payload_batches(["a"]))
 
 
 def test_a_work_queue_cannot_be_read_back(nats_server: Server, nats_py: NatsPy, unique: str) -> None:
@@ -466,7 +468,7 @@ def test_a_task_of_a_batch_that_is_tried_again_late_stores_nothing_twice(
     mark = prepare(options, streaming=False)
     assert isinstance(mark, Began)
     assert mark.end.last == 1
-    task = Task("5" * 32, None, 3, 0, mark)
+    task = WriteTask("5" * 32, None, 3, 0, mark)
     stop(options, ROWS, 30, task)
     wait_until(lambda: stored_counts(nats_py, unique).total() == 31)
     forget(nats_py, unique)

@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from spark_nats.errors import InvalidRowError, PublishError
 from spark_nats.kinds.queries import parse_write
 from spark_nats.kinds.streams.write.partitions import write_partition
-from spark_nats.kinds.streams.write.tasks import Task
+from spark_nats.kinds.streams.write.tasks import WriteTask
 from spark_nats.protocol.control import MAX_CONTROL_LINE
 from tests.integration.support import error_of, finish, nats, read, save, sentence_of, source, write
 from tests.nats_py import Message, NatsPy, send_raw, wait_until
@@ -310,7 +310,7 @@ def test_batches_have_message_ids_only_if_asked(
 def partition(server: Server, rows: pa.RecordBatch, **options: Any) -> None:
     """Write rows as a task of Spark's does, without Spark."""
     parsed = parse_write({"servers": server.url, **options}, streaming=False)
-    write_partition(parsed, Task("", None, 0), iter([rows]))
+    write_partition(parsed, WriteTask("", None, 0), iter([rows]))
 
 
 def messages_with(headers: list[dict[str, str]], subject: str, payloads: list[bytes] | None = None) -> pa.RecordBatch:
@@ -367,7 +367,7 @@ def test_counters_can_be_incremented(nats_server: Server, nats_py: NatsPy, uniqu
         given = {"servers": nats_server.url, "stream": unique, "controlHeaders": "true", "deduplicate": "window"}
         options = parse_write(given, streaming=True)
         for _ in range(2):  # the second time is a replay
-            write_partition(options, Task(unique, "0", 0), iter([rows]))
+            write_partition(options, WriteTask(unique, "0", 0), iter([rows]))
     totals = {m.subject: json.loads(m.payload)["val"] for m in nats_py.read_stream(unique)}  # the last one counts
     assert totals == {f"{unique}.a": "35", f"{unique}.b": "7"}
 

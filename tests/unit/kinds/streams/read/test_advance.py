@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from spark_nats.jetstream.judgement import SKEW, Judgement, judge
 from spark_nats.jetstream.messages import FirstSince, MessageAt, Question, StoredMessage
 from spark_nats.jetstream.positions import Position, end_of
-from spark_nats.jetstream.reading.measuring import Sizes
+from spark_nats.jetstream.reading.sizes import Sizes
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.jetstream.views import StateOf
 from spark_nats.kinds.queries import parse_read
 from spark_nats.kinds.streams.options import ReadOptions
 from spark_nats.kinds.streams.read.advance import Advance, advance
-from spark_nats.kinds.streams.read.facts import Facts, GapOf, Lacking, RestAfter, SizesOf, StreamFacts
+from spark_nats.kinds.streams.read.facts import Facts, GapOf, NeedFacts, RestAfter, SizesOf, StreamFacts
 from spark_nats.kinds.streams.read.limits import Limits
 from spark_nats.kinds.streams.read.planning import planned
 from spark_nats.kinds.streams.read.positions import Batch, QueryOffset, beginning_at, from_json, to_json
@@ -244,25 +244,25 @@ def test_a_doubt_comes_before_any_question() -> None:
     facts = Facts({"A": StreamFacts(stream.info, Judgement.TRUNCATED)}, {"A": read_to(4).end})
     assert facts.doubts == ["A"]
     found = next(advance({"A": read_to(4)}, facts, Limits(), options_of(stream="A")))
-    assert found == Lacking([RestAfter("A")])  # nothing is decided without its answer
+    assert found == NeedFacts([RestAfter("A")])  # nothing is decided without its answer
 
 
 def test_what_is_asked_for_all_streams_is_asked_at_once() -> None:
     world = World(A=held(1, 2, 3), B=replace(held(1, 2), name="B"))
     options = options_of(subject="a,b")
     found = next(advance({}, world.facts(options.streams, {}, {}), Limits(), options))
-    assert found == Lacking([MessageAt(name, None, subject) for name in "AB" for subject in "ab"])
+    assert found == NeedFacts([MessageAt(name, None, subject) for name in "AB" for subject in "ab"])
 
 
 def test_a_query_that_waits_for_more_only_follows_its_streams() -> None:
     world = World(A=held(1, 2, 3), B=replace(held(last=4), name="B"))
     start = {"A": read_to(1), "B": read_to(4)}
-    waiting = world.decide(start, Limits(least=3), options_of())
+    waiting = world.decide(start, Limits(min_new=3), options_of())
     assert waiting.waits
     assert waiting.end == start
     assert waiting.reach["A"].end.next == 4
-    assert not world.decide(start, Limits(least=2), options_of()).waits
-    lost = world.decide({"A": read_to(1), "B": read_to(1)}, Limits(least=9), options_of())
+    assert not world.decide(start, Limits(min_new=2), options_of()).waits
+    lost = world.decide({"A": read_to(1), "B": read_to(1)}, Limits(min_new=9), options_of())
     assert lost.losses
     assert not lost.waits  # what was lost is said once, and goes on into a micro-batch
 
@@ -270,7 +270,7 @@ def test_a_query_that_waits_for_more_only_follows_its_streams() -> None:
 def test_a_limit_is_one_of_all_streams_together() -> None:
     world = World(A=held(1, 2, 3), B=replace(held(1, 2, 3), name="B"))
     start = {"A": read_to(0, time=None), "B": read_to(0, time=None)}
-    for limits in (Limits(most_offsets=4), Limits(most_bytes=4 * SIZE), Limits(most_offsets=5, most_bytes=4 * SIZE)):
+    for limits in (Limits(max_offsets=4), Limits(max_bytes=4 * SIZE), Limits(max_offsets=5, max_bytes=4 * SIZE)):
         end = world.decide(start, limits, options_of()).end
         assert 3 <= sum(batch.size for batch in end.values()) <= 4  # bytes are shared before they are counted
 
@@ -280,8 +280,8 @@ def test_what_is_removed_while_it_is_searched_for_is_a_loss() -> None:
     facts = Facts({"A": StreamFacts(found.info)}, {"A": read_to(2).end})
     decision = advance({"A": read_to(2)}, facts, Limits(), options_of(stream="A", subject="a"))
     last, again = MessageAt("A", None, "a"), StateOf("A", again=3)
-    assert next(decision) == Lacking([last])
-    assert decision.send({last: None}) == Lacking([again])
+    assert next(decision) == NeedFacts([last])
+    assert decision.send({last: None}) == NeedFacts([again])
     decided = decision.send({last: None, again: later.info})
     assert isinstance(decided, Advance)
     assert "sequences 3 to 4, which the query had not read yet, are lost" in decided.losses[0].what
@@ -299,7 +299,7 @@ def test_an_end_that_was_set_before_has_the_time_of_what_stands_there_now() -> N
 def test_what_stands_at_such_an_end_is_not_asked_for_twice_where_a_limit_has_asked_for_it() -> None:
     world = World(A=held(1, 2, 3))
     target = {"A": Position("C1", 3, 2 * SECOND)}
-    end = world.decide({"A": read_to(1)}, Limits(target, most_bytes=1), options_of(stream="A")).end
+    end = world.decide({"A": read_to(1)}, Limits(target, max_bytes=1), options_of(stream="A")).end
     assert end["A"] == Batch(2, 2, Position("C1", 3, 2 * SECOND))
 
 
@@ -335,9 +335,9 @@ class Query:
             self.read += [message.number for s, message in sorted(there.items()) if each.start <= s < each.end]
         self.log.append(json.dumps([to_json(self.start), to_json(found.end)]))
         self.plans.append(plan)
-        if limits.most_offsets and not limits.most_bytes:
+        if limits.max_offsets and not limits.max_bytes:
             held = [sum(each.start <= s < each.end for s in self.world[each.stream].messages) for each in plan]
-            assert sum(held) <= max(limits.most_offsets, len(plan))
+            assert sum(held) <= max(limits.max_offsets, len(plan))
         self.start = found.end
         return found
 
@@ -353,9 +353,9 @@ EVENTS = st.tuples(
     st.sampled_from("AB"),
     st.integers(1, 6),
 )
-BOTH = Limits(most_offsets=5, most_bytes=2 * SIZE)
+BOTH = Limits(max_offsets=5, max_bytes=2 * SIZE)
 LIMITS = st.sampled_from(
-    [Limits(), Limits(most_offsets=1), Limits(most_offsets=4), Limits(most_bytes=3 * SIZE), Limits(least=4), BOTH]
+    [Limits(), Limits(max_offsets=1), Limits(max_offsets=4), Limits(max_bytes=3 * SIZE), Limits(min_new=4), BOTH]
 )
 
 

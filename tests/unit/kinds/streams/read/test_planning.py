@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from spark_nats.errors import NatsError
 from spark_nats.jetstream.reading.direct import BATCH_BYTES
-from spark_nats.jetstream.reading.ranges import Way
+from spark_nats.jetstream.reading.ranges import ReadMethod
 from spark_nats.kinds.streams.read.limits import share
-from spark_nats.kinds.streams.read.planning import MOST_SMALL, StreamRange, cut, with_small
+from spark_nats.kinds.streams.read.planning import MAX_SMALL, StreamRange, cut, mark_small_partitions
 
 
 def ranges(*sizes, start=1):
@@ -42,16 +42,16 @@ def test_there_are_never_more_partitions_than_sequences():
 @pytest.mark.parametrize(
     ("size", "bytes_each", "small"),
     [
-        (MOST_SMALL, 100.0, True),
-        (MOST_SMALL + 1, 100.0, False),
+        (MAX_SMALL, 100.0, True),
+        (MAX_SMALL + 1, 100.0, False),
         (10, BATCH_BYTES / 10, True),
         (11, BATCH_BYTES / 10, False),
         (10, None, False),
     ],
 )
 def test_a_partition_is_small_if_one_direct_get_brings_it(size, bytes_each, small):
-    (found,) = with_small(ranges(size), {} if bytes_each is None else {"S0": bytes_each})
-    assert (found.way is Way.ONE_GET_FIRST) is small
+    (found,) = mark_small_partitions(ranges(size), {} if bytes_each is None else {"S0": bytes_each})
+    assert (found.way is ReadMethod.ONE_GET_FIRST) is small
 
 
 @pytest.mark.parametrize(
@@ -60,21 +60,21 @@ def test_a_partition_is_small_if_one_direct_get_brings_it(size, bytes_each, smal
 )
 def test_the_first_messages_of_a_large_range_are_small_where_none_is_left_out(limit, filters, small):
     (whole,) = ranges(10**9)
-    (found,) = with_small([replace(whole, filters=filters)], {"S0": 100.0}, limit)
-    assert (found.way is Way.ONE_GET_FIRST) is small
+    (found,) = mark_small_partitions([replace(whole, filters=filters)], {"S0": 100.0}, limit)
+    assert (found.way is ReadMethod.ONE_GET_FIRST) is small
 
 
 def test_what_is_read_by_direct_gets_anyway_is_not_called_small():
-    queue = StreamRange("Q", "now", 1, 11, way=Way.GETS)
-    assert with_small([queue], {"Q": 1.0}) == [queue]
+    queue = StreamRange("Q", "now", 1, 11, way=ReadMethod.GETS)
+    assert mark_small_partitions([queue], {"Q": 1.0}) == [queue]
 
 
 @pytest.mark.parametrize(
-    ("ranges_", "least"), [(ranges(2**63), 1), (ranges(10**6), 10**6), (ranges(60_001, 40_000), 1)]
+    ("ranges_", "min_new"), [(ranges(2**63), 1), (ranges(10**6), 10**6), (ranges(60_001, 40_000), 1)]
 )
-def test_more_partitions_than_spark_can_plan_are_refused_at_once(ranges_, least):
+def test_more_partitions_than_spark_can_plan_are_refused_at_once(ranges_, min_new):
     with pytest.raises(NatsError, match="too many for Spark .* raise the option 'maxRecordsPerPartition'"):
-        cut(ranges_, least, 1)
+        cut(ranges_, min_new, 1)
 
 
 def test_the_larger_stream_gets_the_more_partitions():

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from spark_nats.kinds.streams.write.message_ids import LONGEST_SHORT, MessageIds, Occurrences
+from spark_nats.kinds.streams.write.message_ids import MAX_SHORT, MessageIds, Occurrences
 
 QUERY = "3f81c09a-6f2e-4b6c-9d55-0a1b2c3d4e5f"
 SHOWN = base64.urlsafe_b64encode(hashlib.blake2b(QUERY.encode(), digest_size=9).digest()).decode()
@@ -108,7 +108,7 @@ def test_neither_order_nor_batches_change_which_ids_a_tasks_rows_have(
 def test_bytes_that_move_between_subject_headers_and_payload_give_another_id(
     content: bytes, places: tuple[int, int, int, int], is_long: bool
 ) -> None:
-    content = bytes(byte & 0x7F for byte in content) + b"x" * (LONGEST_SHORT if is_long else 0)
+    content = bytes(byte & 0x7F for byte in content) + b"x" * (MAX_SHORT if is_long else 0)
     splits = [sorted(places[:2]), sorted(places[2:])]
     one, other = ((content[:a].decode(), content[a:b], content[b:]) for a, b in splits)
     ids = [ids_of(one), ids_of(other)]
@@ -116,7 +116,7 @@ def test_bytes_that_move_between_subject_headers_and_payload_give_another_id(
 
 
 def test_rows_that_differ_by_zeros_alone_have_different_ids() -> None:
-    zeros = [("a", b"", bytes(count)) for count in range(LONGEST_SHORT + 20)]
+    zeros = [("a", b"", bytes(count)) for count in range(MAX_SHORT + 20)]
     assert len(set(ids_of(*zeros))) == len(zeros)
 
 

@@ -12,19 +12,19 @@ from spark_nats.errors import PublishError
 from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.kinds.streams.write.notes import Note
-from spark_nats.kinds.streams.write.task_start import Beginning, Known, Tail, begin
-from spark_nats.kinds.streams.write.tasks import Began, Task
+from spark_nats.kinds.streams.write.task_start import Decision, Inputs, StreamTail, begin
+from spark_nats.kinds.streams.write.tasks import Began, WriteTask
 
 BEGAN = Began("S", Position("then", 41, time=1), time=1)
 STREAM = StreamInfo("S", "then", 1, 100, 100, 1000, 0, "limits", (), {})
-SILENT = Tail(60)
+SILENT = StreamTail(60)
 """Last messages of a stream that neither are of the task nor show that it has stored nothing."""
 Splits = list[int]
 """How many partitions each micro-batch has."""
 
 
-def of(batch: int, run: str = "run", planned: int = 50, partition: int = 1) -> Task:
-    return Task("query", str(batch), partition, run=run, planned=planned)
+def of(batch: int, run: str = "run", planned: int = 50, partition: int = 1) -> WriteTask:
+    return WriteTask("query", str(batch), partition, run=run, planned=planned)
 
 
 def note(batch: int | None, began: Began = BEGAN, run: str = "before", planned: int = 40) -> Note | None:
@@ -40,12 +40,12 @@ def notes_of(splits: Splits, order: int) -> list[tuple[int, int]]:
     ]
 
 
-def look(notes: list[tuple[int, int]], batch: int, partition: int) -> Beginning:
+def look(notes: list[tuple[int, int]], batch: int, partition: int) -> Decision:
     def noted(key: int) -> int | None:
         return max((batch for batch, each in notes if each == key), default=None)
 
     first = noted(0)
-    known = Known(note(noted(partition)), -1 if first is None else first, tail=SILENT)
+    known = Inputs(note(noted(partition)), -1 if first is None else first, tail=SILENT)
     return begin(of(batch, partition=partition), STREAM, known)
 
 
@@ -58,10 +58,10 @@ def test_a_bucket_that_has_lost_nothing_raises_no_alarm(splits: Splits, order: i
     notes = notes_of(splits, order)
     last = len(splits) - 1
     partition = data.draw(st.integers(0, 5))
-    assert look(notes, len(splits), partition) == Beginning()  # the next one, however it is split
+    assert look(notes, len(splits), partition) == Decision()  # the next one, however it is split
     stopped = data.draw(st.integers(sum(splits[:-1]), len(notes)))  # in the middle of the last one, which is replayed
     begun = (last, partition) in notes[:stopped]
-    assert look(notes[:stopped], last, partition) == Beginning(BEGAN if begun else None)
+    assert look(notes[:stopped], last, partition) == Decision(BEGAN if begun else None)
 
 
 @settings(max_examples=300)
@@ -78,72 +78,78 @@ def test_a_bucket_that_has_lost_a_micro_batch_is_never_taken_for_a_whole_one(
 @settings(max_examples=200)
 @given(st.integers(0, 9), st.none() | st.integers(0, 9), st.integers(-1, 9))
 def test_what_is_noted_of_the_task_itself_comes_first(batch: int, own: int | None, first: int) -> None:
-    found = begin(of(batch), STREAM, Known(note(own), first, tail=SILENT))
+    found = begin(of(batch), STREAM, Inputs(note(own), first, tail=SILENT))
     assert (found.began == BEGAN) == (own == batch)
     assert (found.warning is not None) == (own is not None and own > batch)
     if batch == 0:
         assert not found.older
 
 
-LACKS = Beginning(lacks_tail=True)
-NEW = Beginning()
+LACKS = Decision(lacks_tail=True)
+NEW = Decision()
 
 
 @pytest.mark.parametrize(
     ("batch", "known", "found"),
     [
-        (7, Known(note(7)), Beginning(BEGAN)),
-        (7, Known(note(7), noted=9), Beginning(BEGAN)),
-        (7, Known(note(6), later=True), NEW),  # this run has begun the micro-batch before
-        (7, Known(note(2), first=6, later=True), NEW),  # the partition was not there for a while
-        (7, Known(None, first=7, later=True), NEW),  # it is a new one, and partition 0 was faster
-        (0, Known(None), LACKS),
-        (7, Known(note(6)), LACKS),  # the first micro-batch of a run may have been begun by another one
-        (7, Known(note(6), later=True, noted=7), LACKS),
-        (7, Known(note(5)), LACKS),
-        (7, Known(None), LACKS),
-        (0, Known(None, tail=SILENT), NEW),
-        (7, Known(note(6), tail=SILENT), NEW),
-        (7, Known(None, tail=Tail(60, new=True)), Beginning(first=True)),
+        (7, Inputs(note(7)), Decision(BEGAN)),
+        (7, Inputs(note(7), noted=9), Decision(BEGAN)),
+        (7, Inputs(note(6), later=True), NEW),  # this run has begun the micro-batch before
+        (7, Inputs(note(2), first=6, later=True), NEW),  # the partition was not there for a while
+        (7, Inputs(None, first=7, later=True), NEW),  # it is a new one, and partition 0 was faster
+        (0, Inputs(None), LACKS),
+        (7, Inputs(note(6)), LACKS),  # the first micro-batch of a run may have been begun by another one
+        (7, Inputs(note(6), later=True, noted=7), LACKS),
+        (7, Inputs(note(5)), LACKS),
+        (7, Inputs(None), LACKS),
+        (0, Inputs(None, tail=SILENT), NEW),
+        (7, Inputs(note(6), tail=SILENT), NEW),
+        (7, Inputs(None, tail=StreamTail(60, new=True)), Decision(first=True)),
     ],
 )
-def test_how_a_task_begins(batch: int, known: Known, found: Beginning) -> None:
+def test_how_a_task_begins(batch: int, known: Inputs, found: Decision) -> None:
     assert begin(of(batch), STREAM, known) == found
 
 
 def test_a_task_that_is_tried_again_is_not_new_because_the_bucket_says_so() -> None:
     task = replace(of(7), attempt=1)
-    assert begin(task, STREAM, Known(note(6), later=True)) == LACKS
-    assert begin(task, STREAM, Known(note(6), later=True, tail=SILENT)) == NEW
-    assert begin(task, STREAM, Known(note(6), later=True, tail=Tail(60, rows=3))).older
+    assert begin(task, STREAM, Inputs(note(6), later=True)) == LACKS
+    assert begin(task, STREAM, Inputs(note(6), later=True, tail=SILENT)) == NEW
+    assert begin(task, STREAM, Inputs(note(6), later=True, tail=StreamTail(60, rows=3))).older
 
 
 @pytest.mark.parametrize(
     ("known", "why"),
     [
-        (Known(note(5), first=4, tail=SILENT), "the last micro-batch that it knows is 5"),
-        (Known(None, first=5, tail=SILENT), "the last micro-batch that it knows is 5"),
-        (Known(None, tail=SILENT), "it has no entry for this query"),
+        (Inputs(note(5), first=4, tail=SILENT), "the last micro-batch that it knows is 5"),
+        (Inputs(None, first=5, tail=SILENT), "the last micro-batch that it knows is 5"),
+        (Inputs(None, tail=SILENT), "it has no entry for this query"),
         (
-            Known(None, tail=Tail(60, rows=3)),
+            Inputs(None, tail=StreamTail(60, rows=3)),
             "it does not know partition 1 of micro-batch 7, of which stream 'S' has 3 ",
         ),
-        (Known(note(6), tail=Tail(60, rows=3)), "it does not know partition 1 of micro-batch 7, of which stream 'S'"),
         (
-            Known(note(6), noted=7, later=True, tail=SILENT),
+            Inputs(note(6), tail=StreamTail(60, rows=3)),
+            "it does not know partition 1 of micro-batch 7, of which stream 'S'",
+        ),
+        (
+            Inputs(note(6), noted=7, later=True, tail=SILENT),
             "it does not know micro-batch 7, which this process has noted",
         ),
-        (Known(None, noted=6, tail=Tail(60, new=True)), "it does not know micro-batch 6, which this process has noted"),
+        (
+            Inputs(None, noted=6, tail=StreamTail(60, new=True)),
+            "it does not know micro-batch 6, which this process has noted",
+        ),
     ],
 )
-def test_a_bucket_that_lacks_what_there_was_is_older_than_the_checkpoint(known: Known, why: str) -> None:
+def test_a_bucket_that_lacks_what_there_was_is_older_than_the_checkpoint(known: Inputs, why: str) -> None:
     found = begin(of(7), STREAM, known)
     assert found.older.startswith(why)
-    assert found == Beginning(Began("S", Position("then", 61), 0), found.older)
+    assert found == Decision(Began("S", Position("then", 61), 0), found.older)
 
 
 def test_a_note_of_a_later_micro_batch_is_a_checkpoint_that_was_put_back() -> None:
-    said = begin(of(7), STREAM, Known(note(9))).warning
+    said = begin(of(7), STREAM, Inputs(note(9))).warning
     assert said is not None
     assert said.condition == "NATS_CHECKPOINT_OLDER"
 
@@ -151,7 +157,7 @@ def test_a_note_of_a_later_micro_batch_is_a_checkpoint_that_was_put_back() -> No
 @pytest.mark.parametrize(("run", "planned"), [("run", 0), ("another", 60)])
 def test_an_attempt_comes_too_late_when_its_run_or_a_later_one_has_gone_on(run: str, planned: int) -> None:
     with pytest.raises(PublishError, match="micro-batch 9"):
-        begin(of(7), STREAM, Known(note(9, run=run, planned=planned)))
+        begin(of(7), STREAM, Inputs(note(9, run=run, planned=planned)))
 
 
 @pytest.mark.parametrize(
@@ -164,7 +170,7 @@ def test_an_attempt_comes_too_late_when_its_run_or_a_later_one_has_gone_on(run: 
 def test_a_note_about_another_stream_is_said_and_one_that_was_made_again_is_read_back(
     began: Began, expected: Began | None
 ) -> None:
-    found = begin(of(7), STREAM, Known(note(7, began)))
+    found = begin(of(7), STREAM, Inputs(note(7, began)))
     assert found.began == expected
     assert found.warning is not None
     assert found.warning.condition == "NATS_TARGET_CHANGED"

@@ -18,7 +18,7 @@ def connect(options: ConnectionOptions, lost: Server | None = None) -> Connectio
     """Connect to the first of ``options.servers``, and of those that they announce if so asked, that lets us in.
 
     They are tried in random order, so that the tasks of a query do not all go to the same one (ADR-40), and those last
-    that this machine has found :func:`~spark_nats.client.memory.unreachable` a moment ago, or to which a
+    that this machine has found :func:`~spark_nats.client.host_cache.unreachable` a moment ago, or to which a
     connection was just ``lost``.
 
     Raises:

@@ -6,17 +6,17 @@ import logging
 
 from pyspark import TaskContext
 
-from spark_nats.client.memory import feeds_itself, once_a_while
+from spark_nats.client.host_cache import at_most_every, feeds_itself
 from spark_nats.jetstream.reading.delivering import Delivered
 from spark_nats.jetstream.streams import StreamInfo
 from spark_nats.kinds.streams.read.conditions import CLOCK_WRONG, FEEDS_ITSELF
-from spark_nats.protocol.documents import moment
+from spark_nats.protocol.documents import to_datetime
 from spark_nats.protocol.headers import MSG_ID, parse_block
 from spark_nats.protocol.own_ids import ids_of_query
 
 logger = logging.getLogger(__name__)
 
-MOST_AHEAD = 86_400.0
+MAX_AHEAD = 86_400.0
 """Seconds by which a stream's last message may be later than the clock of the server that says so."""
 _ahead: set[str] = set()  # streams of which this process has said it
 
@@ -35,8 +35,8 @@ def notice_own_rows(delivered: Delivered, stream: str) -> None:
     blocks = (messages.header_at(i) for i in (0, len(messages) - 1))
     ids = [own for block in blocks for own in parse_block(block).get(MSG_ID, ()) if own.startswith(ids_of_query(query))]
     if ids:
-        said = FEEDS_ITSELF(stream=stream, message_id=ids[0]).coded
-        once_a_while(feeds_itself(query, stream), lambda _: logger.warning(said))
+        said = FEEDS_ITSELF(stream=stream, message_id=ids[0]).with_code
+        at_most_every(feeds_itself(query, stream), lambda _: logger.warning(said))
 
 
 def notice_times_ahead(info: StreamInfo) -> None:
@@ -44,8 +44,8 @@ def notice_times_ahead(info: StreamInfo) -> None:
 
     A stream stamps messages by its leader's clock; a mirror, and a stream that was restored, keep those of another one.
     """
-    is_ahead = info.time and (info.last_time - info.time) / 1e9 > MOST_AHEAD
+    is_ahead = info.time and (info.last_time - info.time) / 1e9 > MAX_AHEAD
     if is_ahead and info.name not in _ahead:
         _ahead.add(info.name)
-        last, now = (f"{moment(time):%Y-%m-%d %H:%M:%S}Z" for time in (info.last_time, info.time))
-        logger.warning(CLOCK_WRONG(stream=info.name, last=last, now=now).coded)
+        last, now = (f"{to_datetime(time):%Y-%m-%d %H:%M:%S}Z" for time in (info.last_time, info.time))
+        logger.warning(CLOCK_WRONG(stream=info.name, last=last, now=now).with_code)

@@ -13,7 +13,7 @@ kept                    seconds   where it is used, and what comes of one that i
                                   that is away; who one is, TLS and the login show, as of every server
 :func:`prepared`        60        ``preparing``: the driver prepares a write again; or it does not, and what is wrong
                                   with the target is said by the tasks, which check what their rows depend on
-:func:`feeds_itself`    3600      ``noticing``: a warning is said again, or not
+:func:`feeds_itself`    3600      ``row_warnings``: a warning is said again, or not
 :func:`differs`         3600      ``creating``: the same
 :func:`counts`,         3600      ``metrics_channel``: metrics lack what was written, or have too much
 :func:`counts_wanted`
@@ -24,7 +24,7 @@ kept                    seconds   where it is used, and what comes of one that i
 ``_refused``            600       ``kept`` and ``direct``: a range is read in the other way
 ``replay._noted``                 the micro-batch that a task has noted: if it is wrong, an error says that the state
                                   bucket is older; if it is missing, the notes and the stream decide, as in a new worker
-``_said``, ``_ahead``             ``creating`` and ``noticing``, and ``_looked`` of ``partitions``: as with the warnings
+``_said``, ``_ahead``             ``creating``, ``row_warnings``, and ``_looked`` of ``partitions``: as with the warnings
 ======================  ========  ======================================================================================
 
 What rows depend on is in the checkpoint, in the partitions of a micro-batch and in the notes of the state bucket.
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from spark_nats.client.options import ConnectionOptions
 
 Fact = NewType("Fact", str)  # what may be remembered, or what is told about
-KEPT = 3600.0  # seconds after which a fact is forgotten
+FACT_TTL = 3600.0  # seconds after which a fact is forgotten
 UNREACHABLE_FOR = 30.0  # seconds for which a server that could not be reached is tried after the others
 PREPARED_FOR = 60.0  # seconds for which a streaming query does not prepare to write again on the driver
 _KEY = "key"
@@ -96,7 +96,7 @@ def counts_wanted(run: str) -> Fact:
     return Fact(f"somebody listens to {counts(run)}")
 
 
-def remember(fact: Fact, text: str = "") -> None:
+def mark(fact: Fact, text: str = "") -> None:
     """Note that something has happened just now, and a text about it, which takes the place of the one before."""
     with contextlib.suppress(OSError):
         _path().mkdir(0o700, exist_ok=True)
@@ -104,23 +104,23 @@ def remember(fact: Fact, text: str = "") -> None:
             name, now = _name(fact, directory), clock.time_ns()
             _write(name, text, directory)
             os.utime(name, ns=(now, now), dir_fd=directory)  # by our clock, which is not always the file system's
-            _remove_before(now - int(KEPT * 1e9), directory)
+            _remove_before(now - int(FACT_TTL * 1e9), directory)
 
 
-def recall(fact: Fact) -> str:
+def get_text(fact: Fact) -> str:
     """Return the text that was last remembered about something; empty when there is none."""
     with contextlib.suppress(OSError), _directory() as directory:
         return _read(_name(fact, directory), directory).decode()
     return ""
 
 
-def forget(fact: Fact) -> None:
+def clear(fact: Fact) -> None:
     """Note that something does not hold any more."""
     with contextlib.suppress(OSError), _directory() as directory:
         os.unlink(_name(fact, directory), dir_fd=directory)
 
 
-def age(fact: Fact) -> float:
+def seconds_since(fact: Fact) -> float:
     """Return how many seconds ago something was last remembered; infinite when it is not."""
     with contextlib.suppress(OSError), _directory() as directory:
         found = os.stat(_name(fact, directory), dir_fd=directory, follow_symlinks=False)
@@ -130,7 +130,7 @@ def age(fact: Fact) -> float:
     return math.inf
 
 
-def once_a_while(fact: Fact, action: Callable[[bool], object], seconds: float = KEPT) -> None:
+def at_most_every(fact: Fact, action: Callable[[bool], object], seconds: float = FACT_TTL) -> None:
     """Do something, unless a process of this machine has done it in the last seconds and did not fail.
 
     Args:
@@ -138,22 +138,22 @@ def once_a_while(fact: Fact, action: Callable[[bool], object], seconds: float = 
         action: does it; its argument is whether it has succeeded before, as far as is remembered.
         seconds: for how long a success counts.
     """
-    passed = age(fact)
+    passed = seconds_since(fact)
     if passed < seconds:
         return
-    forget(fact)  # first, so that after a failure it is done again
+    clear(fact)  # first, so that after a failure it is done again
     action(passed < math.inf)
-    remember(fact)
+    mark(fact)
 
 
-def tell(topic: Fact, text: str) -> None:
-    """Leave a text about a topic to whichever process asks next, within :data:`KEPT`."""
+def push(topic: Fact, text: str) -> None:
+    """Leave a text about a topic to whichever process asks next, within :data:`FACT_TTL`."""
     with contextlib.suppress(OSError), _directory() as directory:
         name = f"{_name(topic, directory)}.{clock.time_ns()}.{clock.token(4)}"
         _write(name, text, directory)
 
 
-def heard(topic: Fact) -> list[str]:
+def pop_all(topic: Fact) -> list[str]:
     """Return the texts about a topic that nobody has asked for before, oldest first."""
     found: list[str] = []
     with contextlib.suppress(OSError), _directory() as directory:

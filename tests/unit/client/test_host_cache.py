@@ -11,7 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from spark_nats.client.memory import KEPT, age, forget, heard, once_a_while, parent_process, recall, remember, tell
+from spark_nats.client.host_cache import (
+    FACT_TTL,
+    at_most_every,
+    clear,
+    get_text,
+    mark,
+    parent_process,
+    pop_all,
+    push,
+    seconds_since,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +33,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def in_another_process(directory: Path, script: str) -> str:
     ran = subprocess.run(
-        [sys.executable, "-c", f"from spark_nats.client.memory import *; {script}"],
+        [sys.executable, "-c", f"from spark_nats.client.host_cache import *; {script}"],
         env={**os.environ, "TMPDIR": str(directory.parent)},
         check=True,
         capture_output=True,
@@ -41,89 +51,89 @@ def shift(directory: Path, seconds: float) -> None:
 
 
 def test_what_one_process_remembers_another_one_knows(directory: Path) -> None:
-    assert age("it rains") > KEPT
-    remember("it rains")
-    known = age("it rains")
-    assert 0 <= known < KEPT
-    assert float(in_another_process(directory, "print(age('it rains'))")) >= known
-    assert age("it snows") > KEPT
-    assert in_another_process(directory, "forget('it rains')") == ""
-    assert age("it rains") > KEPT
-    forget("it rains")  # nothing is known of it already
+    assert seconds_since("it rains") > FACT_TTL
+    mark("it rains")
+    known = seconds_since("it rains")
+    assert 0 <= known < FACT_TTL
+    assert float(in_another_process(directory, "print(seconds_since('it rains'))")) >= known
+    assert seconds_since("it snows") > FACT_TTL
+    assert in_another_process(directory, "clear('it rains')") == ""
+    assert seconds_since("it rains") > FACT_TTL
+    clear("it rains")  # nothing is known of it already
 
 
 def test_what_is_remembered_again_is_new_again(directory: Path) -> None:
-    remember("it rains")
+    mark("it rains")
     shift(directory, 100)
-    assert 100 <= age("it rains") < KEPT
-    remember("it rains")
-    assert age("it rains") < 100
+    assert 100 <= seconds_since("it rains") < FACT_TTL
+    mark("it rains")
+    assert seconds_since("it rains") < 100
 
 
 def test_old_facts_go_when_something_is_remembered(directory: Path) -> None:
-    remember("it rained")
-    shift(directory, KEPT + 1)
-    remember("it rains")
-    assert age("it rained") > KEPT
+    mark("it rained")
+    shift(directory, FACT_TTL + 1)
+    mark("it rains")
+    assert seconds_since("it rained") > FACT_TTL
     assert len(list(directory.iterdir())) == 2  # the key stays, however old it is
 
 
 def test_a_fact_of_the_future_is_none(directory: Path) -> None:
-    remember("it rains")
+    mark("it rains")
     shift(directory, -1000)
-    assert age("it rains") > KEPT
+    assert seconds_since("it rains") > FACT_TTL
 
 
 def test_nothing_says_what_is_remembered(directory: Path) -> None:
-    remember("t0ps3cret")
+    mark("t0ps3cret")
     names, key = {file.name for file in directory.iterdir()}, directory / "key"
     assert "key" in names
     assert len(names) == 2
     assert all(file.read_bytes() == b"" for file in directory.iterdir() if file != key)
     assert all(file.stat().st_mode & 0o077 == 0 for file in [directory, *directory.iterdir()])
     key.unlink()
-    remember("t0ps3cret")
+    mark("t0ps3cret")
     assert len({file.name for file in directory.iterdir()} | names) == 3  # another key makes another name
 
 
 def test_a_directory_that_others_can_use_is_not_trusted(directory: Path) -> None:
     directory.mkdir(0o755)
-    remember("it rains")
-    assert age("it rains") > KEPT
+    mark("it rains")
+    assert seconds_since("it rains") > FACT_TTL
     assert list(directory.iterdir()) == []
     directory.chmod(0o700)
-    remember("it rains")
-    assert age("it rains") < KEPT
+    mark("it rains")
+    assert seconds_since("it rains") < FACT_TTL
 
 
 def test_a_directory_of_somebody_else_is_not_trusted(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    remember("it rains")
+    mark("it rains")
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
     directory.rename(directory.with_name("spark-nats-4711"))
-    assert age("it rains") > KEPT
+    assert seconds_since("it rains") > FACT_TTL
 
 
 def test_a_link_to_a_directory_is_not_followed(directory: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir(0o700)
     directory.symlink_to(tmp_path / "elsewhere")
-    remember("it rains")
-    assert age("it rains") > KEPT
+    mark("it rains")
+    assert seconds_since("it rains") > FACT_TTL
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 def test_where_nothing_can_be_written_nothing_is_remembered(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory.touch()
-    remember("it rains")
-    assert age("it rains") > KEPT
+    mark("it rains")
+    assert seconds_since("it rains") > FACT_TTL
     monkeypatch.setattr(tempfile, "tempdir", str(directory / "none"))
-    remember("it rains")
-    forget("it rains")
-    assert age("it rains") > KEPT
+    mark("it rains")
+    clear("it rains")
+    assert seconds_since("it rains") > FACT_TTL
 
 
 def test_many_processes_at_once_have_one_key(directory: Path) -> None:
-    script = "import os; facts = [f'{os.getpid()} {i}' for i in range(50)]; [remember(fact) for fact in facts]; "
-    script += "print(sum(age(fact) < KEPT for fact in facts))"
+    script = "import os; facts = [f'{os.getpid()} {i}' for i in range(50)]; [mark(fact) for fact in facts]; "
+    script += "print(sum(seconds_since(fact) < FACT_TTL for fact in facts))"
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda _: in_another_process(directory, script), range(8)))
     assert found == ["50"] * 8
@@ -131,23 +141,23 @@ def test_many_processes_at_once_have_one_key(directory: Path) -> None:
 
 
 def test_a_forked_process_remembers_too(directory: Path) -> None:
-    remember("it rains")
+    mark("it rains")
     child = os.fork()
     if not child:
-        remember("a child was born")
-        os._exit(0 if age("it rains") < KEPT else 1)
+        mark("a child was born")
+        os._exit(0 if seconds_since("it rains") < FACT_TTL else 1)
     assert os.waitpid(child, 0)[1] == 0
-    assert age("a child was born") < KEPT
+    assert seconds_since("a child was born") < FACT_TTL
 
 
 def test_what_is_done_once_a_while_is_done_again_after_the_while(directory: Path) -> None:
     done: list[bool] = []
     for _ in range(3):
-        once_a_while("sweep", done.append, 60.0)
+        at_most_every("sweep", done.append, 60.0)
     assert done == [False]
     shift(directory, 61)
-    once_a_while("sweep", done.append, 60.0)
-    once_a_while("dust", done.append, 60.0)
+    at_most_every("sweep", done.append, 60.0)
+    at_most_every("dust", done.append, 60.0)
     assert done == [False, True, False]
 
 
@@ -156,12 +166,12 @@ def test_what_fails_is_done_again(directory: Path) -> None:
         raise RuntimeError("the broom broke")
 
     done: list[bool] = []
-    once_a_while("sweep", done.append, 60.0)
+    at_most_every("sweep", done.append, 60.0)
     shift(directory, 61)
     for _ in range(2):
         with pytest.raises(RuntimeError):
-            once_a_while("sweep", fail, 60.0)
-    once_a_while("sweep", done.append, 60.0)
+            at_most_every("sweep", fail, 60.0)
+    at_most_every("sweep", done.append, 60.0)
     assert done == [False, False]
 
 
@@ -173,35 +183,35 @@ def test_processes_have_their_parent_in_common(directory: Path) -> None:
 
 
 def test_to_remember_takes_no_heavy_modules(directory: Path) -> None:
-    loaded = set(in_another_process(directory, "import sys; remember('it rains'); print(*sys.modules)").split())
+    loaded = set(in_another_process(directory, "import sys; mark('it rains'); print(*sys.modules)").split())
     assert not loaded & {"ssl", "socket", "numpy", "pyarrow", "spark_nats.client.connection"}
 
 
 def test_what_one_process_tells_another_one_hears_once_and_in_order(directory: Path) -> None:
-    tell("weather", "nobody has a directory yet")
-    remember("it rains")
-    in_another_process(directory, "tell('weather', 'rain'); tell('weather', 'größe'); tell('news', 'none')")
-    assert heard("weather") == ["rain", "größe"]
-    assert heard("weather") == []
-    assert heard("news") == ["none"]
-    assert age("it rains") < KEPT
+    push("weather", "nobody has a directory yet")
+    mark("it rains")
+    in_another_process(directory, "push('weather', 'rain'); push('weather', 'größe'); push('news', 'none')")
+    assert pop_all("weather") == ["rain", "größe"]
+    assert pop_all("weather") == []
+    assert pop_all("news") == ["none"]
+    assert seconds_since("it rains") < FACT_TTL
 
 
 def test_a_text_that_belongs_to_a_fact_stays_until_another_takes_its_place(directory: Path) -> None:
-    assert recall("weather") == ""
-    remember("weather", "größe")
-    assert in_another_process(directory, "print(recall('weather')); remember('weather', 'sun')") == "größe"
-    assert [recall("weather"), recall("weather")] == ["sun", "sun"]
-    assert age("weather") < KEPT
+    assert get_text("weather") == ""
+    mark("weather", "größe")
+    assert in_another_process(directory, "print(get_text('weather')); mark('weather', 'sun')") == "größe"
+    assert [get_text("weather"), get_text("weather")] == ["sun", "sun"]
+    assert seconds_since("weather") < FACT_TTL
     assert len(list(directory.iterdir())) == 2  # it and the key: no draft is left
-    shift(directory, KEPT + 1)
-    remember("it snows")
-    assert recall("weather") == ""
+    shift(directory, FACT_TTL + 1)
+    mark("it snows")
+    assert get_text("weather") == ""
 
 
 def test_what_nobody_asks_for_is_forgotten(directory: Path) -> None:
-    remember("it rains")
-    tell("weather", "rain")
-    shift(directory, KEPT + 1)
-    remember("it snows")
-    assert heard("weather") == []
+    mark("it rains")
+    push("weather", "rain")
+    shift(directory, FACT_TTL + 1)
+    mark("it snows")
+    assert pop_all("weather") == []

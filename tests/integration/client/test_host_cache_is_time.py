@@ -11,14 +11,14 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from spark_nats.client import memory
+from spark_nats.client import host_cache
 from spark_nats.errors import NatsError
 from spark_nats.kinds.queries import parse_write
 from spark_nats.kinds.streams.options import WriteOptions
-from spark_nats.kinds.streams.read import noticing
+from spark_nats.kinds.streams.read import row_warnings
 from spark_nats.kinds.streams.write import metrics_channel
 from spark_nats.kinds.streams.write.partitions import write_partition
-from spark_nats.kinds.streams.write.tasks import Counts, Task, Written
+from spark_nats.kinds.streams.write.tasks import Counts, WriteTask, Written
 from spark_nats.kinds.streams.write.writers import NatsStreamWriter
 from tests.integration.support import PAYLOAD, Query, numbers_of, source, stream_reader
 from tests.servers import NatsServer, Server, ServerFactory
@@ -31,7 +31,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What this machine remembers is put aside, and tasks believe that they belong to a query."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     context = SimpleNamespace(getLocalProperty={"sql.streaming.queryId": QUERY}.get)
-    monkeypatch.setattr(noticing.TaskContext, "get", lambda: context)
+    monkeypatch.setattr(row_warnings.TaskContext, "get", lambda: context)
     return tmp_path
 
 
@@ -48,7 +48,7 @@ def parsed(server: NatsServer, stream: str) -> WriteOptions:
 def write(server: NatsServer, stream: str, batch: int, attempt: int = 0) -> Written:
     """What the driver and a task do for a micro-batch of ten rows; the next attempt writes the same ones."""
     made = source(server, **options_in(server, stream)).streamWriter(PAYLOAD, overwrite=False)
-    task = Task(QUERY, str(batch), 0, attempt=attempt, run=RUN)
+    task = WriteTask(QUERY, str(batch), 0, attempt=attempt, run=RUN)
     payloads = pa.array([b"%d" % i for i in range(10 * batch, 10 * batch + 10)])
     written = write_partition(parsed(server, stream), task, iter([pa.RecordBatch.from_pydict({"payload": payloads})]))
     assert isinstance(made, NatsStreamWriter)
@@ -67,30 +67,32 @@ def copy(server: NatsServer, stream: str) -> None:
 
 
 def tell_garbage(server: NatsServer, stream: str) -> None:
-    memory.remember(memory.announced_to(parsed(server, stream).connection), "no JSON")
+    host_cache.mark(host_cache.announced_to(parsed(server, stream).connection), "no JSON")
 
 
 def tell_of_others(server: NatsServer, stream: str) -> None:
-    memory.remember(memory.announced_to(parsed(server, stream).connection), '[["127.0.0.1", 1, false, 0]]')
+    host_cache.mark(host_cache.announced_to(parsed(server, stream).connection), '[["127.0.0.1", 1, false, 0]]')
 
 
 def tell_of_no_place(server: NatsServer, stream: str) -> None:
-    memory.remember(memory.announced_to(parsed(server, stream).connection), '[["127.0.0.1", 1, false, 9]]')
+    host_cache.mark(host_cache.announced_to(parsed(server, stream).connection), '[["127.0.0.1", 1, false, 9]]')
 
 
 WRONG: dict[str, Callable[[NatsServer, str], object]] = {
-    "a server that is there is not": lambda server, _: memory.remember(memory.unreachable("127.0.0.1", server.port)),
+    "a server that is there is not": lambda server, _: host_cache.mark(
+        host_cache.unreachable("127.0.0.1", server.port)
+    ),
     "servers are announced that are none": tell_of_others,
     "what was announced is no list": tell_garbage,
     "what was announced leads nowhere": tell_of_no_place,
-    "a query feeds itself that does not": lambda _, stream: memory.remember(memory.feeds_itself(QUERY, stream)),
-    "a stream differs that does not": lambda _, stream: memory.remember(
-        memory.differs(f"stream {stream!r}", "max_msgs_per_subject")
+    "a query feeds itself that does not": lambda _, stream: host_cache.mark(host_cache.feeds_itself(QUERY, stream)),
+    "a stream differs that does not": lambda _, stream: host_cache.mark(
+        host_cache.differs(f"stream {stream!r}", "max_msgs_per_subject")
     ),
-    "somebody listens": lambda *_: memory.remember(memory.counts_wanted(RUN)),
+    "somebody listens": lambda *_: host_cache.mark(host_cache.counts_wanted(RUN)),
     "rows were counted that there are not": lambda *_: (
-        memory.remember(memory.counts_wanted(RUN)),
-        memory.tell(memory.counts(RUN), '{"rows": 4711}'),
+        host_cache.mark(host_cache.counts_wanted(RUN)),
+        host_cache.push(host_cache.counts(RUN), '{"rows": 4711}'),
     ),
 }
 
@@ -108,16 +110,16 @@ def test_where_nothing_is_remembered_no_row_is_missing_and_none_too_many(
     nats_server: Server, unique: str, monkeypatch: pytest.MonkeyPatch, directory: Path
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(directory / "none"))
-    memory.remember(memory.counts_wanted(RUN))
+    host_cache.mark(host_cache.counts_wanted(RUN))
     copy(nats_server, unique)
-    assert metrics_channel.heard(RUN) == Counts()
+    assert metrics_channel.collect(RUN) == Counts()
 
 
 def test_a_write_that_is_prepared_only_by_hearsay_is_an_error_and_stores_nothing(
     server_factory: ServerFactory, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = server_factory()
-    memory.remember(memory.prepared(f"{astuple(parsed(server, unique))} {PAYLOAD.fieldNames()}"))
+    host_cache.mark(host_cache.prepared(f"{astuple(parsed(server, unique))} {PAYLOAD.fieldNames()}"))
     with pytest.raises(NatsError, match="SPARK_NATS"):  # there is no such bucket
         write(server, unique, 0)
     monkeypatch.setattr("spark_nats.kinds.preparing.PREPARED_FOR", 0.0)  # a while later

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_nats.kinds.streams.read import noticing
+from spark_nats.kinds.streams.read import row_warnings
 from spark_nats.kinds.streams.write.message_ids import MessageIds
 from tests.integration.forwarding import ForwardedApi
 from tests.integration.support import Query, batch_reader, read_sequences, stream_reader, uncoded
@@ -24,7 +24,7 @@ FEEDS_ITSELF = "the query reads rows that it has itself written"
 
 
 def noticed(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [uncoded(record.getMessage()) for record in caplog.records if record.name == noticing.__name__]
+    return [uncoded(record.getMessage()) for record in caplog.records if record.name == row_warnings.__name__]
 
 
 # A query that feeds itself
@@ -42,7 +42,7 @@ def store_as_query(client: NatsPy, subject: str, query: str, rows: int) -> None:
 def run_as(monkeypatch: pytest.MonkeyPatch, query: str | None) -> None:
     """Have tasks believe that they belong to a query, or to a batch."""
     context = SimpleNamespace(getLocalProperty={"sql.streaming.queryId": query}.get)
-    monkeypatch.setattr(noticing.TaskContext, "get", lambda: context)
+    monkeypatch.setattr(row_warnings.TaskContext, "get", lambda: context)
 
 
 def test_a_query_that_reads_its_own_rows_is_warned_of_once(

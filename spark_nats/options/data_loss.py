@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from spark_nats.conditions import Said, reworded
+from spark_nats.conditions import ConditionText, with_text
 from spark_nats.conditions.options import LOSS_ACCEPTED
 from spark_nats.errors import DataLossError
 
@@ -14,7 +14,7 @@ GO_ON = "set the option 'failOnDataLoss' to false to continue with"
 """What follows says where the query then goes on."""
 
 
-def report_loss(what: Said, fail: bool, rest: str = "what there is", hint: str = "") -> None:
+def report_loss(what: ConditionText, fail: bool, rest: str = "what there is", hint: str = "") -> None:
     """Fail or warn about messages that are gone.
 
     Args:
@@ -27,5 +27,5 @@ def report_loss(what: Said, fail: bool, rest: str = "what there is", hint: str =
         DataLossError: if ``fail``.
     """
     if fail:
-        raise DataLossError(reworded(what, f"{what}; {hint or f'{GO_ON} {rest}'}"))
-    logger.warning(LOSS_ACCEPTED(loss=what, rest=rest).coded)
+        raise DataLossError(with_text(what, f"{what}; {hint or f'{GO_ON} {rest}'}"))
+    logger.warning(LOSS_ACCEPTED(loss=what, rest=rest).with_code)

@@ -16,7 +16,7 @@ from spark_nats.conditions.jetstream import NOT_MEASURED
 from spark_nats.errors import JetStreamError, NatsTimeoutError
 from spark_nats.jetstream.api import JetStream
 from spark_nats.jetstream.reading.judging import Removed
-from spark_nats.jetstream.reading.ranges import Range, RangeReader, Way
+from spark_nats.jetstream.reading.ranges import Range, RangeReader, ReadMethod
 from spark_nats.jetstream.streams import WORK_QUEUE, StreamInfo
 from spark_nats.protocol.bytecolumns import Positions
 
@@ -61,16 +61,16 @@ def measure(js: JetStream, stream: StreamInfo, start: int, end: int, filters: Se
     until = start if stream.retention == WORK_QUEUE else min(end, start + MEASURED)
     # What is gone is reported where it is read.
     some = Range(stream.name, stream.created, start, until, tuple(filters), removed=Removed.NO_LOSS)
-    reader = RangeReader(some, Way.HEADERS, lost=lambda what: None)
+    reader = RangeReader(some, ReadMethod.HEADERS, lost=lambda what: None)
     sequences, sizes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     try:
         for delivered in reader.read(js):
             sequences.append(delivered.deliveries.stream_sequences())
             sizes.append(delivered.messages.sizes_with_payloads())
     except (JetStreamError, NatsTimeoutError) as error:
-        logger.info(NOT_MEASURED(stream=stream.name, reason=error).coded)
+        logger.info(NOT_MEASURED(stream=stream.name, reason=error).with_code)
     totals = np.cumsum(np.concatenate(sizes))
     average = stream.bytes / max(1, stream.messages_from(0))
     if len(totals):
-        average = float(totals[-1]) / (reader.cursor.handed_on - start)
-    return Sizes(start, reader.cursor.handed_on, np.concatenate(sequences), totals, average)
+        average = float(totals[-1]) / (reader.cursor.delivered - start)
+    return Sizes(start, reader.cursor.delivered, np.concatenate(sequences), totals, average)

@@ -30,7 +30,7 @@ class Ability:
 
     to: str  # what, of :data:`~spark_nats.commands.ACTIVITIES`
     possible: bool | None  # whether it is; None when that is not known
-    missing: tuple[str, ...]  # what is not allowed, such as `publish to orders.>`
+    lacks: tuple[str, ...]  # what is not allowed, such as `publish to orders.>`
     unknown: tuple[str, ...]  # of what it is not known whether it is allowed
     obstacle: str = ""  # what else is in the way; empty when nothing is
 
@@ -155,10 +155,10 @@ class Rights:
         """
         found = [(f"publish to {subject}", self._may_publish(subject)) for subject in needs.publish]
         found += [(f"subscribe to {subject}", self._may_subscribe(subject)) for subject in needs.subscribe]
-        missing = tuple(what for what, may in found if may is False)
+        lacks = tuple(what for what, may in found if may is False)
         unknown = tuple(what for what, may in found if may is None)
-        possible = False if missing or obstacle else None if unknown else True
-        return Ability(activity, possible, missing, unknown, obstacle)
+        possible = False if lacks or obstacle else None if unknown else True
+        return Ability(activity, possible, lacks, unknown, obstacle)
 
     def _may_publish(self, subject: str) -> bool | None:
         if self._user is not None:

@@ -98,7 +98,7 @@ class Report:
             for ability in known:
                 if ability.to in required and not ability.possible:
                     reasons = [ability.obstacle] if ability.obstacle else []
-                    reasons += [f"may not {each}" for each in ability.missing]
+                    reasons += [f"may not {each}" for each in ability.lacks]
                     reasons += [f"maybe not allowed to {each}" for each in ability.unknown]
                     found.append(f"{what}, {ability.to}: {', '.join(reasons)}")
         return found
@@ -199,12 +199,12 @@ def _rows(name: str, abilities: Sequence[Ability]) -> list[tuple[str, str, str, 
     groups: dict[tuple[str, ...], list[str]] = {}
     for ability in abilities:
         answer = {True: "yes", False: "no", None: "?"}[ability.possible]
-        missing = [ability.obstacle] if ability.obstacle else []
-        missing += [*ability.missing, *(f"maybe {each}" for each in ability.unknown)]
-        groups.setdefault((answer, *missing), []).append(ability.to)
+        lacks = [ability.obstacle] if ability.obstacle else []
+        lacks += [*ability.lacks, *(f"maybe {each}" for each in ability.unknown)]
+        groups.setdefault((answer, *lacks), []).append(ability.to)
     rows = []
-    for (answer, *missing), activities in groups.items():
-        first, *others = missing or [""]
+    for (answer, *lacks), activities in groups.items():
+        first, *others = lacks or [""]
         rows.append((name, ", ".join(activities), answer, first))
         rows += [("", "", "", other) for other in others]
         name = ""

@@ -139,11 +139,11 @@ for options in ({"stream": "S", "deduplicate": "true", "controlHeaders": "true"}
 options = parse_write({"servers": sys.argv[1], "stream": "S", "subject": "s.copy"}, streaming=True)
 prepare(options, streaming=True)
 for _ in range(2):  # the second time is a replay
-    print(write_partition(options, Task("q", "1", 0), iter(batches)).counts.rows)
+    print(write_partition(options, WriteTask("q", "1", 0), iter(batches)).counts.rows)
 for batch in batches:
     none = pyarrow.nulls(batch.num_rows, pyarrow.int64())
     batch = batch.append_column("ttl", batch["sequence"]).append_column("expected_last_subject_sequence", none)
-    print(write_partition(options, Task("q", "2", 0), iter([batch])).counts.rows)
+    print(write_partition(options, WriteTask("q", "2", 0), iter([batch])).counts.rows)
 print("pandas" in sys.modules)
 """
 MICRO_BATCH = """

@@ -74,7 +74,7 @@ class Process:
     GLOBALS: tuple[tuple[Any, str, Callable[[], Any]], ...] = (
         (pool, "_pool", pool._Pool),
         (choosing, "_announced", dict),
-        (creating, "_with_text", set),
+        (creating, "_said", set),
         (direct, "_refused", RefusalMemory),
         (kept, "_keeping", WeakKeyDictionary),
         (kept, "_refused", RefusalMemory),

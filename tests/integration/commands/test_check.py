@@ -468,12 +468,12 @@ def test_what_the_permissions_lack_for_a_bucket_is_found(
         assert ran.report["streams"][0]["bucket"] == "CONFIG"
         return ran.abilities("KV_CONFIG")
 
-    def missing(ability: dict[str, Any]) -> list[str]:
+    def lacks(ability: dict[str, Any]) -> list[str]:
         return [each for each in ability["lacks"] + ability["unknown"] if asks or "$KV" not in each]
 
-    assert {to: missing(ability) for to, ability in abilities("all").items()} == {to: [] for to in needed}
+    assert {to: lacks(ability) for to, ability in abilities("all").items()} == {to: [] for to in needed}
     for i, missing in enumerate(everything):
-        found = {to: missing(ability) for to, ability in abilities(f"u{i}").items()}
+        found = {to: lacks(ability) for to, ability in abilities(f"u{i}").items()}
         expected = [f"publish to {missing}"] if asks or "$KV" not in missing else []
         assert found == {to: expected if missing in subjects else [] for to, subjects in needed.items()}
 

@@ -98,27 +98,27 @@ def test_a_server_that_ignores_sigterm_is_killed(
 def test_a_killed_server_comes_back_with_its_port_and_streams(server_factory: ServerFactory) -> None:
     server = server_factory()
     with NatsPy(server.url) as client:
-        client.create_stream("FACT_TTL")
+        client.create_stream("KEPT")
         client.publish_acked([("KEPT.x", b"1")])
     port = server.port
     server.kill()
     assert not is_listening(port)
     assert server.start().port == port
     with NatsPy(server.url) as client:
-        assert client.held("FACT_TTL") == 1
+        assert client.held("KEPT") == 1
 
 
 def test_a_given_port_and_store_outlive_the_server(server_factory: ServerFactory, tmp_path: Path) -> None:
     store = tmp_path / "store"
     server = server_factory(store_dir=store)
     with NatsPy(server.url) as client:
-        client.create_stream("FACT_TTL")
+        client.create_stream("KEPT")
         client.publish_acked([("KEPT.x", b"1")])
     server.stop()
     again = server_factory(port=server.port, store_dir=store)
     assert again.port == server.port
     with NatsPy(again.url) as client:
-        assert client.held("FACT_TTL") == 1
+        assert client.held("KEPT") == 1
 
 
 def test_extra_configuration_joins_the_servers_own(server_factory: ServerFactory) -> None:

@@ -381,7 +381,7 @@ def option(theme: Theme) -> Drawing:
     d = Drawing(theme, 336)
     text = d.box(8, 8, 266, 44, ["`maxInFlight = 4096`", "a text, as Spark hands it on"], "spark")
     parse = d.box(8, 80, 266, 62, ["`settings.parse`", "reads the value, compares it", "with other options"], "ours")
-    query = d.box(8, 170, 266, 62, ["`queries.use_of`", "checks that the option is for", "such a query"], "ours")
+    query = d.box(8, 170, 266, 62, ["`queries.operation_of`", "checks that the option is for", "such a query"], "ours")
     use = d.box(8, 260, 266, 62, ["`WriteOptions.max_in_flight`", "an int, in the code and for mypy"], "ours")
     row = d.box(316, 80, 136, 152, ["`option(…)`", "the field:", "reader, meaning,", "default"], "plain")
     docs = d.box(316, 260, 136, 62, ["What you see", "docs/options.md,", "spark-nats options"], "plain")

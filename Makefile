@@ -14,7 +14,7 @@ demo:  ## Run the demonstration: a NATS server and Spark, from nothing
 unexport PYTHONDONTWRITEBYTECODE
 
 # Sets of texts have the same order each time, as all else does that a run of the tests could differ in.
-PYTEST = PYTHONHASHSEED=0 .venv/bin/pytest -n 3 --dist loadgroup --no-loadscope-reorder
+PYTEST = PYTHONHASHSEED=0 .venv/bin/pytest -n 4 --dist loadgroup --no-loadscope-reorder
 
 test:  ## Run the tests but the long ones, in less than six minutes
 	@scripts/setup dev java

@@ -50,6 +50,7 @@ def test_what_is_built_is_in_order(built: tuple[Path, Path]):
     assert check(*built) == []
 
 
+@pytest.mark.long("scripts/dist")
 @pytest.mark.parametrize(
     ("name", "text", "complaint"),
     [
@@ -82,6 +83,7 @@ def test_a_wheel_with_something_wrong_is_refused(
     assert check(changed(wheel, tmp_path, name, text), sdist) == [complaint]
 
 
+@pytest.mark.long("scripts/dist")
 def test_a_source_distribution_with_something_wrong_is_refused(built: tuple[Path, Path], tmp_path: Path):
     wheel, sdist = built
     top = f"spark_nats-{__version__}"

@@ -15,7 +15,7 @@ from tests.pages import ROOT
 PROPERTIES = """
     from hypothesis import given, settings, strategies as st
 
-    @settings(max_examples=500)
+    @settings(max_examples=250)
     @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers()), max_size=5), st.binary())
     def test_no_number_is_large(pairs, data):
         assert all(number < 100_000 for _, number in pairs)

@@ -214,6 +214,7 @@ def announcing_pair(scheme: str, certificates: Certificates) -> Iterator[tuple[l
             server.stop()
 
 
+@pytest.mark.long("spark_nats/client/*")
 @pytest.mark.parametrize("scheme", ["nats", "tls", "ws", "wss"])
 def test_servers_that_are_announced_are_known_to_tasks_and_later_processes_whatever_leads_to_them(
     scheme: str, tmp_path: Path

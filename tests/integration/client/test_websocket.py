@@ -257,6 +257,7 @@ def restart(server: NatsServer) -> None:
     server.start()
 
 
+@pytest.mark.long("spark_nats/client/websocket.py")
 def test_spark_reads_and_writes_through_a_websocket_also_when_the_server_is_restarted(
     spark: SparkSession, server_factory: ServerFactory, tmp_path: Path, unique: str
 ) -> None:

@@ -201,6 +201,7 @@ def test_what_spark_would_push_down_for_other_scans_too_is_refused(nats_server: 
     assert batch_reader(nats_server, stream="S", **{option: False})
 
 
+@pytest.mark.long("spark_nats/kinds/streams/read/*")
 def test_each_scan_of_a_frame_has_its_own_rows_also_where_spark_may_push_filters_down(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:
@@ -680,6 +681,7 @@ def test_a_server_that_dies_ends_a_write(
         assert held <= int(said[1]) < 1_000_000
 
 
+@pytest.mark.long("spark_nats/client/*")
 def test_a_server_that_stays_away_for_too_long_ends_a_streaming_query(
     spark: SparkSession, server_factory: ServerFactory
 ) -> None:
@@ -697,6 +699,7 @@ def test_a_server_that_stays_away_for_too_long_ends_a_streaming_query(
         query.stop()
 
 
+@pytest.mark.long("spark_nats/kinds/streams/write/*")
 def test_a_streaming_write_says_what_ended_it_though_nothing_more_can_be_stored(
     spark: SparkSession, server_factory: ServerFactory, tmp_path: Path
 ) -> None:

@@ -214,6 +214,7 @@ def test_whoever_makes_a_table_is_told_to_make_a_view(
         spark.sql("DROP TABLE IF EXISTS mistake")
 
 
+@pytest.mark.long("spark_nats/sparkapi.py")
 def test_whoever_writes_into_a_table_is_told_before_anything_is_stored(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
 ) -> None:

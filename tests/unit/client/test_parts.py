@@ -11,7 +11,7 @@ from spark_nats.client import publishing
 from spark_nats.client.publishing import cut_into_parts
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(
     st.lists(st.tuples(st.integers(0, 40), st.one_of(st.none(), st.integers(0, 40))), max_size=12),
     st.integers(1, 5),

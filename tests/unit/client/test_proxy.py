@@ -276,7 +276,7 @@ def test_a_proxy_that_says_nothing_is_waited_for_as_long_as_is_said() -> None:
 
 
 @given(cuts=st.lists(st.integers(0, 80), max_size=10), said=st.binary(max_size=40), http=st.booleans())
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_however_an_answer_is_cut_what_follows_it_stays_whole(cuts: list[int], said: bytes, http: bool) -> None:
     (server,) = parse_servers("nats://nats.example")
     layer = ProxyLayer(Proxy("http" if http else "socks5", "proxy", 1), server)

@@ -446,7 +446,7 @@ places = st.lists(st.integers(0, 400), max_size=8)
 
 @pytest.mark.parametrize("compressed", [False, True], ids=["plain", "compressed"])
 @given(said=st.binary(max_size=400), frames=places, chunks=st.lists(st.integers(0, 1200), max_size=12), data=st.data())
-@settings(max_examples=150)
+@settings(max_examples=75)
 def test_however_bytes_are_cut_into_frames_and_chunks_the_same_bytes_come_out(
     compressed: bool, said: bytes, frames: list[int], chunks: list[int], data: st.DataObject
 ) -> None:

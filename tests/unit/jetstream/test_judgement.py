@@ -153,7 +153,7 @@ EVENTS = st.one_of(
 LOST = [("publish", 5), ("snapshot", 0), ("publish", 3), ("read", 8), ("restore", 1)]
 
 
-@settings(max_examples=600)
+@settings(max_examples=300)
 @given(st.lists(EVENTS, max_size=30), st.lists(st.integers(0, 2), min_size=1, max_size=5))
 @example([*LOST, ("publish", 3)], [1])
 @example([*LOST, ("publish", 6)], [1])

@@ -59,7 +59,7 @@ def histories(draw: st.DrawFn) -> dict[int, int]:
     return dict(zip(sequences, times, strict=True))
 
 
-@settings(max_examples=500)
+@settings(max_examples=250)
 @given(histories(), st.integers(-1, 21), st.integers(1, 62), st.integers(0, 62))
 @example({}, 0, 1, 0)
 @example({7: 3}, 3, 1, 6)

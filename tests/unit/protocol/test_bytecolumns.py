@@ -49,7 +49,7 @@ pieces = st.lists(
 
 
 class TestDecimals:
-    @settings(max_examples=400)
+    @settings(max_examples=200)
     @given(st.binary(max_size=30), st.lists(st.tuples(spans, st.binary(max_size=3)), min_size=1, max_size=6))
     @example(b"", [(b"0", b"")])
     @example(b"", [(b"9" * 19, b"")])
@@ -93,7 +93,7 @@ class TestDecimals:
 
 
 class TestTrailingDecimals:
-    @settings(max_examples=300)
+    @settings(max_examples=150)
     @given(st.lists(st.one_of(spans, st.binary(max_size=3)), min_size=1, max_size=6))
     @example([b"12345678", b"x1", b"123456789", b"x"])
     @example([b"\x80" * 8, b"\xb0\xb1", b"1/2:3"])
@@ -120,7 +120,7 @@ class TestTrailingDecimals:
 
 
 class TestColumns:
-    @settings(max_examples=200)
+    @settings(max_examples=100)
     @given(st.lists(st.tuples(st.binary(max_size=3), st.binary(max_size=5)), max_size=6))
     def test_gathered_spans_are_the_bytes_between_their_positions(self, parts: list[tuple[bytes, bytes]]) -> None:
         buffer, start, end = b"", [], []
@@ -133,7 +133,7 @@ class TestColumns:
         assert column.type == pa.binary()
         assert column.to_pylist() == [span for _, span in parts]
 
-    @settings(max_examples=150)
+    @settings(max_examples=75)
     @given(
         st.lists(st.one_of(st.none(), st.text(max_size=4)), max_size=6),
         st.integers(0, 3),
@@ -149,12 +149,12 @@ class TestColumns:
         assert offsets[0] == 0
         assert len(data) == offsets[-1]
 
-    @settings(max_examples=150)
+    @settings(max_examples=75)
     @given(st.lists(st.booleans(), max_size=40))
     def test_rare_positions_are_those_where_a_mask_is_set(self, mask: list[bool]) -> None:
         assert rare_positions(np.array(mask, np.bool_)).tolist() == [i for i, set_ in enumerate(mask) if set_]
 
-    @settings(max_examples=200)
+    @settings(max_examples=100)
     @given(st.lists(st.text("a.", max_size=5), max_size=6))
     @example(["..", "", ".", "a"])  # as many separators as rows, but not one in each
     @example([".a", "a.", "."])
@@ -175,13 +175,13 @@ class TestColumns:
                 if k < row.count("."):
                     assert at[i] == fields.position[fields.first[i] + k]
 
-    @settings(max_examples=100)
+    @settings(max_examples=50)
     @given(st.lists(st.integers(0, 3), max_size=6))
     def test_the_offsets_of_a_list_column_count_the_elements_before_each_row(self, lengths: list[int]) -> None:
         rows = positions([row for row, length in enumerate(lengths) for _ in range(length)])
         assert offsets_of(rows, len(lengths)).tolist() == [sum(lengths[:i]) for i in range(len(lengths) + 1)]
 
-    @settings(max_examples=150)
+    @settings(max_examples=75)
     @given(st.lists(st.one_of(st.binary(max_size=6), pieces, st.text(max_size=3).map(str.encode)), max_size=6))
     @example([b"\xc3", b"\xa9"])
     @example([b"\xff\n", b"\n", b"", b"\n\n\xe2\x82"])

@@ -148,7 +148,7 @@ class TestInfo:
         with pytest.raises(ProtocolError, match="INFO"):
             parse_info(argument)
 
-    @settings(max_examples=150)
+    @settings(max_examples=75)
     @given(
         st.one_of(
             st.binary(max_size=30),
@@ -218,7 +218,7 @@ class TestConnect:
         assert "s3cr3t" not in str(options)
         assert "s3cr3t" not in f"{options}"
 
-    @settings(max_examples=100)
+    @settings(max_examples=50)
     @given(st.text(max_size=12), st.text(max_size=12))
     def test_any_credentials_stay_on_their_line(self, user: str, password: str) -> None:
         options = ConnectOptions(user=user, password=password)
@@ -228,13 +228,13 @@ class TestConnect:
 
 
 class TestSubscriptions:
-    @settings(max_examples=100)
+    @settings(max_examples=50)
     @given(subjects, st.one_of(st.none(), subjects), st.integers(0, 2**63 - 1))
     def test_a_subscription_is_one_line_of_its_fields(self, subject: str, queue: str | None, sid: int) -> None:
         expected = (b"SUB", subject.encode(), *([queue.encode()] if queue else []), b"%d" % sid)
         assert read_client_stream(encode_sub(subject, sid, queue)) == [expected]
 
-    @settings(max_examples=150)
+    @settings(max_examples=75)
     @given(st.text(st.sampled_from("ab.*> \t\r\n"), max_size=5), st.one_of(st.none(), st.text("a \t\r\n.", max_size=3)))
     def test_what_would_not_be_one_field_is_refused(self, subject: str, queue: str | None) -> None:
         if filter_violation(subject) is None and (queue is None or queue_violation(queue) is None):

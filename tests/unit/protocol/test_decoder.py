@@ -69,7 +69,7 @@ _PIECES = [
 
 
 class TestAgreementWithTheReference:
-    @settings(max_examples=200)
+    @settings(max_examples=100)
     @given(streams, cuts)
     def test_any_stream_in_any_chunks_decodes_to_what_was_meant(self, frames: list[Frame], at: list[int]) -> None:
         wire = b"".join(frame.wire for frame in frames)
@@ -80,7 +80,7 @@ class TestAgreementWithTheReference:
         assert got.messages == expected.messages == messages
         assert got.controls == expected.controls == controls
 
-    @settings(max_examples=250)
+    @settings(max_examples=125)
     @given(
         streams.filter(bool),
         st.lists(
@@ -109,7 +109,7 @@ class TestAgreementWithTheReference:
                 wire = wire[:i] + (b"" if kind == "delete" else piece) + wire[i + skipped :]
         assert_agrees(wire, cut(wire, at))
 
-    @settings(max_examples=250)
+    @settings(max_examples=125)
     @given(
         st.lists(
             st.sampled_from(_PIECES),
@@ -128,7 +128,7 @@ class TestAgreementWithTheReference:
     ) -> None:
         assert_agrees(wire, cut(wire, at))
 
-    @settings(max_examples=150)
+    @settings(max_examples=75)
     @given(st.binary(max_size=60), cuts)
     def test_noise_is_never_more_than_a_protocol_error(self, noise: bytes, at: list[int]) -> None:
         assert_agrees(noise, cut(noise, at))
@@ -187,7 +187,7 @@ def bulk(kind: str, count: int) -> bytes:
 class TestAgreementWithNatsPy:
     """Within what nats-py supports; see :func:`tests.unit.readers.read_with_nats_py`."""
 
-    @settings(max_examples=200)
+    @settings(max_examples=100)
     @given(
         st.lists(
             st.one_of(
@@ -352,7 +352,7 @@ class TestLimits:
         with pytest.raises(ProtocolError, match="longer than 65536 bytes"):
             decoder.feed(b"aa")
 
-    @settings(max_examples=150)
+    @settings(max_examples=75)
     @given(streams, cuts, st.integers(5, 40), st.integers(0, 40))
     def test_limits_do_not_depend_on_how_the_bytes_arrive(
         self, frames: list[Frame], at: list[int], max_line: int, max_message: int

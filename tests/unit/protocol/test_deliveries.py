@@ -51,7 +51,7 @@ class TestAcknowledgements:
         assert deliveries.stream_sequences().tolist() == [42]
         assert deliveries.timestamps().tolist() == [1700000000123456789]
 
-    @settings(max_examples=200)
+    @settings(max_examples=100)
     @given(st.lists(acknowledgements(), max_size=8), st.integers(0, 2))
     def test_a_column_may_mix_forms_names_and_lengths(self, rows: list[tuple[str, Delivery]], skip: int) -> None:
         column = replies(*[reply for reply, _ in rows]).slice(skip)
@@ -134,7 +134,7 @@ class TestOtherSubjects:
             read_all(replies(SHORT, "_INBOX." + "x" * 5000, "other"))
         assert len(str(caught.value)) < 250
 
-    @settings(max_examples=150)
+    @settings(max_examples=75)
     @given(
         st.lists(
             st.one_of(

@@ -73,7 +73,7 @@ stored = st.builds(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.lists(st.one_of(stored, st.sampled_from([EOB, NOTHING])), max_size=10))
 def test_messages_come_out_as_they_were_stored_and_statuses_apart(rows: list[Stored | bytes]) -> None:
     wire = answers(*(row if isinstance(row, bytes) else (block_of(row), row.payload) for row in rows))

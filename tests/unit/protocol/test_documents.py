@@ -15,7 +15,7 @@ from spark_nats.protocol.documents import bytes_at, integers_at, parse_document,
 ZONES = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.datetimes(timezones=st.one_of(st.just(UTC), ZONES)), st.integers(0, 999), st.booleans())
 @example(datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=14))), 0, True)
 @example(datetime.max.replace(tzinfo=timezone(timedelta(hours=-14))), 999, True)

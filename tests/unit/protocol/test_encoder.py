@@ -58,18 +58,18 @@ def delivered(wire: bytes, sids: list[int]) -> bytes:
 
 
 class TestColumns:
-    @settings(max_examples=150)
+    @settings(max_examples=75)
     @given(rows, st.integers(0, 3))
     def test_each_row_is_one_publication(self, batch: list[Row], skip: int) -> None:
         assert read_client_stream(encode(batch, skip)) == [row.publication() for row in batch[skip:]]
 
-    @settings(max_examples=150)
+    @settings(max_examples=75)
     @given(rows)
     def test_a_batch_is_its_messages_one_after_another(self, batch: list[Row]) -> None:
         single = [encode_message(row.subject, row.payload, row.reply, row.header) for row in batch]
         assert encode(batch) == b"".join(single)
 
-    @settings(max_examples=100)
+    @settings(max_examples=50)
     @given(rows, cuts)
     def test_what_is_published_is_what_is_decoded_after_delivery(self, batch: list[Row], at: list[int]) -> None:
         wire = delivered(encode(batch), list(range(1, len(batch) + 1)))
@@ -80,7 +80,7 @@ class TestColumns:
             for i, row in enumerate(batch, 1)
         ]
 
-    @settings(max_examples=100)
+    @settings(max_examples=50)
     @given(rows)
     def test_nats_py_reads_what_is_published(self, batch: list[Row]) -> None:
         wire = delivered(encode(batch), list(range(len(batch))))

@@ -59,7 +59,7 @@ def sliced(array: pa.Array, before: int, after: int) -> pa.Array:
 
 
 class TestReading:
-    @settings(max_examples=200)
+    @settings(max_examples=100)
     @given(st.lists(st.one_of(st.just(b""), header_blocks, st.binary(max_size=30)), max_size=6))
     @example([b"NATS/1.0\r\nA: 1\r", b"\nB: 2\r\n\r\n"])
     @example([b"NATS/1.0\r\nA: 1", b"NATS/1.0\r\nB: 2\r\n\r\n"])
@@ -74,7 +74,7 @@ class TestReading:
         assert column.malformed == sum(malformed for _, malformed in expected)
         assert [parse_block(block) for block in blocks] == [headers for headers, _ in expected]
 
-    @settings(max_examples=100)
+    @settings(max_examples=50)
     @given(st.lists(st.lists(st.tuples(words, words), max_size=3), max_size=5))
     @example(
         [[(b"A", b"1")], [(b"\xff", b"1"), (b"\xfe", b"2")], [], [(b"A", b"\xe2\x82")], [(b"A", "\ufffd".encode())]]
@@ -86,7 +86,7 @@ class TestReading:
         expected = [i for i, row in enumerate(rows) if not all(map(is_utf8, chain.from_iterable(row)))]
         assert column.replaced.tolist() == expected
 
-    @settings(max_examples=100)
+    @settings(max_examples=50)
     @given(st.lists(header_blocks, min_size=1, max_size=4), st.integers(0, 2), st.integers(0, 2))
     def test_a_slice_of_a_column_is_read_like_a_column(self, blocks: list[bytes], before: int, after: int) -> None:
         column = blocks_of(*blocks)
@@ -183,7 +183,7 @@ rows_of_lines = st.lists(st.one_of(st.none(), st.lists(st.tuples(header_names, h
 
 
 class TestWriting:
-    @settings(max_examples=200)
+    @settings(max_examples=100)
     @given(rows_of_lines, st.integers(0, 2), st.integers(0, 2))
     def test_maps_of_lists_survive_the_way_to_blocks_and_back(
         self, rows: list[Lines | None], before: int, after: int
@@ -197,7 +197,7 @@ class TestWriting:
         assert column.values.to_pylist() == [m or [] for m in maps]
         assert column.malformed == 0
 
-    @settings(max_examples=100)
+    @settings(max_examples=50)
     @given(rows_of_lines, st.integers(0, 2), st.integers(0, 2))
     def test_maps_of_single_values_are_written_line_by_line(
         self, rows: list[Lines | None], before: int, after: int
@@ -324,7 +324,7 @@ class TestViolations:
                 assert rule in violation.rule
         assert find_header_violation(flatten(sliced(pa.array(rows, ONE_VALUE), 0, 0).slice(at))).row == 0
 
-    @settings(max_examples=200)
+    @settings(max_examples=100)
     @given(
         st.lists(
             st.lists(
@@ -355,7 +355,7 @@ class TestViolations:
         )
         assert find_header_violation(empty) is None
 
-    @settings(max_examples=150)
+    @settings(max_examples=75)
     @given(
         st.lists(st.one_of(st.none(), st.text(st.sampled_from("ab é\r\n"), max_size=4)), max_size=6),
         st.integers(0, 2),

@@ -30,7 +30,7 @@ texts = st.one_of(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(texts, st.one_of(st.none(), texts), st.integers(1, 10**12))
 @example(EVIL, None, 1)
 @example("a", EVIL, 1)
@@ -68,7 +68,7 @@ rows = st.builds(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.lists(rows, min_size=1, max_size=3), st.booleans())
 @example([Row("a", b"", [(EVIL, ["v"])], None, None)], False)
 @example([Row("a", b"", [("n", [EVIL])], None, None)], False)
@@ -107,7 +107,7 @@ def test_rows_become_the_publications_that_were_meant_or_nothing_is_sent(batch: 
         assert headers_of(publication.header or b"") == (expected, 0)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(
     st.fixed_dictionaries(
         {"stream": texts},
@@ -137,7 +137,7 @@ def test_options_become_the_lines_that_were_meant_or_are_refused(given_options: 
     assert json.loads(document).get("pass") == given_options.get("password")
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.one_of(texts, st.dictionaries(st.sampled_from(["name", "subjects", "x"]), texts, max_size=2).map(json.dumps)))
 @example(json.dumps({"name": EVIL, "subjects": ["a"]}))
 @example(json.dumps({"name": 7}))

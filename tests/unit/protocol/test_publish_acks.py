@@ -25,7 +25,7 @@ def answers(*payloads: bytes) -> Messages:
 
 
 @pytest.mark.parametrize("stream", ["S", "ORDERS", "A_LONG_NAME_OF_A_STREAM", "ÄÖ"])
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(st.lists(st.integers(1, 2**63 - 1), min_size=1, max_size=20))
 def test_plain_acknowledgements_are_told_by_their_beginning(stream: str, sequences: list[int]) -> None:
     acks = PublishAcks(stream)
@@ -55,7 +55,7 @@ def test_other_acknowledgements_are_read_one_by_one(answer: bytes, sequence: int
     assert are_duplicates(found).sum() == duplicates
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(
     st.lists(
         st.tuples(st.integers(1, 2**63 - 1), st.sampled_from(["", ',"domain":"hub"', ',"duplicate": true'])),
@@ -208,7 +208,7 @@ def test_what_each_error_of_the_server_means_for_a_message_is_decided() -> None:
     assert {verdict_of(code, "") for code in others} == {NO}, "what is not known may be about every message"
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.lists(st.one_of(st.binary(max_size=60), st.integers().map(lambda n: b'{"seq":%d}' % n)), max_size=9))
 def test_no_answer_is_an_error(payloads: list[bytes]) -> None:
     found = answers(b"", *(payload for payload in payloads if not payload.startswith(b"NATS/1.0")))

@@ -145,7 +145,7 @@ def test_nonsense_after_the_handshake_is_a_protocol_error(client: Client, sent: 
 # Messages
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.lists(st.integers(1, 90), max_size=20))
 def test_messages_and_control_lines_arrive_in_any_pieces(cuts: list[int]) -> None:
     wire = b"MSG a.b 1 2\r\nhi\r\nPING\r\nHMSG a.c 1 r 12 14\r\nNATS/1.0\r\n\r\nyo\r\n-ERR 'Invalid Subject'\r\n"

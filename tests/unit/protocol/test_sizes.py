@@ -28,7 +28,7 @@ def without_payload(header: bytes, size: int) -> bytes:
     return b"%bNats-Msg-Size: %d\r\n\r\n" % (header[:-2] or b"NATS/1.0\r\n", size)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.lists(stored, min_size=1, max_size=6))
 def test_the_size_of_a_message_is_that_with_its_payload(rows: list[tuple[bytes, bytes, int]]) -> None:
     messages = delivered(*((subject, without_payload(header, size)) for subject, header, size in rows))

@@ -66,7 +66,7 @@ class TestStatus:
     def test_what_is_no_status_is_none(self, block: bytes) -> None:
         assert parse_status(block) is None
 
-    @settings(max_examples=100)
+    @settings(max_examples=50)
     @given(st.one_of(header_blocks, st.binary(max_size=30), st.binary(max_size=20).map(lambda b: b"NATS/1.0 " + b)))
     def test_any_block_is_a_status_or_none_and_never_an_error(self, block: bytes) -> None:
         status = parse_status(block)
@@ -119,7 +119,7 @@ class TestPullEvent:
         assert status is not None
         assert pull_event(status) == RequestRefused(status)
 
-    @settings(max_examples=300)
+    @settings(max_examples=150)
     @given(st.integers(101, 999), st.text(), st.dictionaries(st.text(), st.text()))
     def test_every_status_means_something(self, code: int, description: str, headers: dict[str, str]) -> None:
         assert pull_event(Status(code, description, headers)) is not None

@@ -34,7 +34,7 @@ def is_literal(subject: str) -> bool:
 
 
 class TestLiteralSubjects:
-    @settings(max_examples=200)
+    @settings(max_examples=100)
     @given(any_text)
     def test_a_subject_is_tokens_without_white_space_or_wildcards(self, subject: str) -> None:
         assert (subject_violation(subject) is None) == is_literal(subject)
@@ -56,7 +56,7 @@ class TestLiteralSubjects:
 
 
 class TestColumnsOfSubjects:
-    @settings(max_examples=200)
+    @settings(max_examples=100)
     @given(
         st.lists(st.one_of(st.none(), any_text, subjects, subjects), max_size=8),
         st.integers(0, 3),
@@ -103,7 +103,7 @@ few_subjects = st.lists(st.sampled_from(["foo", "bar", "é", "F"]), min_size=1, 
 
 
 class TestFilters:
-    @settings(max_examples=200)
+    @settings(max_examples=100)
     @given(any_text)
     def test_a_filter_is_a_subject_whose_wildcards_are_whole_tokens(self, text: str) -> None:
         tokens = text.split(".")
@@ -126,13 +126,13 @@ class TestFilters:
     def test_what_is_wrong_with_a_filter_is_named(self, text: str, rule: str) -> None:
         assert rule.replace("\\", "") in (filter_violation(text) or "")
 
-    @settings(max_examples=200)
+    @settings(max_examples=100)
     @given(filters, few_subjects)
     def test_a_filter_matches_what_it_matches_token_by_token(self, wanted: str, subject: str) -> None:
         assert filter_violation(wanted) is None
         assert covers(wanted, subject) == subject_matches(wanted.split("."), subject.split("."))
 
-    @settings(max_examples=100)
+    @settings(max_examples=50)
     @given(subjects)
     def test_every_subject_matches_itself_and_the_full_wildcard(self, subject: str) -> None:
         assert covers(subject, subject)
@@ -142,14 +142,14 @@ class TestFilters:
         assert covers(subject + ".>", subject + ".more")
         assert covers("*", subject) == ("." not in subject)
 
-    @settings(max_examples=300)
+    @settings(max_examples=150)
     @given(filters, filters, few_subjects)
     def test_filters_that_both_match_a_subject_overlap(self, one: str, other: str, subject: str) -> None:
         if covers(one, subject) and covers(other, subject):
             assert overlap(one, other)
         assert overlap(one, other) == overlap(other, one)
 
-    @settings(max_examples=300)
+    @settings(max_examples=150)
     @given(filters, filters)
     def test_filters_that_overlap_have_a_subject_in_common(self, one: str, other: str) -> None:
         """Built from both: the literal token where either has one, and one more token for each ``>``."""
@@ -165,7 +165,7 @@ class TestFilters:
         subject = ".".join(common)
         assert overlap(one, other) == (covers(one, subject) and covers(other, subject))
 
-    @settings(max_examples=250)
+    @settings(max_examples=125)
     @given(filters, filters, few_subjects)
     def test_a_filter_that_covers_another_matches_all_that_it_matches(self, one: str, other: str, subject: str) -> None:
         assert covers(one, one)
@@ -202,7 +202,7 @@ odd_subjects = st.lists(odd_tokens, max_size=5).map(".".join)
 
 
 class TestColumnsAgainstFilters:
-    @settings(max_examples=300)
+    @settings(max_examples=150)
     @given(
         st.lists(st.one_of(odd_filters, filters), max_size=12),
         st.lists(st.one_of(odd_subjects, odd_subjects, few_subjects, subjects), max_size=12),
@@ -222,7 +222,7 @@ class TestColumnsAgainstFilters:
         expected = [any(covers(w, value.decode()) for w in wanted) for value in column.to_pylist()]
         assert SubjectMatcher(wanted).match(column).tolist() == expected
 
-    @settings(max_examples=300)
+    @settings(max_examples=150)
     @given(st.lists(odd_filters, max_size=12), st.lists(st.binary(max_size=12), max_size=12))
     def test_subjects_that_are_no_text_are_matched_byte_by_byte(self, wanted: list[str], values: list[bytes]) -> None:
         as_text = [w.encode().decode("latin-1") for w in wanted]
@@ -246,7 +246,7 @@ class TestNames:
     def test_names_of_streams_that_would_not_be_one_token_of_a_subject_are_refused(self, name: str) -> None:
         assert name_violation(name)
 
-    @settings(max_examples=100)
+    @settings(max_examples=50)
     @given(any_text)
     def test_a_legal_name_is_a_legal_token(self, name: str) -> None:
         if name_violation(name) is None:

@@ -350,6 +350,7 @@ def test_every_row_is_stored_once_though_the_leader_is_killed(cluster: Cluster, 
                 leader.start()
 
 
+@pytest.mark.long("spark_nats/jetstream/publishing/*", races="a server that shuts down, while rows are in flight")
 def test_a_server_that_shuts_down_in_peace_is_left_in_time(cluster: Cluster, unique: str) -> None:
     with NatsPy(cluster.urls.split(",")) as client:
         client.create_in_cluster(unique, num_replicas=3)

@@ -145,6 +145,7 @@ def test_a_micro_batch_is_no_larger_than_allowed(nats_server: Server, nats_py: N
     assert [row for batch in batches for row in batch] == list(range(96))
 
 
+@pytest.mark.long("spark_nats/kinds/core/*")
 def test_the_progress_of_a_query_shows_what_it_has_not_read_yet(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:

@@ -389,6 +389,7 @@ def test_a_table_waits_for_a_server_that_comes_back(
 # Through Spark
 
 
+@pytest.mark.long("spark_nats/kinds/tables/*")
 def test_sql_joins_tables_and_streaming_is_refused(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:

@@ -42,7 +42,7 @@ def numbers_of(parts: list[Rows]) -> list[int]:
     return [number for part in parts for number in part.numbers.tolist()]
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(st.data())
 def test_an_answer_that_names_its_message_is_believed_once(data: st.DataObject) -> None:
     flight = flight_of(first=7)

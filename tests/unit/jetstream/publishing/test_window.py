@@ -14,7 +14,7 @@ EVENTS = st.one_of(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.integers(1, 32_767), st.lists(EVENTS, max_size=30))
 def test_the_window_stays_within_its_bounds(most: int, events: list[tuple[str, int]]) -> None:
     window = Window(most)

@@ -38,7 +38,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=500)
+@settings(max_examples=250)
 @given(st.sets(st.integers(START, START + LENGTH + 5)), st.integers(0, LENGTH), STEPS)
 def test_nothing_is_handed_on_twice_and_nothing_is_skipped_that_is_not_judged(
     stored: set[int], length: int, steps: list[tuple[str, int]]
@@ -96,7 +96,7 @@ def test_nothing_is_handed_on_twice_and_nothing_is_skipped_that_is_not_judged(
     assert all(START <= s < end for s in handed)
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.lists(st.lists(st.integers(1, 5), min_size=1, max_size=6), max_size=6), st.integers(0, 6))
 def test_what_was_not_handed_on_arrives_again_after_a_restart(chunks: list[list[int]], handed: int) -> None:
     cursor = Cursor.of(1, 200)

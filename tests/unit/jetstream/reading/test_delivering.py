@@ -120,7 +120,7 @@ def read_on(task: Task, reading: Reading, stops: Iterator[int]) -> list[int]:
 
 
 @pytest.mark.parametrize("slowly", [False, True], ids=["at once", "slowly"])
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(
     st.sets(st.integers(1, END + 5)),
     st.lists(st.one_of(st.integers(1, 8), st.sampled_from(["restart", "lost", "answered", "more"])), max_size=25),

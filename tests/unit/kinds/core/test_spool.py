@@ -77,7 +77,7 @@ def test_what_is_wrong_with_a_file_is_said(
     assert words.split("{}")[-1] in message
 
 
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(
     st.lists(
         st.builds(Piece, st.binary(max_size=20), st.integers(1, 9), st.integers(0, 2**50)), min_size=1, max_size=60

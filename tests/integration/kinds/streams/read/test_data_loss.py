@@ -139,6 +139,7 @@ def test_a_query_that_goes_on_misses_what_is_gone(
     assert query.run(fail=True) == [max(left) + 1]  # the loss is behind it
 
 
+@pytest.mark.long("spark_nats/kinds/streams/read/*")
 def test_a_query_that_goes_on_from_its_checkpoint_misses_what_is_gone(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
 ) -> None:

@@ -386,6 +386,7 @@ def test_sql_can_name_the_format(spark: SparkSession, nats_server: Server, nats_
         spark.catalog.dropTempView(unique)
 
 
+@pytest.mark.long("spark_nats/datasource.py")
 def test_the_source_can_be_registered_by_hand(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str
 ) -> None:

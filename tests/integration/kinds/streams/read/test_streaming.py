@@ -341,6 +341,7 @@ def test_sources_that_have_changed_places_read_again_and_go_on_when_they_are_put
     assert run(one, other) == [(one, 2), (other, 2)]
 
 
+@pytest.mark.long("spark_nats/kinds/streams/read/*")
 def test_a_checkpoint_of_another_source_is_refused(
     spark: SparkSession, nats_server: Server, nats_py: NatsPy, unique: str, tmp_path: Path
 ) -> None:

@@ -451,7 +451,7 @@ class Story:
 FILTERS = st.sampled_from([{}, {"subject": "a"}, {"subject": "a,b"}])
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(st.lists(st.tuples(EVENTS, LIMITS), max_size=30), FILTERS)
 @example([(("publish", "A", 4), Limits()), (("trim", "A", 3), Limits()), (("look", "A", 1), Limits())], {})
 def test_nothing_is_read_twice_and_nothing_skipped_without_a_named_loss(
@@ -475,7 +475,7 @@ COMES_BACK_AFTER_ITS_LOSS = (("publish", 1), ("snapshot", 1), ("trim", 2), ("loo
 COMES_BACK_AFTER_ITS_DELETION = (("publish", 4), ("snapshot", 1), ("delete", 1), ("look", 1), ("restore", 1))
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(st.lists(st.tuples(EVENTS, LIMITS), max_size=30), FILTERS)
 @example([((event, "A", n), Limits()) for event, n in COMES_BACK_AFTER_ITS_LOSS], {})
 @example([((event, "A", n), Limits()) for event, n in COMES_BACK_AFTER_ITS_DELETION], {})
@@ -495,7 +495,7 @@ def test_what_is_stored_after_an_end_was_lost_is_read_once(
     assert list(query.replayed()) == query.plans
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.lists(EVENTS, max_size=12), st.lists(EVENTS, max_size=30), LIMITS, FILTERS)
 def test_a_query_that_reads_what_there_was_ends_where_it_began_to_look(
     before: list[tuple[str, str, int]], during: list[tuple[str, str, int]], limits: Limits, filters: dict[str, Any]

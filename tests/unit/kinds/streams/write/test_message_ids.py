@@ -67,7 +67,7 @@ few_rows = st.tuples(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(st.lists(rows, max_size=9), st.one_of(st.none(), st.integers(0, 10**9).map(str)), st.integers(0, 10**6))
 @example([("a", b"", b"\xff" * 1023), ("a", b"", b"\xff" * 1024), ("a", b"\xff" * 64, b""), ("a", b"", b"")], "0", 0)
 def test_a_hash_is_the_same_whatever_rows_stand_beside_it(batch: list[Row], number: str | None, partition: int) -> None:
@@ -86,7 +86,7 @@ def cut(rows: Sequence[Row], bounds: Iterable[int]) -> list[Sequence[Row]]:
     return [rows[start:end] for start, end in zip([0, *places], [*places, len(rows)], strict=True)]
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(st.lists(few_rows, max_size=30), st.lists(st.integers(0, 30)), st.lists(st.integers(0, 30)), st.randoms())
 def test_neither_order_nor_batches_change_which_ids_a_tasks_rows_have(
     task: list[Row], some: list[int], other: list[int], random: object
@@ -102,7 +102,7 @@ def test_neither_order_nor_batches_change_which_ids_a_tasks_rows_have(
     assert len(first) == len(task)  # no id twice
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(st.binary(max_size=40), st.tuples(*[st.integers(0, 40)] * 4), st.booleans())
 @example(b"\0" * 8, (1, 2, 1, 3), False)
 def test_bytes_that_move_between_subject_headers_and_payload_give_another_id(
@@ -164,7 +164,7 @@ def test_a_large_batch_has_the_ids_that_small_ones_have() -> None:
     assert ids_of(*task) == [text for part in cut(task, range(0, 10_000, 777)) for text in column_ids(ids, part)]
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.lists(st.lists(st.integers(0, 6), max_size=12), max_size=9))
 @example([[1], [1], [1], [1], [1]])
 @example([[], [2**64 - 1], [], [0, 2**64 - 1]])

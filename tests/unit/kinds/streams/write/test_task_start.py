@@ -52,7 +52,7 @@ def look(notes: list[tuple[int, int]], batch: int, partition: int) -> Decision:
 SPLITS = st.lists(st.integers(1, 5), min_size=1, max_size=6)
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(SPLITS, st.integers(0, 6), st.data())
 def test_a_bucket_that_has_lost_nothing_raises_no_alarm(splits: Splits, order: int, data: st.DataObject) -> None:
     notes = notes_of(splits, order)
@@ -64,7 +64,7 @@ def test_a_bucket_that_has_lost_nothing_raises_no_alarm(splits: Splits, order: i
     assert look(notes[:stopped], last, partition) == Decision(BEGAN if begun else None)
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(SPLITS, st.integers(0, 6), st.data())
 def test_a_bucket_that_has_lost_a_micro_batch_is_never_taken_for_a_whole_one(
     splits: Splits, order: int, data: st.DataObject
@@ -75,7 +75,7 @@ def test_a_bucket_that_has_lost_a_micro_batch_is_never_taken_for_a_whole_one(
     assert look(kept, batch, data.draw(st.integers(0, 5))).older
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.integers(0, 9), st.none() | st.integers(0, 9), st.integers(-1, 9))
 def test_what_is_noted_of_the_task_itself_comes_first(batch: int, own: int | None, first: int) -> None:
     found = begin(of(batch), STREAM, Inputs(note(own), first, tail=SILENT))

@@ -118,8 +118,8 @@ def store(
     """Have a stream store messages, which are as :meth:`~.Connection.request_all` takes them.
 
     Args:
-        js: over which connection.
-        stream: which stream has to answer.
+        js: the JetStream API over the connection to use.
+        stream: the stream that has to answer.
         messages: subject, payload and header block, if any, of each.
         nobody: returns the text of the error that nobody answers on a ``subject``.
 
@@ -146,7 +146,7 @@ def store(
 
 
 class RefusalMemory:
-    """Remembers in this process for which streams an operation was refused that has an alternative."""
+    """Remembers, in this process, which streams have refused an operation that has an alternative."""
 
     def __init__(self) -> None:
         self._until: dict[tuple[ConnectionOptions, str, str], float] = {}

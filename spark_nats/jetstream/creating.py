@@ -27,7 +27,7 @@ def create_stream(js: JetStream, config: dict[str, Any]) -> StreamInfo:
     An existing stream is never changed. Where it differs from what the user has requested, the log reports that.
 
     Args:
-        js: where.
+        js: the JetStream API.
         config: the server's stream configuration; ``name`` is required.
 
     Raises:

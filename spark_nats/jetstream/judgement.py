@@ -80,7 +80,7 @@ def judge(
 def match_message(seen: Fingerprint, sequence: int, time: int) -> Judgement | None:
     """Decide whether a message that arrives fits a history with a known last message; None: the server has to be asked.
 
-    A message that was stored later than the last one can be of that history only if it comes after it.
+    A message that was stored later than the last one belongs to that history only if its sequence is higher, too.
     """
     if sequence == seen.sequence:
         return Judgement.INTACT if time == seen.time else Judgement.REWRITTEN
@@ -88,7 +88,7 @@ def match_message(seen: Fingerprint, sequence: int, time: int) -> Judgement | No
 
 
 def contradiction(position: Position, info: StreamInfo | None, name: str) -> str:
-    """Return what contradicts that a stream has its history, from its state, or None if it does not exist."""
+    """Return what contradicts that a stream has its history; ``info`` is None if the stream does not exist."""
     if info is None:
         return f"the stream {name!r} does not exist any more"
     if info.last_sequence < position.last:

@@ -179,7 +179,7 @@ def suggesting_names(js: JetStream, names: Sequence[str], to_read: bool = True) 
         yield
     except StreamNotFoundError as error:
         if Hint.CREATE_STREAM not in error.hints:
-            raise  # the error has other words already
+            raise  # the error is already worded for its caller
         known: list[str] = []
         with contextlib.suppress(NatsError):
             known = stream_names(js)

@@ -126,7 +126,7 @@ def judged(
 ) -> Judgement:
     """Return what has become of a stream, asking its leader for what the known answers lack.
 
-    ``look`` requests the message before the position, unless it is None.
+    ``look`` requests the message before the position; the leader is asked for it when that is None.
 
     Raises:
         NatsError: a request failed.
@@ -174,7 +174,7 @@ class StreamView:
         self._said: set[str] = set()
         self._seen: dict[str, _Seen] = {}
 
-    # Whether it is there
+    # Existence
 
     def state(self, js: JetStream, stream: str) -> StreamInfo:
         """Return the state of a stream that existed, when nothing else about it is in doubt.
@@ -216,7 +216,7 @@ class StreamView:
         """Note that something is logged about a stream."""
         self._said.add(stream)
 
-    # Whether it has its history
+    # History
 
     def expects(self, js: JetStream, stream: str) -> bool:
         """Tell, before a stream's state is requested, whether to request its history in the same round trip."""

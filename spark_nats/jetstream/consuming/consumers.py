@@ -77,8 +77,8 @@ def configure_durable(js: JetStream, stream: str, config: Mapping[str, Any], act
 def finds_all(js: JetStream, filters: Sequence[str]) -> bool:
     """Tell whether a consumer with these filters delivers, and counts, every match.
 
-    Before nats-server 2.12.4, a consumer with several filters of different depths, some with wildcards, may skip
-    messages (seen on 2.11.11 and 2.12.3, and not on 2.12.4): `a.*` and `a.b.*`. The function does not compare depths.
+    Before nats-server 2.12.4, a consumer with several filters of different depths, some with wildcards, such as `a.*`
+    and `a.b.*`, may skip messages (seen on 2.11.11 and 2.12.3, not on 2.12.4). Depths are not compared here.
     """
     risky = len(filters) > 1 and any(map(subject_violation, filters))  # a valid filter violates this only by a wildcard
     return not (risky and js.connection.info.is_older_than(2, 12, 4))
@@ -137,7 +137,7 @@ def create_consumer(
 def create_consumers(
     js: JetStream, starts: Mapping[str, int], filters: Sequence[str], *, headers_only: bool
 ) -> dict[str, ConsumerInfo | NatsError]:
-    """Create a consumer of each stream from a sequence on, in one round trip; return it, or its error.
+    """Create a consumer on each stream from a sequence on, in one round trip; return each one, or its error.
 
     Raises:
         NatsError: the connection failed, or an answer is not what the API's documentation says.

@@ -2,12 +2,11 @@
 
 Nobody pulls from the durable. On an interest stream it keeps the messages that other consumers have acknowledged. On a
 work queue it claims its subjects, so that nobody else can take from them. On a stream with limits it shows how far a
-reader is. Processed messages are released: on a work queue by a purge of everything before, because moving the consumer
-there would strand messages; elsewhere by moving the consumer's floor (ADR-60 and the server's CONSUMER.RESET, 2.14).
+reader is. On a work queue, a purge releases the processed messages, because moving the consumer there would strand
+messages. On other streams, moving the consumer's floor releases them (ADR-60 and the server's CONSUMER.RESET, 2.14).
 
-One run of a reader owns the durable at a time: the run whose mark is in the durable's metadata, which is the last one
-to take it. The run checks the mark before each release, so two readers on one durable never lose each other's messages
-silently.
+One run of a reader owns the durable at a time: the last one to take it, whose mark is in the durable's metadata. The
+run checks the mark before each release, so two readers on one durable never lose each other's messages silently.
 """
 
 from __future__ import annotations
@@ -280,7 +279,7 @@ class DurableHandle:
         self._released = max(self._released, end)
 
     def rewind(self) -> None:
-        """Note that the durable has to be taken again: it is gone, or perhaps an older one has come with the stream."""
+        """Note that the durable has to be taken again: it is gone, or was perhaps restored with an older stream."""
         self._life = self._life.gone()
         self._created = None
 

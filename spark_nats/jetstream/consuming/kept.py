@@ -1,8 +1,8 @@
 """Keeps ephemeral consumers of a connection from one range to the next, and moves them there.
 
-In a cluster, creating and deleting a consumer takes a proposal each to the servers that decide for all. Moving a
-consumer takes none (ADR-60 and the server's CONSUMER.RESET, 2.14): the server that hosts it moves it alone, and the
-reader requests the stream's state in the same round trip.
+In a cluster, creating and deleting a consumer takes one proposal each to the meta group, which decides for all servers.
+Moving a consumer takes none (ADR-60 and the server's CONSUMER.RESET, 2.14): the server that hosts it moves it alone,
+and the reader requests the stream's state in the same round trip.
 
 A consumer lives no longer than its stream, and its name is random. So whatever answers for it belongs to the stream on
 which it was created, and that stream's creation time tells whether it still exists. A server is silent where the

@@ -2,7 +2,7 @@
 
 A :class:`Watch` has a consumer on each stream, which delivers what comes after a place, without payloads. The watch
 pulls one message at a time, so a busy stream sends no more than that. A message only signals that there is something
-new; the stream's leader is asked what there is.
+new; the caller asks the stream's leader what there is.
 """
 
 from __future__ import annotations

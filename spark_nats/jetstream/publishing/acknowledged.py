@@ -2,8 +2,8 @@
 
 A stream gives every message that it stores a higher sequence than all before. So the stream has lost its end, with
 acknowledged rows, when an acknowledgement names a sequence that is not higher, or when the stream ends before the
-highest one. Not the sequences of all rows are kept, but runs of them, and the last row before each pause in the
-answers: in a pause the stream may lose its end, and others may fill it before its next answer.
+highest one. The module keeps runs of sequences instead of each one, and the last row before each pause in the answers:
+in a pause the stream may lose its end, and others may fill it before its next answer.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class Acknowledged:
     def note(self, stored: Stored, row_of: Callable[[int], Rows], again: bool, now: float) -> None:
         """Note acknowledgements; ``row_of`` returns the row of a message.
 
-        Only the first and the last one are checked while nobody else writes in between and no row is a duplicate. The
-        benchmark's row "client: Arrow to acknowledged JetStream publish" guards the cost. Where the rows were sent
+        The method checks only the first and the last one while nobody else writes in between and no row is a duplicate.
+        The benchmark's row "client: Arrow to acknowledged JetStream publish" guards the cost. Where the rows were sent
         before (``again``), only duplicates that the stream had at the beginning count.
         """
         messages, answers, in_order = stored

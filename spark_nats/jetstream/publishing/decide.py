@@ -36,7 +36,7 @@ MIN_PATIENCE = 0.1
 class PublishState(NamedTuple):
     """What is known of the messages under way."""
 
-    state: StreamState  # of all of them
+    state: StreamState  # of all the messages
     open: int  # how many have no answer
     silent: float  # seconds since the last answer
     waited: float  # seconds since a row was stored, or since rows wait to be stored

@@ -1,8 +1,8 @@
 """Tracks the rows under way: which messages were sent, and what their answers mean. No socket, no clock.
 
 The reply subject carries the message's number, which is never used again on a connection. So an answer names its row; a
-late or second answer names a message whose fate is known, and is ignored. Reusing reply subjects, of which nats-server
-keeps 512 in a cache, would gain less than a tenth of the rate, and answers would have to be told apart.
+late or second answer names a message whose fate is known, and is ignored. Reusing reply subjects, for which nats-server
+has a cache of 512, would gain less than a tenth of the rate, and answers would have to be told apart.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Flight:
 
     @property
     def under_way(self) -> int:
-        """How many rows there are from the first one on that is not known to be stored."""
+        """How many rows were sent since the first row that is not known to be stored, including it."""
         return self.end - self._base
 
     def has_room(self, rows: Rows, window: int, part: int) -> bool:
@@ -238,7 +238,7 @@ class Flight:
             self.bytes -= self._parts.popleft()[1].payloads.nbytes
 
     def _kept(self) -> Iterator[tuple[Rows, npt.NDArray[np.uint8]]]:
-        """Yield the rows from the first one on that is not known to be stored, and the fate of each."""
+        """Yield the rows since the first one that is not known to be stored, and the fate of each."""
         for first, rows in self._parts:
             if (skipped := max(0, self._base - first)) < rows.size:
                 fates = self._statuses[max(0, first - self._base) :][: rows.size - skipped]

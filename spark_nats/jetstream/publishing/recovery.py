@@ -145,7 +145,7 @@ class Recovery:
         return self._without_stored(js, info, parts)
 
     def _without_stored(self, js: JetStream, info: StreamInfo, parts: list[Rows]) -> list[Rows]:
-        """Leave out rows that the stream holds, because it has forgotten their message ids."""
+        """Leave out rows that the stream holds, but whose message ids it has forgotten."""
         found = None
         if self.reads_back:
             if self.began is None:
@@ -222,7 +222,7 @@ class Recovery:
         return row.sequence == self._acknowledged.highest and self._acknowledged.fallen is not None
 
     def _report_lost(self, js: JetStream, row: LastRow) -> NoReturn:
-        """Raise that the stream has lost rows, of which ``row`` is the last one, and how many.
+        """Raise that the stream has lost rows up to and including ``row``, and how many.
 
         Messages that were stored since are recognized by their time, by the clock of the stream's leader.
         """

@@ -16,7 +16,7 @@ from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, strings
 class Rows(NamedTuple):
     """Rows that are sent together."""
 
-    numbers: Positions  # in the order they were given
+    numbers: Positions  # of the rows, in the order they were given
     subjects: pa.Array  # string column without null
     payloads: pa.Array  # string or binary column without null
     headers: pa.Array | None  # binary column of header blocks, null where a row has none; None when no row has one

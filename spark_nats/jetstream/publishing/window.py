@@ -46,12 +46,12 @@ class Window:
         self._exact = min(self._exact + stored * (GROWTH if self._congested else 1.0), float(self._most))
 
     def on_throttled(self, under_way: int) -> float:
-        """Note that the stream was given too much with so many rows ``under_way``; return how long to pause."""
+        """Note that the stream was given too much when ``under_way`` rows were; return how many seconds to pause."""
         self._congested = True
         self._exact = min(max(float(MIN_SIZE), min(self._exact, under_way) / 2), float(self._most))
         return self._pause.next()
 
     def on_unavailable(self) -> float:
-        """Note that the stream does not take rows at the moment; return how long to pause."""
+        """Note that the stream does not take rows at the moment; return how many seconds to pause."""
         self._exact = float(min(MIN_SIZE, self._most))
         return self._absence.next()

@@ -131,7 +131,7 @@ class Cursor:
         )
 
     def deliver(self, until: int, messages: int = 0) -> Cursor:
-        """Return the cursor when everything before ``until`` was yielded, ``messages`` of it just now."""
+        """Return the cursor when everything before ``until`` was yielded, with ``messages`` counted off the limit."""
         return replace(self, delivered=until, left=self.left - messages)
 
     def restart(self) -> Cursor:

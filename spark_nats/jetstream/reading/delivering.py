@@ -205,9 +205,9 @@ class _OpenSource:
 class Reading:
     """Reads the messages of a stream that a task wants, each exactly once and in order.
 
-    An unusable source is replaced by another one (ADR-17): at once after progress, or at the first attempt without
-    progress; else after the wait that ``retries`` sets, as when no source can be opened. After a lost connection,
-    :meth:`read` continues over another one.
+    The loop replaces an unusable source by another one (ADR-17): at once after progress, or at the first attempt
+    without progress; else after the wait that ``retries`` sets, as when no source can be opened. After a lost
+    connection, :meth:`read` continues over another one.
 
     Args:
         stream: name of the stream.

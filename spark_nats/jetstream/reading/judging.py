@@ -1,7 +1,7 @@
 """Decides what missing messages of a range mean, from what is known; it requests nothing.
 
-The stream's first sequence decides what is a loss. Skipped sequences after it were deleted one by one, which is none.
-Skipped sequences before it were removed by the stream's limits, or a purge, before the reader reached them.
+The stream's first sequence decides what is a loss. Skipped sequences after it were deleted one by one, which is no
+loss. Skipped sequences before it were removed by the stream's limits, or a purge, before the reader reached them.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ from spark_nats.protocol.statuses import (
 
 logger = logging.getLogger(__name__)
 
-PULL_MESSAGES = 16384  # messages asked for by one pull request
+PULL_MESSAGES = 16384  # messages per pull request
 PULL_BYTES = 2 << 20
 """Bytes allowed to one pull request; raised for a stream with larger messages. Two requests are in flight, which is
 what the two socket buffers of a connection hold by Linux's defaults."""

@@ -215,7 +215,7 @@ class RangeReader:
             cursor = self._judge(cursor, info)
         return Step(cursor, Move.FINISH if cursor.at_end else Move.RECEIVE)
 
-    # How a source begins
+    # Opening a source
 
     def _begin_pulls(self, js: JetStream, cursor: Cursor, empty_attempts: int) -> tuple[Source | None, Cursor]:
         """Create a consumer on the planned stream, or move a kept one."""
@@ -300,7 +300,7 @@ class RangeReader:
         all_wanted = self._placement.by_server or not self._range.filters
         return replace(cursor, wanted=cursor.left if all_wanted else math.inf)
 
-    # What the stream is asked
+    # Questions to the stream
 
     def _look(self, js: JetStream, cursor: Cursor, said: StreamInfo | None = None) -> tuple[StreamInfo, Cursor]:
         """Return the stream's state, and the cursor, cut where the stream has lost its end.
@@ -335,7 +335,7 @@ class RangeReader:
         found = next_sequence(js, self._range.stream, cursor.received, filters or self._range.filters or (">",))
         return found if found is not None and found < end else None
 
-    # What has arrived, what is missing, and what is another
+    # Arrivals, gaps, and other histories
 
     def _accept(self, js: JetStream, before: Cursor, chunk: Chunk) -> tuple[Cursor, Delivered | None]:
         """Drop messages that lie after the range, belong to another history or match no filter."""

@@ -22,7 +22,7 @@ class FilterPlacement:
     def __init__(self, filtered: bool) -> None:
         self.by_server = filtered  # whether the server filters
         self._filtered = filtered
-        self._here = _SEQUENCE  # seconds for a sequence, estimated and then measured
+        self._here = _SEQUENCE  # seconds to send and match a sequence here, estimated
         self._there: float | None = None
         self._changes = 0
 

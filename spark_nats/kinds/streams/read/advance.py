@@ -88,7 +88,7 @@ def advance(
         end, gone = yield from limited(start, reach, limits, facts, options)
         losses += gone
     size = sum(batch.size for name, batch in end.items() if batch != start.get(name))
-    # Spark asks for the next offset when its checkpoint has everything before the present one.
+    # Spark asks for the next offset when its checkpoint has everything before ``start``.
     intact = {name for name, each in facts.streams.items() if each and each.judgement is Judgement.INTACT}
     releases = {name: begin.next for name, begin in facts.begins.items() if name in intact}
     searched = {name: end_of(info) for name, info in facts.infos.items() if found.get(name) == start.get(name)}

@@ -26,7 +26,7 @@ class RestAfter(Question[int]):
 
 @dataclass(frozen=True, slots=True)
 class GapOf(Question[ConditionText | None]):
-    """Asks what may be lost because a durable consumer was missing; the answer is None if nothing is."""
+    """Asks what may be lost because a durable consumer was missing; the answer is None if nothing may be lost."""
 
     stream: str
 

@@ -1,9 +1,8 @@
 """Looks at the streams of a query: a look first asks all that it needs to know, in few round trips.
 
 One round trip asks for the states of all streams and, where a comparison is due, for the message before the query's
-position. Asking changes nothing: a step of its own prepares what the query needs in the streams. A decision names the
-further questions that it needs answered (:class:`~spark_nats.jetstream.messages.Question`), and these take one round
-trip too.
+position. Asking changes nothing; a separate step prepares what the query needs in the streams. A decision names its
+further questions (:class:`~spark_nats.jetstream.messages.Question`), and these take one round trip too.
 """
 
 from __future__ import annotations
@@ -140,7 +139,7 @@ class Look:
             What is known of the streams that are read.
 
         Raises:
-            StreamNotFoundError: a stream does not exist in which the query has no position.
+            StreamNotFoundError: a stream that the query has not begun to read does not exist.
             UnsupportedStreamError: a stream cannot be read by sequence, or not with these options.
             ConsumerConflictError: the query cannot have its durable consumer.
             NatsError: a request failed.

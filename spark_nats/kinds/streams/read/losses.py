@@ -50,7 +50,7 @@ def report(losses: Iterable[Loss], options: ReadOptions) -> None:
 def removal_is_normal(retention: str | None, filters: tuple[str, ...], peek: bool) -> bool:
     """Tell whether the removal of a message from a stream with this retention is never a loss.
 
-    Without filters, no message leaves the stream that the query's durable consumer holds. With filters, the removal of
+    Without filters, the stream keeps all messages that the query's durable consumer holds. With filters, the removal of
     a message looks like that of a message for other consumers only. A query that peeks holds nothing.
     """
     return retention not in (LIMITS, None) and (peek or bool(filters))

@@ -22,7 +22,7 @@ class TriggerPacing:
 
     @property
     def read_limit(self) -> ReadLimit:
-        """The limit for Spark, which hands it back unless everything is to be read, as with ``Trigger.Once``.
+        """The limit that Spark is given, and hands back unless everything is to be read, as with ``Trigger.Once``.
 
         A Spark limit holds one number, and a minimum holds no time; so the limit only marks that the options count.
         """

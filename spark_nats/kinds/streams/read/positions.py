@@ -22,7 +22,7 @@ from spark_nats.protocol.subjects import name_violation
 
 
 class Batch(NamedTuple):
-    """The part of a micro-batch that one stream has; empty where a query begins.
+    """The part of a micro-batch in one stream; empty where a query begins.
 
     Attributes:
         since: where the query was before; None where it begins.

@@ -70,8 +70,8 @@ class _RangesReader:
         """Read one partition, on an executor.
 
         The task reconnects when its connection is lost, and continues after the last row. Servers restart, and a server
-        cuts off a client that takes rows more slowly than it sends them; the task must finish. The range's
-        reader handles consumers on a connection that works. Both retry in one rhythm, for at most ``retryTimeout``
+        cuts off a client that takes rows more slowly than it sends them; the task must finish all the same. The range's
+        reader handles consumers on a connection that works. Both count the same retries, for at most ``retryTimeout``
         without progress.
         """
         if isinstance(partition, Partition):  # else it is Spark's placeholder in a plan without partitions
@@ -211,7 +211,7 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
         return end
 
     def stop(self) -> None:
-        """Delete the consumers that listen, and close their connection: the query has ended."""
+        """Delete the watch's consumers and close its connection, because the query has ended."""
         self._idling.close()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:

@@ -22,7 +22,7 @@ _ahead: set[str] = set()  # streams of which this process has warned
 
 
 def notice_own_rows(delivered: Delivered, stream: str) -> None:
-    """Warn of a streaming query that reads its own rows, as the first and the last message show.
+    """Warn of a streaming query that reads its own rows; only the first and the last message are checked.
 
     A machine logs the warning once, though each of its Python workers notices. Rows whose message ids the sink has not
     made from the query's id, such as those of ``foreachBatch``, go unnoticed.

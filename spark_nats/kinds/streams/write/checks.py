@@ -1,4 +1,4 @@
-"""Checks on the driver: before the tasks, of what would fail in each of them; after the tasks, of their number."""
+"""Checks on the driver. Before the tasks: what would fail in each of them. After the tasks: their number."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def refuse_mirror(stream: StreamInfo) -> None:
 
 
 def prepare(options: WriteOptions, streaming: bool, columns: Sequence[str] = (), sink: Sink = STREAM) -> Began | None:
-    """Do once, on the driver, what would fail in every task: log in, check the stream, see that tasks can read back.
+    """Do once, on the driver, what would fail in every task: log in, check the stream, the state bucket and reading.
 
     Returns:
         Where the stream ends, for a batch write whose tasks need to know it.

@@ -100,8 +100,8 @@ class CheckedRows(NamedTuple):
         """Split the rows into parts whose rows may be in flight together.
 
         Of two rows of one subject, the second waits for the first if either expects a certain last message. A cluster
-        that is still storing the first row refuses the second (10164). If the server refuses the first row for a
-        moment, it would refuse the second for good.
+        that is still storing the first row refuses the second (10164). If the server refuses the first row
+        temporarily, it refuses the second for good.
         """
         if self.conditional is None:
             yield self
@@ -341,7 +341,7 @@ class RowChecker:
         return wrap_lines(text, extra), ids, conditional
 
     def _without_control_headers(self, lines: HeaderLines) -> HeaderLines:
-        """Leave out headers on which a server acts: those of rows that were read would purge, expire or refuse rows."""
+        """Leave out headers on which a server acts: those of rows read from a stream would purge, expire or refuse."""
         is_control = flags_of(pc.starts_with(lines.name, CONTROL_PREFIX))
         if not is_control.any():
             return lines

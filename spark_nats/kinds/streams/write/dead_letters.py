@@ -138,8 +138,8 @@ class DeadLetters:
     def _look_back(self, since: int, connection: Connection) -> AlreadyStored | None:
         """Return what the task has stored in the stream for bad rows since a time, and what that still holds.
 
-        A row that somebody has deleted there is stored again, because whoever deletes a row has seen it. Return None
-        where reading the stream would take messages from other consumers.
+        A row that was deleted there is stored again; the operator who deleted it has seen it. Return None where reading
+        the stream would take messages from other consumers.
         """
         js = JetStream(connection, self._options.api_prefix)
         stream = believed(js, stream_info(js, str(self._options.bad_rows_stream)), Trust.BEYOND_DOUBT)

@@ -19,7 +19,7 @@ from spark_nats.kinds.streams.write.tasks import Began, WriteTask
 from spark_nats.protocol.api import ErrCode
 from spark_nats.protocol.documents import integer_at, parse_document, string_at, text_of, time_at
 
-_ONCE_MORE = 0.25  # seconds before a key is read again that another attempt has changed
+_ONCE_MORE = 0.25  # seconds until a key is read again after its revision was not the last one
 _NOTED_MEANWHILE = (ErrCode.WRONG_LAST_SEQUENCE, ErrCode.SUBJECT_IN_PROCESS)
 
 

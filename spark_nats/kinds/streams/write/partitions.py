@@ -245,7 +245,7 @@ def _looked_at(options: WriteOptions, write_id: str, batches: Iterator[pa.Record
 
 
 def _warn_of_streams(options: WriteOptions, batch: pa.RecordBatch) -> None:
-    """Warn when a stream listens on a subject that is written without acknowledgement: it may drop messages."""
+    """Warn when a stream listens on a subject that is written without acknowledgement: it may drop messages unseen."""
     if options.subject is not None:
         subjects = [options.subject]
     else:

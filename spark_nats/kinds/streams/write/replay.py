@@ -110,7 +110,7 @@ def find_already_stored(
 
     ``stream`` is the stream's state before this attempt has stored anything. ``entry`` is what the task's key of the
     state bucket held then, if it was read. The second returned value tells whether the micro-batch may have been begun
-    before. An earlier run may have begun it with more partitions, even where this run's task was not begun.
+    before. An earlier run may have begun it with more partitions, even without beginning this partition.
 
     Raises:
         DataLossError: what the attempt has stored cannot be determined, and ``failOnDataLoss`` is set.
@@ -223,7 +223,7 @@ def _begin(
 
 
 def _ask(js: JetStream, options: WriteOptions, task: WriteTask, held: Entry | NatsError | None) -> tuple[Entry, Inputs]:
-    """Return the entry of the task's key, and what is known without the stream's last messages.
+    """Return the entry of the task's key, and what is known before the stream's last messages are searched.
 
     The key is read unless ``held`` is its entry, read a moment ago.
     """

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 Refuse = Callable[..., None]
-"""Takes a column's name and the rows of it that break a rule, if any, and then raises. It may show ``values``."""
+"""Takes a column's name and its rows that break a rule; raises if there are any. It may show ``values``."""
 Convert = Callable[[dict[str, "pa.Array"], int, Refuse], dict[str, "pa.Array"]]
 
 
@@ -39,7 +39,7 @@ class Columns:
         target: the target's name in that column; the stream's unless it is given.
         convert: returns the columns of messages, from these columns, the number of rows and a :data:`Refuse`; None if
             these columns are those of messages.
-        names: these columns' names for columns of messages, by the latter.
+        names: by column of messages, the name that this target gives the column.
         controls: columns that ``convert`` returns; the column ``headers`` cannot set their headers.
     """
 

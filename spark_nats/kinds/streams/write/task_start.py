@@ -79,7 +79,7 @@ def first_of(stream: StreamInfo, time: int) -> Began | None:
 
 
 def begin(task: WriteTask, stream: StreamInfo, known: Inputs) -> Decision:
-    """Decide how a task of a micro-batch begins, from its stream's state before it stores anything and what is known.
+    """Decide how a task of a micro-batch begins, from its stream's state before the first row and from what is known.
 
     Raises:
         PublishError: the query has begun a later micro-batch since, so this attempt comes too late. Either the same run

@@ -55,7 +55,7 @@ Deciding = Generator[NeedFacts, Answers, Result]
 
 
 def together(parts: Mapping[str, Generator[NeedFacts | Result, Answers]]) -> Deciding[dict[str, Result]]:
-    """Make decisions side by side, each of which yields its result last; their open questions go together."""
+    """Make decisions side by side, and ask their open questions together. Each decision yields its result last."""
     said = {name: next(part) for name, part in parts.items()}
     while missing := {name: each.questions for name, each in said.items() if isinstance(each, NeedFacts)}:
         answers = yield NeedFacts([question for questions in missing.values() for question in questions])

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 MAX_AHEAD = 86_400.0
 """Seconds by which a stream's last message may be later than the clock of the server that reports it."""
-_ahead: set[str] = set()  # streams of which this process has warned
+_ahead: set[str] = set()  # streams that this process has warned about
 
 
 def notice_own_rows(delivered: Delivered, stream: str) -> None:

@@ -341,7 +341,7 @@ class RowChecker:
         return wrap_lines(text, extra), ids, conditional
 
     def _without_control_headers(self, lines: HeaderLines) -> HeaderLines:
-        """Leave out headers on which a server acts: those of rows read from a stream would purge, expire or refuse."""
+        """Leave out control headers: copied from rows that were read, they would purge, expire or refuse rows."""
         is_control = flags_of(pc.starts_with(lines.name, CONTROL_PREFIX))
         if not is_control.any():
             return lines

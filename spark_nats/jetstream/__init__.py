@@ -1,7 +1,7 @@
 """JetStream: streams, reading them by sequence, acknowledged publishing, KV buckets. Nothing here knows Spark.
 
-Whatever is given a :class:`JetStream` asks it, and raises :class:`~spark_nats.errors.NatsError` when a request fails.
-Where that is all that is raised, it is said nowhere else.
+Every function with a :class:`JetStream` parameter sends requests, and raises :class:`~spark_nats.errors.NatsError` when
+one fails. Where it raises nothing else, its docstring does not repeat that.
 """
 
 from spark_nats.jetstream.api import JetStream

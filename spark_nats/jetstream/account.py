@@ -1,4 +1,4 @@
-"""The account: how much of JetStream it uses, and how much it may."""
+"""Reads the account's use of JetStream, and its limits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spark_nats.protocol.documents import integer_at, object_at, value_at
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """How much there is of something, and how much there may be; no limit when ``limit`` is None."""
+    """The use and the limit of one resource; ``limit`` is None where there is none."""
 
     used: int
     limit: int | None
@@ -20,7 +20,7 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class AccountInfo:
-    """What an account uses of JetStream."""
+    """The account's use of JetStream, and its limits."""
 
     memory: Quota  # bytes of streams in memory
     storage: Quota  # bytes of streams in files
@@ -29,7 +29,7 @@ class AccountInfo:
 
 
 def account_info(js: JetStream) -> AccountInfo:
-    """Return what the account uses, or raise that it has no JetStream; limits by replicas are added up."""
+    """Return the account's use, with the limits of all replica tiers added up; raise if it has no JetStream."""
     answer = js.request(Api.ACCOUNT_INFO)
     with bad_answer_is_protocol_error(Api.ACCOUNT_INFO):
         tiers = object_at(answer, "tiers") or {"": answer}

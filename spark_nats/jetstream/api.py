@@ -27,7 +27,7 @@ from spark_nats.protocol.headers import REQUIRED_API_LEVEL, encode_block
 from spark_nats.protocol.publish_acks import mark_of, stored_by
 
 REFUSED_FOR = 600.0
-"""Seconds for which what was refused is not tried again where there is another way."""
+"""Seconds for which a refused operation is not tried again where there is another way."""
 
 
 class Request(NamedTuple):
@@ -36,7 +36,7 @@ class Request(NamedTuple):
     operation: Api
     names: tuple[str, ...]
     body: dict[str, Any] | None = None
-    level: int | None = None  # of the API, which the server must have at least
+    level: int | None = None  # API level that the server must have at least
 
     def encoded(self) -> tuple[bytes, bytes | None]:
         """Return its payload and its header block, if any."""
@@ -60,13 +60,13 @@ class JetStream:
         """Send a request and return the answer's JSON object.
 
         Args:
-            operation: what is asked for.
-            names: of the stream and the consumer that it is about.
+            operation: the API operation.
+            names: of the stream and the consumer concerned.
             body: the request, if it has one.
 
         Raises:
-            StreamNotFoundError: the answer says so.
-            JetStreamUnavailableError: JetStream does not answer at all, or says that it is not enabled.
+            StreamNotFoundError: the answer reports that the stream does not exist.
+            JetStreamUnavailableError: JetStream does not answer at all, or reports that it is not enabled.
             JetStreamError: the answer is any other error object.
             NatsError: the connection failed.
         """
@@ -80,8 +80,8 @@ class JetStream:
     ) -> list[dict[str, Any] | NatsError]:
         """Send requests in one round trip; return for each the answer's JSON object, or what :meth:`request` raises.
 
-        The answers are waited for so many seconds; for the connection's ``request_timeout`` when it is None. What
-        somebody else answers meanwhile does not count.
+        The call waits ``timeout`` seconds for the answers; the connection's ``request_timeout`` when it is None.
+        Answers from other responders do not count.
 
         Raises:
             NatsError: the connection failed, or an answer is not what the API's documentation says.
@@ -105,7 +105,7 @@ class JetStream:
 
 
 def answered_by_another(subject: str, payload: bytes) -> JetStreamError:
-    """Return the error that somebody else has answered than whom a request was for, who may answer first next time."""
+    """Return the error that another responder has answered a request, and may answer first again."""
     return JetStreamError(conditions.ANSWERED_BY_ANOTHER(subject=subject, answer=quoted(payload)))
 
 
@@ -118,17 +118,17 @@ def store(
     """Have a stream store messages, which are as :meth:`~.Connection.request_all` takes them.
 
     Args:
-        js: over which connection.
-        stream: which stream has to answer.
+        js: the JetStream API over the connection to use.
+        stream: the stream that has to answer.
         messages: subject, payload and header block, if any, of each.
-        nobody: says that nobody answers on a ``subject``.
+        nobody: returns the text of the error that nobody answers on a ``subject``.
 
     Returns:
         None when all are stored, else why one is not.
 
     Raises:
         JetStreamUnavailableError: nobody answers.
-        JetStreamError: somebody else has answered.
+        JetStreamError: another responder has answered.
     """
     replies = js.connection.request_all(messages, marks=[mark_of(stream)] * len(messages))
     for (subject, *_), reply in zip(messages, replies, strict=True):
@@ -146,25 +146,25 @@ def store(
 
 
 class RefusalMemory:
-    """Streams of which something was refused, in this process, and is not tried for a while: there is another way."""
+    """Remembers, in this process, which streams have refused an operation that has an alternative."""
 
     def __init__(self) -> None:
         self._until: dict[tuple[ConnectionOptions, str, str], float] = {}
 
     def note(self, js: JetStream, stream: str) -> None:
-        """Have it not be tried for :data:`REFUSED_FOR` seconds."""
+        """Avoid the operation for :data:`REFUSED_FOR` seconds."""
         self._until[js.connection.options, js.prefix, stream] = clock.monotonic() + REFUSED_FOR
 
     def holds(self, js: JetStream, stream: str) -> bool:
-        """Tell whether it is not to be tried now."""
+        """Tell whether to avoid the operation now."""
         return clock.monotonic() < self._until.get((js.connection.options, js.prefix, stream), 0.0)
 
 
 @contextlib.contextmanager
 def bad_answer_is_protocol_error(operation: Api | str, *names: str) -> Iterator[None]:
-    """Take an answer apart; that it is not what the documentation says is a :class:`ProtocolError`.
+    """Turn a :class:`ValueError` from parsing an answer into a :class:`ProtocolError`.
 
-    It is the answer to an operation of the API, or to something else, as by these words.
+    ``operation`` is the API operation that was answered, or another request in words.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Streams that are made and deleted."""
+"""Creates streams, without changing those that exist, and deletes them."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from spark_nats.protocol.stream_configs import RequestedConfig, differences, nea
 
 logger = logging.getLogger(__name__)
 
-_said: set[Fact] = set()  # what the log has been told, in this process; others of the same query may have told it too
+_said: set[Fact] = set()  # what this process has logged; other processes of the same query may have logged it too
 
 
 def create_stream(js: JetStream, config: dict[str, Any]) -> StreamInfo:
-    """Make a stream, or return the one of that name that is there already.
+    """Create a stream, or return the existing one of that name.
 
-    That is never changed. Where it differs from what somebody has named of the configuration, the log says so.
+    An existing stream is never changed. Where it differs from what the user has requested, the log reports that.
 
     Args:
-        js: where.
+        js: the JetStream API.
         config: the server's stream configuration; ``name`` is required.
 
     Raises:
@@ -39,7 +39,7 @@ def create_stream(js: JetStream, config: dict[str, Any]) -> StreamInfo:
     except StreamNotFoundError:
         pass
     try:
-        # Small ranges are read by direct gets, unless somebody does not want them.
+        # Direct gets read small ranges, unless the configuration forbids them.
         info = state_in(js.request(Api.STREAM_CREATE, name, body={"allow_direct": True, **config}), name)
     except JetStreamError as error:
         if error.err_code == ErrCode.STREAM_NAME_IN_USE:  # another task was faster
@@ -47,12 +47,12 @@ def create_stream(js: JetStream, config: dict[str, Any]) -> StreamInfo:
         if error.err_code == ErrCode.INVALID_JSON:
             raise error.with_context(STREAM_CANNOT_BE_MADE(stream=name, reason=_refused(error.description))) from None
         raise
-    # Older servers leave out in silence what they do not know.
+    # Older servers silently leave out fields that they do not know.
     return _compared(info, config, STREAM_MADE_OTHERWISE)
 
 
 def _compared(info: StreamInfo, config: dict[str, Any], condition: Condition) -> StreamInfo:
-    """Return the state of a stream, and say once where it is not as somebody wants it."""
+    """Return the state of a stream, and log once where it differs from the requested configuration."""
     if isinstance(config, RequestedConfig) and (found := differences(config, info.config)):
         said, of = describe_state(info.name), ", ".join(found)
         if (fact := differs(said, of)) not in _said:
@@ -62,7 +62,7 @@ def _compared(info: StreamInfo, config: dict[str, Any], condition: Condition) ->
 
 
 def _refused(description: str) -> str:
-    """Return in words why a server does not take a configuration; its own are those of its language."""
+    """Return in plain words why a server rejects a configuration; the server's own text is its JSON parser's."""
     unknown = re.search(r'unknown field "([^"]*)"', description)
     if unknown is None:
         return f"the server does not take its configuration ({description.removeprefix('invalid JSON: ')})"

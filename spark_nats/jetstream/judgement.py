@@ -1,25 +1,25 @@
-"""Whether a stream is still the one that was read, or written to, and has what it had then: decided, nothing is asked.
+"""Judges whether a stream still has what was read or written, by the times of its messages; it requests nothing.
 
 A server may come back with less than it had acknowledged: after a power failure, or with a volume that was restored
-from a snapshot. New messages then take sequences that were in use before. The stream has the same name and was made at
-the same time; only the time at which each message was stored tells one history from another. So whoever has come to a
-position notes when the message before it was stored, and compares that when it comes back.
+from a snapshot. New messages then reuse sequences. The stream has the same name and the same creation time; only the
+time at which each message was stored distinguishes one history from another. So a reader or writer at a position notes
+when the message before it was stored, and compares that time later.
 
 ========================================================  ==========================================
 the stream, by its leader's state                         judgement
 ========================================================  ==========================================
 does not exist                                            missing
-was made at another time                                  recreated
+was created at another time                               recreated
 ends before the position                                  truncated
 ends with the message before the position                 intact
-begins behind it, or its time is not known                intact: there is nothing to compare
+begins after it, or its time is not known                 intact: there is nothing to compare
 has a message with its sequence and its time              intact
 has a message with its sequence and another time          rewritten
 has none, and before it one that was stored later         rewritten: whatever was stored since is later
 has none, nor one that was stored later                   intact: that message was deleted
 ========================================================  ==========================================
 
-To be sure of the last four, messages have to be asked for: then the judgement is the question.
+The last four need messages from the server: then the judgement is the question to ask.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ from spark_nats.jetstream.positions import Fingerprint, Position, end_of
 from spark_nats.jetstream.streams import StreamInfo
 
 SKEW = 20_000_000
-"""Nanoseconds by which the clocks of a cluster's servers may differ. A message that was stored before another one may
-have a later time than that by so much, where the leader changed in between."""
+"""Nanoseconds by which the clocks of a cluster's servers may differ. Where the leader changed in between, a message may
+have a later time, by up to this much, than a message that was stored after it."""
 
 
 class Judgement(Enum):
-    """What has become of a stream since somebody was at a position in it."""
+    """What has become of a stream since a position in it was noted."""
 
-    INTACT = auto()  # it has what it had, or has removed it as streams do
+    INTACT = auto()  # it has its history, or has removed messages as streams do
     TRUNCATED = auto()  # it ends before the position: its end is lost
     REWRITTEN = auto()  # its end is lost, and other messages have its sequences
-    RECREATED = auto()  # it is another one of its name
-    MISSING = auto()  # there is none
+    RECREATED = auto()  # it is another stream of its name
+    MISSING = auto()  # there is no such stream
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether it is to be said for a while (:mod:`.views`): a server may not know what is there."""
+        """Whether the leader has to report it for several seconds (:mod:`.views`): it may not know what exists."""
         return self in (Judgement.TRUNCATED, Judgement.REWRITTEN, Judgement.MISSING)
 
 
 def judge(
     position: Position, info: StreamInfo | None, answers: Mapping[Question[Any], Any] = {}
 ) -> Judgement | MessageAt | FirstSince:
-    """Decide what has become of a stream that is in such a state now, or does not exist; or what is to be asked."""
+    """Decide what has become of a stream, from its state (None if it does not exist), or return the question to ask."""
     if info is None:
         return Judgement.MISSING
     if info.created != position.created:
@@ -78,9 +78,9 @@ def judge(
 
 
 def match_message(seen: Fingerprint, sequence: int, time: int) -> Judgement | None:
-    """Decide what a message that arrives says of a history of which the last message is known; None: it is to be asked.
+    """Decide whether a message that arrives fits a history with a known last message; None: the server has to be asked.
 
-    One that was stored after it may be of that history only if it stands behind it.
+    A message that was stored later than the last one belongs to that history only if its sequence is higher, too.
     """
     if sequence == seen.sequence:
         return Judgement.INTACT if time == seen.time else Judgement.REWRITTEN
@@ -88,7 +88,7 @@ def match_message(seen: Fingerprint, sequence: int, time: int) -> Judgement | No
 
 
 def contradiction(position: Position, info: StreamInfo | None, name: str) -> str:
-    """Say what contradicts that a stream has what it had, of which this is the state, or which does not exist."""
+    """Return what contradicts that a stream has its history; ``info`` is None if the stream does not exist."""
     if info is None:
         return f"the stream {name!r} does not exist any more"
     if info.last_sequence < position.last:

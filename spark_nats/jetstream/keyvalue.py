@@ -1,6 +1,6 @@
-"""KV buckets (ADR-8): a stream whose subjects are keys, as far as a small state needs them.
+"""Reads and writes KV buckets (ADR-8), streams whose subjects are keys, as far as a small state needs them.
 
-A value is asked of the stream's leader, and not by direct get: a replica that lags would give an older one.
+Values are requested from the stream's leader, and not by direct get: a replica that lags would return an older one.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class Entry(NamedTuple):
 
 
 def what_holds(bucket: str, key: str) -> MessageAt:
-    """Return the question what a key holds; :func:`entry_of` understands the answer."""
+    """Return the question for the value of a key; :func:`entry_of` converts the answer."""
     return MessageAt(stream_of(bucket), None, key_subject(bucket, key), whole=True)
 
 
 def entry_of(message: StoredMessage | None) -> Entry:
-    """Return what a key holds whose last message this is."""
+    """Return the entry of a key from the last message of that key."""
     return Entry(message.payload, message.sequence, message.time) if message else Entry(b"", 0, 0)
 
 
@@ -47,19 +47,19 @@ class Bucket:
         self._stream = stream_of(name)
 
     def get(self, key: str) -> Entry:
-        """Return what a key holds."""
+        """Return the entry of a key."""
         return entry_of(ask(self._js, [what_holds(self._name, key)])[0])
 
     def put(self, key: str, value: bytes, revision: int | None = None) -> None:
-        """Have a key hold a value; returns when it is stored.
+        """Store a value under a key; return when it is stored.
 
-        With the revision of what the key holds now, as far as is known, it is not stored if that is wrong, as when a
-        leader has answered that others had replaced without its knowing.
+        With the last known ``revision`` of the key, the bucket refuses the value if that is wrong, as when the revision
+        came from an outdated leader, and others have replaced the value since.
 
         Raises:
-            JetStreamUnavailableError: nobody listens there: the bucket does not exist, or has no leader, or is another
-                account's that does not share it.
-            JetStreamError: the bucket refuses it, for want of room for example.
+            JetStreamUnavailableError: nobody listens there: the bucket does not exist, or has no leader, or belongs to
+                another account that does not share it.
+            JetStreamError: the bucket refuses the value, for want of space for example.
         """
         subject = key_subject(self._name, key, self._js.prefix)
         header = None if revision is None else encode_block({EXPECTED_REVISION: str(revision)})
@@ -76,14 +76,14 @@ class Bucket:
 
 
 def make_bucket(js: JetStream, name: str, **wish: Any) -> StreamInfo:
-    """Return the state of the stream that a bucket is.
+    """Return the state of a bucket's stream.
 
-    It is made, if it is missing, as :func:`~spark_nats.protocol.keyvalue.bucket_config` has it.
+    If the bucket is missing, it is created as :func:`~spark_nats.protocol.keyvalue.bucket_config` configures it.
     """
-    return create_stream(js, dict(bucket_config(name, wish)))  # what one has that is there is nobody's contradiction
+    return create_stream(js, dict(bucket_config(name, wish)))  # a plain dict: an existing bucket may differ
 
 
 def naming_bucket(js: JetStream, name: str) -> AbstractContextManager[None]:
-    """Say of a stream that does not exist that it is this bucket, and which others have similar names."""
+    """Report a missing stream as this missing bucket, and suggest a bucket with a similar name."""
     missing = partial(BUCKET_NOT_FOUND, bucket=name)
     return naming_its_kind(js, name, key_subject("*", ">"), bucket_of, missing)

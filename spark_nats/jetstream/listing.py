@@ -1,4 +1,4 @@
-"""Which streams there are, and which was probably meant; which subjects a stream has. Servers list by pages."""
+"""Lists streams, consumers and subjects by pages, and suggests the name that was probably meant."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_LISTINGS = 10  # attempts to list what comes and goes
+_LISTINGS = 10  # attempts to list names that come and go
 _MAX_NAMED = 10  # streams, in an error
 _STREAMS = "the streams of the account"
 _NOBODY_ANSWERS = "no server that keeps it answers: they are offline, or it has no leader"
@@ -40,34 +40,34 @@ _LEADER_ALONE = "its leader has not heard from most of the others lately, and ma
 
 
 class Listed(NamedTuple):
-    """What a list says of a stream or consumer."""
+    """What a list reports about a stream or consumer."""
 
     name: str
-    entry: dict[str, Any] | None  # None when nothing but the name is known
-    problem: str | None  # with one, the entry has a configuration and nothing else that counts
+    entry: dict[str, Any] | None  # None when only the name is known
+    problem: str | None  # with a problem, only the entry's configuration counts
 
 
 def list_streams(js: JetStream) -> list[StreamInfo]:
-    """Return the state of all streams of the account, by name. Those without a leader at the moment may be missing."""
+    """Return the states of the account's streams, by name; those without a leader at the moment may be missing."""
     return [state_in(each.entry, each.name) for each in all_streams(js) if each.entry is not None]
 
 
 def all_streams(js: JetStream) -> list[Listed]:
-    """Return what is said of all streams of the account, by name."""
+    """Return what is reported about all streams of the account, by name."""
     return list(_all_pages(js, Api.STREAM_LIST, what=_STREAMS, read=partial(_page, "streams")).values())
 
 
 def all_consumers(js: JetStream, stream: str, first: dict[str, Any]) -> list[Listed]:
-    """Return all consumers of a stream; ``first`` is what was answered to the request for the first page."""
+    """Return all consumers of a stream; ``first`` is the answer to the request for the first page."""
     what, read = f"the consumers of stream {stream!r}", partial(_page, "consumers")
     return list(_all_pages(js, Api.CONSUMER_LIST, stream, what=what, read=read, first=first).values())
 
 
 def _page(what: str, answer: dict[str, Any]) -> _Page[Listed]:
-    """Return what a page names, in order, and how many there are on all pages.
+    """Return the names on a page, in order, and the number of entries on all pages.
 
-    What has no leader stands among the ``missing``, with an entry or without one; what a server cannot serve, such as a
-    stream of a later version, stands among those that are ``offline``, with the reason.
+    Streams or consumers without a leader are among the ``missing``, with an entry or without one. Those that a server
+    cannot serve, such as a stream of a later version, are among the ``offline``, with the reason.
     """
     found: dict[str, Listed] = {}
     for entry in list_at(answer, what):
@@ -90,9 +90,9 @@ def _problem_in(entry: dict[str, Any], name: str) -> str | None:
 
 
 def subjects_of(js: JetStream, stream: str, pattern: str) -> dict[str, int]:
-    """Return of which subjects that match a filter a stream holds how many messages, as its leader knows them.
+    """Return how many messages a stream holds of each subject that matches a filter, as its leader knows them.
 
-    Subjects that are not UTF-8 have U+FFFD in their names. Those of one name have the messages of all of them.
+    Subjects that are not UTF-8 have U+FFFD in their names; subjects that become equal by that are added up.
     """
 
     def read(answer: dict[str, Any]) -> _Page[int]:
@@ -110,7 +110,7 @@ def subjects_of(js: JetStream, stream: str, pattern: str) -> dict[str, int]:
 
 
 def warn_of_replaced(stream: str, subjects: Iterable[str], so: str) -> None:
-    """Warn of listed subjects that have U+FFFD in their names, and say what comes of it."""
+    """Warn of listed subjects that have U+FFFD in their names; ``so`` is the consequence."""
     if replaced := [subject for subject in subjects if REPLACED in subject]:
         said = SUBJECTS_REPLACED(stream=stream, names=len(replaced), subject=replaced[0], so=so)
         logger.warning(said.with_code)
@@ -130,10 +130,10 @@ def stream_names(js: JetStream, subject: str | None = None) -> list[str]:
 
 
 class _Page(NamedTuple, Generic[T]):
-    """A part of a list."""
+    """One page of a list."""
 
     names: dict[str, T]  # with what is known of each, in order
-    entries: int  # of the list; several may have one name, see :func:`subjects_of`
+    entries: int  # entries on the page; several may have one name, see :func:`subjects_of`
     total: int  # entries of the whole list
 
 
@@ -146,10 +146,10 @@ def _all_pages(
     body: Mapping[str, Any] = {},
     first: dict[str, Any] | None = None,
 ) -> dict[str, T]:
-    """Return what a server lists by pages, in order; ``read`` gives the page in an answer, of which one may be known.
+    """Return what a server lists by pages, in order; ``read`` parses an answer, and ``first`` is one that is known.
 
-    Each page but the first begins with the last name of the one before: if it does not, names have gone or come
-    meanwhile, and it begins again; after a few times it is an error that they come and go too fast.
+    Each page but the first begins with the last name of the page before. If it does not, names were removed or added
+    meanwhile, and the listing starts again; after several attempts it is an error that the names change too fast.
     """
     for _ in range(_LISTINGS):
         found: dict[str, T] = {}
@@ -170,16 +170,16 @@ def _all_pages(
 
 @contextlib.contextmanager
 def suggesting_names(js: JetStream, names: Sequence[str], to_read: bool = True) -> Iterator[None]:
-    """Have an error that a stream does not exist name those that do, the one first that was probably meant.
+    """Extend the error that a stream does not exist by the names of those that do, the most similar first.
 
-    That takes a request for each thousand streams or so. Whoever may not send it is told less. Where the streams are
-    ``to_read``, a missing one is of no use if it is made, and all are named.
+    That takes a request for each thousand streams or so; a user without the permission gets the plain error. Where
+    streams are ``to_read``, creating a missing one would not help, so all are named.
     """
     try:
         yield
     except StreamNotFoundError as error:
         if Hint.CREATE_STREAM not in error.hints:
-            raise  # it is said in other words already
+            raise  # the error is already worded for its caller
         known: list[str] = []
         with contextlib.suppress(NatsError):
             known = stream_names(js)
@@ -194,15 +194,15 @@ def suggesting_names(js: JetStream, names: Sequence[str], to_read: bool = True) 
 def naming_its_kind(
     js: JetStream, name: str, subject: str, name_in: Callable[[str], str | None], missing: Callable[..., ConditionText]
 ) -> Iterator[None]:
-    """Say of a stream that does not exist what it is of that name, and which other one was probably meant.
+    """Report a stream that does not exist by its kind, and suggest a similar name of that kind.
 
-    Streams of its kind listen on a subject, have its name in theirs, and are said to be ``missing`` in these words.
+    Streams of the kind listen on a ``subject``, ``name_in`` extracts their names, and ``missing`` words the error.
     """
     try:
         yield
     except StreamNotFoundError as error:
         streams: list[str] = []
-        with contextlib.suppress(NatsError):  # as far as one may know them
+        with contextlib.suppress(NatsError):  # as far as the user may list them
             streams = stream_names(js, subject)
         near = _nearest(name, [*filter(None, map(name_in, streams))], 0.6)
         hint = f" (there is {near[0]!r})" if near else ""
@@ -210,7 +210,7 @@ def naming_its_kind(
 
 
 def _listed(missing: str, known: Sequence[str]) -> str:
-    """Return in words which streams there are, the nearest first; those of buckets if there are no other."""
+    """Return in words which streams there are, the most similar first; those of buckets if there are no others."""
     names = [name for name in known if not name.startswith(RESERVED_STREAMS)] or list(known)
     near = _nearest(missing, names, 0.6)
     names = near + [name for name in names if name not in near]
@@ -220,7 +220,7 @@ def _listed(missing: str, known: Sequence[str]) -> str:
 
 
 def _nearest(missing: str, known: Sequence[str], cutoff: float) -> list[str]:
-    """Return the names that are like one that is missing, nearest first."""
+    """Return the names that are similar to a missing one, the most similar first."""
     from difflib import get_close_matches  # only here, where time does not matter
 
     by_letters: dict[str, list[str]] = {}

@@ -1,6 +1,6 @@
-"""Streams that are chosen by a pattern which their names match, those included that are made later.
+"""Selects streams by a pattern on their names, including streams that are created later.
 
-And whether filters of subjects can match anything in them.
+It also tells whether filters of subjects can match anything in them.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from spark_nats.protocol.subjects import name_violation, overlap
 logger = logging.getLogger(__name__)
 
 LIST_INTERVAL = 10.0
-"""Seconds for which a list of streams holds, and so the longest time until a query begins to look at a new one."""
+"""Seconds for which a list of streams is valid, and so the longest time until a query notices a new one."""
 
 
 def matches(pattern: re.Pattern[str], name: str) -> bool:
     """Tell whether a pattern matches the whole name of a stream.
 
-    What begins like the streams of KV buckets, object stores and MQTT is meant only if the pattern itself has these
-    letters in it: who asks for all streams does not ask for those.
+    A name that begins like the streams of KV buckets, object stores and MQTT matches only if the pattern itself
+    contains these letters: a pattern for all streams does not mean those.
     """
     reserved = next((each for each in RESERVED_STREAMS if name.startswith(each)), "")
     return reserved.removeprefix("$") in pattern.pattern and pattern.fullmatch(name) is not None
@@ -39,7 +39,7 @@ def matches(pattern: re.Pattern[str], name: str) -> bool:
 def matching_names(js: JetStream, pattern: re.Pattern[str]) -> tuple[str, ...]:
     """Return the names of all streams that match a pattern, in order.
 
-    One that servers allow, and that cannot be part of a subject here, is an :class:`UnsupportedStreamError`.
+    A name that servers allow, but that cannot be part of a subject here, raises :class:`UnsupportedStreamError`.
     """
     names = tuple(name for name in stream_names(js) if matches(pattern, name))
     for name in names:
@@ -55,9 +55,8 @@ _SUBJECTS_SHOWN = 10
 def unmatched_filters(filters: Sequence[str], streams: Iterable[StreamInfo]) -> tuple[str, ...]:
     """Return the filters that match no subject on which one of these streams listens.
 
-    Messages that were stored before a stream got its present subjects may match all the same. Streams that also hold
-    what comes under other subjects than they listen on, since they mirror or source others or change subjects, may have
-    anything.
+    Messages that were stored before a stream got its present subjects may match all the same. Nothing is returned if a
+    stream mirrors or sources others or transforms subjects, because it may then hold any subject.
     """
     found = tuple(filters)
     for info in streams:
@@ -68,25 +67,25 @@ def unmatched_filters(filters: Sequence[str], streams: Iterable[StreamInfo]) -> 
 
 
 class Selection:
-    """The streams that a query reads: those that are named, or those whose names match a pattern if there is one."""
+    """The streams that a query reads: the named ones, or those whose names match a pattern if there is one."""
 
     def __init__(self, named: Sequence[str], pattern: re.Pattern[str] | None = None) -> None:
         self.names = tuple(named)
         self.pattern = pattern
         self._listed = -math.inf
         self._warned = False
-        self._seen: dict[str, StreamInfo] | None = {}  # None when it is known whether filters match
+        self._seen: dict[str, StreamInfo] | None = {}  # None once it is known whether filters match
 
     def __str__(self) -> str:
         return f"the streams that match {self.pattern.pattern!r}" if self.pattern else ", ".join(self.names)
 
     @property
     def is_due(self) -> bool:
-        """Whether the names that match are to be asked for: they were not a moment ago."""
+        """Whether the matching names have to be listed, because the last list is too old."""
         return self.pattern is not None and clock.monotonic() - self._listed >= LIST_INTERVAL
 
     def look(self, js: JetStream) -> None:
-        """Ask for the names that match, if that is due."""
+        """List the matching names, if that is due."""
         if self.pattern is None or not self.is_due:
             return
         self.names = matching_names(js, self.pattern)
@@ -96,7 +95,7 @@ class Selection:
             logger.warning(PATTERN_MATCHES_NOTHING(pattern=self.pattern.pattern).with_code)
 
     def see(self, js: JetStream, info: StreamInfo, filters: Sequence[str]) -> None:
-        """Take note of a stream's state; when all were seen, warn once of filters that nothing can match."""
+        """Note a stream's state; when all were seen, warn once of filters that nothing can match."""
         if self._seen is None or not filters:
             return
         self._seen[info.name] = info
@@ -117,12 +116,12 @@ class Selection:
             )
 
     def leave_out(self, name: str) -> None:
-        """Take one for not there until the names are asked for again."""
+        """Leave out a stream until the names are listed again."""
         self.names = tuple(each for each in self.names if each != name)
 
 
 def _is_held(js: JetStream, streams: Sequence[StreamInfo], subject: str) -> bool:
-    """Tell whether one of some streams holds a message that matches a filter, or does not tell."""
+    """Tell whether one of some streams holds a message that matches a filter, or does not report it."""
     try:
         return any(info.messages and last_sequence(js, info.name, (subject,)) for info in streams)
     except (JetStreamError, PermissionsError):

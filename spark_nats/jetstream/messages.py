@@ -1,6 +1,6 @@
-"""Single messages of streams, and finding the sequence to begin or end with: as their leaders know them.
+"""Finds single messages of streams, and the sequences where a range begins or ends, by asking the streams' leaders.
 
-What is to be known is a question, such as :class:`MessageAt`. :func:`ask` sends many of them at once.
+Each query is a question, such as :class:`MessageAt`. :func:`ask` sends many of them at once.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from spark_nats.protocol.subjects import overlap
 
 
 class StoredMessage(NamedTuple):
-    """A message as a stream's leader gives it."""
+    """A message as the stream's leader returns it."""
 
     sequence: int
     time: int  # when it was stored, in nanoseconds since 1970
-    header: bytes = b""  # its header block; empty where it has none, or none was asked for
-    payload: bytes = b""  # its payload, empty where none was asked for
+    header: bytes = b""  # its header block; empty where it has none, or none was requested
+    payload: bytes = b""  # its payload, empty where none was requested
 
 
 Answer = TypeVar("Answer", covariant=True)
 
 
 class Question(Generic[Answer]):
-    """What is to be known, and of which type that is."""
+    """A query, typed by its answer."""
 
     __slots__ = ()
 
@@ -46,11 +46,11 @@ class Asked(Question[Answer]):
     @property
     @abstractmethod
     def request(self) -> Request:
-        """What is sent."""
+        """The request to send."""
 
     @abstractmethod
     def read(self, answer: dict[str, Any]) -> Answer:
-        """Return what the answer says, or raise that it cannot be believed."""
+        """Return the result in the answer, or raise that the answer cannot be believed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +58,13 @@ class MessageAt(Asked[StoredMessage | None]):
     """Asks for a message of a stream."""
 
     stream: str
-    sequence: int | None  # the first message from there on is wanted; None for the last one
-    subject: str = ">"  # filter that it is to match
+    sequence: int | None  # the first message from this sequence on is wanted; None for the last one
+    subject: str = ">"  # filter that the message must match
     whole: bool = False  # whether its headers are wanted
 
     @property
     def request(self) -> Request:
-        """What is sent."""
+        """The request to send."""
         return Request(Api.MESSAGE_GET, (self.stream,), message_query(self.sequence, self.subject, self.whole))
 
     def read(self, answer: dict[str, Any]) -> StoredMessage:
@@ -97,14 +97,14 @@ def ask_each(js: JetStream, questions: Sequence[Asked[Any]]) -> list[Any]:
     """Ask questions in one round trip.
 
     Returns:
-        For each what its ``read`` returns, None for a message that there is not; or the error that its answer is.
+        For each what its ``read`` returns, None for a message that does not exist; or the error in its answer.
     """
     answers = js.request_all([each.request for each in questions]) if questions else []
     return [_answer_to(question, answer) for question, answer in zip(questions, answers, strict=True)]
 
 
 def ask(js: JetStream, questions: Sequence[Asked[Any]]) -> list[Any]:
-    """Ask questions as :func:`ask_each`, and raise the first error that is an answer."""
+    """Ask questions as :func:`ask_each` does, and raise the first error among the answers."""
     found = ask_each(js, questions)
     for each in found:
         if isinstance(each, NatsError):
@@ -150,9 +150,9 @@ def next_message(
 
 
 def first_sequence_at(js: JetStream, info: StreamInfo, time: datetime) -> int:
-    """Return the first sequence stored at or after a time, which has a zone; the next one to come when there is none.
+    """Return the first sequence stored at or after a time with a zone, or the stream's next one when there is none.
 
-    Nothing behind the stream's state is looked at.
+    It considers nothing that was stored after the stream's state ``info``.
     """
     since = (time - EPOCH) // timedelta(microseconds=1) * 1000
     return first_sequence_since(js, info.name, since, info.first_sequence, info.last_sequence + 1)
@@ -161,16 +161,16 @@ def first_sequence_at(js: JetStream, info: StreamInfo, time: datetime) -> int:
 def first_sequence_since(js: JetStream, stream: str, time: int, start: int, end: int) -> int:
     """Return the first sequence with ``start <= sequence < end`` stored at or after a time, in nanoseconds since 1970.
 
-    Messages are asked for one at a time, half of what is left being ruled out by each. The stream's leader answers,
-    which knows all of them; a consumer that begins at a time may be on a server that lags behind it. And what is
-    compared here may lie outside the years 1677 to 2262, which a server cannot count in.
+    A binary search asks the stream's leader for one message at a time. The leader knows all messages, while a consumer
+    that begins at a time may be on a server that lags. The comparison also works outside the years 1677 to 2262, to
+    which a server's times are limited.
 
     Returns:
         The sequence of a message, or ``end`` when the range has none that was stored then. ``start`` need not exist,
-        and nor need any other one.
+        and nor need any other sequence.
     """
     found = behind = end
-    while start < behind:  # all before ``start`` are earlier; from ``behind`` on the first one to look at is ``found``
+    while start < behind:  # messages before ``start`` are earlier; from ``behind`` on, ``found`` is the first
         middle = (start + behind) // 2
         message = next_message(js, stream, middle, (">",), whole=False)
         if message is None or message.sequence >= behind:

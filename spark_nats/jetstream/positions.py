@@ -1,7 +1,7 @@
-"""A place in a stream: the one type for it.
+"""Identifies a place in a stream by one type, which also recognizes a stream created again or filled again.
 
-A stream that was deleted and made again has another ``created``, so that a place in the former one means nothing in it.
-One that has lost its end and was filled again has another message before the place, with another time
+A stream that was deleted and created again has another ``created``, so a place in the former stream means nothing in
+it. A stream that has lost its end and was filled again has another message before the place, with another time
 (:mod:`.judgement`).
 """
 
@@ -20,15 +20,15 @@ class Fingerprint(NamedTuple):
 
 
 class Position(NamedTuple):
-    """A place in a stream, to go on there.
+    """A place in a stream where a reader continues.
 
     Attributes:
-        created: when the stream was made.
+        created: when the stream was created.
         next: the next sequence.
         time: when the message before ``next`` was stored, in nanoseconds since 1970; None when there is none, or when
-            it is not known, as in checkpoints and notes of before.
-        earliest: whether a query begins here with whatever there is, so that what is removed before it was read is no
-            loss.
+            it is unknown, as in checkpoints and notes of older versions.
+        earliest: whether a query begins here with the first message that exists, so that messages removed before they
+            are read are no loss.
     """
 
     created: str
@@ -43,10 +43,10 @@ class Position(NamedTuple):
 
     @property
     def fingerprint(self) -> Fingerprint | None:
-        """That of the message before ``next``."""
+        """The fingerprint of the message before ``next``."""
         return None if self.time is None else Fingerprint(self.last, self.time)
 
 
 def end_of(info: StreamInfo) -> Position:
-    """Return the position behind all that a stream has ever stored."""
+    """Return the position after everything that a stream has ever stored."""
     return Position(info.created, info.last_sequence + 1, info.last_time or None)

@@ -1,4 +1,4 @@
-"""What an answer says of a stream: its state, and whether its leader gives it."""
+"""Parses a stream's state from an answer, and checks that the stream's leader gives it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from spark_nats.protocol.api import Api, domain_of
 from spark_nats.protocol.documents import integer_at, positive_at, string_at, strings_at, text_at, time_at, value_at
 from spark_nats.protocol.keyvalue import bucket_of, store_of
 
-LIMITS, INTEREST, WORK_QUEUE = "limits", "interest", "workqueue"  # what a stream's retention can be: when messages go
+LIMITS, INTEREST, WORK_QUEUE = "limits", "interest", "workqueue"  # a stream's retention: when it removes messages
 FILE, MEMORY, ASYNC = "file", "memory", "async"
-"""What its ``storage`` can be; and its ``persist_mode``, unless that is ``default``."""
-_SURE = 0.5  # of a stream's duplicate_window; the rest is for messages on their way
+"""The values of a stream's ``storage``; and of its ``persist_mode``, unless that is ``default``."""
+_SURE = 0.5  # share of a stream's duplicate_window that is relied on; the rest is for messages on their way
 _LED_SINCE = ("cluster", "leader_since")
-_LEASE = 3.0  # seconds for which no other leader is elected: servers wait for the present one for four at least
+_LEASE = 3.0  # seconds for which no other leader is elected: servers wait at least four for the present one
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,22 +26,22 @@ class StreamInfo:
 
     Attributes:
         name: its name.
-        created: when it was made, as the server writes it. A stream made again has another one.
+        created: when the stream was created, as the server writes it. A stream created again has another value.
         first_sequence: sequence of the first message; ``last_sequence + 1`` when the stream is empty.
         last_sequence: sequence of the last message that was ever stored, 0 when there was none.
         messages: how many messages it holds.
         bytes: how many bytes they take.
         deleted: how many sequences between the first and the last message were deleted.
         retention: ``limits``, ``interest`` or ``workqueue``.
-        subjects: what it listens on.
+        subjects: the subjects on which it listens.
         config: its whole configuration.
-        time: when the server said this, in nanoseconds since 1970; 0 where it does not say.
+        time: when the server reported this, in nanoseconds since 1970; 0 where it does not report the time.
         leader: name of the server that leads it; empty where there is no cluster.
         first_time: when the first message was stored, likewise; 0 when the stream is empty.
         last_time: when the last message was stored that there ever was, likewise; 0 when there was none.
-        led_since: since when that server leads it, by its clock, in nanoseconds since 1970; 0 where it does not say.
+        led_since: since when that server leads it, by its clock, in nanoseconds since 1970; 0 where it is not reported.
         consumers: how many consumers it has.
-        undisputed: whether that server has just heard of all others that keep it, so that no other one leads.
+        undisputed: whether the leader has just heard from all other replicas, so that no other server leads.
     """
 
     name: str
@@ -64,48 +64,48 @@ class StreamInfo:
 
     @property
     def average_size(self) -> float:
-        """Bytes that a message takes on average."""
+        """Average bytes of a message."""
         return self.bytes / max(1, self.messages)
 
     @property
     def replicas(self) -> int:
-        """How many servers keep it."""
+        """How many servers keep the stream."""
         return positive_at(self.config, "num_replicas") or 1
 
     @property
     def storage(self) -> str:
-        """Where its servers keep it: ``file`` or ``memory``."""
+        """Where the servers keep the stream: ``file`` or ``memory``."""
         return MEMORY if self.config.get("storage") == MEMORY else FILE
 
     @property
     def persist_mode(self) -> str:
-        """When what it acknowledges is written to its file: ``default``, before; or ``async``, some time after."""
+        """When acknowledged messages are written to the file: ``default``, before; or ``async``, some time after."""
         return ASYNC if self.config.get("persist_mode") == ASYNC else "default"
 
     @property
     def max_age(self) -> float | None:
-        """Seconds after which it removes messages; None when age is no reason."""
+        """Seconds after which the stream removes messages; None when age does not matter."""
         age = positive_at(self.config, "max_age")
         return None if age is None else age / 1e9
 
     @property
     def max_consumers(self) -> int | None:
-        """How many consumers it may have; None where it sets no limit."""
+        """How many consumers the stream may have; None where it sets no limit."""
         return positive_at(self.config, "max_consumers")
 
     @property
     def allows_direct_gets(self) -> bool:
-        """Whether it can be read without a consumer, of any server that keeps it."""
+        """Whether any replica of the stream can be read without a consumer."""
         return self.config.get("allow_direct") is True
 
     @property
     def duplicate_window(self) -> float:
-        """Seconds for which it knows a message id again."""
+        """Seconds for which the stream remembers a message id."""
         return (positive_at(self.config, "duplicate_window") or 0) / 1e9
 
     @property
     def origin(self) -> str:
-        """What it is a mirror of, in words, such as "bucket 'ORDERS' in domain 'hub'"; empty where it is no mirror."""
+        """The origin of a mirror in words, such as "bucket 'ORDERS' in domain 'hub'"; empty for other streams."""
         mirror = self.config.get("mirror")
         if not isinstance(mirror, dict):
             return ""
@@ -116,7 +116,7 @@ class StreamInfo:
         return f"{describe_state(str(mirror.get('name', '')))}{where}"
 
     def knows_again(self, seconds: float) -> bool:
-        """Tell whether it certainly still knows the id of a message that was published so many seconds ago."""
+        """Tell whether the stream certainly still remembers the id of a message that was published ``seconds`` ago."""
         return 0 <= seconds < self.duplicate_window * _SURE
 
     def messages_from(self, sequence: int) -> int:
@@ -125,14 +125,14 @@ class StreamInfo:
 
 
 def describe_state(stream: str) -> str:
-    """Say what a stream is by its name: a stream, a bucket or an object store."""
+    """Describe a stream by its name: as a stream, a bucket or an object store."""
     if store := store_of(stream):
         return f"object store {store!r}"
     return f"bucket {bucket!r}" if (bucket := bucket_of(stream)) else f"stream {stream!r}"
 
 
 def state_in(answer: dict[str, Any], name: str) -> StreamInfo:
-    """Return the state of a stream that an answer tells, or raise a :class:`ProtocolError`."""
+    """Return the state of a stream from an answer, or raise a :class:`ProtocolError`."""
     with bad_answer_is_protocol_error(Api.STREAM_INFO, name):
         if string_at(answer, "config", "name") != name:  # it becomes part of subjects
             raise ValueError("it is about another stream")
@@ -140,7 +140,7 @@ def state_in(answer: dict[str, Any], name: str) -> StreamInfo:
         return StreamInfo(
             name=name,
             created=string_at(answer, "created"),
-            # A stream that never held a message says 0; the next one will be 1.
+            # A stream that never held a message reports 0; the next sequence will be 1.
             first_sequence=integer_at(answer, "state", "first_seq") if messages else last + 1,
             last_sequence=last,
             messages=messages,
@@ -152,7 +152,7 @@ def state_in(answer: dict[str, Any], name: str) -> StreamInfo:
             time=time_at(answer, "ts") if "ts" in answer else 0,
             leader=leader_in(answer),
             first_time=time_at(answer, "state", "first_ts") if messages and "first_ts" in answer["state"] else 0,
-            # That of a message which is gone stays; before the first one it is in the year 1.
+            # The time of a removed message stays; before the first message it is in the year 1.
             last_time=max(0, time_at(answer, "state", "last_ts")) if "last_ts" in answer["state"] else 0,
             led_since=time_at(answer, *_LED_SINCE) if value_at(answer, *_LED_SINCE) else 0,
             consumers=integer_at(answer, "state", "consumer_count") if "consumer_count" in answer["state"] else 0,
@@ -161,7 +161,7 @@ def state_in(answer: dict[str, Any], name: str) -> StreamInfo:
 
 
 def _others_in(answer: dict[str, Any]) -> list[tuple[float, bool]]:
-    """Return of each other server for how many seconds the leader has not heard of it, and if it is up to date."""
+    """Return for each other replica the seconds since the leader heard from it, and whether it is up to date."""
     others = value_at(answer, "cluster", "replicas")
     return [
         (
@@ -174,18 +174,18 @@ def _others_in(answer: dict[str, Any]) -> list[tuple[float, bool]]:
 
 
 def leader_in(answer: dict[str, Any]) -> str:
-    """Return which server leads what an answer is about; empty where none does, or where there is no cluster."""
+    """Return the leader that an answer names; empty where there is none, or no cluster."""
     return text_at(answer, "cluster", "leader") or ""
 
 
 def check_leader(answer: dict[str, Any], name: str) -> None:
-    """Raise :class:`JetStreamError` if a stream has no leader that can be believed, by what is said of it.
+    """Raise :class:`JetStreamError` if an answer about a stream names no leader that can be believed.
 
-    While a stream has no leader, any server that has a replica answers with what that holds: nothing at all when it has
-    just come back with an empty disk. Such an answer names no leader, and is not believed.
+    While a stream has no leader, any server with a replica answers with what that holds: nothing at all when the server
+    has just come back with an empty disk. Such an answer names no leader, and is not believed.
 
-    A leader that was stopped for a while, or is cut off, answers too. It is not believed unless it has heard of most of
-    the others lately.
+    A leader that was paused, or is cut off, answers too. It is not believed unless it has heard from most of the others
+    lately.
     """
     cluster = answer.get("cluster")
     if isinstance(cluster, dict) and not cluster.get("leader"):

@@ -1,13 +1,13 @@
-"""What a stream's leader says of it, and how far that is believed.
+"""Reports what a stream's leader knows, and decides how far to believe it.
 
-A leader that was cut off from the others of its cluster, or stopped for a while, goes on answering as the leader until
-it notices. It knows nothing of what was stored meanwhile, nor of streams that were made. So a state is believed as it
-is said, where a later look would set it right; or only when it was said twice; or beyond doubt. What is said to be gone
-has to be said for a while: :class:`StreamView` raises an error that passes until it was.
+A leader that was cut off from the others of its cluster, or paused, answers as the leader until it notices. It knows
+nothing of messages that were stored meanwhile, nor of streams that were created. So a state is believed at once where a
+later request would correct it; or only when the leader repeats it; or only beyond doubt (:class:`Trust`). A leader has
+to report a loss for several seconds: until then :class:`StreamView` raises a retryable error.
 
-What the answers mean for whoever has come to a position :mod:`.judgement` decides; :func:`judged` asks what it lacks,
-and :class:`StreamView` says when that is needed. Nobody else asks for a stream's state, but for lists of an account's
-streams and subjects.
+:mod:`.judgement` decides what the answers mean for a reader or writer at a position; :func:`judged` asks for what the
+decision lacks, and :class:`StreamView` tells when that is needed. No other module asks for a stream's state, except the
+lists of an account's streams and subjects.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from spark_nats.jetstream.positions import Position
 from spark_nats.jetstream.streams import StreamInfo, check_leader, state_in
 from spark_nats.protocol.api import API_PREFIX, Api
 
-_MOMENT = 0.25  # seconds in which a leader that was stopped for a while hears that there is another one
+_MOMENT = 0.25  # seconds in which a leader that was paused hears that there is another one
 CONFIRMATION = 12.0
-"""Seconds for which a cluster has to say that something is gone. A leader without followers notices within ten (the
-server's ``lostQuorumInterval``)."""
+"""Seconds for which a cluster has to report a loss. A leader without followers notices within ten (the server's
+``lostQuorumInterval``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,11 @@ class StateOf(Asked[StreamInfo]):
     """Asks for a stream's state, see :func:`stream_info`."""
 
     stream: str
-    again: int = 0  # the sequence for which it is asked again, which tells this answer from earlier ones; 0 at first
+    again: int = 0  # the sequence for which the state is requested again, which makes this a new question; 0 at first
 
     @property
     def request(self) -> Request:
-        """What is sent."""
+        """The request to send."""
         return Request(Api.STREAM_INFO, (self.stream,))
 
     def read(self, answer: dict[str, Any]) -> StreamInfo:
@@ -61,7 +61,7 @@ class StateOf(Asked[StreamInfo]):
 
 
 def stream_info(js: JetStream, name: str) -> StreamInfo:
-    """Return a stream's state, as its leader knows it, see :func:`~spark_nats.jetstream.streams.check_leader`.
+    """Return a stream's state as its leader knows it, see :func:`~spark_nats.jetstream.streams.check_leader`.
 
     Raises:
         StreamNotFoundError: there is no such stream.
@@ -74,18 +74,18 @@ def stream_info(js: JetStream, name: str) -> StreamInfo:
 
 
 class Trust(Enum):
-    """How far a state is believed that was just said."""
+    """How far to believe a state that a leader has just reported."""
 
     AS_SAID = auto()
-    TWICE = auto()  # a leader that has not heard of all others lately has to say it again, a moment later
-    BEYOND_DOUBT = auto()  # as no leader says it that was stopped for a while; in a cluster that takes its time
+    TWICE = auto()  # a leader that has not heard from all others lately has to repeat it a moment later
+    BEYOND_DOUBT = auto()  # after a wait that rules out a paused leader; in a cluster that takes CONFIRMATION seconds
 
 
 def believed(js: JetStream, said: StreamInfo, trust: Trust) -> StreamInfo:
-    """Return the state of a stream that was just said; as it is said again, where it is not to be believed.
+    """Return a reported state of a stream, or a newer one where the report alone is not to be believed.
 
     Raises:
-        NatsError: it is not said again.
+        NatsError: the newer state is not reported.
     """
     found = all_believed(js, {said.name: said}, trust)[said.name]
     if isinstance(found, NatsError):
@@ -94,10 +94,10 @@ def believed(js: JetStream, said: StreamInfo, trust: Trust) -> StreamInfo:
 
 
 def all_believed(js: JetStream, said: Mapping[str, StreamInfo], trust: Trust) -> dict[str, StreamInfo | NatsError]:
-    """Return the states of streams as :func:`believed` does, or the error that an answer is: in one round trip.
+    """Return the states of streams as :func:`believed` does, or the error in an answer, in one round trip.
 
-    A leader that goes on after it was stopped answers what waits for it, and then hears that there is another one: of
-    two leaders the one that knows less was stopped.
+    A leader that resumes after a pause first answers the requests that wait for it, and then hears that there is
+    another leader. So of two leaders, the one that knows less was paused.
     """
     found: dict[str, StreamInfo | NatsError] = dict(said)
     twice, beyond = trust is Trust.TWICE, trust is Trust.BEYOND_DOUBT and js.connection.info.cluster
@@ -113,7 +113,7 @@ def all_believed(js: JetStream, said: Mapping[str, StreamInfo], trust: Trust) ->
 
 
 def wait_a_moment(js: JetStream) -> None:
-    """Wait until a leader that was stopped for a while has heard that there is another one."""
+    """Wait until a leader that was paused has heard that there is another one."""
     js.connection.wait(_MOMENT)
 
 
@@ -124,9 +124,9 @@ def judged(
     answers: Mapping[Question[Any], Any] = {},
     look: Callable[[], StoredMessage | None] | None = None,
 ) -> Judgement:
-    """Return what has become of a stream; ask its leader what the answers that are known do not say.
+    """Return what has become of a stream, asking its leader for what the known answers lack.
 
-    The message before the position is asked for by ``look``, unless that is None.
+    ``look`` requests the message before the position; the leader is asked for it when that is None.
 
     Raises:
         NatsError: a request failed.
@@ -141,9 +141,9 @@ def judged(
 
 
 def first_new(js: JetStream, position: Position, info: StreamInfo) -> int:
-    """Return the sequence of the first message that was stored after all before a position.
+    """Return the sequence of the first message that was stored after everything before a position.
 
-    That is the next one to come when none was, or when it is not known when those before it were stored.
+    It is the stream's next sequence when there is no such message, or when the times of those before are unknown.
     """
     behind = info.last_sequence + 1
     if position.time is None:
@@ -158,30 +158,30 @@ class _Seen(NamedTuple):
 
 
 class StreamView:
-    """Streams as somebody sees them who comes back to them: what they were when their histories were last found kept.
+    """Remembers streams as they were when their histories were last found intact, and doubts reports of a loss since.
 
-    What is said to be gone since is doubted for ``patience`` seconds at most. A server without a cluster is believed at
-    once: it listens only when it has its streams.
+    Such a report is doubted for ``patience`` seconds at most. A standalone server is believed at once, because it
+    accepts connections only after loading its streams.
 
-    A history is compared at the first look, over another connection, under another leader, and when a stream's end has
-    gone back. A stream of another server than ours may be put back and filled again while our connection stays: there a
-    query that has something to do compares each time, in the round trip that it takes anyway.
+    The view compares a history at the first request, over another connection, under another leader, and when a stream's
+    end has moved back. A stream on another server than the connected one may be restored and filled again while the
+    connection stays: there, a query with new messages compares each time, in the round trip that it takes anyway.
     """
 
     def __init__(self, patience: float) -> None:
         self._patience = patience
-        self._since: dict[str, float] = {}  # since when something is doubted
+        self._since: dict[str, float] = {}  # since when each loss is reported
         self._said: set[str] = set()
         self._seen: dict[str, _Seen] = {}
 
-    # Whether it is there
+    # Existence
 
     def state(self, js: JetStream, stream: str) -> StreamInfo:
-        """Return the state of a stream that was there, and of which nothing else is doubted.
+        """Return the state of a stream that existed, when nothing else about it is in doubt.
 
         Raises:
-            StreamNotFoundError: that it is gone has been said for long enough.
-            JetStreamError: that it is gone has to be said for longer (503); or it has no leader at the moment.
+            StreamNotFoundError: the leader has reported for long enough that the stream is gone.
+            JetStreamError: the leader has to report that for longer (503); or the stream has no leader at the moment.
             NatsError: the request failed.
         """
         try:
@@ -193,38 +193,38 @@ class StreamView:
         return info
 
     def confirm(self, js: JetStream, stream: str, what: str) -> None:
-        """Return when a loss, of which ``what`` tells, has been said for long enough; else raise an error (503)."""
+        """Return when the loss that ``what`` describes was reported for long enough; else raise an error (503)."""
         since = self._since.setdefault(stream, clock.monotonic())
         if js.connection.info.cluster and clock.monotonic() - since < min(self._patience, CONFIRMATION):
             raise JetStreamError(LOSS_DOUBTFUL(what=what))
 
     def confirm_lost(self, js: JetStream, position: Position, info: StreamInfo | None, stream: str) -> None:
-        """The same of what was before a position in a stream that is in such a state now, or does not exist."""
+        """Confirm a loss before a position, as :meth:`confirm` does; ``info`` is None if the stream does not exist."""
         self.confirm(js, stream, contradiction(position, info, stream))
 
     def clear(self, stream: str) -> None:
-        """Note that all is there."""
+        """Note that the stream has lost nothing."""
         self._since.pop(stream, None)
         self._said.discard(stream)
 
     @property
     def said(self) -> frozenset[str]:
-        """The streams of which the log was told something since all of them was there."""
+        """The streams about which something was logged since they were last complete."""
         return frozenset(self._said)
 
     def mark_logged(self, stream: str) -> None:
-        """Note that the log is told."""
+        """Note that something is logged about a stream."""
         self._said.add(stream)
 
-    # Whether it has its history
+    # History
 
     def expects(self, js: JetStream, stream: str) -> bool:
-        """Tell, before a stream is asked for its state, whether its history is to be asked for with it."""
+        """Tell, before a stream's state is requested, whether to request its history in the same round trip."""
         seen = self._seen.get(stream)
         return seen is None or seen.connection != _connection(js) or (seen.busy and _is_elsewhere(js))
 
     def doubts(self, js: JetStream, info: StreamInfo) -> bool:
-        """Tell whether the history of a stream that is in such a state is to be compared."""
+        """Tell whether the history of a stream in this state has to be compared."""
         seen = self._seen.get(info.name)
         return (
             seen is None
@@ -236,7 +236,7 @@ class StreamView:
         )
 
     def saw(self, js: JetStream, info: StreamInfo) -> None:
-        """Note that a stream in such a state has its history."""
+        """Note that a stream in this state has its history."""
         seen = self._seen.get(info.name)
         busy = seen is None or seen.info.last_time != info.last_time
         self._seen[info.name] = _Seen(_connection(js), info, busy)
@@ -249,9 +249,9 @@ class StreamView:
         answers: Mapping[Question[Any], Any] = {},
         is_due: bool = False,
     ) -> Judgement:
-        """Return what has become of a stream since somebody was at a position.
+        """Return what has become of a stream since a position in it was noted.
 
-        Its history is compared if that ``is_due``, or was asked for with the state, or if there is a doubt.
+        Its history is compared if that ``is_due``, or if it was requested with the state, or if there is a doubt.
 
         Raises:
             NatsError: a request failed.
@@ -268,11 +268,11 @@ class StreamView:
 
 
 def _is_elsewhere(js: JetStream) -> bool:
-    """Tell whether a stream may be on another server than the one that we are connected to."""
+    """Tell whether a stream may be on another server than the connected one."""
     return bool(js.connection.info.cluster) or js.prefix != API_PREFIX
 
 
 def _connection(js: JetStream) -> tuple[str, int]:
-    """Return what tells a connection from others: a server that is started again has another id."""
+    """Return what distinguishes a connection from others: a restarted server has another id."""
     info = js.connection.info
     return info.server_id, info.client_id

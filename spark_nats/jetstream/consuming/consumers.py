@@ -1,4 +1,4 @@
-"""Ephemeral pull consumers: making them within the limits of streams and accounts, and deleting them."""
+"""Creates ephemeral pull consumers within the limits of streams and accounts, and deletes them."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from spark_nats.protocol.subjects import subject_violation
 logger = logging.getLogger(__name__)
 
 PLACE_TIMEOUT = 90.0
-"""Seconds to wait for a place among a stream's consumers when its limit leaves none. Longer than the time after which
-the server deletes those that a killed task has left behind."""
+"""Seconds to wait for a free place among a stream's consumers when its limit leaves none. Longer than the time after
+which the server deletes the consumers of a killed task."""
 PLACE_LIMIT = (
     "max_consumers of the stream or of its account; where neither is set default_max_consumers of the server, which is "
     "1,000 from nats-server 2.15 on"
 )
-"""How many consumers a stream may have."""
+"""The settings that limit the number of a stream's consumers."""
 
 
 def consumer_info(js: JetStream, stream: str, name: str) -> ConsumerInfo | None:
-    """Return the state of a consumer; None when there is none of that name.
+    """Return the state of a consumer; None when no consumer has that name.
 
     Raises:
         NatsError: the request failed.
@@ -54,7 +54,7 @@ def consumer_info(js: JetStream, stream: str, name: str) -> ConsumerInfo | None:
 def move_consumer(
     js: JetStream, stream: str, name: str, sequence: int, *, level: int | None = None, timeout: float | None = None
 ) -> None:
-    """Move a consumer to a sequence; ``level`` and ``timeout`` as of :meth:`~.api.JetStream.request_all`."""
+    """Move a consumer to a sequence; ``level`` and ``timeout`` are those of :meth:`~.api.JetStream.request_all`."""
     request = Request(Api.CONSUMER_RESET, (stream, name), {"seq": sequence}, level)
     (answer,) = js.request_all([request], timeout)
     if isinstance(answer, NatsError):
@@ -64,23 +64,23 @@ def move_consumer(
 
 
 def too_old(js: JetStream, wanted: str, what: str) -> UnsupportedStreamError:
-    """Return the error that a server is older than is wanted for something."""
+    """Return the error that a server is older than the version ``wanted`` for something."""
     why = SERVER_TOO_OLD(what=what, wanted=wanted, server=js.connection.server, version=js.connection.info.version)
     return UnsupportedStreamError(why)
 
 
 def configure_durable(js: JetStream, stream: str, config: Mapping[str, Any], action: str) -> ConsumerInfo:
-    """Make a durable of this name and configuration, or update it, as the ``action`` is ``create`` or ``update``."""
+    """Create or update the durable of this name and configuration, as the ``action`` is ``create`` or ``update``."""
     return _make(js, Request(Api.CONSUMER_CREATE, (stream, config["name"]), creation(stream, config, action=action)))
 
 
 def finds_all(js: JetStream, filters: Sequence[str]) -> bool:
-    """Tell whether a consumer with these filters delivers, and counts, all that matches.
+    """Tell whether a consumer with these filters delivers, and counts, every match.
 
-    Before nats-server 2.12.4 one with several filters of different depths, some with wildcards, may pass over messages
-    (seen on 2.11.11 and 2.12.3, and not on 2.12.4): `a.*` and `a.b.*`. Depths are not looked at here.
+    Before nats-server 2.12.4, a consumer with several filters of different depths, some with wildcards, such as `a.*`
+    and `a.b.*`, may skip messages (seen on 2.11.11 and 2.12.3, not on 2.12.4). Depths are not compared here.
     """
-    risky = len(filters) > 1 and any(map(subject_violation, filters))  # of a filter that is valid, for its wildcard
+    risky = len(filters) > 1 and any(map(subject_violation, filters))  # a valid filter violates this only by a wildcard
     return not (risky and js.connection.info.is_older_than(2, 12, 4))
 
 
@@ -93,12 +93,12 @@ def create_consumer(
     headers_only: bool = False,
     patience: float | None = None,
 ) -> ConsumerInfo:
-    """Make a consumer that delivers what a stream has from a sequence on, or the last message of each subject.
+    """Create a consumer that delivers a stream's messages from a sequence on, or the last message of each subject.
 
-    Where the stream has as many consumers as it may (:data:`PLACE_LIMIT`), it waits for one of them to end, for
-    ``patience`` seconds, or :data:`PLACE_TIMEOUT`. Without a ``start`` it delivers the last message of each subject,
-    and then whatever is stored. With ``headers_only`` payloads are left out; each message then has its payload's size
-    in bytes in the header ``Nats-Msg-Size``.
+    Where the stream has as many consumers as it may (:data:`PLACE_LIMIT`), the call waits for one of them to end, for
+    ``patience`` seconds, or :data:`PLACE_TIMEOUT`. Without a ``start`` the consumer delivers the last message of each
+    subject, and then whatever is stored. With ``headers_only`` it leaves out payloads; each message then has its
+    payload's size in bytes in the header ``Nats-Msg-Size``.
 
     Raises:
         StreamNotFoundError: there is no such stream.
@@ -137,7 +137,7 @@ def create_consumer(
 def create_consumers(
     js: JetStream, starts: Mapping[str, int], filters: Sequence[str], *, headers_only: bool
 ) -> dict[str, ConsumerInfo | NatsError]:
-    """Make a consumer of each stream from a sequence on, in one round trip; return it, or why there is none.
+    """Create a consumer on each stream from a sequence on, in one round trip; return each one, or its error.
 
     Raises:
         NatsError: the connection failed, or an answer is not what the API's documentation says.
@@ -167,14 +167,14 @@ def _made(request: Request, answer: dict[str, Any]) -> ConsumerInfo:
 
 
 def delete_consumer(js: JetStream, stream: str, name: str) -> None:
-    """Have a consumer deleted, without waiting; else the server does it after ``INACTIVE_THRESHOLD``."""
+    """Have a consumer deleted, without waiting; otherwise the server deletes it after ``INACTIVE_THRESHOLD``."""
     js.connection.publish(f"{js.prefix}.{Api.CONSUMER_DELETE.about(stream, name)}", b"")
 
 
 def try_to_read(js: JetStream, stream: str, start: int) -> None:
-    """Make a consumer, ask it for a message without waiting for one, and delete it: to know that this is permitted.
+    """Check the permission to read: create a consumer, request a message without waiting for one, and delete it.
 
-    If it is not, that is a :class:`PermissionsError`. A stream that has as many consumers as it may is not waited for.
+    Without the permission it raises :class:`PermissionsError`. It does not wait for a free place among the consumers.
     """
     try:
         name = create_consumer(js, stream, start, patience=0.0).name
@@ -184,6 +184,6 @@ def try_to_read(js: JetStream, stream: str, start: int) -> None:
         raise
     subject = f"{js.prefix}.{Api.CONSUMER_NEXT.about(stream, name)}"
     js.connection.publish(subject, b'{"batch":1,"no_wait":true}', js.connection.new_inbox())
-    js.connection.flush()  # a server that does not permit it says so; whatever else it says is of no interest
+    js.connection.flush()  # the server reports a missing permission; its other answers do not matter
     delete_consumer(js, stream, name)
-    js.connection.flush()  # behind it the server has said what it refuses
+    js.connection.flush()  # after that the server has reported every refusal

@@ -1,13 +1,12 @@
-"""A durable consumer that holds messages for whoever reads them by sequence, and lets them go when they are processed.
+"""Holds messages with a durable consumer while they are read by sequence, and releases them once they are processed.
 
-Nobody pulls from it. On an interest stream it keeps the messages that others have acknowledged; on a work queue it
-claims its subjects, so that nobody else can take from them; on a stream with limits it shows how far a reader is.
-What is processed is released: on a work queue by a purge of what lies before, since moving the consumer there would
-strand messages; elsewhere by moving the consumer's floor (ADR-60 and the server's CONSUMER.RESET, 2.14).
+Nobody pulls from the durable. On an interest stream it keeps the messages that other consumers have acknowledged. On a
+work queue it claims its subjects, so that nobody else can take from them. On a stream with limits it shows how far a
+reader is. On a work queue, a purge releases the processed messages, because moving the consumer there would strand
+messages. On other streams, moving the consumer's floor releases them (ADR-60 and the server's CONSUMER.RESET, 2.14).
 
-One run of a reader owns the durable at a time: the one whose mark stands in its metadata, which is the last that has
-taken it. Nothing is released without looking at the mark, so two readers on one durable never lose each other's
-messages silently.
+One run of a reader owns the durable at a time: the last one to take it, whose mark is in the durable's metadata. The
+run checks the mark before each release, so two readers on one durable never lose each other's messages silently.
 """
 
 from __future__ import annotations
@@ -39,76 +38,76 @@ from spark_nats.protocol.subjects import overlap
 
 logger = logging.getLogger(__name__)
 
-OWNER = "spark-nats-owner"  # name in the metadata of a durable under which the run is noted that owns it
+OWNER = "spark-nats-owner"  # key in the metadata of a durable for the run that owns it
 NEW = "spark-nats-new"
-"""Name in the metadata of a durable that was made and of which it was not yet said what its absence means: a run that
-ends with that, or before, leaves it to the next one."""
-LOOK_INTERVAL = 5.0  # seconds between two looks at a durable from which nothing is released
-STEP = 100_000  # sequences that are released by one request: a server takes about 5 µs to remove each message
-_RESET_LEVEL = 4  # of the API: nats-server 2.14
+"""Key in the metadata of a durable that had to be created, until the reader has reported what its absence means. A run
+that ends with that report, or before it, leaves the key to the next run."""
+LOOK_INTERVAL = 5.0  # seconds between two checks of a durable from which nothing is released
+STEP = 100_000  # sequences that one request releases: a server takes about 5 µs to remove each message
+_RESET_LEVEL = 4  # API level of nats-server 2.14
 _MAX_SHOWN = 3
 
 
 def default_name(stream: str, filters: Sequence[str]) -> str:
-    """Return a name for the durable of a reader of these subjects; it is the same each time."""
+    """Return a name for the durable of a reader of these subjects, the same name each time."""
     text = "\n".join([stream, *sorted(filters)])
     return f"spark-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 class DurableState(Enum):
-    """How a run stands to its durable."""
+    """The relation of a run to its durable."""
 
-    UNSEEN = auto()  # it was not looked for yet, or has to be taken again before the reader has begun
-    FOUND = auto()  # it was taken over from an earlier run; the reader is still to begin or to go on
-    MADE = auto()  # there was none; what that means was not yet said
-    HELD = auto()  # it is this run's, and the reader has begun or gone on
-    LOST = auto()  # it was, and has to be taken again
-    REMADE = auto()  # it was, and was made again; what that means was not yet said
+    UNSEEN = auto()  # not looked for yet, or to be taken again before the reader has begun
+    FOUND = auto()  # taken over from an earlier run; the reader has still to begin or to resume
+    MADE = auto()  # created, because there was none; what that means is not reported yet
+    HELD = auto()  # owned by this run, and the reader has begun or resumed
+    LOST = auto()  # formerly owned by this run, and to be taken again
+    REMADE = auto()  # formerly owned by this run, and created again; what that means is not reported yet
 
     @property
     def was_held(self) -> bool:
-        """Whether this run has held the durable before."""
+        """Whether this run has owned the durable before."""
         return self in (DurableState.HELD, DurableState.LOST, DurableState.REMADE)
 
     @property
     def unannounced(self) -> bool:
-        """Whether the durable had to be made, and what that means was not yet said."""
+        """Whether the durable had to be created, and what that means is not reported yet."""
         return self in (DurableState.MADE, DurableState.REMADE)
 
     def taken(self, new: bool) -> DurableState:
-        """Return how it goes on when the durable is taken, and was ``new``."""
+        """Return the next state when the run takes the durable, which had to be created if ``new``."""
         if self.was_held:
             return DurableState.REMADE if new else DurableState.HELD
         return DurableState.MADE if new else DurableState.FOUND
 
     def gone(self) -> DurableState:
-        """Return how it goes on when the durable has to be taken again."""
+        """Return the next state when the durable has to be taken again."""
         return DurableState.LOST if self.was_held else DurableState.UNSEEN
 
 
 class DurableHandle:
-    """The durable of one stream, for one run of a reader. It can be pickled; each call is given a connection.
+    """The durable of one stream, for one run of a reader. It can be pickled; each call takes a connection.
 
-    The filters are those of the reader, which do not overlap; it reads all when there are none. That the durable is
-    gone is doubted for ``patience`` seconds at most, see :class:`~.views.StreamView`.
+    The filters are the reader's, and do not overlap; it reads all subjects when there are none. A report that the
+    durable is gone is doubted for ``patience`` seconds at most, see :class:`~.views.StreamView`.
     """
 
     def __init__(self, stream: str, name: str, filters: Sequence[str], patience: float) -> None:
         self.name = name
-        self.retention: str | None = None  # of the stream, once it was seen; else None
+        self.retention: str | None = None  # of the stream; None before it was seen
         self._stream = stream
         self._filters = tuple(filters)
         self._owner = clock.token(8)
         self._life = DurableState.UNSEEN
-        self._created: str | None = None  # when the stream was made in which it is held
+        self._created: str | None = None  # when the stream was created on which the run owns it
         self._config: dict[str, Any] = {}  # of the durable, as the server has it
-        self._released = 0  # all before this sequence is known to be released
+        self._released = 0  # everything before this sequence is known to be released
         self._looked = 0.0
         self._view = StreamView(patience)
 
     @property
     def begun(self) -> bool:
-        """Whether the reader has begun or gone on: what may be lost because the durable was not there is said."""
+        """Whether the reader has begun or resumed, after reporting what a missing durable may have lost."""
         return self._life in (DurableState.HELD, DurableState.LOST)
 
     @property
@@ -118,11 +117,11 @@ class DurableHandle:
     # Taking
 
     def adopt(self, js: JetStream, info: StreamInfo) -> None:
-        """Make the durable, or take over the one that is there, unless this run has it already.
+        """Create the durable, or take over the existing one, unless this run owns it already.
 
         Raises:
-            UnsupportedStreamError: nothing can be released from such a stream, or the server is too old.
-            ConsumerConflictError: the durable is not one of ours, or another consumer stands in the way.
+            UnsupportedStreamError: messages of the stream cannot be released, or the server is too old.
+            ConsumerConflictError: spark-nats has not created the durable, or another consumer conflicts with it.
         """
         if self._created == info.created:
             return
@@ -141,19 +140,19 @@ class DurableHandle:
         self._looked = clock.monotonic()
 
     def begins(self, js: JetStream) -> None:
-        """Note that the reader begins, or goes on although there was no durable: that is no matter any more."""
+        """Note that the reader begins, or resumes although the durable was missing, which no longer matters."""
         if self._life.unannounced:
             metadata = {name: value for name, value in self._config["metadata"].items() if name != NEW}
             self._mark(js, self._config, metadata)
         self._life = DurableState.HELD
 
     def resumes(self, js: JetStream, start: int) -> ConditionText | None:
-        """Say what may be lost, because the durable of a reader that goes on at ``start`` was not there.
+        """Return what may be lost because the durable was missing when a reader resumes at ``start``.
 
-        If something may be, the reader has not begun: :meth:`begins` says that it goes on all the same.
+        If anything may be lost, the reader has not begun: :meth:`begins` notes that it resumes all the same.
 
         Raises:
-            ConsumerConflictError: what a work queue has before ``start`` was perhaps never read, and would go.
+            ConsumerConflictError: a release would remove messages of a work queue that were perhaps never read.
         """
         life = self._life
         if life is DurableState.MADE and self.retention == WORK_QUEUE:
@@ -168,7 +167,7 @@ class DurableHandle:
         return conditions.DURABLE_DELETED(what=self._what)
 
     def _find(self, js: JetStream) -> ConsumerInfo | None:
-        """Return what the server says of the durable; None when there is none, and that is certain."""
+        """Return the server's state of the durable; None when it certainly does not exist."""
         found = consumer_info(js, self._stream, self.name)
         if found is not None:
             self._view.clear(self.name)
@@ -187,16 +186,16 @@ class DurableHandle:
         return made
 
     def _mark(self, js: JetStream, config: dict[str, Any], metadata: dict[str, Any]) -> ConsumerInfo:
-        """Give a durable that is there other metadata."""
+        """Replace the metadata of the existing durable."""
         try:
             return configure_durable(js, self._stream, {**config, "metadata": metadata}, "update")
         except JetStreamError as error:
-            if error.err_code == ErrCode.CONSUMER_DOES_NOT_EXIST:  # somebody has deleted it this moment
+            if error.err_code == ErrCode.CONSUMER_DOES_NOT_EXIST:  # another client has just deleted it
                 raise JetStreamError(conditions.DURABLE_JUST_DELETED(what=self._what)) from None
             raise
 
     def _refused(self, js: JetStream, error: JetStreamError) -> NatsError:
-        """Return the error of a durable that could not be made."""
+        """Return the error for a durable that could not be created."""
         what, reason, code = self._what, error.description, error.err_code
         match error.err_code:
             case ErrCode.MULTIPLE_UNFILTERED | ErrCode.CONSUMER_NOT_UNIQUE:
@@ -210,12 +209,12 @@ class DurableHandle:
                 return ConsumerConflictError(
                     conditions.NO_PLACE_FOR_DURABLE(what=what, limit=PLACE_LIMIT, reason=reason, err_code=code)
                 )
-            case ErrCode.CONSUMER_EXISTS:  # somebody has made it this moment
+            case ErrCode.CONSUMER_EXISTS:  # another client has just created it
                 return JetStreamError(conditions.DURABLE_JUST_MADE(what=self._what))
         return error
 
     def _rivals(self, js: JetStream) -> str:
-        """Name the consumers that have our subjects, as far as we may know."""
+        """Name the consumers whose subjects overlap with ours, as far as the user may list them."""
         try:
             answer = js.request(Api.CONSUMER_LIST, self._stream)
             names = [each["name"] for each in answer["consumers"] if self._overlaps(filters_of(each["config"]))]
@@ -228,7 +227,7 @@ class DurableHandle:
         return any(overlap(one, other) for one in self._filters or (">",) for other in filters or (">",))
 
     def _check_ours(self, found: ConsumerInfo) -> None:
-        """Check that a durable of our name is one that we, or an earlier run, have made."""
+        """Check that spark-nats has created the durable of our name, in this run or an earlier one."""
         problem = not_ours(found, OWNER, self._filters)
         if not problem and not found.is_never_pulled:
             problem = "has another configuration than spark-nats gives it"
@@ -243,12 +242,12 @@ class DurableHandle:
     # Releasing
 
     def look(self, js: JetStream) -> None:
-        """Look now and then whether the durable is still there and ours."""
+        """Check every :data:`LOOK_INTERVAL` seconds that the durable still exists and is ours."""
         if clock.monotonic() - self._looked > LOOK_INTERVAL:
             self._look(js)
 
     def _look(self, js: JetStream) -> ConsumerInfo | None:
-        """Return what the server says of our durable; None when somebody has deleted it."""
+        """Return the server's state of our durable; None when another client has deleted it."""
         self._looked = clock.monotonic()
         found = self._find(js)
         if found is None:
@@ -260,13 +259,13 @@ class DurableHandle:
         return found
 
     def released(self, created: str, end: int) -> bool:
-        """Tell whether all before a sequence is known to be released, or cannot be: it is of another stream."""
+        """Tell whether everything before a sequence is known to be released, or belongs to another stream."""
         return end <= max(self._released, 1) or self._created != created
 
     def release(self, js: JetStream, info: StreamInfo, end: int) -> None:
-        """Let go of all messages before a sequence. If that is beyond the stream's end, nothing is let go.
+        """Release all messages before a sequence, or none if that lies beyond the stream's end.
 
-        That another run has taken the durable is a :class:`ConsumerConflictError`.
+        When another run has taken the durable, it raises :class:`ConsumerConflictError`.
         """
         if self.released(info.created, end) or end > info.last_sequence + 1:
             return
@@ -280,25 +279,25 @@ class DurableHandle:
         self._released = max(self._released, end)
 
     def rewind(self) -> None:
-        """Note that the durable is gone, or has perhaps come back older with the stream: it is taken again."""
+        """Note that the durable has to be taken again: it is gone, or was perhaps restored with an older stream."""
         self._life = self._life.gone()
         self._created = None
 
     def _purge(self, js: JetStream, first: int, target: int) -> None:
-        """Remove what a work queue has before ``target``, of which nothing lies before ``first``."""
-        if target <= max(first, 1):  # a purge up to sequence 1 is one of everything for some servers
+        """Remove everything before ``target`` from a work queue that has nothing before ``first``."""
+        if target <= max(first, 1):  # some servers purge everything when asked to purge up to sequence 1
             return
         if not self._filters:
             js.request(Api.STREAM_PURGE, self._stream, body={"seq": target})
         for subject in self._filters:
             start: int | None = first
-            if target - first > STEP:  # those of other subjects may lie in between
+            if target - first > STEP:  # messages of other subjects may lie in between
                 start = next_sequence(js, self._stream, first, (subject,))
             for end in self._steps(js, start or target, target):
                 js.request(Api.STREAM_PURGE, self._stream, body={"seq": end, "filter": subject})
 
     def _move_floor(self, js: JetStream, first: int, floor: int, target: int) -> None:
-        """Have the durable hold nothing before ``target``; never back, and nothing lies before ``first``."""
+        """Move the durable's floor forward to ``target``, and never back; nothing lies before ``first``."""
         if target <= floor:
             return
         try:
@@ -310,9 +309,9 @@ class DurableHandle:
             raise
 
     def _steps(self, js: JetStream, start: int, target: int) -> Iterator[int]:
-        """Return ends up to which to remove one after the other, so that each request is answered in time.
+        """Yield the ends of successive removals, small enough for the server to answer each request in time.
 
-        Before each but the first it is looked whether the durable is still there and ours.
+        Before each removal but the first, check that the durable still exists and is ours.
         """
         for end in range(start + STEP, target, STEP):
             yield end
@@ -322,7 +321,7 @@ class DurableHandle:
 
 
 def check_releasable(js: JetStream, info: StreamInfo) -> None:
-    """Raise :class:`UnsupportedStreamError` unless messages of a stream can be read by sequence and then released."""
+    """Raise :class:`UnsupportedStreamError` unless a stream can be read by sequence and its messages then released."""
     if longest_inactivity(info.config):
         raise UnsupportedStreamError(conditions.DURABLE_WOULD_EXPIRE(stream=info.name))
     if info.retention != WORK_QUEUE:

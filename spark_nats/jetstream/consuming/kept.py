@@ -1,16 +1,16 @@
-"""Ephemeral consumers that a connection keeps from one range to the next, and moves there.
+"""Keeps ephemeral consumers of a connection from one range to the next, and moves them there.
 
-In a cluster, making a consumer and deleting it are a proposal each to those servers that decide for all. Moving one is
-none (ADR-60 and the server's CONSUMER.RESET, 2.14): the server on which it lives does it alone, and the stream's state
-is asked for in the same round trip.
+In a cluster, creating and deleting a consumer takes one proposal each to the meta group, which decides for all servers.
+Moving a consumer takes none (ADR-60 and the server's CONSUMER.RESET, 2.14): the server that hosts it moves it alone,
+and the reader requests the stream's state in the same round trip.
 
-A consumer lives no longer than its stream, and its name is random: so whatever answers for it is of the stream that it
-was made on, and whether that is the one there is now tells when that was made. A server is silent where there is no
-such consumer, where it is older, or where it lives on an older one. Whatever is silent or odd is given up, and a new
-consumer is made, as for the first range.
+A consumer lives no longer than its stream, and its name is random. So whatever answers for it belongs to the stream on
+which it was created, and that stream's creation time tells whether it still exists. A server is silent where the
+consumer does not exist, where the server is older, or where the consumer lives on an older one. When the answer is
+missing or odd, the reader gives up the consumer and creates a new one, as for the first range.
 
-Not kept is a consumer of a stream that limits their number, or that other than its limits remove messages from: there
-somebody may wait for its place, or for its end.
+No consumer is kept on a stream that limits their number, or from which anything but its limits removes messages: there
+another client may wait for the consumer's place, or for its end.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from spark_nats.jetstream.views import StateOf
 from spark_nats.protocol.api import Api, ErrCode
 from spark_nats.protocol.consumers import ConsumerInfo, moved_consumer_in
 
-MAX_KEPT = 8  # consumers that one connection keeps; then the one goes that was not used for longest
+MAX_KEPT = 8  # consumers that one connection keeps; beyond that it deletes the least recently used one
 PATIENCE = 1.0
-"""Most seconds to wait until a consumer has moved: a server that has none of its name says nothing."""
-_FRESH = 0.5  # of a consumer's inactive_threshold: it is not used after that, because it may go at any moment
+"""Most seconds to wait until a consumer has moved: a server that has no consumer of that name does not answer."""
+_FRESH = 0.5  # of a consumer's inactive_threshold: then it is not reused, because the server may delete it any time
 
 
 class ConsumerKey(NamedTuple):
-    """What a consumer is for, besides the sequence from which on it delivers."""
+    """What a consumer delivers, apart from the sequence where it begins."""
 
     prefix: str  # first tokens of the API's subjects
     stream: str
@@ -49,39 +49,39 @@ class _Kept:
     """A consumer that is not in use."""
 
     name: str
-    created: str  # when the stream was made that it is of
+    created: str  # when its stream was created
     start: int  # sequence before which the server does not let it move
-    used: float  # when it was made or was last asked for messages, by clock.monotonic(); moving it does not count
-    until: float  # when it is not to be used any more
+    used: float  # when it was created or last asked for messages, by clock.monotonic(); moving it does not count
+    until: float  # when it must not be reused any more
 
 
 class Moved(NamedTuple):
-    """A consumer that was kept and is in use again."""
+    """A kept consumer that is in use again."""
 
-    made: ConsumerInfo  # as if it had just been made
+    made: ConsumerInfo  # as if it had just been created
     info: StreamInfo  # of its stream
-    used: float  # when, by ``clock.monotonic()``, it was made or was last asked for messages
+    used: float  # when, by ``clock.monotonic()``, it was created or last asked for messages
 
 
 @dataclass(slots=True)
 class _Keeping:
-    """What one connection keeps, the one used last at the end."""
+    """The consumers that one connection keeps, the last used one at the end."""
 
     consumers: dict[ConsumerKey, _Kept] = field(default_factory=dict)
-    deletable: set[tuple[str, str]] = field(default_factory=set)  # prefixes and streams: it was asked if we may
+    deletable: set[tuple[str, str]] = field(default_factory=set)  # prefixes and streams: deleting was tested
 
 
 _keeping: WeakKeyDictionary[Connection, _Keeping] = WeakKeyDictionary()
-_refused = RefusalMemory()  # consumers are not kept after one could not be moved, or there was no place for one
+_refused = RefusalMemory()  # streams where a consumer could not be moved, or had no place: none is kept there
 
 
 def move_kept(js: JetStream, use: ConsumerKey, position: int) -> Moved | None:
-    """Move the consumer that is kept for a use to a sequence.
+    """Move the consumer that is kept for a use to a sequence, and stop keeping it, because it is in use.
 
-    None when there is none, or it is of no more use; then it is deleted. It is in use from now on, and is not kept.
+    None when there is no such consumer, or when it is unusable, and then it is deleted.
 
     Raises:
-        PermissionsError: the user may not ask for the stream's state.
+        PermissionsError: the user may not request the stream's state.
         NatsError: the connection failed.
     """
     keeping = _keeping.get(js.connection)
@@ -127,9 +127,9 @@ def _move(js: JetStream, use: ConsumerKey, kept: _Kept, position: int) -> Moved 
 
 
 def make_consumer(js: JetStream, use: ConsumerKey, position: int) -> ConsumerInfo:
-    """Make a consumer for a use that delivers from a sequence on, as :func:`~.consumers.create_consumer` does.
+    """Create a consumer for a use from a sequence on, as :func:`~.consumers.create_consumer` does.
 
-    Where the stream has as many consumers as it may, those that the connection keeps of it go first.
+    Where the stream has as many consumers as it may, the connection first deletes those that it keeps there.
     """
 
     def make(patience: float | None) -> ConsumerInfo:
@@ -155,19 +155,19 @@ def may_be_kept(js: JetStream, info: StreamInfo) -> bool:
 
 
 def keep(js: JetStream, use: ConsumerKey, made: ConsumerInfo, created: str, used: float) -> bool:
-    """Keep a consumer for the next range, which nobody uses now.
+    """Keep a consumer that nobody uses now for the next range.
 
-    The first time, the server is asked whether a consumer of the stream may be deleted, of a name that there is not.
+    The first time on a stream, it tests the permission to delete consumers, with a name that does not exist.
 
     Args:
-        js: where it is.
-        use: what it is for.
-        made: as it was made, or moved.
-        created: when its stream was made.
-        used: when, by ``clock.monotonic()``, it was made or was last asked for messages.
+        js: the consumer's connection.
+        use: what the consumer delivers.
+        made: the consumer as it was created, or moved.
+        created: when its stream was created.
+        used: when, by ``clock.monotonic()``, it was created or last asked for messages.
 
     Returns:
-        Whether the server is still to be heard, in case it refuses that.
+        Whether to wait for the server, in case it refuses the deletion.
     """
     keeping = _keeping.setdefault(js.connection, _Keeping())
     start, threshold = made.start, made.inactive_threshold
@@ -190,7 +190,7 @@ def keep(js: JetStream, use: ConsumerKey, made: ConsumerInfo, created: str, used
 
 
 def _note_last_words(connection: Connection, keeping: _Keeping) -> None:
-    """Have what is kept deleted when the connection is closed."""
+    """Have the kept consumers deleted when the connection is closed."""
     if not connection.closed:
         subjects = [
             f"{use.prefix}.{Api.CONSUMER_DELETE.about(use.stream, kept.name)}"

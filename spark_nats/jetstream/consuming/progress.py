@@ -1,9 +1,9 @@
-"""A durable consumer that shows how far a reader has come, to those who look at consumers.
+"""Shows how far a reader has come, by moving the floor of a durable consumer that nobody pulls from.
 
-Nobody pulls from it, and it holds no message: that needs a stream with limits, where acknowledging deletes nothing. Its
-floor is moved to where the reader is, forwards or backwards (ADR-60 and the server's CONSUMER.RESET, 2.14); what the
-server then counts as pending is what the reader has before it. Where it stands is no more than shown: the reader keeps
-its position elsewhere, and goes on when the consumer cannot be moved.
+The consumer holds no message: that needs a stream with limits, where acknowledging deletes nothing. Its floor follows
+the reader, forwards or backwards (ADR-60 and the server's CONSUMER.RESET, 2.14), so the messages that the server counts
+as pending are those still ahead of the reader. The consumer is for display only: the reader keeps its position
+elsewhere, and continues when the consumer cannot be moved.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ from spark_nats.protocol.consumers import durable_config, longest_inactivity, no
 
 logger = logging.getLogger(__name__)
 
-READER = "spark-nats-progress"  # name in the metadata under which the run is noted whose progress it shows
+READER = "spark-nats-progress"  # key in the metadata for the run whose progress the consumer shows
 RETRY = 60.0
-"""Seconds after which it is tried again to move a consumer that could not be moved."""
+"""Seconds before the next attempt to move a consumer that could not be moved."""
 _PATIENCE = 1.0  # seconds for the answer: the next micro-batch waits for it
 
 
 class ProgressConsumers:
-    """The consumers of a name, one on each stream, for one run of a reader that reads these subjects, if not all."""
+    """The consumers of one name, one per stream, for one run of a reader of these subjects, or of all."""
 
     def __init__(self, name: str, filters: Sequence[str]) -> None:
         self._name = name
         self._filters = tuple(filters)
         self._run = clock.token(8)
         # By stream:
-        self._stands: dict[str, tuple[str, int]] = {}  # when the stream was made in which it was taken, and where it is
-        self._rests_until: dict[str, float] = {}  # when it is tried again to move it
+        self._stands: dict[str, tuple[str, int]] = {}  # when the stream was created, and where the consumer is
+        self._rests_until: dict[str, float] = {}  # when the next attempt to move it is due
         self._warned: set[str] = set()
 
     def take(self, js: JetStream, info: StreamInfo) -> None:
-        """Make a stream's consumer, or take over that of an earlier run, unless this run has done so or will try again.
+        """Create a stream's consumer, or take over an earlier run's, unless this run has done so or waits to try again.
 
         Raises:
             UnsupportedStreamError: the stream cannot have such a consumer, or its server is too old.
-            ConsumerConflictError: the consumer is somebody else's.
-            PermissionsError: it may not be looked for or made.
+            ConsumerConflictError: another program has created the consumer.
+            PermissionsError: the user may not look for the consumer or create it.
             NatsError: the connection failed.
         """
         if info.name in self._stands or self._rests(info.name):
@@ -60,16 +60,16 @@ class ProgressConsumers:
             raise too_old(js, "2.14", "showing progress by a consumer").advising(Hint.PROGRESS_CONSUMER)
         try:
             self._take(js, info)
-        except (JetStreamError, NatsTimeoutError) as error:  # such as that there is no place for one more
+        except (JetStreamError, NatsTimeoutError) as error:  # such as no place for one more consumer
             self._failed(info.name, error)
 
     def show(self, js: JetStream, info: StreamInfo, position: int) -> None:
-        """Show that all before a sequence is processed. What goes wrong is said once, and does no harm."""
+        """Show that everything before a sequence is processed; log a failure once, and continue."""
         stream, (created, shown) = info.name, self._stands.get(info.name, ("", 0))
         if (created, shown) == (info.created, position) or self._rests(stream):
             return
         try:
-            # A consumer of this name that is somebody else's by now must not be moved.
+            # A consumer that another run or program owns by now must not be moved.
             found = consumer_info(js, stream, self._name) if created == info.created else None
             if found is None:
                 self._take(js, info)
@@ -88,7 +88,7 @@ class ProgressConsumers:
         return clock.monotonic() < self._rests_until.get(stream, 0.0)
 
     def _failed(self, stream: str, error: NatsError) -> None:
-        """Say it once, and try again after a while."""
+        """Log the failure once, and have the next attempt wait for :data:`RETRY` seconds."""
         self._rests_until[stream] = clock.monotonic() + RETRY
         if stream not in self._warned:
             self._warned.add(stream)

@@ -1,8 +1,8 @@
-"""Hearing of what is stored in streams, without asking for it.
+"""Notices new messages in streams without polling.
 
-A :class:`Watch` has a consumer of each stream, which brings what comes behind a place without its payload. It is pulled
-from, one message at a time, so a busy stream sends no more than that. A message is a sign that there is something new
-and nothing else: what there is, the stream's leader is asked for.
+A :class:`Watch` has a consumer on each stream, which delivers what comes after a place, without payloads. The watch
+pulls one message at a time, so a busy stream sends no more than that. A message only signals that there is something
+new; the caller asks the stream's leader what there is.
 """
 
 from __future__ import annotations
@@ -24,38 +24,38 @@ from spark_nats.protocol.statuses import Heartbeat, RequestEnded, RequestsForgot
 
 logger = logging.getLogger(__name__)
 
-HEARTBEAT = 5.0  # seconds after which a server says that it has nothing to bring
+HEARTBEAT = 5.0  # seconds after which a server sends a heartbeat when it has nothing to deliver
 PULL_EXPIRES = 150.0  # seconds that a pull request lives
-MAX_BEHIND = 1000  # sequences that a consumer may have to pass to come to a place; else another one is made there
+MAX_BEHIND = 1000  # sequences that a consumer may have to pass to reach a place; else a new one is created there
 
 
 class WatchLostError(Exception):
-    """It is not certain that a watch hears of what is stored."""
+    """A watch may miss new messages."""
 
 
 @dataclass(slots=True)
 class _Watched:
-    """A stream's consumer."""
+    """The consumer of one stream."""
 
     stream: str
     name: str
-    next: int  # sequence behind what it has brought
-    deliveries: int = 0  # how many it has brought
+    next: int  # sequence after its last delivery
+    deliveries: int = 0  # how many messages it has delivered
     asked: int = 0  # most messages that open pull requests may still bring
-    heard: float = 0.0  # when it was last heard of
+    heard: float = 0.0  # when it last sent a message or heartbeat
 
 
 class Watch:
-    """Hears of what is stored in some streams behind the places where they end.
+    """Notices new messages in some streams, after the places where they end.
 
     Args:
-        js: over which connection; whoever makes a watch sees to it that this is closed.
-        places: of each stream the sequence from which on nothing is known.
+        js: over which connection; the creator of the watch closes it.
+        places: for each stream the sequence from which on nothing is known.
         filters: only subjects that match one of these; all when empty.
 
     Raises:
-        JetStreamError: a stream has no consumer for us, or does not exist.
-        NatsError: the connection failed, or it is not permitted.
+        JetStreamError: a stream refuses the consumer, or does not exist.
+        NatsError: the connection failed, or a permission is missing.
     """
 
     def __init__(self, js: JetStream, places: Mapping[str, int], filters: Sequence[str]) -> None:
@@ -63,7 +63,7 @@ class Watch:
         self._places = dict(places)
         found = create_consumers(js, places, filters, headers_only=True)
         made = {stream: each for stream, each in found.items() if not isinstance(each, NatsError)}
-        # One that begins behind its place shows that something was stored there, and is gone already.
+        # A consumer that begins after its place shows that a message was stored there, and is removed already.
         self._watched = [_Watched(stream, each.name, each.begins) for stream, each in made.items()]
         for each in found.values():
             if isinstance(each, NatsError):
@@ -74,17 +74,17 @@ class Watch:
         self._ask()
 
     def fits(self, places: Mapping[str, int]) -> bool:
-        """Tell whether it can go on from other places: of the same streams, and not far from where it is."""
+        """Tell whether the watch can continue from other places: on the same streams, and not far after its own."""
         return self._places.keys() == places.keys() and all(
             0 <= places[each.stream] - each.next <= MAX_BEHIND for each in self._watched
         )
 
     def is_ahead(self, places: Mapping[str, int]) -> bool:
-        """Tell whether it has passed such a place already: there was a message."""
+        """Tell whether the watch has passed one of these places already: there was a message."""
         return any(each.next > places.get(each.stream, each.next) for each in self._watched)
 
     def move(self, places: Mapping[str, int]) -> None:
-        """Go on from other places, which fit.
+        """Continue from other places, which fit.
 
         Raises:
             NatsError: the connection failed.
@@ -93,7 +93,7 @@ class Watch:
         self._ask()
 
     def _ask(self) -> None:
-        """Have open requests for what consumers have to pass, and for one message behind it."""
+        """Keep requests open for the messages that consumers have to pass, and for one message after them."""
         for inbox, each in zip(self._inboxes, self._watched, strict=True):
             wanted = self._places[each.stream] - each.next + 1 - each.asked
             if wanted > 0:
@@ -103,10 +103,10 @@ class Watch:
             each.heard = clock.monotonic()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for so many seconds at most until something has come; tell whether it has.
+        """Wait for a new message, for ``seconds`` at most; tell whether one has come.
 
         Raises:
-            WatchLostError: it is not certain that it would.
+            WatchLostError: the watch may miss messages.
             NatsError: the connection failed.
         """
         until = clock.monotonic() + seconds
@@ -126,7 +126,7 @@ class Watch:
         return False
 
     def _take_in(self, arrived: Messages) -> bool:
-        """Take note of what has arrived; tell whether there is a message behind a place."""
+        """Note what has arrived; tell whether a consumer has passed its place."""
         sids, from_server = arrived.sids(), arrived.reply.start == arrived.reply.end  # a delivery always has a reply
         for each, sid in zip(self._watched, self._arrived.sids, strict=True):
             of_it = sids == sid
@@ -146,7 +146,7 @@ class Watch:
         return self.is_ahead(self._places)
 
     def close(self) -> None:
-        """Have the consumers deleted, without waiting for it."""
+        """Have the consumers deleted, without waiting."""
         try:
             for each in self._watched:
                 delete_consumer(self.js, each.stream, each.name)
@@ -155,7 +155,7 @@ class Watch:
 
 
 def _on_status(each: _Watched, header: bytes) -> None:
-    """Act on a status: the server's own words about a pull request (ADR-13, ADR-37)."""
+    """Act on a status, which the server sends about a pull request (ADR-13, ADR-37)."""
     status = parse_status(header)
     match event := pull_event(status) if status is not None else None:
         case Heartbeat(delivered) if delivered is None or delivered <= each.deliveries:

@@ -1,9 +1,9 @@
-"""What a stream has acknowledged to a publisher: how many rows, how far its sequences have risen, and what lies where.
+"""Records what a stream has acknowledged to a publisher, so that a later loss is noticed and counted.
 
-A stream gives every message that it stores a higher sequence than all before. So where an acknowledgement names one
-that is not higher, the stream has lost its end meanwhile, with what it had acknowledged; and one that ends before the
-highest sequence has too. The sequences of all rows are not kept, only runs of them, and what was the last row whenever
-answers paused: a stream may lose its end meanwhile, and others may fill it before its next answer.
+A stream gives every message that it stores a higher sequence than all before. So the stream has lost its end, with
+acknowledged rows, when an acknowledgement names a sequence that is not higher, or when the stream ends before the
+highest one. The module keeps runs of sequences instead of each one, and the last row before each pause in the answers:
+in a pause the stream may lose its end, and others may fill it before its next answer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from spark_nats.protocol.publish_acks import PublishAcks, are_duplicates
 
 _MAX_RUNS = 4096
 _MAX_PAUSES = 4096
-_PAUSE = 0.05  # seconds without an answer after which a stream may have another leader
+_PAUSE = 0.05  # seconds without an answer after which the stream may have another leader
 
 
 class LastRow(NamedTuple):
@@ -36,19 +36,19 @@ class LastRow(NamedTuple):
 
 
 def digest_of(payload: bytes | str) -> bytes:
-    """Return what tells a payload from others."""
+    """Return a digest that distinguishes payloads."""
     return blake2b(payload.encode() if isinstance(payload, str) else payload, digest_size=16).digest()
 
 
 class _Run(NamedTuple):
-    """So many rows have sequences from the first to the last one."""
+    """A run of rows with sequences from the first to the last one."""
 
     first: int
     last: int
     rows: int
 
     def from_on(self, sequence: int) -> tuple[int, int]:
-        """Return how many rows lie there at least, and at most."""
+        """Return how many rows of the run lie from a sequence on, at least and at most."""
         if self.first >= sequence:
             return self.rows, self.rows
         there, before = max(0, self.last + 1 - sequence), sequence - self.first
@@ -56,27 +56,27 @@ class _Run(NamedTuple):
 
 
 class Acknowledged:
-    """What a stream has acknowledged whose last sequence was ``before`` when the first row was sent."""
+    """What a stream has acknowledged; ``before`` was its last sequence when the first row was sent."""
 
     def __init__(self, acks: PublishAcks, before: int) -> None:
         self._acks = acks
         self._before = before
         self._runs: list[_Run] = []
-        self._pauses: list[LastRow] = []  # what was the last row before each
+        self._pauses: list[LastRow] = []  # the last row before each pause
         self._behind = 0  # rows whose sequences were not the highest
-        self.highest = 0  # the highest sequence that it has named, 0 before there is one
-        self.since = 0.0  # when that was
-        self._row: Rows | None = None  # of which row; None before there is one
-        # A sequence of a new row that was not higher than those before; None while there is none.
+        self.highest = 0  # the highest acknowledged sequence, 0 before there is one
+        self.since = 0.0  # when it was acknowledged
+        self._row: Rows | None = None  # its row; None before there is one
+        # The first sequence of a new row that was not higher than all before; None while there is none.
         self.fallen: int | None = None
-        self.duplicates = 0  # how many rows the stream had before they were first sent, by their message ids
+        self.duplicates = 0  # rows that the stream had before they were first sent, by their message ids
 
     def note(self, stored: Stored, row_of: Callable[[int], Rows], again: bool, now: float) -> None:
-        """Note acknowledgements; ``row_of`` gives the row that a message was for.
+        """Note acknowledgements; ``row_of`` returns the row of a message.
 
-        Only the first and the last one are looked at while nobody else writes in between and no row is a duplicate. The
-        benchmark's row "client: Arrow to acknowledged JetStream publish" guards the cost. Where the rows were sent
-        before (``again``), those are duplicates that the stream had at first.
+        The method checks only the first and the last one while nobody else writes in between and no row is a duplicate.
+        The benchmark's row "client: Arrow to acknowledged JetStream publish" guards the cost. Where the rows were sent
+        before (``again``), only duplicates that the stream had at the beginning count.
         """
         messages, answers, in_order = stored
         duplicates = are_duplicates(answers)
@@ -110,7 +110,7 @@ class Acknowledged:
         return int(fallen[0]) if len(fallen) else len(sequences)
 
     def lost(self, first: int, last: int, rows: int) -> tuple[int, int]:
-        """Return how many rows are lost with all that had sequences from the first to the last: at least, and at most.
+        """Return how many rows are lost with all sequences from the first to the last: at least, and at most.
 
         ``rows`` were acknowledged in all.
         """
@@ -120,7 +120,7 @@ class Acknowledged:
         return least, max(0, rows - self._behind - kept)
 
     def last_rows(self, during: tuple[float, float] | None = None) -> list[LastRow]:
-        """Return the last row; and which was the last one when a time began, and when answers paused in that time."""
+        """Return the last row; for a time ``during``, also the last row when it began, and at each pause in it."""
         found = [] if self._row is None else [self._last(self._row)]
         if during is not None:
             began, ended = during
@@ -132,7 +132,7 @@ class Acknowledged:
         return found
 
     def _last(self, row: Rows) -> LastRow:
-        ids = None if row.ids is None else pa.array(row.ids.to_pylist())  # a slice would keep its whole batch
+        ids = None if row.ids is None else pa.array(row.ids.to_pylist())  # a slice would keep its whole batch in memory
         return LastRow(self.highest, self.since, ids, digest_of(row.payloads[0].as_py()))
 
     def _raise_to(self, sequence: int, row: Rows, now: float) -> None:
@@ -143,7 +143,7 @@ class Acknowledged:
         self.highest, self._row, self.since = sequence, row, now
 
     def _add(self, run: _Run) -> None:
-        """Add a run; where there are too many of them, each two become one, which says less."""
+        """Add a run; where there are too many, join pairs of them, which is less exact."""
         if self._runs and self._runs[-1].last + 1 == run.first:
             last = self._runs[-1]
             if last.last - last.first == last.rows - 1 and run.last - run.first == run.rows - 1:
@@ -158,31 +158,31 @@ class Acknowledged:
 
 @dataclass
 class PublishLedger:
-    """Counts of the rows of a publisher."""
+    """Counts the rows of a publisher by their fate."""
 
     acknowledged: Acknowledged  # what the stream has acknowledged
-    queue: list[Rows] = field(default_factory=list)  # the rows that are to be sent, in their order
-    flight: Flight = field(init=False)  # those that are under way
-    given: int = 0  # how many there are in all
-    skipped: int = 0  # how many are to be stored no more, for their conflicts
-    dead_lettered: int = 0  # how many are not, since the stream refuses them for what they are themselves
+    queue: list[Rows] = field(default_factory=list)  # the rows to be sent, in order
+    flight: Flight = field(init=False)  # the rows under way
+    given: int = 0  # how many rows there are in all
+    skipped: int = 0  # how many are not stored, for their conflicts
+    dead_lettered: int = 0  # how many are not stored, because the stream refuses their content
     lost: int = 0  # how many the stream had stored and has lost
-    resent: int = 0  # how many were sent once more, each as often as it was
+    resent: int = 0  # how many were sent again, counted each time
     all_ids: bool = True  # whether every row has a message id
-    whose: str = "this task's rows"  # how errors name them all
+    whose: str = "this task's rows"  # how errors name the rows
 
     @property
     def stored(self) -> int:
-        """How many rows the stream has by the server's acknowledgements."""
+        """How many rows the stream has acknowledged as stored."""
         return self.given - self.skipped - self.dead_lettered - self.lost - self.pending
 
     @property
     def pending(self) -> int:
-        """How many rows it is still to take."""
+        """How many rows the stream has still to take."""
         return count_of(self.queue) + self.flight.held
 
     def __str__(self) -> str:
-        """What became of the rows that were sent."""
+        """Describe what became of the rows that were sent."""
         flight = self.flight
         unsure = flight.unsure + count_of(rows for rows in self.queue if rows.again)
         ledger = f"of {self.whose} {self.stored} were stored"

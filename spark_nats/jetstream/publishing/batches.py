@@ -1,10 +1,10 @@
-"""Rows that a stream stores together or not at all: atomic batches (ADR-50), of nats-server 2.12 and later.
+"""Stores rows together or not at all, as atomic batches (ADR-50) of nats-server 2.12 and later.
 
-The messages of a batch carry its id and their numbers in it; the server keeps them aside until the last one commits
-the batch. Before that nothing is stored, and what is not committed within ten seconds is dropped; so whatever is lost
-before the commit was sent is simply sent again, as a batch with another id. Once it was sent, the answer may be lost,
-and then only message ids tell whether the batch is stored. A batch is not answered with *duplicate* as a message is:
-the server refuses one in which it knows any message id, so then each of them is asked for.
+The messages of a batch carry its id and their numbers in it; the server keeps them aside until the last one commits the
+batch. It stores nothing before that, and drops what is not committed within ten seconds. So when anything is lost
+before the commit was sent, the batch is sent again with another id. Once the commit was sent, its answer may be lost;
+then only message ids tell whether the batch is stored. The server does not answer a batch with *duplicate*, as it does
+a message: it refuses a batch in which it knows any message id. So the publisher then asks for each id.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ from spark_nats.protocol.messages import numbered
 from spark_nats.protocol.publish_acks import PublishAcks, Refusal, Verdict, expecting
 
 MAX_ROWS = 1000  # messages that a batch may have, unless a server is configured to take fewer or more
-_LOST_AFTER = 5.0  # seconds without any answer after which it is taken for lost
+_LOST_AFTER = 5.0  # seconds without any answer after which it counts as lost
 _SHOWN = 3  # message ids named in an error
 
 
 class _Refused(NamedTuple):
-    """Why a batch was not stored, and in answer to which of its messages that was said."""
+    """Why a batch was not stored, and which of its messages was answered with that."""
 
     number: int
     refusal: Refusal
@@ -63,7 +63,7 @@ class BatchPublisher:
     """Stores one batch of rows in a stream; ``began`` is its state before the batch was sent.
 
     A server that does not take the batch, over a connection that works, is given up after ``ack_timeout`` seconds. When
-    the connection is lost, the lease gives others.
+    the connection is lost, the lease provides others.
     """
 
     def __init__(self, lease: Lease, began: StreamInfo, ack_timeout: float, api_prefix: str = API_PREFIX) -> None:
@@ -73,21 +73,21 @@ class BatchPublisher:
         self._ack_timeout = ack_timeout
         self._api_prefix = api_prefix
         self._acks = PublishAcks(began.name)
-        self._committing: float | None = None  # when a commit was sent that is not answered
-        self._doubtful: float | None = None  # when the first commit was sent that may have stored the batch unsaid
+        self._committing: float | None = None  # when the unanswered commit was sent
+        self._doubtful: float | None = None  # when the first commit was sent whose answer is lost
         self._pauses = Backoff(0.02, 1.0, least=0.5)  # before the batch is sent again
-        self._stranger = ""  # what somebody else than the stream has answered to a batch, in words
+        self._stranger = ""  # another responder's answer to a batch, in words
         self._rows = 0
-        self.duplicates = 0  # how many of the rows the stream had before they were sent here, by their message ids
+        self.duplicates = 0  # rows that the stream had before they were sent here, by their message ids
 
     def publish(self, subjects: pa.Array, payloads: pa.Array, headers: pa.Array | None, ids: pa.Array) -> None:
-        """Store rows, which must be valid and at least one; returns when the stream has all of them.
+        """Store rows, which must be valid and at least one; return when the stream has all of them.
 
-        Columns are as :class:`~.rows.Rows` has them, but for ``ids``, null where a row has none. Unless all rows have
-        one, a batch whose answer is lost is an error.
+        The columns are those of :class:`~.rows.Rows`, except that ``ids`` is null where a row has none. Unless all rows
+        have an id, a lost answer to the batch is an error.
 
         Raises:
-            PublishError: the stream refused the batch, or did not take it in time; it says whether it may be stored.
+            PublishError: the stream refused the batch, or did not take it in time; the error tells if it may be stored.
             NatsError: the connection failed, likewise.
         """
         blocks = pa.nulls(len(subjects), pa.binary()) if headers is None else headers
@@ -123,7 +123,7 @@ class BatchPublisher:
         return False
 
     def _was_refused_for_itself(self, batch: Rows, refused: _Refused) -> bool:
-        """Tell of a batch that was refused whether it is stored already; else it may be sent again."""
+        """Tell whether a refused batch is stored already; if not, it may be sent again."""
         verdict = refused.refusal.verdict
         if verdict is Verdict.REPEATED:
             return self._all_known(batch, refused.refusal.reason)
@@ -135,7 +135,7 @@ class BatchPublisher:
         return False
 
     def _wait(self) -> None:
-        with contextlib.suppress(NatsError):  # whoever uses the connection next is told
+        with contextlib.suppress(NatsError):  # the next use of the connection raises it
             self._lease.connection.wait(self._pauses.next())
 
     # Sending
@@ -154,7 +154,7 @@ class BatchPublisher:
             numbered(inbox, np.arange(rows)),
         )
         refused = None
-        if rows > 1:  # whether there is room for a batch is said at its beginning
+        if rows > 1:  # the first answer tells whether there is room for a batch
             connection.publish_columns(*(column[:1] for column in columns))
             refused = self._await(connection, answers, batch_id, 0)
         if refused is None:
@@ -169,17 +169,17 @@ class BatchPublisher:
         return refused
 
     def _await(self, connection: Connection, answers: Subscription, batch_id: str, number: int) -> _Refused | None:
-        """Await the answer to one of a batch's messages; return why that, or one before it, was refused."""
+        """Await the answer to one of a batch's messages; return why that message, or an earlier one, was refused."""
         first: _Refused | None = None
         while (messages := connection.next(answers, _LOST_AFTER)) is not None:
-            # An answer of no bytes says that the message is kept aside.
+            # An empty answer means that the message is kept aside.
             says = (messages.payload.end > messages.payload.start) | (messages.header.end > messages.header.start)
             answered, valid = messages.numbers(answers.subject.removesuffix(".*"))
             if not (valid & (answered <= number)).all():
                 self._give_up(conditions.BATCH_ANSWER_TO_NO_ROW(stream=self._name))
             for i in np.flatnonzero(says).tolist():
                 refusal = self._acks.batch_refusal(messages, i, batch_id, number + 1)
-                if refusal is not None and refusal.verdict is Verdict.STRANGER:  # the stream's may come behind it
+                if refusal is not None and refusal.verdict is Verdict.STRANGER:  # the stream's may still come
                     self._stranger = refusal.reason
                     continue
                 if refusal is not None and first is None:
@@ -194,7 +194,7 @@ class BatchPublisher:
     # When an answer is lost
 
     def _lost(self, batch: Rows, error: NatsError, began: float) -> None:
-        """Get ready to send the batch again after the connection, or an answer over it, was lost."""
+        """Prepare to send the batch again after the connection, or an answer over it, was lost."""
         if self._doubtful is None:
             self._doubtful = self._committing
         silent = isinstance(error, NatsTimeoutError)
@@ -219,10 +219,10 @@ class BatchPublisher:
             raise self._failed(lasting) from None
 
     def _was_stored(self, batch: Rows, since: float) -> bool:
-        """Tell whether a batch is stored that may be, if the stream may have forgotten its message ids since."""
+        """Tell whether a batch of unknown fate is stored, if the stream may have forgotten its message ids since."""
         state = self._state()
         if state.knows_again(clock.monotonic() - since):
-            return False  # if it is all the same, it is refused when it is sent again
+            return False  # if it is stored after all, it is refused when it is sent again
         found = self._lease.ask(
             lambda connection: read_back(JetStream(connection, self._api_prefix), self._began, state)
         )
@@ -234,7 +234,7 @@ class BatchPublisher:
         return False
 
     def _check_subjects(self, batch: Rows) -> None:
-        """Raise that no stream listens on the subject of a row, if it is so: somebody else may, who does not answer."""
+        """Raise if no stream listens on the subject of a row: another responder may, which does not answer."""
         subjects = pc.unique(batch.subjects).to_pylist()
         if doubtful_subjects(self._began, subjects, self._api_prefix):
             absent = doubtful_subjects(self._state(), subjects, self._api_prefix)
@@ -255,8 +255,8 @@ class BatchPublisher:
     # Message ids
 
     def _all_known(self, batch: Rows, reason: str) -> bool:
-        """Tell whether a batch is stored in which the stream knows a message id: it is if all of them are known."""
-        if batch.ids is None:  # some rows have ids of their own
+        """Tell whether a batch with a message id that the stream knows is stored: it is if all ids are known."""
+        if batch.ids is None:  # only some rows have ids
             self._give_up(conditions.BATCH_REFUSED(stream=self._name, reason=reason))
         if self._began.replicas == 1:
             name, subjects, ids = self._name, batch.subjects, batch.ids
@@ -272,8 +272,8 @@ class BatchPublisher:
     def _knows(self, subject: str, message_id: str) -> bool:
         """Ask whether a stream with replicas knows a message id, and change nothing.
 
-        A batch is sent with that id, whose second message has a header that no batch may have. So it cannot be stored,
-        and it is refused for what is wrong with the first message, if anything is.
+        It sends a batch with that id, whose second message has a header that no batch may have. So the batch cannot be
+        stored, and it is refused for what is wrong with the first message, if anything is.
         """
         headers = strings([encode_block({MSG_ID: message_id}), encode_block({EXPECTED_MSG_ID: clock.token(16)})])
         probe = _together(texts([subject] * 2), strings([b""] * 2), headers)
@@ -298,18 +298,18 @@ class BatchPublisher:
     # Errors
 
     def _report(self, batch: Rows, refused: _Refused) -> NoReturn:
-        """Raise what the batch was refused for, naming the row if that is known."""
+        """Raise the batch's refusal, naming the row if that is known."""
         number, reason = refused.number, refused.refusal.reason
         if refused.refusal.verdict is Verdict.CONFLICT:
             with contextlib.suppress(NatsError):  # a user who may write may not be allowed to ask
                 number, reason = self._find_conflict(batch, number, reason)
-        elif number == self._rows - 1 > 0:  # what is said at the end may be about any of them
+        elif number == self._rows - 1 > 0:  # a refusal of the commit may concern any of them
             self._give_up(conditions.BATCH_REFUSED(stream=self._name, reason=reason))
         subject = str(batch.subjects[number])
         self._give_up(conditions.ROW_REFUSED(stream=self._name, row=number, subject=subject, reason=reason))
 
     def _find_conflict(self, batch: Rows, number: int, reason: str) -> tuple[int, str]:
-        """Return the first row that expects another last message than there is, and why; what is given if none does."""
+        """Return the first row that expects a wrong last message, and why; the given values if none does."""
         js = JetStream(self._lease.connection, self._api_prefix)
         blocks = strings([batch.header(i) for i in range(batch.size)])
         for row, value in enumerate(header_values(blocks, EXPECTED_REVISION).to_pylist()):
@@ -320,7 +320,7 @@ class BatchPublisher:
         return number, reason
 
     def _failed(self, error: NatsError) -> NatsError:
-        """Return what has failed with what became of the rows."""
+        """Return the error, extended by what became of the rows."""
         return error.with_context(f"{error}; {self._status()}")
 
     def _give_up(self, why: ConditionText) -> NoReturn:
@@ -337,7 +337,7 @@ def _together(subjects: pa.Array, payloads: pa.Array, headers: pa.Array, ids: pa
 
 
 def partly_stored(stream: str, ids: pa.Array, stored: Mask) -> PublishError:
-    """Return the error that a batch cannot be stored whole, since the stream has some rows, by their ids."""
+    """Return the error that a batch cannot be stored whole, because the stream has some of its rows by their ids."""
     rows = np.flatnonzero(stored)
     names = ", ".join(f"{row} ({ids[row].as_py()!r})" for row in rows[:_SHOWN].tolist())
     more = f" and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""

@@ -1,9 +1,9 @@
-"""Rows that were not stored, because their subjects have other last messages than they name.
+"""Decides about rows that were not stored because they expect another last message of their subject.
 
-A row may name the last message that its subject must have (:data:`~spark_nats.protocol.headers.EXPECTED_REVISION`).
-Such rows are all awaited before others are sent; whoever gave them decides about each that the stream did not take. A
-server of its own looks at that before it looks at the message id, so a row that is sent again may conflict with itself;
-a cluster looks at the message id first.
+A row may name the last message that its subject must have (:data:`~spark_nats.protocol.headers.EXPECTED_REVISION`). The
+publisher awaits the answers to such rows before it sends others, and a resolver decides about each refused one. A
+standalone server checks the expectation before the message id, so a row that is sent again may conflict with itself; a
+cluster checks the message id first.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ class Conflict(NamedTuple):
     """A row that was not stored, because its subject has another last message than it names."""
 
     row: int
-    subject: str  # where it was to be stored
+    subject: str  # the row's subject
     header: bytes  # its header block
     reason: str  # the server's words
 
 
 class Resolution(NamedTuple):
-    """What becomes of such a row."""
+    """The decision about a conflicting row."""
 
-    stored: bool = False  # whether the stream has it by an earlier attempt
-    header: bytes | None = None  # with what header block it is to be sent again; None when it is not
-    reason: str = ""  # why the row is refused for what it expects, where it is
+    stored: bool = False  # whether an earlier attempt has stored it
+    header: bytes | None = None  # header block with which it is sent again; None when it is not
+    reason: str = ""  # why the row is refused for what it expects, if it is
 
 
 ConflictResolver = Callable[[JetStream, Conflict], Resolution]
@@ -47,10 +47,10 @@ ConflictResolver = Callable[[JetStream, Conflict], Resolution]
 def resolve_conflicts(
     js: JetStream, ledger: PublishLedger, state: Callable[[JetStream], StreamInfo], resolve: ConflictResolver | None
 ) -> bool:
-    """Decide about rows under way whose subjects have other last messages than they name, each by itself.
+    """Decide about the conflicting rows under way, each by itself; return whether anything is decided.
 
-    Of what is decided none is a conflict any more. ``resolve`` decides about rows that the stream does not have; they
-    are errors when it is None. ``state`` asks for the stream's state. Returns whether anything is decided.
+    A row that is decided is no conflict any more. ``resolve`` decides about rows that the stream does not have; they
+    are errors when it is None. ``state`` requests the stream's state.
     """
     flight = ledger.flight
     conflicts = [each for each in flight.refused.values() if each.verdict is Verdict.CONFLICT]
@@ -67,7 +67,7 @@ def resolve_conflicts(
             flight.refused[each.message] = each._replace(reason=_explain(row, each.reason))
         elif resolution.reason:
             flight.refused[each.message] = each._replace(reason=resolution.reason)
-        elif resolution.header == row.header(0):  # nothing is settled by that: it has to wait
+        elif resolution.header == row.header(0):  # it would conflict again: it has to wait
             flight.refused[each.message] = each._replace(verdict=Verdict.TOO_MANY)
         else:
             ledger.acknowledged.duplicates += resolution.stored and not row.again
@@ -77,7 +77,7 @@ def resolve_conflicts(
 
 
 def _known(js: JetStream, rows: list[Rows], state: Callable[[JetStream], StreamInfo]) -> Mask:
-    """Tell which of these rows a stream with one replica has stored, by their message ids."""
+    """Return a mask of the rows that a stream with one replica has stored, by their message ids."""
     if any(row.ids is None for row in rows) or (stream := state(js)).replicas > 1:
         return np.zeros(len(rows), np.bool_)
     subjects = pa.concat_arrays([row.subjects for row in rows])
@@ -85,6 +85,6 @@ def _known(js: JetStream, rows: list[Rows], state: Callable[[JetStream], StreamI
 
 
 def _explain(row: Rows, reason: str) -> str:
-    """Say what a row expected of its subject's last message, where it did."""
+    """Add to a refusal what the row expected of its subject's last message, if anything."""
     expected = parse_block(row.header(0)).get(EXPECTED_REVISION)
     return reason if expected is None else expecting(expected[0], reason)

@@ -1,13 +1,13 @@
-"""What to do next about the messages under way. A pure function of what is known of them.
+"""Decides what to do next about the messages under way, as a pure function of what is known of them.
 
 A stream that is given more than it can take refuses rows with *too many requests* (429). That is back-pressure and no
-error: what was refused is sent again, later and slower. So are rows for which nobody answered (503), as while a leader
-is elected; unless the stream says that it does not listen on their subjects. Rows are never sent while the fate of
-others is open that were sent before and refused.
+error: the sender sends refused rows again, later and slower. It does the same with rows for which nobody answered
+(503), as during the election of a leader, unless the stream reports that it does not listen on their subjects. It never
+sends rows while the fate of earlier, refused rows is open.
 
-What is not answered in time may be stored or not. It is sent again if all of it has message ids. But first the stream
-is asked whether it listens on the subjects: if it does not, somebody else does, who answers nothing, or no
-acknowledgement.
+Rows that are not answered in time may be stored or not. They are sent again if all of them have message ids. But first
+the sender asks the stream whether it listens on their subjects: if it does not, another responder does, which sends no
+answer, or no acknowledgement.
 """
 
 from __future__ import annotations
@@ -25,49 +25,49 @@ from spark_nats.protocol.publish_acks import Verdict
 from spark_nats.protocol.subject_columns import SubjectMatcher
 
 LOST_AFTER = 5.0
-"""Seconds without any answer after which those that are owed are taken for lost, if rows can be sent again."""
-LOST_ASTRAY = 1.0  # the same once an answer was not due: then what was sent before its row is decided, or lost
+"""Seconds without any answer after which the missing answers count as lost, if rows can be sent again."""
+LOST_ASTRAY = 1.0  # the same after an answer out of order: what was sent before its row is decided then, or lost
 UNANSWERED = "no stream listens on it, and whoever else does sends no answer"
-"""Why a message is not stored that nobody answers."""
+"""The reason for a message that nobody answers."""
 MIN_PATIENCE = 0.1
-"""Seconds in which messages that were just sent may be answered, however long nothing was stored."""
+"""Seconds that the answers to messages just sent may take, however long nothing was stored."""
 
 
 class PublishState(NamedTuple):
     """What is known of the messages under way."""
 
-    state: StreamState  # of all of them
+    state: StreamState  # of all the messages
     open: int  # how many have no answer
     silent: float  # seconds since the last answer
-    waited: float  # seconds since a row was stored, or since there is something to be stored
-    ack_timeout: float  # seconds of that after which the server is given up
-    can_repeat: bool  # whether all rows that may be stored or not can be sent again
+    waited: float  # seconds since a row was stored, or since rows wait to be stored
+    ack_timeout: float  # seconds without a stored row after which the server is given up
+    can_repeat: bool  # whether all rows of unknown fate can be sent again
     refused: Sequence[RefusedMessage] = ()  # messages that were refused
-    strangers: bool = False  # whether somebody else than the stream has answered, and it was not asked about that
-    resolved: bool = False  # whether it was decided about those of them that conflict with others
-    duplicate_window: float = 0.0  # seconds for which the stream knows a message id
-    stream: StreamInfo | NatsError | None = None  # its state, or why it could not be told; None before it was asked for
+    strangers: bool = False  # whether another responder has answered, and the stream was not asked about that
+    resolved: bool = False  # whether the conflicts among them were decided
+    duplicate_window: float = 0.0  # seconds for which the stream remembers a message id
+    stream: StreamInfo | NatsError | None = None  # its state, or the error instead; None before the request
     api_prefix: str = ""  # of JetStream's API; it stands before subjects that a domain maps
-    asked: bool = False  # whether the stream was asked if it listens on the subjects of what it has not answered
-    dead_letters: Collection[Verdict] = ()  # refusals of single rows that do not keep others from being sent
+    asked: bool = False  # whether the stream was asked if it listens on the subjects of unanswered messages
+    dead_letters: Collection[Verdict] = ()  # refusals of single rows that do not stop the others
 
 
 class Wait(NamedTuple):
-    """Wait for answers, for so many seconds at most."""
+    """Wait for answers, for ``seconds`` at most."""
 
     seconds: float
 
 
 class Ask(Enum):
-    """Find out what is to be known before it can be decided."""
+    """Find out what the decision lacks."""
 
     STREAM = auto()  # the stream's state
-    SUBJECTS = auto()  # whether the stream listens on the subjects of messages that it has not answered
-    CONFLICTS = auto()  # what becomes of the messages that conflict with others
+    SUBJECTS = auto()  # whether the stream listens on the subjects of unanswered messages
+    CONFLICTS = auto()  # the fate of the rows that conflict with their subject's last message
 
 
 class DeadLetterRows(NamedTuple):
-    """Take these messages away: they will not be stored, and others may be."""
+    """Dead-letter these messages: they will not be stored, and others may be."""
 
     refused: Sequence[RefusedMessage]
 
@@ -75,11 +75,11 @@ class DeadLetterRows(NamedTuple):
 class ResendReason(Enum):
     """Why rows are sent again."""
 
-    UNKNOWN = auto()  # it is not known which of them are stored
+    UNKNOWN = auto()  # it is unknown which of them are stored
     TOO_MANY = auto()
     UNAVAILABLE = auto()
     IN_PROCESS = auto()
-    RESOLVED = auto()  # it was decided about those that conflict with others
+    RESOLVED = auto()  # conflicts were decided
 
 
 class Resend(NamedTuple):
@@ -89,19 +89,19 @@ class Resend(NamedTuple):
 
 
 class Failure(Enum):
-    """Why it cannot go on."""
+    """Why publishing cannot continue."""
 
     REFUSED = auto()  # rows will not be stored
     SILENT = auto()  # no answer comes
     UNAVAILABLE = auto()  # nobody answers for the stream
-    REFUSES = auto()  # the stream takes no row
+    REFUSES = auto()  # the stream refuses every row
 
 
 class Fail(NamedTuple):
     """Give up."""
 
-    why: Failure  # for what reason
-    refused: Sequence[RefusedMessage] = ()  # the messages that this is about
+    why: Failure  # the reason
+    refused: Sequence[RefusedMessage] = ()  # the messages concerned
     seconds: float = 0.0  # for how long it was tried
 
 
@@ -143,8 +143,8 @@ def decide(state: PublishState) -> Decision:
 
 
 def _about_open(state: PublishState) -> Decision | None:
-    """Decide about messages without an answer; None when it is not waited for them any longer."""
-    # A row that is refused for good is to be named, and the first of them if there are several.
+    """Decide about messages without an answer; None when the sender waits for them no longer."""
+    # The error has to name the first row that is refused for good, so answers to earlier rows are awaited.
     if _is_any_fatal(state, state.refused):
         return Wait(LOST_ASTRAY - state.silent) if state.silent < LOST_ASTRAY else None
     left = state.ack_timeout - state.waited
@@ -161,13 +161,13 @@ def _about_open(state: PublishState) -> Decision | None:
 
 
 def _is_any_fatal(state: PublishState, refused: Sequence[RefusedMessage]) -> bool:
-    """Tell whether one of these refusals ends the task; a conflict does only once it is decided about."""
+    """Tell whether one of these refusals ends the task; a conflict does so only after the decision about it."""
     fatal = {*FINAL} - {Verdict.CONFLICT, *state.dead_letters}
     return any(each.verdict in fatal for each in refused)
 
 
 def _judged(state: PublishState) -> list[RefusedMessage]:
-    """Return the refusals; where nobody answered because no stream listens there, with that verdict."""
+    """Return the refusals, with another verdict where nobody answered because no stream listens there."""
     stream = state.stream
     absent: dict[str, str] = {}  # subjects, and why there is no stream
     verdict = Verdict.REJECTED if isinstance(stream, StreamNotFoundError) else Verdict.NO_SUCH_SUBJECT
@@ -191,14 +191,14 @@ def not_listened(stream: StreamInfo, subjects: Iterable[str], api_prefix: str) -
 
 
 def doubtful_subjects(stream: StreamInfo, subjects: Iterable[str], api_prefix: str) -> list[str]:
-    """Return those of the subjects of unanswered messages on which a stream does not listen.
+    """Return the subjects of unanswered messages on which a stream does not listen.
 
-    They are none where it belongs to another account: nobody says how the subjects are mapped that that exports.
+    It returns none where the stream belongs to another account, since nothing reports how its export maps subjects.
     """
     return not_listened(stream, subjects, api_prefix) if is_of_account(api_prefix) else []
 
 
 def listens(stream: StreamInfo, subjects: Sequence[str]) -> list[bool]:
-    """Tell of each subject whether a stream listens on it."""
+    """Tell for each subject whether a stream listens on it."""
     found: list[bool] = SubjectMatcher(stream.subjects).match(texts(subjects)).tolist()
     return found

@@ -1,8 +1,8 @@
-"""Rows under way: which messages were sent, and what their answers say. No socket, no clock.
+"""Tracks the rows under way: which messages were sent, and what their answers mean. No socket, no clock.
 
-The reply subject carries the message's number, which is never used again on a connection. So an answer names its row,
-and a late or second one names a message whose fate is known, and is ignored. Reply subjects that take turns, of which
-nats-server keeps 512 in a cache, are worth less than a tenth of the rate, and answers then have to be told apart.
+The reply subject carries the message's number, which is never used again on a connection. So an answer names its row; a
+late or second answer names a message whose fate is known, and is ignored. Reusing reply subjects, for which nats-server
+has a cache of 512, would gain less than a tenth of the rate, and answers would have to be told apart.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from spark_nats.protocol.messages import Messages, numbered
 from spark_nats.protocol.publish_acks import PublishAcks, Refusal, Verdict
 
 MAX_BYTES = 64 << 20
-"""Bytes of payload that may be unanswered: rows are kept until they are, in case they have to be sent again."""
-# What a message is told that will not be stored, unless it is decided otherwise.
+"""Bytes of payload that may be unanswered: rows are kept until they are answered, as they may have to be sent again."""
+# The verdicts on messages that will not be stored, unless a decision changes that.
 FINAL = (Verdict.REJECTED, Verdict.BAD_ROW, Verdict.NO_SUCH_SUBJECT, Verdict.CONFLICT)
 _OPEN, _STORED, _REFUSED = range(3)
 
@@ -34,17 +34,17 @@ _OPEN, _STORED, _REFUSED = range(3)
 class StreamState(Enum):
     """What is known of the messages under way."""
 
-    IN_ORDER = auto()  # all that were answered are stored, and none before them is open
-    OUT_OF_ORDER = auto()  # some are open before others that were answered
-    REFUSED = auto()  # the stream has not taken some of them, and it is known which
+    IN_ORDER = auto()  # all answered messages are stored, and none before them is open
+    OUT_OF_ORDER = auto()  # some messages are open before answered ones
+    REFUSED = auto()  # the stream has refused some messages, and it is known which
 
 
 class Stored(NamedTuple):
-    """Answers that say that messages are stored."""
+    """Answers that acknowledge messages."""
 
     messages: Positions  # their numbers
     answers: Messages  # the answers, one for each
-    in_order: bool  # whether they came in the order of their messages, behind all that were answered before
+    in_order: bool  # whether they came in the order of their messages, after all earlier answers
 
 
 class RefusedMessage(NamedTuple):
@@ -54,8 +54,8 @@ class RefusedMessage(NamedTuple):
     row: int  # the number of its row
     subject: str
     reason: str  # the server's words
-    verdict: Verdict  # what they mean
-    again: bool  # whether the row may be stored all the same, by being sent before
+    verdict: Verdict  # what the words mean
+    again: bool  # whether an earlier send may have stored the row all the same
 
 
 class Flight:
@@ -64,18 +64,18 @@ class Flight:
     def __init__(self, inbox: str, first: int, acks: PublishAcks, now: float) -> None:
         self._inbox = inbox
         self._acks = acks
-        self.state = StreamState.IN_ORDER  # what is known of them
-        self.end = first  # the smallest number that was not used yet
+        self.state = StreamState.IN_ORDER  # what is known of the messages
+        self.end = first  # the smallest unused number
         self.open = 0  # how many messages have no answer
         self.bytes = 0  # of the payloads that are kept, in case they have to be sent again
-        self.heard = now  # when the last message was sent, or the last answer came that told something
-        self.refused: dict[int, RefusedMessage] = {}  # which messages were refused, by their numbers
-        self.strangers: dict[str, str] = {}  # what somebody else than the stream has answered last, by subjects
-        self._parts: deque[tuple[int, Rows]] = deque()  # what is kept, each with the number of its first message
+        self.heard = now  # when the last message was sent, or the last informative answer came
+        self.refused: dict[int, RefusedMessage] = {}  # the refused messages, by their numbers
+        self.strangers: dict[str, str] = {}  # the last answers of other responders, by subjects
+        self._parts: deque[tuple[int, Rows]] = deque()  # the kept rows, each part with the number of its first message
         self._base = first  # all before it are stored
         self._top = first  # all before it were answered, or are out of order
         self._statuses = np.empty(0, np.uint8)  # of the messages from the base on
-        self._headers: dict[int, bytes] = {}  # that rows get instead of theirs, by the rows' numbers
+        self._headers: dict[int, bytes] = {}  # that replace those of rows, by the rows' numbers
 
     @property
     def held(self) -> int:
@@ -84,7 +84,7 @@ class Flight:
 
     @property
     def unsure(self) -> int:
-        """How many rows were refused for now and sent before, of those that are not known to be stored."""
+        """How many rows were refused for now, and may be stored by an earlier send."""
         return sum(each.again and each.verdict not in FINAL for each in self.refused.values())
 
     @property
@@ -94,18 +94,18 @@ class Flight:
 
     @property
     def can_repeat(self) -> bool:
-        """Whether all rows that may be stored or not can be sent again."""
+        """Whether all rows of unknown fate can be sent again."""
         return not self.open or not any(rows.ids is None and (fates == _OPEN).any() for rows, fates in self._kept())
 
     @property
     def under_way(self) -> int:
-        """How many rows there are from the first one on that is not known to be stored."""
+        """How many rows were sent since the first row that is not known to be stored, including it."""
         return self.end - self._base
 
     def has_room(self, rows: Rows, window: int, part: int) -> bool:
-        """Tell whether the first ones of these rows can be sent now.
+        """Tell whether the first of these rows can be sent now.
 
-        ``window`` is how many rows may be under way, and ``part`` how many of them are sent together.
+        ``window`` is how many rows may be under way, and ``part`` how many rows are sent together.
         """
         if not self.held:
             return True
@@ -131,11 +131,11 @@ class Flight:
         return replies
 
     def receive(self, answers: Messages, now: float) -> Stored | None:
-        """Note answers; return what they say is stored, None when that is nothing.
+        """Note answers; return those that acknowledge messages, None when there are none.
 
-        Those that name a message whose fate is known say nothing, nor do those of somebody else than the stream, whose
-        own may come behind them; that one names no message is a :class:`PublishError`. The rows that they are for can
-        be asked for until the next ones come.
+        Answers about messages whose fate is known are ignored. So are other responders' answers, because the stream's
+        own may still come. An answer that names no message raises :class:`PublishError`. The rows of the answers can be
+        looked up until the next answers come.
         """
         self._forget()
         numbers, valid = answers.numbers(self._inbox)
@@ -150,7 +150,7 @@ class Flight:
             if news[i] and refusal.verdict is Verdict.STRANGER:
                 self.strangers[str(self.row(int(numbers[i])).subjects[0])] = refusal.reason
                 news[i] = False
-        # Of several that refuse the same message, the first one counts.
+        # Of several refusals of the same message, the first one counts.
         refused = {int(numbers[i]): refusal for i, refusal in reversed(refusals.items()) if news[i]}
         if not news.all():
             answers, numbers, stored = answers.take(news), numbers[news], stored[news]
@@ -174,7 +174,7 @@ class Flight:
         return Stored(numbers, answers, in_order) if len(numbers) else None
 
     def resolve(self, message: int, header: bytes | None) -> None:
-        """Note with what header block the row of a refused message is to be sent again; None when it is not."""
+        """Note the header block with which a refused message's row is sent again; None when it is not."""
         if header is None:
             del self.refused[message]
             self._statuses[message - self._base] = _STORED
@@ -184,12 +184,12 @@ class Flight:
             self._headers[refused.row] = header
 
     def open_subjects(self) -> list[str]:
-        """Return the subjects of the messages that have no answer, each once."""
+        """Return the subjects of unanswered messages, each once."""
         found = [rows.subjects.filter(booleans(fates == _OPEN)) for rows, fates in self._kept()]
         return [] if not found else pc.unique(pa.chunked_array(found)).to_pylist()
 
     def refuse_open(self, reasons: Mapping[str, str], verdict: Verdict) -> None:
-        """Take the messages on some subjects that have no answer for refused, for these reasons."""
+        """Mark the unanswered messages on some subjects as refused, for these reasons."""
         subjects = texts(list(reasons))
         for first, rows in self._parts:
             for i in np.flatnonzero(flags_of(pc.is_in(rows.subjects, subjects))).tolist():
@@ -200,12 +200,12 @@ class Flight:
         self._judge()
 
     def row(self, message: int) -> Rows:
-        """Return the row that a message was for."""
+        """Return the row of a message."""
         first, rows = next(each for each in self._parts if each[0] <= message < each[0] + each[1].size)
         return rows.take(slice(message - first, message - first + 1))
 
     def rest(self) -> list[Rows]:
-        """Return the rows that are not known to be stored, in their order."""
+        """Return the rows that are not known to be stored, in order."""
         found = []
         for rows, fates in self._kept():
             if (chosen := fates != _STORED).any():
@@ -220,7 +220,7 @@ class Flight:
         self.refused[message] = RefusedMessage(message, number, subject, refusal.reason, refusal.verdict, row.again)
 
     def _judge(self) -> None:
-        """Tell the state, and where the messages begin that are not known to be stored."""
+        """Update the state, and where the messages begin that are not known to be stored."""
         unknown = self._statuses != _STORED
         stored = int(np.argmax(unknown)) if unknown.any() else len(unknown)
         self._base += stored
@@ -233,12 +233,12 @@ class Flight:
             self.state = StreamState.IN_ORDER
 
     def _forget(self) -> None:
-        """Let go of rows that are stored."""
+        """Drop rows that are stored."""
         while self._parts and self._parts[0][0] + self._parts[0][1].size <= self._base:
             self.bytes -= self._parts.popleft()[1].payloads.nbytes
 
     def _kept(self) -> Iterator[tuple[Rows, npt.NDArray[np.uint8]]]:
-        """Yield the rows from the first one on that is not known to be stored, and what became of each."""
+        """Yield the rows since the first one that is not known to be stored, and the fate of each."""
         for first, rows in self._parts:
             if (skipped := max(0, self._base - first)) < rows.size:
                 fates = self._statuses[max(0, first - self._base) :][: rows.size - skipped]

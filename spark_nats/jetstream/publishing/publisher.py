@@ -1,9 +1,9 @@
-"""Publishing to a stream with acknowledgements, a column at a time.
+"""Publishes columns of rows to a stream, and awaits an acknowledgement of each row.
 
-Rows are stored in the order in which they were given, except where JetStream itself takes some and not those
-before them: it may refuse a row and store the next one (429, 503), and a leader that goes may take rows with it while
-the next leader stores those behind them. Nothing more is sent once an answer is not the one that is due, until all
-have come or are lost.
+The stream stores rows in the order in which they were given, except where JetStream itself stores some and not those
+before them: it may refuse a row and store the next one (429, 503), and a failing leader may lose rows while the next
+leader stores later ones. Once an answer comes out of order, the publisher sends nothing more until all answers have
+come or are lost.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from spark_nats.protocol.api import API_PREFIX
 from spark_nats.protocol.publish_acks import PublishAcks
 
 SURE_WITHIN = 0.25
-"""Seconds in which a stream does not lose what it has acknowledged and take in others: for that a server has to end,
-and to come back with less."""
+"""Seconds within which a stream cannot lose acknowledged messages and store others: for that a server has to end, and
+to come back with less."""
 
 
 class Publisher:
@@ -44,14 +44,14 @@ class Publisher:
         connection: carries the messages.
         stream: the stream's name; an answer that does not name it is not an acknowledgement.
         max_in_flight: most rows that are sent and not acknowledged.
-        ack_timeout: seconds without any row being stored after which the server is given up.
-        lease: gives other connections when this one, the lease's, is lost; None to take that for an error.
+        ack_timeout: seconds without any stored row after which the publisher gives up the server.
+        lease: provides other connections when this one, the lease's, is lost; a lost connection is an error when None.
         api_prefix: first tokens of the subjects of JetStream's API.
-        began: the stream as it was before the first row was sent; without it, a connection that is lost for longer
-            than the stream knows message ids is an error.
-        resolve: decides about a row whose subject has another last message than it names; that is an error when None.
+        began: the stream as it was before the first row was sent; without it, a connection that is lost for longer than
+            the stream remembers message ids is an error.
+        resolve: decides about a row that expects another last message of its subject; such a row is an error when None.
         on_stored: called each time that rows were acknowledged.
-        set_aside: takes rows that the stream refuses for what they are themselves; such a row is an error when None.
+        dead_letters: takes rows that the stream refuses for their own content; such a row is an error when None.
         whose: how errors name the rows.
     """
 
@@ -84,17 +84,17 @@ class Publisher:
 
     @property
     def confirmed(self) -> int:
-        """How many rows the stream has by the server's acknowledgements."""
+        """How many rows the stream has acknowledged as stored."""
         return self._ledger.stored
 
     @property
     def skipped(self) -> int:
-        """How many rows were left out because their subjects had other last messages than they named."""
+        """How many rows were left out because their subjects had other last messages than the rows expected."""
         return self._ledger.skipped
 
     @property
     def duplicates(self) -> int:
-        """How many of those rows the stream had before they were first sent here, by their message ids."""
+        """How many confirmed rows the stream had before they were first sent here, by their message ids."""
         return self._ledger.acknowledged.duplicates
 
     @property
@@ -104,12 +104,12 @@ class Publisher:
 
     @property
     def window(self) -> int:
-        """How many rows may be, at the moment."""
+        """How many rows may be in flight at the moment."""
         return self._sender.window.size
 
     @property
     def resent(self) -> int:
-        """How many rows were sent again, each as often as it was."""
+        """How many rows were sent again, counted each time."""
         return self._ledger.resent
 
     def publish(
@@ -121,30 +121,30 @@ class Publisher:
         ids: pa.Array | None = None,
         conditional: bool = False,
     ) -> None:
-        """Send rows, which must be valid; returns when the last of them is sent, not yet acknowledged.
+        """Send rows, which must be valid; return when the last of them is sent, not yet acknowledged.
 
-        No rows are welcome too: they have the connection served.
+        An empty batch is allowed: it has the connection served.
 
         Args:
             subjects: string column without null.
             payloads: string or binary column without null.
             headers: binary column of header blocks, null where a row has none.
             replies: must be None, since acknowledgements come to the reply subject.
-            ids: the message ids that the headers hold, null where a row has none. Rows are sent again only where all
-                of them have one.
+            ids: the message ids that the headers hold, null where a row has none. Rows are sent again only where all of
+                them have one.
             conditional: whether rows name the last message that their subject must have.
 
         Raises:
             ValueError: there are replies.
             PublishError: the server refused a row, or stopped answering.
-            NatsError: the connection failed; the message says how many rows were acknowledged before.
+            NatsError: the connection failed; the message reports how many rows were acknowledged before.
         """
         if replies is not None:
             raise ValueError("a message to a stream has no reply subject, since its acknowledgement comes there")
         if not len(subjects):
-            self._persist(lambda: self._sender.send_queue())  # the server may have asked whether we are there
+            self._persist(lambda: self._sender.send_queue())  # the server may have sent a PING
             return
-        if not self._ledger.pending:  # maybe long since
+        if not self._ledger.pending:  # possibly for a long time
             self._sender.last_stored = clock.monotonic()
         self._began = min(self._began, clock.monotonic())
         first = self._ledger.given
@@ -165,17 +165,17 @@ class Publisher:
         self._persist(lambda: self._sender.finish())
 
     def verify(self) -> None:
-        """Check that the stream still has what it has acknowledged, by one request; to be called behind :meth:`drain`.
+        """Check by one request that the stream still has what it has acknowledged; to be called after :meth:`drain`.
 
         Raises:
-            PublishError: it has lost rows.
+            PublishError: the stream has lost rows.
             NatsError: the connection failed.
         """
         self._persist(lambda: self._sender.verify())
 
     @property
     def needs_verifying(self) -> bool:
-        """Whether :meth:`verify` may find anything: not where all went well, over one connection and in a moment."""
+        """Whether :meth:`verify` may find a loss: not after a short, undisturbed run over one connection."""
         went_on = self._sender is not self._at_first or self._ledger.acknowledged.fallen is not None
         return went_on or clock.monotonic() - self._began > SURE_WITHIN
 
@@ -184,7 +184,7 @@ class Publisher:
         self._sender.close()
 
     def _persist(self, work: Callable[[], bool | None]) -> None:
-        """Do what sends and receives, over another connection when one is lost; errors say what became of rows."""
+        """Do work that sends and receives, over another connection when one is lost; errors report the rows' fate."""
         try:
             while not self._try(work):
                 pass
@@ -192,7 +192,7 @@ class Publisher:
             raise error.with_context(f"{error}; {self._ledger}") from None
 
     def _try(self, work: Callable[[], bool | None]) -> bool:
-        """Do it; return whether it was done before the connection was lost, or its server shut down."""
+        """Do the work; return whether it was done before the connection was lost, or its server shut down."""
         try:
             if work() is not False:
                 return True
@@ -207,7 +207,7 @@ class Publisher:
         return False
 
     def _start_over(self, error: NatsError) -> None:
-        """Go on over another connection, with what was not acknowledged over the lost one."""
+        """Continue over another connection with the rows that were not acknowledged over the lost one."""
         with contextlib.suppress(PublishError):
             self._sender.drain_pending_acks()
         while self._lease is not None and self._sender.flight.can_repeat:

@@ -1,11 +1,11 @@
-"""What a stream has of rows whose answers were lost, and whether it still has what it has acknowledged.
+"""Finds out what a stream has of rows whose answers were lost, and whether it still has what it has acknowledged.
 
-Answers can be lost, with a connection or with the leader that owed them. Rows with message ids are sent again, as they
-are while the stream knows the ids again (its ``duplicate_window``), and without those that the stream turns out to hold
-when they were first sent longer ago.
+Answers can be lost, with a connection or with the leader that owed them. Rows with message ids are sent again:
+unchanged while the stream remembers the ids (its ``duplicate_window``), and without those that the stream turns out to
+hold when they were first sent longer ago.
 
 A server may come back with less than it has acknowledged. So sequences must rise, and after every reconnection the
-stream must still have the row with the highest one; under another leader also the last one that it acknowledged before
+stream must still have the row with the highest one; under another leader also the last row that it acknowledged before
 that leader. If several have led it since, the last of them is the one that counts.
 """
 
@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 
 def read_back(js: JetStream, began: StreamInfo, info: StreamInfo) -> StoredIds:
-    """Return the message ids of what a stream has stored since it ``began`` in a state, and until it is in this one."""
+    """Return the message ids of what a stream has stored between its states ``began`` and ``info``."""
     info = believed(js, info, Trust.BEYOND_DOUBT)
     return stored_ids(js, info, kept_until(js, began, info))
 
@@ -56,40 +56,40 @@ def _leader_of(info: StreamInfo) -> tuple[str, int]:
 
 @dataclass
 class Recovery:
-    """Asks a stream what it has."""
+    """Asks a stream what it has stored."""
 
     stream: str
     ack_timeout: float  # seconds after which a stream that does not answer is given up
-    patience: float  # seconds to wait for it over a connection that was just made
+    patience: float  # seconds to wait for the stream over a new connection
     api_prefix: str  # first tokens of the subjects of JetStream's API
     began: StreamInfo | None  # the stream as it was before the first row was sent, if that is known
-    # Whether rows can be told from others by reading the stream. A bucket does not hold what was stored for long. There
-    # rows that expect nothing are put again, and the others conflict with themselves, which is resolved.
+    # Whether reading the stream tells which rows it has stored. A bucket does not hold a message for long: there, rows
+    # that expect nothing are put again, and the others conflict with themselves, which is resolved.
     reads_back: bool
-    ledger: PublishLedger  # of the rows, and of what it has acknowledged
+    ledger: PublishLedger  # counts the rows, and records what the stream has acknowledged
 
     def __post_init__(self) -> None:
-        # Seconds for which the stream knew a message id at the beginning.
+        # Seconds for which the stream remembered a message id at the beginning.
         self.duplicate_window = self.began.duplicate_window if self.began is not None else 0.0
-        # The server that led the stream when it was known to have all that it had acknowledged, and since when; None
-        # when that is not known.
+        # The leader when the stream was last known to have everything that it had acknowledged, and since when it led;
+        # None when that is unknown.
         self.leader = _leader_of(self.began) if self.began is not None else None
         self._acknowledged = self.ledger.acknowledged
-        self.known = self.began  # the stream as it was when it was asked last, if that is known
-        self._asked = 0.0  # when the state was asked for
+        self.known = self.began  # the stream's last reported state, if that is known
+        self._asked = 0.0  # when the state was requested
         self._view = StreamView(self.ack_timeout)
-        self._waits_for_ids = False  # that was said
+        self._waits_for_ids = False  # whether that was logged
 
     # The stream's state
 
     def state(self, js: JetStream) -> StreamInfo:
-        """Ask for the stream's state. That there is no such stream has to be said for a while in a cluster."""
+        """Request the stream's state; in a cluster, its absence has to be reported for several seconds."""
         self._asked = clock.monotonic()
         self.known = info = self._view.state(js, self.stream)
         return info
 
     def state_if_known(self, js: JetStream) -> StreamInfo | NatsError:
-        """Ask for the stream's state; return the error if there is none, or its leader does not answer now."""
+        """Request the stream's state; return the error if there is no stream, or its leader does not answer now."""
         try:
             return self.state(js)
         except (JetStreamError, NatsTimeoutError) as error:
@@ -98,7 +98,7 @@ class Recovery:
             return error
 
     def _await_state(self, js: JetStream, patience: float) -> StreamInfo:
-        """Return the stream's state, once its leader says it; wait for that for so many seconds."""
+        """Return the stream's state once its leader reports it; wait for that ``patience`` seconds."""
         deadline = clock.monotonic() + patience
         pauses = Backoff(FIRST_ABSENCE, MAX_ABSENCE)
         while not isinstance(info := self.state_if_known(js), StreamInfo):
@@ -115,11 +115,11 @@ class Recovery:
     # What may be stored
 
     def knows_again(self, rows: Rows) -> bool:
-        """Tell whether the stream certainly knows the message ids of rows that were sent before."""
+        """Tell whether the stream certainly remembers the message ids of rows that were sent before."""
         return not rows.since or (self.known is not None and self.known.knows_again(clock.monotonic() - rows.since))
 
     def wait_for_ids(self) -> None:
-        """Say that rows wait until the stream forgets their message ids."""
+        """Log that rows wait until the stream forgets their message ids."""
         if not self._waits_for_ids:
             self._waits_for_ids = True
             window = self.duplicate_window
@@ -130,10 +130,10 @@ class Recovery:
     def resume(self, js: JetStream, parts: list[Rows], patience: float | None = None) -> list[Rows]:
         """Return what is to be sent of rows that were sent before or wait, once the stream's leader answers.
 
-        It is waited for so many seconds; as for a connection that was just made when None.
+        The call waits ``patience`` seconds for the leader; as long as over a new connection when it is None.
 
         Raises:
-            PublishError: the stream has lost rows, or it cannot be told which of these are stored.
+            PublishError: the stream has lost rows, or it is unknown which of these are stored.
         """
         again = [rows for rows in parts if rows.again]
         if not again and not self._acknowledged.highest:
@@ -145,7 +145,7 @@ class Recovery:
         return self._without_stored(js, info, parts)
 
     def _without_stored(self, js: JetStream, info: StreamInfo, parts: list[Rows]) -> list[Rows]:
-        """Leave out rows that the stream holds, since it does not know their message ids any more."""
+        """Leave out rows that the stream holds, but whose message ids it has forgotten."""
         found = None
         if self.reads_back:
             if self.began is None:
@@ -155,16 +155,16 @@ class Recovery:
                 raise PublishError(conditions.STORED_UNKNOWN(reason=found.removed))
         left = []
         for rows in parts:
-            if found is not None and rows.ids is not None:  # those that wait too: another attempt may have stored them
+            if found is not None and rows.ids is not None:  # waiting rows too: another attempt may have stored them
                 rows = rows.take(~is_among(rows.ids, found.ids))
             left.append(rows._replace(since=0.0))  # as if they were sent for the first time
         return [rows for rows in left if rows.size]
 
     def have_stored(self, js: JetStream, rows: Sequence[Rows]) -> list[bool]:
-        """Tell which rows, each by itself, the stream has although it refuses them now: by having been sent before.
+        """Tell for each row whether an earlier send has stored it, although the stream refuses it now.
 
         Raises:
-            PublishError: that cannot be told.
+            PublishError: that is unknown.
         """
         if not self.reads_back or not any(row.again for row in rows):
             return [False] * len(rows)
@@ -177,7 +177,7 @@ class Recovery:
     def verify(self, js: JetStream) -> None:
         """Check that the stream still has the row that it has acknowledged last, if anything makes that doubtful.
 
-        That it has lost rows is a :class:`PublishError`.
+        When the stream has lost rows, it raises :class:`PublishError`.
         """
         if self._acknowledged.highest:
             with contextlib.suppress(PermissionsError):  # a user who may write may not be allowed to ask
@@ -187,7 +187,7 @@ class Recovery:
     def _look_back(self, js: JetStream, info: StreamInfo, closely: bool) -> None:
         """Check that the stream still has what it has acknowledged.
 
-        ``closely`` also that no other message has taken the sequence of one of its last rows.
+        If ``closely``, check also that no other message has taken the sequence of one of its last rows.
         """
         leader = _leader_of(info)
         for row in self._last_rows(info):
@@ -200,16 +200,16 @@ class Recovery:
             self.leader = leader
 
     def _last_rows(self, info: StreamInfo) -> list[LastRow]:
-        """Return the row that was acknowledged last; and where another server leads now, those before it did."""
+        """Return the row that was acknowledged last; under another leader, also the last ones before it led."""
         if not info.led_since or _leader_of(info) == self.leader:
             return self._acknowledged.last_rows()
         led = (info.time - info.led_since) / 1e9
         return self._acknowledged.last_rows((self._asked - led, clock.monotonic() - led))
 
     def _lacks(self, js: JetStream, info: StreamInfo, row: LastRow, closely: bool) -> bool:
-        """Tell whether the stream does not have a row any more.
+        """Tell whether the stream has lost a row.
 
-        Where it has removed it meanwhile, or does not let us ask, that is told by the sequences.
+        Where the stream has removed the row meanwhile, or the user may not request it, the sequences decide.
         """
         if info.last_sequence < row.sequence:
             return True
@@ -222,9 +222,9 @@ class Recovery:
         return row.sequence == self._acknowledged.highest and self._acknowledged.fallen is not None
 
     def _report_lost(self, js: JetStream, row: LastRow) -> NoReturn:
-        """Raise that the stream has lost rows, of which this is the last one, and how many.
+        """Raise that the stream has lost rows up to and including ``row``, and how many.
 
-        What it has got since is told by its time, by the clock of its leader.
+        Messages that were stored since are recognized by their time, by the clock of the stream's leader.
         """
         said, all_ids = self._acknowledged, self.ledger.all_ids
         ago = clock.monotonic() - row.since
@@ -256,7 +256,7 @@ class Recovery:
     # Why nothing is stored
 
     def silence(self, js: JetStream, subject: str) -> ConditionText:
-        """Say why no acknowledgement has come, as far as the server says."""
+        """Return why no acknowledgement has come, as far as the server reports it."""
         maybe = "it cannot store, as when a disk is full; see the server's log"
         if self.api_prefix != API_PREFIX:
             maybe = f"{subject!r} does not lead to it, as when that is not imported from its account; or {maybe}"
@@ -270,5 +270,5 @@ class Recovery:
         return conditions.NO_ACKNOWLEDGEMENT(stream=self.stream, seconds=self.ack_timeout, reason=reason)
 
     def absence(self, reason: object) -> ConditionText:
-        """Say that nobody answers for the stream."""
+        """Return the text that nobody answers for the stream."""
         return conditions.NOBODY_STORES(stream=self.stream, seconds=self.ack_timeout, reason=reason)

@@ -1,4 +1,4 @@
-"""Rows on their way to a stream, as columns; those that wait are a list of them."""
+"""Holds rows on their way to a stream, as columns; a list of such parts is a queue."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from spark_nats.protocol.bytecolumns import Mask, Positions, booleans, strings
 
 
 class Rows(NamedTuple):
-    """Rows that are to be sent or were sent together."""
+    """Rows that are sent together."""
 
-    numbers: Positions  # as they were given
+    numbers: Positions  # of the rows, in the order they were given
     subjects: pa.Array  # string column without null
     payloads: pa.Array  # string or binary column without null
     headers: pa.Array | None  # binary column of header blocks, null where a row has none; None when no row has one
     ids: pa.Array | None  # their message ids; None unless every row has one
     since: float = 0.0  # when they were first sent; 0 before
-    again: bool = False  # whether they may be stored already, by being sent before
+    again: bool = False  # whether an earlier send may have stored them already
     conditional: bool = False  # whether they name the last message that their subject must have
 
     @property
@@ -31,7 +31,7 @@ class Rows(NamedTuple):
         return len(self.numbers)
 
     def take(self, chosen: slice | Mask) -> Rows:
-        """Return the chosen ones."""
+        """Return the chosen rows."""
 
         def part(column: pa.Array | None) -> pa.Array | None:
             if column is None:
@@ -51,7 +51,7 @@ class Rows(NamedTuple):
         return b"" if self.headers is None else self.headers[i].as_py() or b""
 
     def with_headers(self, headers: Mapping[int, bytes]) -> Rows:
-        """Return the rows, some of which have other header blocks, by their numbers."""
+        """Return the rows with the header blocks of some replaced, by their numbers."""
         others = [headers[number] for number in self.numbers.tolist() if number in headers] if headers else []
         if not others:
             return self
@@ -60,12 +60,12 @@ class Rows(NamedTuple):
 
 
 def count_of(parts: Iterable[Rows]) -> int:
-    """Return how many rows these are."""
+    """Return how many rows the parts have."""
     return sum(rows.size for rows in parts)
 
 
 def cut(queue: list[Rows], most: int) -> Rows:
-    """Take out of a queue what is sent next: so many rows at most, at least one."""
+    """Take the next rows to send out of a queue: ``most`` rows at most, at least one."""
     rows = queue[0]
     part = rows.take(slice(most))
     part = part.take(next(cut_into_parts(part.payloads, part.headers, most)))

@@ -1,6 +1,6 @@
-"""Rows on their way over one connection: sent as fast as the window allows, until each is stored.
+"""Sends rows over one connection as fast as the window allows, until the stream has stored each of them.
 
-Nothing more is sent before it is decided what becomes of rows that were refused.
+After a refusal, it sends nothing more until the fate of the refused rows is decided.
 """
 
 from __future__ import annotations
@@ -47,45 +47,43 @@ _OF_ROWS = (Verdict.BAD_ROW, Verdict.NO_SUCH_SUBJECT, Verdict.CONFLICT)  # refus
 
 
 class DeadLetterTaker(Protocol):
-    """Takes rows that the stream refuses for what they are themselves, so that the others can be stored."""
+    """Takes rows that the stream refuses for their own content, so that the others can be stored."""
 
     verdicts: Collection[Verdict]
-    """Refusals for which it takes a row."""
+    """The refusals for which it takes a row."""
 
     def take(self, row: Rows, reason: str) -> None:
-        """Take one row, and why it was refused."""
+        """Take one row, and the reason of its refusal."""
 
 
 @dataclass
 class Sender:
-    """Sends what waits in a queue over one connection; ``flight`` has the rows under way."""
+    """Sends a queue of rows over one connection; ``flight`` has the rows under way."""
 
     connection: Connection
-    acks: PublishAcks  # reads answers
-    ledger: PublishLedger  # of the rows, and their queue
+    acks: PublishAcks  # parses answers
+    ledger: PublishLedger  # counts the rows, and has their queue
     window: Window  # how many rows may be under way
-    recovery: Recovery  # asks the stream what it has
-    resolve: ConflictResolver | None  # decides about rows whose subjects have other last messages than they name
-    lease: Lease | None  # is told when rows are stored; without it a server that shuts down is not left
+    recovery: Recovery  # asks the stream what it has stored
+    resolve: ConflictResolver | None  # decides about rows that expect another last message of their subject
+    lease: Lease | None  # is notified when rows are stored; needed to leave a server that shuts down
     on_stored: Callable[[], None] | None  # likewise
-    dead_letters: (
-        DeadLetterTaker | None
-    )  # takes rows that the stream refuses for themselves; such a row is an error when None
+    dead_letters: DeadLetterTaker | None  # takes rows refused for their content; such a row is an error when None
 
     def __post_init__(self) -> None:
         self._queue = self.ledger.queue
         self._js = JetStream(self.connection, self.recovery.api_prefix)
         self._inbox = self.connection.new_inbox()
         self._answers = self.connection.subscribe(f"{self._inbox}.*")
-        self.last_stored = clock.monotonic()  # when a row was stored, or since when there is something to be stored
-        self._stranger = ""  # what somebody else than the stream has answered last, in words
+        self.last_stored = clock.monotonic()  # when a row was stored, or since when rows wait to be stored
+        self._stranger = ""  # the last answer of another responder, in words
         self._start(0)
 
     def _start(self, first: int) -> None:
         self.flight = self.ledger.flight = Flight(self._inbox, first, self.acks, clock.monotonic())
 
     def send_queue(self) -> bool:
-        """Send what is to be sent; return whether it is, and not left for another connection."""
+        """Send the queue; return whether all of it is sent, and nothing is left for another connection."""
         self._receive(0.0)  # and answer PING: rows may come slowly
         while self._queue:
             if self.lease is not None and self.connection.lame_duck:
@@ -105,7 +103,7 @@ class Sender:
         return True
 
     def finish(self) -> bool:
-        """Send what is to be sent, and wait for all answers; return whether they have come, as :meth:`send_queue`."""
+        """Send the queue, and wait for all answers; return what :meth:`send_queue` returns."""
         while sent := self.send_queue():
             if not self.flight.held:
                 break
@@ -113,11 +111,11 @@ class Sender:
         return sent
 
     def verify(self) -> None:
-        """Check that the stream has what it has acknowledged."""
+        """Check that the stream still has what it has acknowledged."""
         self.recovery.verify(self._js)
 
     def drain_pending_acks(self) -> None:
-        """Note answers that had come before the connection was lost."""
+        """Note answers that arrived before the connection was lost."""
         while (messages := self._answers.pop()) is not None:
             self._note(messages)
 
@@ -126,7 +124,7 @@ class Sender:
         self.connection.unsubscribe(self._answers)
 
     def _go_on(self) -> None:
-        """Wait for answers, and do what follows from them."""
+        """Wait for answers, and act on them."""
         if self.flight.open:
             decision = decide(self._publish_state())
             self._receive(max(MIN_PATIENCE, decision.seconds if isinstance(decision, Wait) else 0.0))
@@ -188,7 +186,7 @@ class Sender:
     def _ask_subjects(self) -> None:
         """Find out which messages are not stored because the stream does not listen on their subjects.
 
-        Where it does, somebody else's answer says nothing: the stream's may come yet.
+        Where the stream listens, another responder's answer means nothing: the stream's answer may still come.
         """
         flight, known = self.flight, self.recovery.known
         subjects, strangers = flight.open_subjects(), flight.strangers
@@ -205,7 +203,7 @@ class Sender:
         strangers.clear()
 
     def _dead_letter(self, refused: Sequence[RefusedMessage]) -> None:
-        """Hand over rows that are not stored, and send them no more."""
+        """Hand over refused rows that are not stored, and send them no more."""
         assert self.dead_letters is not None  # noqa: S101 - only then it is decided so
         rows = [self.flight.row(each.message) for each in refused]
         for each, row, is_stored in zip(refused, rows, self.recovery.have_stored(self._js, rows), strict=True):
@@ -227,7 +225,7 @@ class Sender:
         raise PublishError(_describe(self.recovery.stream, failure)).advising(*hints)
 
     def _resend(self, why: ResendReason, outcome: PublishState) -> None:
-        """Have rows sent again, and pause before."""
+        """Queue rows to be sent again, and pause first."""
         rest, stream = self.flight.rest(), self.recovery.stream
         if why is ResendReason.UNKNOWN:
             logger.info(conditions.ROWS_SENT_AGAIN(stream=stream, rows=count_of(rest)).with_code)
@@ -249,7 +247,7 @@ class Sender:
         self.connection.wait(pause)
 
     def _repeat(self) -> None:
-        """Have rows sent again that may be stored or not."""
+        """Queue rows of unknown fate to be sent again, without those that the stream turns out to hold."""
         rows = [*self.flight.rest(), *self._queue]
         left = self.recovery.resume(self._js, rows, self.recovery.ack_timeout)
         self._queue[:] = left
@@ -259,7 +257,7 @@ class Sender:
 
 
 def _describe(stream: str, failure: Fail) -> str:
-    """Say why rows were not stored."""
+    """Describe why rows were not stored."""
     refused = failure.refused
     if failure.why is Failure.REFUSES:
         return conditions.EVERY_ROW_REFUSED(stream=stream, seconds=failure.seconds, reason=refused[0].reason)

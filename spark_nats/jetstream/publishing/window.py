@@ -1,7 +1,7 @@
-"""How many rows may be under way, and how long to pause when a stream does not take them for now.
+"""Limits how many rows are under way, as TCP does, and tells how long to pause when a stream refuses rows for now.
 
-As in TCP the window is halved when a stream is given too much at once, and grows again slowly. While nobody answers for
-the stream it is as small as it can be.
+The window is halved when a stream is given too much at once, and grows again slowly. While nobody answers for the
+stream, the window is as small as it can be.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from spark_nats.client.retrying import Backoff
 
 FIRST = 2048  # rows at first; the window doubles while the server takes all that is sent
 MIN_SIZE = 16  # rows that may be under way in any case
-GROWTH = 1 / 16  # of the window for each window that is stored, once there were too many requests
-FIRST_ABSENCE, MAX_ABSENCE = 0.25, 2.0  # seconds after nobody has answered
+GROWTH = 1 / 16  # rows by which the window grows for each stored row, once there were too many requests
+FIRST_ABSENCE, MAX_ABSENCE = 0.25, 2.0  # seconds to pause when nobody answers
 
 
 class Window:
@@ -31,27 +31,27 @@ class Window:
 
     @property
     def part(self) -> int:
-        """How many of them are sent together."""
+        """How many rows are sent together."""
         return max(1, self.size // 4)
 
     @property
     def is_absence_new(self) -> bool:
-        """Whether rows were stored since the stream was away."""
+        """Whether rows were stored since the stream was last unavailable."""
         return self._absence.is_new
 
     def grow(self, stored: int) -> None:
-        """Note that so many rows were stored."""
+        """Note how many rows were stored."""
         self._pause.reset()
         self._absence.reset()
         self._exact = min(self._exact + stored * (GROWTH if self._congested else 1.0), float(self._most))
 
     def on_throttled(self, under_way: int) -> float:
-        """Note that the stream was given too much while so many rows were under way; return how long to pause."""
+        """Note that the stream was given too much when ``under_way`` rows were; return how many seconds to pause."""
         self._congested = True
         self._exact = min(max(float(MIN_SIZE), min(self._exact, under_way) / 2), float(self._most))
         return self._pause.next()
 
     def on_unavailable(self) -> float:
-        """Note that the stream does not take rows at the moment; return how long to pause."""
+        """Note that the stream does not take rows at the moment; return how many seconds to pause."""
         self._exact = float(min(MIN_SIZE, self._most))
         return self._absence.next()

@@ -1,1 +1,1 @@
-"""Reading what streams hold, as columns."""
+"""Reading the messages of streams, as columns."""

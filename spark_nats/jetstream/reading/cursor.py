@@ -1,4 +1,4 @@
-"""How far reading has come: a value, whose methods ask and send nothing."""
+"""Holds how far a range is read, as an immutable value whose methods request and send nothing."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from spark_nats.protocol.bytecolumns import Mask, Positions
 from spark_nats.protocol.deliveries import Deliveries
 from spark_nats.protocol.direct_gets import DirectGetReplies
 
-NO_END = 1 << 64  # the end of what is not a range of sequences
+NO_END = 1 << 64  # the end of a read without a last sequence
 _MAX_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Gaps:
-    """Ranges of sequences, each without its end. As text they are named: ``sequences 3 to 5 and 9``."""
+    """Ranges of sequences, each without its end; their text is ``sequences 3 to 5 and 9``."""
 
     starts: Positions
     ends: Positions
@@ -30,16 +30,16 @@ class Gaps:
         return Gaps(np.concatenate([self.starts, other.starts]), np.concatenate([self.ends, other.ends]))
 
     def chosen(self, chosen: Mask) -> Gaps:
-        """Return some of them."""
+        """Return the chosen ranges."""
         return Gaps(self.starts[chosen], self.ends[chosen])
 
     def before(self, sequence: int) -> Gaps:
-        """Return what lies before a sequence."""
+        """Return the part of the ranges before a sequence."""
         some = self.chosen(self.starts < sequence)
         return Gaps(some.starts, np.minimum(some.ends, sequence))
 
     def united(self) -> Gaps:
-        """Return the same sequences in order, and none twice."""
+        """Return the same sequences in order, each once."""
         if not len(self):
             return self
         order = np.argsort(self.starts, kind="stable")
@@ -67,24 +67,24 @@ NO_GAPS = Gaps(np.empty(0, np.int64), np.empty(0, np.int64))
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cursor:
-    """How far a range of sequences has been read, and what was found out about it.
+    """How far a range of sequences is read, and what was found out about it.
 
-    What lies between ``delivered`` and ``received`` has arrived and waits; after a restart it arrives again.
+    Messages between ``delivered`` and ``received`` have arrived and are not yielded yet; a restart requests them again.
     """
 
-    delivered: int  # everything before it was handed on, or is not to be
+    delivered: int  # everything before it was yielded, or is not to be
     received: int  # everything before it has arrived, or does not exist
     end: int  # sequence before which the range ends
     first: int | None = None  # sequence of the first message that has arrived; None before
-    gaps: Gaps = NO_GAPS  # sequences before ``received`` that were skipped, and of which it was not yet judged why
-    lost: tuple[ConditionText, ...] = ()  # what is gone of the range, in sentences that were not yet said
+    gaps: Gaps = NO_GAPS  # skipped sequences before ``received`` whose reason is not judged yet
+    lost: tuple[ConditionText, ...] = ()  # losses of the range that are not reported yet, in sentences
     rewritten: bool = False  # whether messages of another history have taken sequences of the range
-    left: float = math.inf  # how many messages are still to be handed on
-    wanted: float = math.inf  # how many more may be asked for, besides those that have arrived
+    left: float = math.inf  # how many messages are still to be yielded
+    wanted: float = math.inf  # how many more messages may be requested, besides those that have arrived
 
     @classmethod
     def of(cls, start: int, end: int = NO_END, *, rewritten: bool = False, limit: int | None = None) -> Cursor:
-        """Return the cursor of a range that is still to be read, of all its messages without a limit."""
+        """Return the cursor of an unread range, of all its messages when ``limit`` is None."""
         return cls(start, start, end, rewritten=rewritten, left=math.inf if limit is None else limit)
 
     @property
@@ -94,14 +94,14 @@ class Cursor:
 
     @property
     def complete(self) -> bool:
-        """Whether everything was handed on, and everything that was skipped was judged."""
+        """Whether everything was yielded, and every skipped sequence was judged."""
         return self.delivered >= self.end and not len(self.gaps)
 
     def receive(self, messages: Deliveries | DirectGetReplies, first: int, last: int) -> tuple[Cursor, int]:
-        """Return the cursor behind messages that have arrived, and how many of them are in the range.
+        """Return the cursor after messages that have arrived, and how many of them are in the range.
 
-        They are in order, from sequence ``first`` to ``last``, and none of them before ``received``; there is one at
-        least.
+        There is at least one message. The messages are in order, from sequence ``first`` to ``last``, and none lies
+        before ``received``.
         """
         count, gaps = len(messages), self.gaps
         if last - self.received == count - 1:
@@ -117,11 +117,11 @@ class Cursor:
         return replace(self, received=min(last + 1, self.end), first=found, gaps=gaps), inside
 
     def reach(self, to: int) -> Cursor:
-        """Return the cursor when everything before a sequence has arrived, and nothing is to be judged."""
+        """Return the cursor when everything before a sequence has arrived, without gaps to judge."""
         return replace(self, received=max(self.received, min(to, self.end)))
 
     def skip(self, to: int) -> Cursor:
-        """Return the cursor behind sequences that do not exist."""
+        """Return the cursor after sequences that do not exist."""
         reached = self.reach(to)
         waits = self.delivered < self.received
         return replace(
@@ -131,30 +131,30 @@ class Cursor:
         )
 
     def deliver(self, until: int, messages: int = 0) -> Cursor:
-        """Return the cursor when everything before a sequence was handed on, so many messages last of all."""
+        """Return the cursor when everything before ``until`` was yielded, with ``messages`` counted off the limit."""
         return replace(self, delivered=until, left=self.left - messages)
 
     def restart(self) -> Cursor:
-        """Return the cursor when what has arrived, and was not handed on, is to arrive again."""
+        """Return the cursor when messages that arrived, but were not yielded, are to arrive again."""
         if self.delivered == self.received:
             return self
         first = self.first if self.first is not None and self.first < self.delivered else None
         return replace(self, received=self.delivered, first=first, gaps=self.gaps.before(self.delivered))
 
     def judged(self) -> Cursor:
-        """Return the cursor when it was judged why sequences were skipped."""
+        """Return the cursor when the reasons of all gaps were judged."""
         return replace(self, gaps=NO_GAPS)
 
     def lose(self, *what: ConditionText) -> Cursor:
-        """Return the cursor when it was found that something is gone."""
+        """Return the cursor with further losses."""
         return replace(self, lost=(*self.lost, *what))
 
     def cut(self, end: int) -> Cursor:
-        """Return the cursor of a range that ends earlier, where it has not come further already."""
+        """Return the cursor of a range that ends earlier, but not before what has arrived."""
         return replace(self, end=min(self.end, max(end, self.received)))
 
     def finish(self, end: int) -> Cursor:
-        """Return the cursor of a range that ends where everything was handed on, whatever has arrived behind it."""
+        """Return the cursor of a range that ends here, where everything was yielded, whatever has arrived after it."""
         return replace(self, delivered=end, received=end, end=end, gaps=self.gaps.before(end))
 
     def give_up(self) -> Cursor:

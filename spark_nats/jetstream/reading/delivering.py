@@ -1,11 +1,11 @@
-"""One loop in which all reading is done, over one source of chunks after another: what arrives is handed on in order.
+"""One loop reads everything: it opens a source, yields its chunks in sequence order, and replaces a failed source.
 
-What to do next, :func:`decide` says. How far reading has come only the loop writes down: what a task finds out, it
-returns as a value. A task is asked twice about a chunk: what of it is wanted, and again when it is handed on.
+:func:`decide` chooses the loop's next move. Only the loop stores the cursor; a task returns what it finds out as a
+value. The loop asks the task twice which messages of a chunk are wanted: on arrival, and when it yields the chunk.
 
-A source is a consumer or direct gets, over one connection. One that leaves something out, falls silent or is gone is
-followed by another, behind the last message that was handed on. Nothing is acknowledged and nothing is left behind: all
-can be read again any number of times.
+A source is a consumer or direct gets, over one connection. When a source skips messages, falls silent or is deleted,
+the loop opens another one after the last message that it yielded. Reading acknowledges nothing and changes nothing in
+the stream, so everything can be read again any number of times.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ from spark_nats.protocol.messages import Messages
 logger = logging.getLogger(__name__)
 
 PATIENCE = 0.5
-"""Seconds without a message after which the stream is looked at, and the server is asked again, in case it takes a
-request for fulfilled."""
+"""Seconds without a message after which the reader requests the stream's state, and requests messages again, in case
+the server takes an earlier request for fulfilled."""
 SLOW = 2.0
-"""Seconds for which a batch of rows may be taken before nothing more is left in flight meanwhile: a server closes a
-connection that does not take its bytes for ten."""
-THROTTLED = 30.0  # seconds without such a slow batch after which the server works ahead again
-_REFUSALS = 2  # errors of the API in a row after which another server is to be asked: this one may be cut off
-_LAST_WORD = 1.0  # seconds for a server to say that a consumer may not be deleted
+"""Seconds that the caller may take for a batch of rows before the reader stops requesting ahead: a server closes a
+connection that accepts no bytes for ten seconds."""
+THROTTLED = 30.0  # seconds after a slow batch until the reader requests ahead again
+_REFUSALS = 2  # API errors in a row after which the reader asks another server: this one may be cut off
+_LAST_WORD = 1.0  # seconds for a server to report that a consumer may not be deleted
 _ONCE = RetryOptions(timeout=0.0, wait=0.0, jitter=0.0, attempts=None)
 
 
@@ -64,7 +64,7 @@ class Delivered(NamedTuple):
 
     @property
     def subjects(self) -> pa.BinaryArray:
-        """The subjects, as they are."""
+        """The subjects as raw bytes."""
         return self.messages.gather(self.messages.subject)
 
     def take(self, chosen: slice | Mask) -> Delivered:
@@ -75,70 +75,71 @@ class Delivered(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """What has arrived at once, with the sequences of its first and its last message."""
+    """Messages that arrived together, with the sequences of the first and the last one."""
 
     delivered: Delivered
     first: int
     last: int
 
     def out_of_order(self, stream: str, asked: int) -> ProtocolError:
-        """Return the error that a server has sent what was not asked for."""
+        """Return the error for messages that were not requested."""
         count, first, last = len(self.delivered.messages), self.first, self.last
         return ProtocolError(ANSWER_FROM_ELSEWHERE(stream=stream, start=asked, messages=count, first=first, last=last))
 
 
 class Restart(Exception):  # noqa: N818 - it never leaves the readers
-    """A source is of no more use; another one has to go on."""
+    """A source is unusable, and another one has to continue."""
 
 
 _Trouble = Restart | NatsTimeoutError | JetStreamError
 
 
 class Source(Protocol):
-    """What brings chunks over one connection, and sees to it that nothing is left out between them."""
+    """Delivers chunks over one connection, and checks that no message between them is missing."""
 
-    exhausted: bool  # its replica has no more
-    idle: bool  # it has just said that it has nothing to send
+    exhausted: bool  # its replica has no more messages
+    idle: bool  # the server has just reported that it has nothing to send
     silence: float  # seconds waited since the last message
-    close_may_be_refused: bool  # whether a server may refuse that it is given up, or was
+    close_may_be_refused: bool  # whether the server may refuse a close that is to come or was sent
 
     @property
     def in_flight(self) -> bool:
-        """Whether something was asked for that may still come."""
+        """Whether requested messages may still arrive."""
 
     def ask(self, cursor: Cursor, throttled: bool) -> None:
-        """Keep the server at work on what is still to arrive; hardly ahead of what is taken when ``throttled``."""
+        """Request what is still to arrive, ahead of the caller; hardly ahead when ``throttled``."""
 
     def receive(self) -> Chunk | None:
-        """Wait for what arrives next; None when it is no message, or nothing.
+        """Wait for the next chunk; None when what arrives is no message, or nothing arrives.
 
-        That something is missing, or nothing comes any more, is a :class:`Restart`.
+        It raises :class:`Restart` when messages are missing, or nothing arrives any more.
         """
 
     def close(self) -> None:
-        """Give it up."""
+        """Give up the source."""
 
     def finish(self) -> None:
-        """Give it up, or keep it for the next range: it has brought all that it was to bring."""
+        """Give up the source, or keep it for the next range: it has delivered everything requested."""
 
 
 class Move(Enum):
     """What the loop does next."""
 
-    OPEN = auto()  # begin to read on through a source
-    RECEIVE = auto()  # wait for what it brings next
-    DELIVER = auto()  # hand on what has arrived
-    END = auto()  # see whether it has brought all
-    CHANGE = auto()  # give it up for one that is faster
-    LEAVE = auto()  # have the rest read elsewhere, because the server is shutting down (lame duck mode)
+    OPEN = auto()  # open a source at the cursor
+    RECEIVE = auto()  # wait for the source's next chunk
+    DELIVER = auto()  # yield what has arrived
+    END = auto()  # ask the task whether everything has arrived
+    CHANGE = auto()  # replace the source by a faster one
+    LEAVE = auto()  # read the rest from another server, because this one is shutting down (lame duck mode)
     FINISH = auto()
 
 
 def decide(cursor: Cursor, then: Move, *, asked: bool, held: bool, lame_duck: bool, throttled: bool) -> Move:
-    """Decide what to do next, where source and task say what is ``then`` to come: to open one where there is none.
+    """Decide the loop's next move.
 
-    Something may still come that was ``asked`` for. What has arrived is ``held`` until it is handed on, which goes
-    slowly when ``throttled``. A ``lame_duck`` is a server that is shutting down.
+    ``then`` is the move that the source and the task suggest; without a source, it is to open one. Requested messages
+    may still arrive when ``asked``. Arrived chunks are ``held`` until the loop yields them. The caller is slow when
+    ``throttled``. The server is shutting down when ``lame_duck``.
     """
     leaves = lame_duck and not cursor.at_end
     if then is Move.OPEN:
@@ -154,38 +155,38 @@ def decide(cursor: Cursor, then: Move, *, asked: bool, held: bool, lame_duck: bo
 
 
 class Arrived(NamedTuple):
-    """What a source has brought last, and since when it is in use."""
+    """What a source has delivered last, and since when it is in use."""
 
     chunk: Chunk | None
-    silence: float | None  # seconds without a message, when they are a reason to look at the stream
-    began: float  # when its first chunk was waited for, later by the time in which rows were taken
-    start: int  # the first sequence that it was to bring
+    silence: float | None  # seconds without a message, when they are a reason to request the stream's state
+    began: float  # when the wait for its first chunk began, moved forward by the time that the caller took
+    start: int  # the first sequence that the source was to deliver
 
 
 class Step(NamedTuple):
-    """What a task makes of what has happened."""
+    """What a task concludes from what has happened."""
 
-    cursor: Cursor  # how far it was read now
-    then: Move  # what is to come
-    delivered: Delivered | None = None  # what is wanted of what has arrived
+    cursor: Cursor  # how far the range is read now
+    then: Move  # the next move
+    delivered: Delivered | None = None  # the wanted messages of a chunk
 
 
 class ReadTask(Protocol):
-    """What is read: the loop asks it what to do with what arrives, and what it means when nothing does."""
+    """Tells the loop what to do with what arrives, and what silence means."""
 
-    created: str | None  # when the stream was made, once that is known
+    created: str | None  # when the stream was created, once that is known
 
     def open(self, js: JetStream, cursor: Cursor, empty_attempts: int) -> tuple[Source | None, Cursor]:
-        """Begin to read on through a source, when so many in a row have brought nothing; None when nothing is left."""
+        """Open a source at the cursor, after ``empty_attempts`` sources in a row brought nothing; None at the end."""
 
     def receive(self, js: JetStream, cursor: Cursor, arrived: Arrived) -> Step:
-        """Move behind what has arrived; look at the stream when that is silent: what was to come may be removed."""
+        """Move past what has arrived; after a silence check the stream's state, as messages may have been removed."""
 
     def deliver(self, delivered: Delivered) -> Delivered | None:
-        """Return what of a chunk is still wanted in the moment when it is handed on."""
+        """Return the messages of a chunk that are still wanted when the loop yields it."""
 
     def finish_or_resume(self, js: JetStream, cursor: Cursor) -> Step:
-        """Tell, when a source has no more, whether it has brought all; if not, move behind what does not exist."""
+        """Tell whether an exhausted source has delivered everything; if not, move past sequences that do not exist."""
 
 
 @dataclass(slots=True)
@@ -193,30 +194,30 @@ class _OpenSource:
     """A source in use."""
 
     source: Source
-    start: int  # as of :class:`Arrived`
+    start: int  # as in :class:`Arrived`
     began: float
-    looked: float = 0.0  # so long was the silence when the stream was looked at
+    looked: float = 0.0  # the silence in seconds at the last request for the stream's state
     then: Move = Move.RECEIVE
-    # What is to be handed on, with the sequence behind it; several while rows go slowly.
+    # Chunks to yield, each with the sequence after it; several while the caller is slow.
     held: deque[tuple[int, Delivered]] = field(default_factory=deque)
 
 
 class Reading:
-    """Reads what a task wants of a stream, each message once and in order.
+    """Reads the messages of a stream that a task wants, each exactly once and in order.
 
-    A source that is of no more use is followed by another one (ADR-17): at once where there was progress, or the first
-    time that there was none, else in the rhythm of ``retries``, as one that cannot be made. When a connection is lost,
-    :meth:`read` goes on over another one.
+    The loop replaces an unusable source by another one (ADR-17): at once after progress, or at the first attempt
+    without progress; else after the wait that ``retries`` sets, as when no source can be opened. After a lost
+    connection, :meth:`read` continues over another one.
 
     Args:
-        stream: which stream.
+        stream: name of the stream.
         cursor: where to begin.
-        retries: how long to go on without progress; what does not work at once is an error when None.
-        lost: called with a sentence about what the cursor has lost; when it returns, reading goes on.
-        on_arrival: called each time that messages have arrived, wanted ones or not.
+        retries: how long to retry without progress; None for no retries.
+        lost: called with a sentence about what the cursor has lost; when it returns, reading continues.
+        on_arrival: called whenever messages have arrived, wanted or not.
 
     Attributes:
-        cursor: how far it was read.
+        cursor: how far the stream is read.
         retries: as given.
     """
 
@@ -233,25 +234,24 @@ class Reading:
         self._stream = stream
         self._lost = lost
         self._on_arrival = on_arrival
-        self._empty_attempts = 0  # sources in a row that have brought nothing
-        self._refusals = 0  # errors of the API in a row
+        self._empty_attempts = 0  # sources in a row that brought nothing
+        self._refusals = 0  # API errors in a row
         self._throttled_until = 0.0
         self._throttled = False
 
     def read(self, js: JetStream, task: ReadTask) -> Iterator[Delivered]:
-        """Read on over a connection.
+        """Continue reading over a connection.
 
         Raises:
-            StreamNotFoundError: there is no such stream, and it is not known that there was.
-            JetStreamUnavailableError: JetStream does not answer there, or was not ready several times; it may be at
-                another server.
-            JetStreamError: the server refuses the consumer, or has stopped delivering, and that does not pass or has
-                not passed in time.
+            StreamNotFoundError: the stream does not exist, and the task does not know that it ever did.
+            JetStreamUnavailableError: JetStream does not answer, or fails repeatedly; it may work on another server.
+            JetStreamError: the server refuses the consumer or has stopped delivering, for good or for longer than the
+                retries last.
             NatsTimeoutError: the server does not answer at all.
             NatsConnectionError: the connection was lost, or its server is shutting down.
             NatsError: the server has reported an error.
         """
-        asks = False  # whether it is to be heard that nothing was refused
+        asks = False  # whether to wait for a report that a close was refused
         use: _OpenSource | None = None
         self.cursor = self.cursor.restart()
         before = self.cursor.delivered
@@ -296,7 +296,7 @@ class Reading:
                 use.source.close()
         self.retries.succeeded()
         if asks:
-            with contextlib.suppress(NatsConnectionError, NatsTimeoutError):  # of no more concern
+            with contextlib.suppress(NatsConnectionError, NatsTimeoutError):  # it no longer matters
                 js.connection.flush(_LAST_WORD)
 
     def _decide(self, js: JetStream, use: _OpenSource | None) -> Move:
@@ -310,7 +310,7 @@ class Reading:
         return decide(self.cursor, then, asked=asked, held=held, lame_duck=lame_duck, throttled=throttled)
 
     def _learn(self, cursor: Cursor) -> None:
-        """Take over what a task has found out, and say what is lost."""
+        """Store the cursor that a task returns, and report what it has lost."""
         self.cursor = cursor
         if cursor.lost:
             self.cursor = replace(cursor, lost=())
@@ -318,7 +318,7 @@ class Reading:
                 self._lost(what)
 
     def _receive(self, js: JetStream, task: ReadTask, use: _OpenSource) -> None:
-        """Wait for what a source brings next, and see what it means."""
+        """Wait for what a source delivers next, and have the task interpret it."""
         source, silence = use.source, None
         if not js.connection.lame_duck:
             source.ask(self.cursor, self._throttled)
@@ -338,7 +338,7 @@ class Reading:
     def _deliver(self, js: JetStream, task: ReadTask, use: _OpenSource) -> Iterator[Delivered]:
         """Yield what has arrived, up to the limit if there is one: there the range ends."""
         if use.held and use.then is Move.RECEIVE and not (self._throttled or js.connection.lame_duck):
-            use.source.ask(self.cursor, throttled=False)  # so that the server works while the messages are being used
+            use.source.ask(self.cursor, throttled=False)  # so that the server works while the caller uses the messages
         began = clock.monotonic()
         while use.held:
             until, delivered = use.held.popleft()
@@ -361,13 +361,13 @@ class Reading:
         use.began += clock.monotonic() - began
 
     def _recover(self, js: JetStream, task: ReadTask, trouble: _Trouble, progress: bool) -> None:
-        """Get ready for another source: wait, where the last ones have brought nothing."""
+        """Prepare for another source: wait, where the last ones have brought nothing."""
         if isinstance(trouble, NatsTimeoutError):
             if js.connection.closed:
                 raise trouble
-            js.connection.flush()  # a server that does not answer this either is left
+            js.connection.flush()  # a server that does not answer this either is given up
         position, end = self.cursor.delivered, self.cursor.end
-        # Whoever takes rows slowly finds its consumer deleted, which is normal.
+        # A slow caller finds its consumer deleted, which is normal.
         logger.info(READS_ANEW(stream=self._stream, reason=trouble, sequence=position).with_code)
         if progress:
             self.retries.succeeded()

@@ -1,14 +1,14 @@
-"""Chunks that batched direct gets bring (ADR-31), which need no consumer and remove nothing.
+"""Delivers chunks by batched direct gets (ADR-31), which need no consumer and remove nothing.
 
-That is how a work queue is read: it allows one consumer for each subject, and what that one acknowledges is gone. And
-that is how a small range is read first, since it takes one round trip.
+A work queue is read this way, because it allows one consumer for each subject, and that consumer's acknowledgements
+remove messages. A small range is read this way first, because it takes one round trip.
 
-A direct get is answered by any replica of the stream, and by another one each time. So what it says of the end is not
-believed, as :mod:`.ranges` has it. A mirror of the stream answers too, with what it has: it may leave out what its
-filter does not match, have other subjects, or still have what the stream has removed. Each message names the stream
-that answers, so what a mirror says is not taken. Each message names the one before it in its batch, and the
-end of a batch its last one: what a lost route has swallowed is asked for again. The server sends a batch without flow
-control; one request is under way at a time, and asks for no more than the sockets hold.
+Any replica of the stream answers a direct get, and another one each time. So the reader does not believe what an answer
+reports about the end (:mod:`.ranges`). A mirror of the stream answers too, with its own messages: it may lack what its
+filter does not match, have other subjects, or still hold what the stream has removed. Each message names the stream
+that answers, so the reader rejects a mirror's answer. Each message names the previous one of its batch, and the end of
+a batch names its last one, so the reader requests again what a lost route has swallowed. The server sends a batch
+without flow control; so one request is under way at a time, for no more than the sockets hold.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from spark_nats.protocol.api import Api, encode_direct_get
 from spark_nats.protocol.direct_gets import is_single, take_apart
 from spark_nats.protocol.statuses import BatchEnded, NobodyAnswers, RequestRefused, direct_event, parse_status
 
-BATCH_MESSAGES = 8192  # messages asked for by one request. Each has about 250 bytes beside those that the server counts
+BATCH_MESSAGES = 8192  # messages per request. Each has about 250 bytes beside those that the server counts
 BATCH_BYTES = 2 << 20  # bytes after which the server ends a batch
 MAX_PATIENCE = 30.0
-"""Most seconds to wait for the first answer to a request: a server may have to count what matches first."""
+"""Most seconds to wait for the first answer to a request: a server may have to count the matching messages first."""
 _refused = RefusalMemory()  # direct gets that were not answered, or not permitted
 
 
 def are_available(js: JetStream, stream: str) -> bool:
-    """Tell whether nothing is known against direct gets of a stream, in this process, where there is another way."""
+    """Tell whether this process knows nothing against optional direct gets of a stream."""
     return not _refused.holds(js, stream)
 
 
 class DirectGets:
     """Direct gets of one stream over one connection, as a :class:`~.delivering.Source`.
 
-    They are of what matches a filter, if there is one. After ``empty_attempts`` sources in a row this one waits longer.
-    ``optional`` where there is another way: then it is no error that they are not permitted.
+    They return what matches the filter, if there is one. The wait for an answer grows with ``empty_attempts``, the
+    sources in a row that brought nothing. Where another way exists (``optional``), a missing permission is no error.
     """
 
     idle = close_may_be_refused = False
@@ -56,13 +56,13 @@ class DirectGets:
         self._filter = subject
         self._optional = optional
         self._patience = min(delivering.PATIENCE * 2.0 ** min(empty_attempts, 16), MAX_PATIENCE)
-        self._start = 0  # of the batch that is under way
-        self._last = 0  # sequence of its last message; 0 before it
-        self._stranger = ""  # what somebody else has answered, in words
+        self._start = 0  # first sequence of the batch that is under way
+        self._last = 0  # sequence of the batch's last message so far; 0 before there is one
+        self._stranger = ""  # another responder's answer, in words
         self._inbox: Subscription = js.connection.subscribe(js.connection.new_inbox(), later=True)
 
     def ask(self, cursor: Cursor, throttled: bool) -> None:
-        """Ask for what is still to arrive, unless a batch is under way; there are no more messages than sequences."""
+        """Request what is still to arrive, unless a batch is under way; there are no more messages than sequences."""
         most = int(min(BATCH_MESSAGES, cursor.wanted, cursor.end - cursor.received))
         if self.in_flight or self.exhausted or most <= 0:
             return
@@ -71,7 +71,7 @@ class DirectGets:
         self.in_flight, self._start, self._last = True, cursor.received, 0
 
     def receive(self) -> Chunk | None:
-        """Wait for what arrives next; None when it is no message. That nothing comes is a :class:`Restart`."""
+        """Wait for the next chunk, or raise :class:`Restart` after silence; None when what arrives is no message."""
         try:
             arrived = self._js.connection.next(self._inbox, self._patience)
         except PermissionsError as error:
@@ -98,7 +98,7 @@ class DirectGets:
         return chunk
 
     def unavailable(self, why: object) -> Restart:
-        """Note that there are none here for a while, and return what to raise."""
+        """Note that direct gets are unavailable here, and return what to raise."""
         _refused.note(self._js, self._stream)
         return Restart(str(why))
 
@@ -106,9 +106,9 @@ class DirectGets:
         return Restart(f"messages behind sequence {self._last or self._start - 1} are missing")
 
     def _on_status(self, header: bytes, payload: bytes) -> None:
-        """Act on a status, with which every batch ends; what is none says nothing, unless an older server has sent it.
+        """Act on a status, which ends every batch.
 
-        Whoever else has answered, the server's answer may still come.
+        A message without one means nothing, unless an older server sent it: the server's answer may still come.
         """
         status = parse_status(header)
         if status is None:
@@ -130,7 +130,7 @@ class DirectGets:
                 raise JetStreamError(failed, refused.code)
 
     def close(self) -> None:
-        """Forget what is still to come."""
+        """Stop listening for answers."""
         if not self._js.connection.closed:
             self._js.connection.unsubscribe(self._inbox, later=True)
 

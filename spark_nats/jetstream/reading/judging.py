@@ -1,7 +1,7 @@
-"""What it means that messages of a range are missing: decided from what is known, nothing is asked.
+"""Decides what missing messages of a range mean, from what is known; it requests nothing.
 
-The stream's first sequence decides what is a loss: what was skipped behind it was deleted one by one, which is none;
-what was skipped before it the stream's limits, or a purge, have removed before the reader came to it.
+The stream's first sequence decides what is a loss. Skipped sequences after it were deleted one by one, which is no
+loss. Skipped sequences before it were removed by the stream's limits, or a purge, before the reader reached them.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ class Removed(Enum):
     """What it means that messages of a range were removed before they were read."""
 
     LOSS = auto()
-    NO_LOSS_AT_FIRST = auto()  # before the first one has arrived, it is none: the range begins with whatever there is
-    NO_LOSS = auto()  # others may acknowledge them, or it is of a KV bucket, where a later one takes the place
+    NO_LOSS_AT_FIRST = auto()  # no loss before the first arrival: the range begins with the first message that exists
+    NO_LOSS = auto()  # others may acknowledge messages, or a KV bucket has replaced them by later ones
 
     @classmethod
     def from_start(cls, earliest: bool) -> Removed:
-        """Return what it means in a stream, where the range begins with whatever there is if that is ``earliest``."""
+        """Return the meaning for a range that begins with the first message that exists, if ``earliest``."""
         return cls.NO_LOSS_AT_FIRST if earliest else cls.LOSS
 
 
 def fail_on_loss(what: ConditionText) -> None:
-    """Report messages that are gone as a :class:`DataLossError`."""
+    """Raise a :class:`DataLossError` for lost messages."""
     raise DataLossError(what)
 
 
 class Missing(NamedTuple):
     """Sequences that the stream's limits, or a purge, have removed."""
 
-    head: Gaps  # before the first message that has arrived, where the range begins with whatever there is: no loss
+    head: Gaps  # before the first arrival, where the range begins with the first message that exists: no loss
     lost: Gaps  # all others
 
 
 def missing(cursor: Cursor, first_sequence: int, removed: Removed) -> Missing:
-    """Decide which of a cursor's gaps the limits of its stream have made, and whether that is a loss.
+    """Decide which of a cursor's gaps the stream's limits have made, and which of these are a loss.
 
-    Its first sequence is as it was after what was skipped had been found missing.
+    ``first_sequence`` must be requested after the gaps were found.
     """
     gone = NO_GAPS if removed is Removed.NO_LOSS else cursor.gaps.united().before(first_sequence)
     if removed is not Removed.NO_LOSS_AT_FIRST:
@@ -53,17 +53,17 @@ def missing(cursor: Cursor, first_sequence: int, removed: Removed) -> Missing:
 
 
 def replica_lacks(cursor: Cursor, info: StreamInfo) -> bool:
-    """Tell whether a replica that leaves nothing out has skipped, last of all, what the stream's leader has."""
+    """Tell whether the replica of an unfiltered source has skipped, in the last gap, messages that the leader has."""
     return not info.deleted and int(cursor.gaps.ends[-1]) > info.first_sequence
 
 
 def resume_sequence(cursor: Cursor, following: int | None, info: StreamInfo, filtered: bool) -> int | None:
-    """Decide where a range goes on when what it was read through has no more; None when servers disagree about it.
+    """Decide where a range continues once its source is exhausted; None when servers contradict each other.
 
-    ``following`` is the sequence of the next message of the range, by its leader, or None; the state was asked
-    for after that.
+    ``following`` is the sequence of the range's next message as the leader reports it, or None; ``info`` must be
+    requested after it.
     """
     exists = cursor.end > max(cursor.received, info.first_sequence) and not info.deleted and not filtered
-    if following is None and exists:  # a leader that was stopped for a while does not know it yet
+    if following is None and exists:  # a leader that was paused does not know it yet
         return None
     return cursor.end if following is None else following

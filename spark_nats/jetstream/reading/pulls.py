@@ -1,9 +1,9 @@
-"""Chunks that a pull consumer delivers.
+"""Delivers chunks through a pull consumer, by bounded requests, and counts what they may still bring.
 
-The server sends what was asked for and no more: pull requests are bounded in messages and in bytes, and never more is
-in flight than the socket can hold, since the server closes connections that cannot keep up. It announces the end of a
-request whose bytes did not suffice, or whose time is over, but not the end of one that was used up to the last message
-or byte; so both sides count. The consumer counts its deliveries, so a missing one is noticed.
+The server sends what was requested and no more. Requests are bounded in messages and in bytes, and the reader never has
+more in flight than the socket can hold, because the server closes connections that cannot keep up. The server announces
+the end of a request whose bytes did not suffice, or whose time is over, but not the end of one that was used up to the
+last message or byte; so both sides count. The consumer numbers its deliveries, so the reader notices a missing one.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ from spark_nats.protocol.statuses import (
 
 logger = logging.getLogger(__name__)
 
-PULL_MESSAGES = 16384  # messages asked for by one pull request
+PULL_MESSAGES = 16384  # messages per pull request
 PULL_BYTES = 2 << 20
 """Bytes allowed to one pull request; raised for a stream with larger messages. Two requests are in flight, which is
 what the two socket buffers of a connection hold by Linux's defaults."""
 HEADROOM = 64 << 10
-"""Bytes of a pull request for what a message takes beside payload and headers, which are ``max_payload`` at most."""
-HEARTBEAT = 5.0  # seconds after which the server sends a sign of life when it has nothing to send
+"""Bytes of a pull request for what a message has beside payload and headers, which take ``max_payload`` at most."""
+HEARTBEAT = 5.0  # seconds after which the server sends a heartbeat when it has nothing to send
 PULL_EXPIRES = 30.0  # seconds that a pull request lives
-_THROTTLED_EXPIRES = 1.0  # the same while rows are taken slowly
+_THROTTLED_EXPIRES = 1.0  # the same while the caller is slow
 _MAX_PULL_BYTES = 128 << 20
 _ANY_BYTES = 1 << 62
 
@@ -70,22 +70,22 @@ class PullRequests:
 
     def __init__(self) -> None:
         self._open: deque[_Request] = deque()
-        self._ended = 0  # requests of which the end was counted, and is still to be announced
+        self._ended = 0  # requests whose end was counted and is still to be announced
 
     def __len__(self) -> int:
         return len(self._open)
 
     @property
     def messages(self) -> int:
-        """How many messages they may still bring."""
+        """How many messages the open requests may still bring."""
         return sum(request.messages for request in self._open)
 
     def add(self, messages: int, max_bytes: int | None) -> None:
-        """Note that a request was sent; ``max_bytes`` is None where it is bounded in messages only."""
+        """Note a sent request; ``max_bytes`` is None where it is bounded in messages only."""
         self._open.append(_Request(messages, _ANY_BYTES if max_bytes is None else max_bytes))
 
     def count(self, sizes: Positions) -> None:
-        """Take delivered messages off the requests for them; of so many bytes each, see :func:`sizes_of`."""
+        """Take delivered messages off the oldest requests, by their ``sizes`` in bytes (:func:`sizes_of`)."""
         total = np.cumsum(sizes)
         done, used = 0, 0
         while done < len(total) and self._open:
@@ -109,13 +109,13 @@ class PullRequests:
             self._open.popleft()
 
     def forget(self) -> None:
-        """Forget all of them, as when the server is silent and takes them for fulfilled."""
+        """Forget all requests, as when the server is silent and takes them for fulfilled."""
         self._open.clear()
         self._ended = 0
 
 
 def sizes_of(messages: Messages) -> Positions:
-    """Return how many bytes of a pull request each message takes: subject, reply, header and payload."""
+    """Return the bytes that each message takes of a pull request: subject, reply, header and payload."""
     subject, reply = messages.subject, messages.reply
     sizes: Positions = (
         subject.end - subject.start + reply.end - reply.start + messages.payload.end - messages.header.start
@@ -126,14 +126,14 @@ def sizes_of(messages: Messages) -> Positions:
 class PullConsumer:
     """A consumer in use, as a :class:`~.delivering.Source`: its inbox, its requests and its deliveries.
 
-    After ``heartbeat`` seconds, :data:`HEARTBEAT` when None, the server says that it has nothing to send. Requests are
-    ``bounded`` in bytes too, or in messages alone. After ``empty_attempts`` consumers in a row that brought nothing
-    this one asks for less at first, so that on a slow network the answer to another request does not wait behind
-    messages for longer than it may.
+    After ``heartbeat`` seconds, :data:`HEARTBEAT` when None, the server reports that it has nothing to send. Requests
+    are ``bounded`` in bytes too, or in messages alone. After ``empty_attempts`` consumers in a row that brought
+    nothing, this one requests fewer messages at first, so that on a slow network the answer to another request does not
+    time out while it waits after messages.
 
     Attributes:
-        keep: keeps the consumer when it is not needed any more, and tells whether the server may refuse something yet;
-            its argument is when it was last asked for messages, 0 for never. None where it is to be deleted.
+        keep: keeps the consumer when it is no longer needed, and tells whether the server may still refuse something;
+            its argument is when messages were last requested, 0 for never. None to delete the consumer.
     """
 
     def __init__(
@@ -151,19 +151,19 @@ class PullConsumer:
         self.exhausted = made.pending == 0
         self.idle = False
         self.silence = 0.0
-        # Messages that one request asks for, where the server takes so many.
+        # Messages per request, unless the server allows fewer.
         self.most = max(1, PULL_MESSAGES >> min(4 * empty_attempts, 64))
         self._js = js
         self._stream = stream
         self._name = made.name
         self._subject = f"{js.prefix}.{Api.CONSUMER_NEXT.about(stream, made.name)}"
-        self._stranger = ""  # what somebody else has answered to a pull request, in words
+        self._stranger = ""  # another responder's answer to a pull request, in words
         self._max_batch = made.max_batch or PULL_MESSAGES
         self._heartbeat = HEARTBEAT if heartbeat is None else heartbeat
         self._max_bytes = max(PULL_BYTES, js.connection.info.max_payload + HEADROOM) if bounded else None
         self._requests = PullRequests()
         self._sequence = 1  # of the next delivery
-        self._last = made.begins - 1  # sequence in the stream of the last one
+        self._last = made.begins - 1  # stream sequence of the last delivery
         self._lifeless = 0.0  # seconds waited since the last message or heartbeat
         self._asked = 0.0  # when the last pull request was sent, by clock.monotonic()
         self._inbox: Subscription = js.connection.subscribe(js.connection.new_inbox())
@@ -174,10 +174,10 @@ class PullConsumer:
         return len(self._requests) > 0
 
     def ask(self, cursor: Cursor, throttled: bool) -> None:
-        """Keep one pull request working while another one waits behind it; just one when ``throttled``.
+        """Keep one pull request working while another one waits after it; only one when ``throttled``.
 
-        Just one, too, where no more is wanted than so much: the server serves two by turns, and says of one that it has
-        ended, and not of which.
+        A limited read has only one, too: the server serves two by turns, and its announcement of an end does not name
+        the request.
         """
         most_open = 1 if throttled or cursor.wanted < math.inf else 2
         while not self.exhausted and len(self._requests) < most_open:
@@ -188,14 +188,14 @@ class PullConsumer:
             self.pull(wanted, _THROTTLED_EXPIRES if throttled else PULL_EXPIRES)
 
     def pull(self, messages: int, expires: float) -> None:
-        """Send a pull request (ADR-13) that lives for so many seconds."""
+        """Send a pull request (ADR-13) that lives for ``expires`` seconds."""
         body = encode_pull(messages, self._max_bytes, expires, min(self._heartbeat, expires / 2))
         self._js.connection.publish(self._subject, body, self._inbox.subject)
         self._requests.add(messages, self._max_bytes)
         self._asked = clock.monotonic()
 
     def receive(self) -> Chunk | None:
-        """Wait for what arrives next; None when it is no message, or nothing."""
+        """Wait for the next chunk; None when what arrives is no message, or nothing arrives."""
         self.idle = False
         began = clock.monotonic()
         arrived = self._js.connection.next(self._inbox, delivering.PATIENCE)
@@ -216,7 +216,7 @@ class PullConsumer:
         return chunk
 
     def _count(self, messages: Messages) -> Chunk:
-        """Check that all deliveries are the consumer's and none is missing, and take them off the requests."""
+        """Check that all deliveries are this consumer's and none is missing, and take them off the requests."""
         deliveries = Deliveries(messages.gather(messages.reply))
         if (other := deliveries.other_consumer(self._stream, self._name)) is not None:
             raise Restart(f"a delivery is not of consumer {self._name!r}: {other}")
@@ -237,9 +237,9 @@ class PullConsumer:
         return Chunk(Delivered(messages, deliveries), first.stream_sequence, last.stream_sequence)
 
     def _on_status(self, header: bytes, payload: bytes) -> None:
-        """Act on a status: the server's own words about a pull request (ADR-13, ADR-37).
+        """Act on a status, which the server sends about a pull request (ADR-13, ADR-37).
 
-        What is none was answered by somebody else: the server's answer comes all the same, if there is a consumer.
+        A message without a status is another responder's; the server answers all the same, if the consumer exists.
         """
         status = parse_status(header)
         if status is None:
@@ -266,21 +266,21 @@ class PullConsumer:
                 raise JetStreamError(failed, refused.code)
 
     def _allow_larger_message(self) -> None:
-        """Double the bytes of a pull request of which none were used: the next message is larger than all of them."""
+        """Double the bytes of a pull request that used none of them: the next message is larger than the bound."""
         if self._max_bytes is None or self._max_bytes >= _MAX_PULL_BYTES:
             large = MESSAGE_TOO_LARGE(stream=self._stream, sequence=self._last, bytes=self._max_bytes)
             raise JetStreamError(large, CONFLICT)
         self._max_bytes *= 2
 
     def close(self) -> None:
-        """Have the consumer deleted, without waiting for it; only that the server has refused something is raised."""
+        """Have the consumer deleted, without waiting; raise nothing but a refusal that the server has reported."""
         self.keep = None
         self.finish()
 
     def finish(self) -> None:
         """Keep the consumer, or have it deleted as :meth:`close` does.
 
-        Its open pull requests end by themselves, since nobody listens any more where they are to be answered.
+        Its open pull requests end by themselves, because nothing listens on its inbox any more.
         """
         if self._js.connection.closed:
             return

@@ -1,9 +1,9 @@
-"""Reading a range of sequences through ephemeral pull consumers (:mod:`.pulls`) or direct gets (:mod:`.direct`).
+"""Reads a range of sequences through ephemeral pull consumers (:mod:`.pulls`) or direct gets (:mod:`.direct`).
 
-What either says of the end is not believed, because its one replica may lag behind: a range ends with its last message,
-or when the stream's leader says that nothing more of it exists; and a leader that knows less than the range was planned
-from has to say so for a while (:mod:`spark_nats.jetstream.views`). What it means that messages are missing,
-:mod:`.judging` decides; here it is asked for. What is found out is returned: as another cursor, with what is lost.
+The reader does not believe what either reports about the end, because its one replica may lag. A range ends with its
+last message, or when the stream's leader reports that nothing more of the range exists. A leader that knows less than
+the range was planned from has to report that for several seconds (:mod:`spark_nats.jetstream.views`). This module asks
+the server about missing messages; :mod:`.judging` decides what they mean. Losses are returned in the cursor.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 _LACKS = "its replica lacks what the stream's leader has"
 _RECREATED = "the stream was deleted and created again"
-_JUDGE_INTERVAL = 0.1  # seconds between two looks at the stream where skipped sequences are normal
+_JUDGE_INTERVAL = 0.1  # seconds between two requests for the stream's state where skipped sequences are normal
 
 
 class ReadMethod(Enum):
@@ -49,11 +49,11 @@ class ReadMethod(Enum):
 
     CONSUMER = auto()
     HEADERS = auto()
-    """Through a consumer, without the payloads: the header ``Nats-Msg-Size`` of a message has its payload's size."""
+    """Through a consumer, without payloads: the header ``Nats-Msg-Size`` of a message has its payload's size."""
     ONE_GET_FIRST = auto()
-    """One direct get first, of all messages whatever the filters are: that takes one round trip and leaves no consumer
-    behind. What it leaves open is read through a consumer."""
-    GETS = auto()  # direct gets, of one filter at most, and with payloads
+    """One direct get first, of all messages whatever the filters are: it takes one round trip and leaves no consumer on
+    the server. A consumer reads what the direct get leaves open."""
+    GETS = auto()  # direct gets with payloads, of one filter at most
 
 
 @dataclass(frozen=True)
@@ -61,15 +61,15 @@ class Range:
     """The messages of a stream with ``start <= sequence < end``.
 
     Attributes:
-        stream: which stream.
-        created: when it was made, which tells it from a later one of its name; None for the one there is.
+        stream: name of the stream.
+        created: when the stream was created, which distinguishes it from a later one of its name; None if unknown.
         start: first sequence.
         end: sequence before which to stop; must not lie beyond the stream's next sequence.
         filters: only subjects that match one of these; all when empty.
-        removed: what it means that messages of it are removed. That the stream is gone, or its end, is always a loss.
-        last: the last message of the range, or of what it is a part of, as it was when that was planned; None when it
-            is not known. Another message in its place is one whose history is lost.
-        others: whether that is known to be so: what was stored after ``last`` is then left out.
+        removed: what removed messages of the range mean. A deleted stream or a lost end is always a loss.
+        last: the last message of the range, or of the larger range that contains it, as it was at planning time; None
+            when unknown. Another message in its place means that the stream has lost its history.
+        rewritten: whether another message is known to be there; what was stored after ``last`` is then left out.
     """
 
     stream: str
@@ -85,9 +85,9 @@ class Range:
 def read_range(
     js: JetStream, stream: str, start: int, end: int, filters: Sequence[str] = (), *, retries: Retries | None = None
 ) -> Iterator[Delivered]:
-    """Read the messages with ``start <= sequence < end`` that there are, each exactly once and in order.
+    """Read the existing messages with ``start <= sequence < end``, each exactly once and in order.
 
-    Arguments are those of :class:`Range` and :class:`RangeReader`; the range begins with whatever there is.
+    Arguments are those of :class:`Range` and :class:`RangeReader`; the range begins with the first message that exists.
 
     Raises:
         StreamNotFoundError: there is no such stream.
@@ -103,16 +103,16 @@ class RangeReader:
     """Reads a range, each message exactly once and in order.
 
     Args:
-        what: which range.
-        way: how.
-        limit: how many messages are wanted, from the beginning of the range on; None for all. No more are asked for,
-            except where they are searched on this side: then two requests more at most.
-        lost: called with a sentence about messages of the range that are gone; when it returns, reading goes on.
-        retries: how long to go on without progress; what does not work at once is an error when None.
-        on_arrival: called each time that messages have arrived, wanted ones or not.
+        what: the range.
+        way: how to read it.
+        limit: how many messages are wanted, from the start of the range; None for all. The reader requests no more,
+            except where it filters messages itself: then at most two requests more.
+        lost: called with a sentence about lost messages of the range; when it returns, reading continues.
+        retries: how long to retry without progress; None for no retries.
+        on_arrival: called whenever messages have arrived, wanted or not.
 
     Attributes:
-        created: as the range has it; once the stream was seen, when that was made.
+        created: when the stream was created, as the range has it or as the reader first saw it.
     """
 
     def __init__(
@@ -130,32 +130,32 @@ class RangeReader:
         self._way = way
         self._matcher = SubjectMatcher(what.filters) if what.filters else None
         self._placement = FilterPlacement(bool(what.filters))
-        # With a limit, or a rare message would be looked for among all of a range that may be a whole stream.
+        # With a limit the server filters; else the reader might fetch a whole stream to find one rare message.
         if way in (ReadMethod.ONE_GET_FIRST, ReadMethod.GETS) or limit is not None:
             self._placement.pin(by_server=way is not ReadMethod.ONE_GET_FIRST)
         self._judged_at = 0.0
-        self._lost_from = NO_END  # sequence from which on the stream has lost its end, once that is believed
-        self._replica_unverified = False  # whether it is not known that the source's replica has what is to come first
+        self._lost_from = NO_END  # sequence from which on the stream has lost its end, once that is confirmed
+        self._replica_unverified = False  # whether the source's replica may lack the first messages to come
         begin = Cursor.of(what.start, what.end, rewritten=what.rewritten, limit=limit)
         self._reading = Reading(what.stream, begin, retries, lost, on_arrival)
         self._view = StreamView(self._reading.retries.timeout)
 
     @property
     def cursor(self) -> Cursor:
-        """How far it was read."""
+        """How far the range is read."""
         return self._reading.cursor
 
     def read(self, js: JetStream) -> Iterator[Delivered]:
-        """Read on over a connection.
+        """Continue reading over a connection.
 
         Raises:
-            DataLossError: messages of the range are gone, and ``lost`` says so.
+            DataLossError: messages of the range are lost, and ``lost`` raises it.
             NatsError: as :meth:`~.delivering.Reading.read`.
         """
         return self._reading.read(js, self)
 
     def open(self, js: JetStream, cursor: Cursor, empty_attempts: int) -> tuple[Source | None, Cursor]:
-        """Begin to read the stream that was planned; without a source when there is nothing left to read."""
+        """Open a source on the planned stream; return None as the source when nothing is left to read."""
         stream = self._range.stream
         try:
             if self._way is ReadMethod.ONE_GET_FIRST and are_available(js, stream):
@@ -169,7 +169,7 @@ class RangeReader:
             return None, self._lose_the_rest(cursor, "was deleted")
 
     def receive(self, js: JetStream, cursor: Cursor, arrived: Arrived) -> Step:
-        """See what has arrived, and look at the stream when nothing has for long: what was to come may be removed."""
+        """Take in what has arrived; after a silence check the stream's state, as messages may have been removed."""
         delivered = None
         if arrived.chunk is not None:
             cursor, delivered = self._accept(js, cursor, arrived.chunk)
@@ -187,14 +187,14 @@ class RangeReader:
         return Step(cursor, Move.CHANGE if slow else Move.RECEIVE, delivered)
 
     def deliver(self, delivered: Delivered) -> Delivered | None:
-        """Return all of it: what of a range is wanted does not change."""
+        """Return the whole chunk, because what is wanted of a range does not change."""
         return delivered
 
     def finish_or_resume(self, js: JetStream, cursor: Cursor) -> Step:
-        """Tell whether the range is read, when a source has no more; if not, move to the next message that exists.
+        """Tell whether the range is read once a source is exhausted; if not, move to the next message that exists.
 
-        A leader that was stopped for a while may not know of it. So where a server has not been heard of lately,
-        nothing is believed until it is said a second time, a moment later.
+        A leader that was paused may not know that message. So where the leader has not heard from a follower lately,
+        the reader believes that there is none only when the leader repeats it a moment later.
         """
         if not cursor.at_end:
             disputed = False
@@ -205,7 +205,7 @@ class RangeReader:
             if following is None and disputed:
                 wait_a_moment(js)
                 following = self._next(js, cursor, cursor.end)
-            info, cursor = self._look(js, cursor)  # after it, so that what is gone since is named too
+            info, cursor = self._look(js, cursor)  # after it, so that the report includes what was removed since
             to = resume_sequence(cursor, following, info, bool(self._range.filters))
             if to is None:
                 raise Restart("one server says that there is nothing more, and another one that there is")
@@ -215,10 +215,10 @@ class RangeReader:
             cursor = self._judge(cursor, info)
         return Step(cursor, Move.FINISH if cursor.at_end else Move.RECEIVE)
 
-    # How a source begins
+    # Opening a source
 
     def _begin_pulls(self, js: JetStream, cursor: Cursor, empty_attempts: int) -> tuple[Source | None, Cursor]:
-        """Make a consumer that belongs to the stream, or move one that is kept."""
+        """Create a consumer on the planned stream, or move a kept one."""
         stream = self._range.stream
         if not finds_all(js, self._range.filters):
             self._placement.pin(by_server=False)
@@ -230,7 +230,7 @@ class RangeReader:
         made = make_consumer(js, use, position) if moved is None else moved.made
         consumer = PullConsumer(js, stream, made, empty_attempts=empty_attempts)
         try:
-            # It is asked for after a new consumer is made: so that is known to be this stream's.
+            # The state is requested after creating the consumer, which proves that the consumer is on this stream.
             info, cursor = self._planned(js, cursor, None if moved is None else moved.info)
             if cursor.at_end:
                 consumer.close()
@@ -240,7 +240,7 @@ class RangeReader:
             if made.begins > position:
                 if self._next(js, cursor, made.begins, (">",)) is not None:
                     raise Restart(_LACKS)
-                now, cursor = self._look(js, cursor)  # what is gone since is named too
+                now, cursor = self._look(js, cursor)  # the report includes what was removed since
                 cursor = self._judge(cursor.skip(made.begins), now)
             if self._placement.by_server:
                 matching = made.pending / max(1, info.messages_from(cursor.received))
@@ -253,7 +253,7 @@ class RangeReader:
         if filters and not self._placement.by_server:
             consumer.finish()
             return self._begin_pulls(js, cursor, empty_attempts)
-        # One that was moved does not say from where on its replica has something.
+        # A moved consumer does not report the first sequence that its replica has.
         self._replica_unverified = moved is not None and made.leader not in ("", moved.info.leader)
         if self._range.filters:
             side = "the server searches" if self._placement.by_server else "all is sent and searched here"
@@ -261,7 +261,7 @@ class RangeReader:
         return consumer, self._limited(cursor)
 
     def _begin_gets(self, js: JetStream, cursor: Cursor, empty_attempts: int) -> tuple[Source | None, Cursor]:
-        """Begin to read by direct gets."""
+        """Open direct gets."""
         stream, filters = self._range.stream, self._range.filters
         info, cursor = self._planned(js, cursor)
         if cursor.at_end:
@@ -273,10 +273,10 @@ class RangeReader:
         return DirectGets(js, stream, filters[0] if filters else None, empty_attempts), self._limited(cursor)
 
     def _begin_one_get(self, js: JetStream, cursor: Cursor) -> tuple[Source | None, Cursor]:
-        """Ask for the whole range at once.
+        """Request the whole range by one direct get.
 
-        The message at its end, if that is known, tells whether it is of the stream that was planned. Where the range
-        ends before it, the stream's leader is asked in the same flight.
+        The message at the end of the range, if it is known, proves that the planned stream answers. Where the range
+        ends elsewhere, the reader requests the stream's state from its leader in the same round trip.
         """
         gets, last = DirectGets(js, self._range.stream, None, 0, optional=True), self._range.last
         cursor = self._limited(cursor)
@@ -287,7 +287,7 @@ class RangeReader:
             _, cursor = self._planned(js, cursor)
         except BaseException as error:
             gets.close()
-            if isinstance(error, PermissionsError):  # of either request; whoever reads otherwise needs this one too
+            if isinstance(error, PermissionsError):  # of either request; the other methods need the stream's state too
                 raise gets.unavailable(error) from None
             raise
         if cursor.at_end:
@@ -296,16 +296,16 @@ class RangeReader:
         return gets, cursor
 
     def _limited(self, cursor: Cursor) -> Cursor:
-        """Have a source asked for no more than is still wanted, where all that it brings is."""
+        """Limit the requests to what is still wanted, where every message of the source is wanted."""
         all_wanted = self._placement.by_server or not self._range.filters
         return replace(cursor, wanted=cursor.left if all_wanted else math.inf)
 
-    # What the stream is asked
+    # Questions to the stream
 
     def _look(self, js: JetStream, cursor: Cursor, said: StreamInfo | None = None) -> tuple[StreamInfo, Cursor]:
-        """Look at the stream: return its state, and the cursor, which ends where the stream does not have its end.
+        """Return the stream's state, and the cursor, cut where the stream has lost its end.
 
-        What was just ``said`` of it is not asked for.
+        A state that the leader has just ``said`` is not requested again.
         """
         stream, last = self._range.stream, self._range.last
         info = said or stream_info(js, stream)
@@ -317,28 +317,28 @@ class RangeReader:
         elif last is None or info.last_sequence >= last.sequence:
             self._view.clear(stream)
         if max(self._lost_from, cursor.received) < cursor.end:
-            # What was stored since has the sequences of what is lost.
+            # Messages stored since then reuse the lost sequences.
             cursor = replace(cursor.cut(self._lost_from), rewritten=True)
             gone = gap(cursor.end, end.next)
             cursor = cursor.lose(conditions.RANGE_LOST(stream=stream, last=self._lost_from - 1, sequences=gone))
         return info, cursor
 
     def _planned(self, js: JetStream, cursor: Cursor, said: StreamInfo | None = None) -> tuple[StreamInfo, Cursor]:
-        """Look at the stream that was planned; the cursor is at its end when nothing of the range is left in it."""
+        """Return the planned stream's state, and the cursor, at its end when the stream has nothing of the range."""
         info, cursor = self._look(js, cursor, said)
         if info.created != self.created:
             cursor = self._lose_the_rest(cursor, f"was deleted and created again at {info.created}")
         return info, cursor
 
     def _next(self, js: JetStream, cursor: Cursor, end: int, filters: Sequence[str] = ()) -> int | None:
-        """Ask the stream's leader for the next message that matches, before ``end``; None when there is none."""
+        """Ask the stream's leader for the next matching sequence before ``end``; None when there is none."""
         found = next_sequence(js, self._range.stream, cursor.received, filters or self._range.filters or (">",))
         return found if found is not None and found < end else None
 
-    # What has arrived, what is missing, and what is another
+    # Arrivals, gaps, and other histories
 
     def _accept(self, js: JetStream, before: Cursor, chunk: Chunk) -> tuple[Cursor, Delivered | None]:
-        """Cut off what lies behind the range, and leave out what is of another history or does not match."""
+        """Drop messages that lie after the range, belong to another history or match no filter."""
         delivered, first, last = chunk
         count = len(delivered.messages)
         if first < before.received or last < first + count - 1:
@@ -351,12 +351,12 @@ class RangeReader:
         cursor, inside = before.receive(delivered.deliveries, first, last)
         if inside < count:
             delivered = delivered.take(slice(inside))
-        # Where what does not match is left out, there are always some, and they are not judged at once.
+        # Where the server filters, gaps are normal, and the reader does not judge each one at once.
         may_wait = self._placement.by_server or self._range.removed is Removed.NO_LOSS
         at_once = not may_wait or clock.monotonic() - self._judged_at >= _JUDGE_INTERVAL
         if len(cursor.gaps) > len(before.gaps) and at_once:
             info, before = self._look(js, before)
-            # Where nothing is left out, and the stream's leader has no gaps, the source's replica lacks messages.
+            # Where the server does not filter, and the leader has no gaps, the source's replica lacks messages.
             if not self._placement.by_server and replica_lacks(cursor, info):
                 raise Restart(_LACKS)
             cursor = self._judge(replace(cursor, lost=before.lost), info)
@@ -365,7 +365,7 @@ class RangeReader:
         if self._matcher is not None and not self._placement.by_server and len(delivered.messages):
             delivered = delivered.take(self._matcher.match(delivered.subjects))
         cursor = replace(
-            cursor.cut(before.end),  # where it was seen meanwhile that the stream is shorter
+            cursor.cut(before.end),  # the stream may have turned out to be shorter meanwhile
             lost=before.lost,
             rewritten=before.rewritten,
             wanted=cursor.wanted - len(delivered.messages),
@@ -373,9 +373,9 @@ class RangeReader:
         return cursor, delivered if len(delivered.messages) else None
 
     def _judge(self, cursor: Cursor, info: StreamInfo) -> Cursor:
-        """Return the cursor when it was judged what the stream's limits have removed of what it has skipped.
+        """Judge the skipped sequences, report those that the stream's limits have removed, and clear the gaps.
 
-        The stream's state was asked for after that was found missing.
+        ``info`` must be requested after the gaps were found.
         """
         self._judged_at = clock.monotonic()
         if info.created != self.created:
@@ -395,9 +395,9 @@ class RangeReader:
         return cursor.give_up().lose(conditions.RANGE_DELETED(stream=self._range.stream, how=how, sequences=rest))
 
     def _of_this_history(self, js: JetStream, cursor: Cursor, delivered: Delivered) -> tuple[Cursor, Delivered]:
-        """Return the messages that are of the history of which the range was planned, and the cursor by then.
+        """Return the cursor, and the messages of the history from which the range was planned.
 
-        The message at its end may be another partition's, or of a subject that is not read now, and not be seen here.
+        The planned last message may be another partition's, or of a subject that is not read now, and never arrive.
         """
         stream, last = self._range.stream, self._range.last
         if last is None or not len(delivered.messages):
@@ -406,7 +406,7 @@ class RangeReader:
             sequence, time = delivered.deliveries.last()
             met = match_message(last, sequence, time)
             if met is not Judgement.INTACT:
-                info, cursor = self._look(js, cursor)  # it may be said now that it is lost
+                info, cursor = self._look(js, cursor)  # which may report the end as lost
                 if info.created != self.created:
                     raise Restart(_RECREATED)
                 planned = Position(info.created, last.sequence + 1, last.time)
@@ -422,7 +422,7 @@ class RangeReader:
 
 
 def _rewritten(stream: str, sequence: int, time: int, last: Fingerprint) -> ConditionText:
-    """Say that a history is lost whose last message was another one, and by which message that was noticed."""
+    """Report that the planned last message was replaced, and so the history is lost; name the message that shows it."""
     now, planned = text_of(time), text_of(last.time)
     if sequence == last.sequence:
         return conditions.LAST_REWRITTEN(stream=stream, sequence=sequence, planned=planned, time=now)

@@ -1,38 +1,38 @@
-"""Who looks for the messages that match a filter: the server, or this side among all that it is sent.
+"""Decides who filters: the server, or the reader, to which the server then sends every message.
 
-The server finds rare messages far faster than they all could be sent. But its search has a cost that no formula tells
-beforehand: by subjects, blocks and number of filters it takes from 0.2 to 40 microseconds for a sequence, where
-sending, decoding and matching one here takes about two. So where nearly all matches everything is sent at once; else
-the server begins, its progress is measured, and the side changes when the other one would be faster. ``make bench
-ARGS="--only filters"`` compares both sides with what this chooses.
+The server finds rare messages far faster than it could send all. But no formula predicts the cost of its search:
+depending on subjects, blocks and number of filters it takes from 0.2 to 40 microseconds for a sequence, where sending,
+decoding and matching one here takes about two. So where nearly all messages match, the server sends everything at once.
+Otherwise the server filters first, the reader measures its progress, and the side changes when the other one would be
+faster. ``make bench ARGS="--only filters"`` compares both sides with what this module chooses.
 """
 
 from __future__ import annotations
 
 AMPLE_SHARE = 0.75
-"""Share of matching messages from which on everything is sent: the server's search cannot be faster then."""
+"""Share of matching messages from which on the server sends everything: its search cannot be faster then."""
 TRIAL = 0.05  # seconds of reading after which its progress is believed
 _MARGIN = 1.5  # by how much the other side must promise to be faster
 _SEQUENCE, _BYTE = 2e-6, 1.5e-9  # seconds that a message and each of its bytes take to be sent here and matched
 
 
 class FilterPlacement:
-    """Decides, for one range, who searches: nobody, without filters. What it decides costs time but never rows."""
+    """Decides for one range who filters: nobody, without filters. What it decides costs time but never rows."""
 
     def __init__(self, filtered: bool) -> None:
-        self.by_server = filtered  # whether the server searches
+        self.by_server = filtered  # whether the server filters
         self._filtered = filtered
-        self._here = _SEQUENCE  # seconds for a sequence, estimated and then measured
+        self._here = _SEQUENCE  # seconds to send and match a sequence here, estimated
         self._there: float | None = None
         self._changes = 0
 
     def pin(self, by_server: bool) -> None:
-        """Take note that only the server can search; or that it must not, because it would not find all."""
+        """Fix the side: only the server can filter, or it must not, because it would not find everything."""
         self.by_server = by_server and self._filtered
         self._changes = 2
 
     def begin(self, share: float, average_size: float) -> None:
-        """Take note of the share of messages that match, from 0 to 1, and of the average size of all in bytes."""
+        """Note the share of matching messages, from 0 to 1, and the average size of all messages in bytes."""
         if self._changes == 0:
             self._here = _SEQUENCE + _BYTE * average_size
             if self._filtered and share >= AMPLE_SHARE:
@@ -42,13 +42,13 @@ class FilterPlacement:
     def change(self, seconds: float, passed: int, remaining: int) -> bool:
         """Tell whether to change sides now, and if so, do.
 
-        The present side has been at it for so many seconds, has passed so many sequences and has so many left.
+        The present side has taken ``seconds`` for ``passed`` sequences, and has ``remaining`` sequences left.
         """
         if self._changes == 2 or not self._filtered or seconds < TRIAL:
             return False
         if self.by_server:
             self._there = seconds / passed if passed else None
-            # A search that has found nothing yet may be near its end: it gets twice the time that all would take.
+            # A search that has found nothing yet may be near its end: it gets twice the time of sending everything.
             slow = seconds > _MARGIN * passed * self._here if passed else seconds > 2 * remaining * self._here
         else:
             slow = self._there is not None and 0 < _MARGIN * passed * self._there < seconds

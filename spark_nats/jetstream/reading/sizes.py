@@ -1,7 +1,7 @@
-"""How many bytes the messages of a stream have, to tell how many of them are so many bytes.
+"""Measures a sample of a stream's messages, to tell where a range with a given number of bytes ends.
 
-The server counts bytes for a whole stream and not for a range of it, so it is asked for the messages without their
-payloads: for as many as say enough about the others, since each costs it as much as one with a small payload.
+The server counts bytes for a whole stream and not for a range, so this module reads messages without their payloads. It
+reads only enough to estimate the others, because each costs the server as much as one with a small payload.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from spark_nats.protocol.bytecolumns import Positions
 
 logger = logging.getLogger(__name__)
 
-MEASURED = 8192  # sequences of which each message is measured
+MEASURED = 8192  # sequences whose messages are measured one by one
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What is known of the sizes of messages: each of those that were measured, and what others have on average."""
+    """The sizes of messages: of each measured one, and of the others on average."""
 
-    start: int  # sequence from which on they are known
-    until: int  # sequence before which each was measured
-    sequences: Positions  # of those that were
-    totals: Positions  # bytes of all of them up to each
-    average: float  # bytes for each sequence behind them
+    start: int  # sequence from which on the sizes are known
+    until: int  # sequence before which each message was measured
+    sequences: Positions  # of the measured messages
+    totals: Positions  # bytes of all measured messages up to each
+    average: float  # bytes for each later sequence
 
     def before(self, end: int) -> int:
         """Return how many bytes there are before a sequence that is not below ``until``."""
         return round(self._measured + self.average * (end - self.until))
 
     def end_within(self, most: int, end: int) -> int:
-        """Return before which sequence there are so many bytes at most, but one message at least; ``end`` or less."""
+        """Return the end of a range with at most ``most`` bytes, but at least one message; ``end`` or less."""
         fitting = int(np.searchsorted(self.totals, most, "right"))
         if fitting < len(self.totals):
             return int(max(self.sequences[fitting], self.sequences[0] + 1))
@@ -53,13 +53,13 @@ class Sizes:
 
 
 def measure(js: JetStream, stream: StreamInfo, start: int, end: int, filters: Sequence[str] = ()) -> Sizes:
-    """Return what is known of the sizes of the messages with ``start <= sequence < end``, which is within the stream.
+    """Return the sizes of the messages with ``start <= sequence < end``, which lies within the stream.
 
-    A work queue does not let anybody have a consumer for that. It holds little but what is still to be read, so the
-    average of its messages will do, as it has to where a consumer cannot be had at the moment.
+    A work queue allows no consumer for that. It holds little but unread messages, so their average suffices. The
+    average also has to suffice where no consumer is available at the moment.
     """
     until = start if stream.retention == WORK_QUEUE else min(end, start + MEASURED)
-    # What is gone is reported where it is read.
+    # The actual read reports losses.
     some = Range(stream.name, stream.created, start, until, tuple(filters), removed=Removed.NO_LOSS)
     reader = RangeReader(some, ReadMethod.HEADERS, lost=lambda what: None)
     sequences, sizes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]

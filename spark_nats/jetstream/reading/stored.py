@@ -1,7 +1,7 @@
-"""Which message ids a stream holds, for a publisher that has to know what it has stored before.
+"""Finds the message ids that a stream holds, for a publisher that has to know what it stored before.
 
-A stream knows a message id again for its ``duplicate_window`` only. What was published before that is found by reading
-the headers of all that the stream has stored since.
+A stream remembers a message id for its ``duplicate_window`` only. To find ids published before that, this module reads
+the headers of all messages that the stream has stored since.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _ASKED_AT_ONCE = 1000  # message ids
 
 
 class StoredIds(NamedTuple):
-    """What was found."""
+    """The message ids that were found."""
 
     ids: pa.Array  # binary column of message ids, in the order of their messages
-    removed: str  # says which messages are gone, whose ids are then not known; empty when there are none
+    removed: str  # names lost messages, whose ids are then unknown; empty when there are none
 
 
 def stored_ids(js: JetStream, stream: StreamInfo, since: int, prefix: str = "") -> StoredIds:
-    """Return the message ids, with a prefix, of what a stream in such a state holds behind the sequence ``since``."""
+    """Return the message ids with a prefix that a stream holds after the sequence ``since``, up to its given state."""
     lost: list[str] = []
     behind = Range(stream.name, stream.created, since + 1, stream.last_sequence + 1)
     reader = RangeReader(behind, ReadMethod.HEADERS, lost=lost.append)
@@ -67,9 +67,9 @@ def stored_ids(js: JetStream, stream: StreamInfo, since: int, prefix: str = "") 
 
 
 def is_intact(js: JetStream, position: Position, info: StreamInfo) -> bool:
-    """Tell whether a stream has what it had before a position, as whoever may read the stream can.
+    """Tell whether a stream has what it had before a position, with a reader's permissions alone.
 
-    Where the message before it was deleted, and the user may not ask for others, nothing speaks against it.
+    Where the message before the position was deleted, and the user may not request others, the stream counts as intact.
     """
     with contextlib.suppress(PermissionsError):
         found = judged(js, position, info, look=lambda: _message_at(js, info, position.last))
@@ -86,7 +86,7 @@ def _message_at(js: JetStream, info: StreamInfo, sequence: int) -> StoredMessage
 
 
 def kept_until(js: JetStream, began: StreamInfo, info: StreamInfo) -> int:
-    """Return the last sequence at which a stream still has what it had when it ``began``."""
+    """Return the last sequence up to which a stream still has what it had when it ``began``."""
     position = end_of(began)
     if position.time is None or is_intact(js, position, info):
         return position.last
@@ -94,11 +94,11 @@ def kept_until(js: JetStream, began: StreamInfo, info: StreamInfo) -> int:
 
 
 def known_ids(connection: Connection, stream: str, subjects: pa.Array, ids: pa.Array) -> Mask:
-    """Ask a stream with one replica which ids it knows, with subjects on which it listens; change nothing.
+    """Ask a stream with one replica which ids it knows, on subjects on which it listens; change nothing.
 
-    For each it is given a message with that id that it cannot store, since that expects the last message to have an id
-    that no message has; and it looks for the message's own id before. A stream with replicas compares the two in the
-    same order, but remembers the id of what it then refuses.
+    The publisher sends a message with each id that the stream cannot store: it expects the last message to have an id
+    that no message has. The stream looks for the message's own id first. A stream with replicas compares the two in the
+    same order, but remembers the id of the message that it then refuses.
 
     Raises:
         NatsTimeoutError: not all was answered in time.
@@ -134,11 +134,11 @@ def known_ids(connection: Connection, stream: str, subjects: pa.Array, ids: pa.A
 
 
 def is_among(ids: pa.Array, stored: pa.Array) -> Mask:
-    """Tell of each message id, a string column, whether it is among stored ones, a binary column."""
+    """Return for each message id, a string column, whether it is among stored ones, a binary column."""
     found: Mask = flags_of(pc.is_in(ids.cast(pa.binary()), stored))
     return found
 
 
 def has_id_of(header: bytes, ids: pa.Array) -> bool:
-    """Tell whether a message with such a header block has one of some message ids, a string column, byte for byte."""
+    """Tell whether a header block contains one of the message ids, a string column, byte for byte."""
     return bool(is_among(ids, header_values(strings([header]), MSG_ID).drop_null()).any())

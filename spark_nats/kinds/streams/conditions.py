@@ -1,4 +1,4 @@
-"""What is wrong with the options of queries of streams."""
+"""Errors in the options of queries of streams."""
 
 from spark_nats.conditions import Condition
 

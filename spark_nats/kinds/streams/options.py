@@ -1,4 +1,4 @@
-"""The options of streams, and of what is read and written as a stream is."""
+"""The options of streams, and of what is read or written through a stream."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SUBJECT = (
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class StreamsNamed(Group, section=WHAT):
-    """Which streams are read or written."""
+    """The streams that are read or written."""
 
     streams: tuple[str, ...] = option(values.read_names, STREAM, name="stream", absent=())
     create: bool | RequestedConfig = option(
@@ -45,16 +45,16 @@ class StreamsNamed(Group, section=WHAT):
     )
 
     def to_create(self, subjects: tuple[str, ...]) -> dict[str, Any] | None:
-        """Return the configuration with which to make a missing stream.
+        """Return the configuration with which to create a missing stream.
 
         Args:
-            subjects: what the stream listens on unless its configuration says.
+            subjects: the subjects of the stream if ``createStream`` is ``true``.
 
         Returns:
-            None when it must exist.
+            None when the stream must exist.
 
         Raises:
-            OptionError: the configuration is for another stream, for several, or does not say what it listens on.
+            OptionError: the configuration is for another stream, several streams are named, or no subjects are known.
         """
         wish, streams = self.create, self.streams
         if wish is False:
@@ -72,7 +72,7 @@ class StreamsNamed(Group, section=WHAT):
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions(StreamScan, StreamsNamed, section="Work queues and interest streams"):
-    """What to read of streams and how."""
+    """Which messages of streams to read, and how."""
 
     pattern: re.Pattern[str] | None = option(
         values.read_pattern, STREAM_PATTERN, name="streamPattern", excludes=("stream",), section=WHAT
@@ -140,16 +140,16 @@ class ReadOptions(StreamScan, StreamsNamed, section="Work queues and interest st
 
     @property
     def ending(self) -> Offsets | datetime | None:
-        """Where it ends; None in streaming, which has no end."""
+        """Where the read ends; None in streaming, which has no end."""
         return None if self.streaming else self.ending_timestamp or self.ending_offsets
 
     @property
     def create_stream(self) -> dict[str, Any] | None:
-        """The configuration of a stream that is made if it does not exist; None when it must."""
+        """Configuration of a stream that is created if it does not exist; None when it must exist."""
         return self.to_create(self.filters)
 
     def checked(self, given: Collection[str]) -> ReadOptions:
-        """Return it with the beginning that it has by what else was set."""
+        """Return the checked options; a query that consumes begins at the earliest message by default."""
         self.check_triggers()
         if self.pattern and self.create:
             raise OptionError(conditions.PATTERN_CANNOT_CREATE())
@@ -162,11 +162,11 @@ class ReadOptions(StreamScan, StreamsNamed, section="Work queues and interest st
         if self.consumer and not self.consume:
             raise OptionError(conditions.CONSUMER_NEEDS_CONSUME())
         _check_range(self.starting, self.ending)
-        if not self.pattern:  # or it is known later which streams there are
+        if not self.pattern:  # the streams that match a pattern are known later
             check_offsets("startingOffsets", self.starting, self.streams)
             check_offsets("endingOffsets", self.ending, self.streams)
         if self.consume and not {"startingOffsets", "startingTimestamp"} & set(given):
-            return replace(self, starting_offsets=EARLIEST)  # or what is there already would be released unread
+            return replace(self, starting_offsets=EARLIEST)  # else existing messages would be released unread
         return self
 
 
@@ -175,7 +175,7 @@ def _mentions(offsets: Offsets | datetime, word: str) -> bool:
 
 
 def _check_range(starting: Offsets | datetime, ending: Offsets | datetime | None) -> None:
-    """Check that a batch has something to read between its beginning and its end, as far as options can tell."""
+    """Check that a batch has something to read between its beginning and its end, as far as options show."""
     if ending is None:
         return
     if _mentions(starting, LATEST):
@@ -192,7 +192,7 @@ def _check_range(starting: Offsets | datetime, ending: Offsets | datetime | None
 
 
 DROP, TO_STREAM = "drop", "stream"
-"""What becomes of rows that cannot be sent, unless they are errors."""
+"""What happens to rows that cannot be sent, unless they are errors."""
 
 
 def read_bad_rows(text: str) -> str:
@@ -202,7 +202,7 @@ def read_bad_rows(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class RowOptions(Group, section="Writing"):
-    """What a query has that writes rows as messages."""
+    """Options of a query that writes rows as messages."""
 
     bad_rows: str = option(
         read_bad_rows,
@@ -218,14 +218,14 @@ class RowOptions(Group, section="Writing"):
     )
 
     def check_bad_rows(self, stream: str | None, atomic: bool) -> None:
-        """Check that it is known where rows go that cannot be sent.
+        """Check that the options determine where bad rows go.
 
         Args:
             stream: the stream that the other rows are written to.
             atomic: whether the rows of a task are stored together or not at all.
 
         Raises:
-            OptionError: it is not known, or it cannot be there.
+            OptionError: the options do not, or bad rows cannot go there.
         """
         what, other = self.bad_rows, self.bad_rows_stream
         if what == TO_STREAM and other is None:
@@ -240,7 +240,7 @@ class RowOptions(Group, section="Writing"):
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class AcknowledgedRows(RowOptions, JetStreamQuery, section="Writing"):
-    """What a query has that writes rows which a stream acknowledges."""
+    """Options of a query that writes rows which a stream acknowledges."""
 
     max_in_flight: int = option(
         values.read_whole_number,
@@ -271,7 +271,7 @@ DEDUPLICATE = (
 
 @dataclass(frozen=True, kw_only=True)
 class WriteOptions(DataLoss, AcknowledgedRows, StreamsNamed, section=EXACTNESS):
-    """Where to write and how; without a ``stream`` that is core NATS."""
+    """Where and how to write; without a ``stream``, rows go to core NATS."""
 
     subject: str | None = option(values.read_text, SUBJECT, section=WHAT)
     deduplicate: str = option(read_deduplicate, DEDUPLICATE, default=EXACT, batch_default=NEVER)
@@ -291,16 +291,16 @@ class WriteOptions(DataLoss, AcknowledgedRows, StreamsNamed, section=EXACTNESS):
 
     @property
     def stream(self) -> str | None:
-        """The stream that is written to; None for core NATS."""
+        """The target stream; None for core NATS."""
         return self.streams[0] if self.streams else None
 
     @property
     def create_stream(self) -> dict[str, Any] | None:
-        """The configuration of a stream that is made if it does not exist; None when it must."""
+        """Configuration of a stream that is created if it does not exist; None when it must exist."""
         return self.to_create((self.subject,) if self.subject else ())
 
     def checked(self, given: Collection[str]) -> WriteOptions:
-        """Return it as it is."""
+        """Return the options after checking them."""
         if len(self.streams) > 1:
             raise OptionError(conditions.ONE_STREAM_TO_WRITE(streams=len(self.streams)))
         if self.subject and (violation := subject_violation(self.subject)):

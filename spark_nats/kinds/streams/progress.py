@@ -1,4 +1,4 @@
-"""The option ``progressConsumer``: durable consumers show how far a query is."""
+"""The option ``progressConsumer``: durable consumers show how far a query has come."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from spark_nats.options.query import Partitions
 
 @dataclass(frozen=True, kw_only=True)
 class ShownReadOptions(ReadOptions, section=Partitions.section):
-    """What to read of streams and how, where consumers may show how far that is done."""
+    """Which messages of streams to read, and how; durable consumers may show the progress."""
 
     progress_consumer: str | None = option(
         values.read_name,
@@ -23,14 +23,14 @@ class ShownReadOptions(ReadOptions, section=Partitions.section):
     )
 
     def checked(self, given: Collection[str]) -> ReadOptions:
-        """Return it with the beginning that it has by what else was set."""
+        """Return the checked options, see :meth:`.ReadOptions.checked`."""
         if self.progress_consumer and self.consume:
             raise OptionError(PROGRESS_WITH_CONSUME())
         return super().checked(given)
 
 
 def stream_reader(options: ShownReadOptions, schema: Any) -> Any:
-    """Return the reader of streams as they grow."""
+    """Return the streaming reader of streams."""
     from spark_nats.jetstream.consuming.progress import ProgressConsumers
     from spark_nats.kinds.streams.read.readers import NatsStreamReader
     from spark_nats.kinds.streams.read.traits import Traits

@@ -1,7 +1,7 @@
-"""How a streaming query goes on: decided from where it has come to and from what a look has found.
+"""How a streaming query advances: a decision from its offset and from the facts of a look.
 
-No server is asked here, no clock is read, and nothing is said or done: all of that follows from the values. A decision
-that lacks answers yields the questions, and goes on when it is sent what is known.
+The decision asks no server, reads no clock, and neither logs nor changes anything: its caller acts on the values. A
+decision that lacks answers yields questions, and continues when the caller sends it the answers.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from spark_nats.kinds.streams.read.positions import Batch, QueryOffset
 
 
 class Advance(NamedTuple):
-    """How a query goes on.
+    """How a query advances.
 
     Attributes:
-        end: where the next micro-batch ends. A stream with nothing new stays, in the words of before.
+        end: end of the next micro-batch; byte-identical for a stream with nothing new, because Spark compares text.
         reach: how far the streams reach.
-        losses: what is to be said to be gone.
-        releases: by stream the sequence before which all is processed, and may be released.
-        searched: up to where streams were searched in vain.
-        size: how many sequences the micro-batch has.
-        waits: whether there is not enough for one, and the query waits for more.
+        losses: the losses to report.
+        releases: by stream, the sequence before which everything is processed and may be released.
+        searched: by stream, the position up to which a search found nothing.
+        size: number of sequences in the micro-batch.
+        waits: whether the query waits because there are too few for a micro-batch.
     """
 
     end: QueryOffset
@@ -58,14 +58,14 @@ class Advance(NamedTuple):
 def advance(
     start: QueryOffset, facts: Facts, limits: Limits, options: ReadOptions
 ) -> Generator[NeedFacts | Advance, Answers]:
-    """Decide how a query goes on from ``start``: yield what the decision lacks, and at last the decision."""
+    """Decide how a query advances from ``start``: yield the questions that are open, and at last the decision."""
     pattern = options.pattern
     left = [name for name in start if pattern is not None and not matches(pattern, name)]
     losses = [Loss(PATTERN_CHANGED(stream=name, sequence=start[name].end.next - 1)) for name in left]
     steps = yield from together(
         {name: _step(stream, start.get(name), facts, options) for name, stream in facts.streams.items() if stream}
     )
-    # One that is named is waited for, where it is gone; one that was found leaves the query.
+    # The query waits for a named stream that is gone; a stream that was found by pattern leaves the query.
     found = dict(start) if pattern is None else {}
     for name, stream in facts.streams.items():
         if stream is None:
@@ -74,21 +74,21 @@ def advance(
         step, gone = steps[name]
         losses += gone
         if step.size or name in start or pattern is None:
-            found[name] = step  # one that is found begins when it has something to read
+            found[name] = step  # a stream found by pattern joins when it has something to read
     reach = dict(found)
     if limits.target is not None:
         bounded = {name: at_most(batch, limits.target.get(name), start.get(name)) for name, batch in found.items()}
         reach = {name: batch for name, batch in bounded.items() if batch is not None}
-    # What was lost is said once, and so goes on into a micro-batch at once.
+    # A loss is reported only once, so the micro-batch after it does not wait.
     new = sum(batch.size for name, batch in reach.items() if batch != start.get(name))
     waits = limits.target is None and not losses and new < limits.min_new
     if waits:
-        end = start | {name: batch for name, batch in reach.items() if not batch.size}  # one only follows its stream
+        end = start | {name: batch for name, batch in reach.items() if not batch.size}  # these only follow a stream
     else:
         end, gone = yield from limited(start, reach, limits, facts, options)
         losses += gone
     size = sum(batch.size for name, batch in end.items() if batch != start.get(name))
-    # Spark asks how to go on when all before is in its checkpoint.
+    # Spark asks for the next offset when its checkpoint has everything before ``start``.
     intact = {name for name, each in facts.streams.items() if each and each.judgement is Judgement.INTACT}
     releases = {name: begin.next for name, begin in facts.begins.items() if name in intact}
     searched = {name: end_of(info) for name, info in facts.infos.items() if found.get(name) == start.get(name)}
@@ -126,8 +126,8 @@ def _step(
         if not batch.size and (shared or since >= now.first_sequence):
             batch = start
         elif not batch.size:
-            # The stream's limits have passed the offset without taking anything that matches. The offset follows, or a
-            # restart would not know that nothing was lost.
+            # The stream's limits have passed the offset and removed nothing that matches. The offset follows them, or
+            # the query could not tell after a restart that nothing was lost.
             first = max(info.last_sequence + 1, now.first_sequence)
             time = next((each.last_time for each in (info, now) if each.last_sequence + 1 == first), 0)
             batch = Batch(since, first, Position(info.created, first, time or None))
@@ -135,9 +135,9 @@ def _step(
 
 
 def _through(info: StreamInfo, since: int, first: int, options: ReadOptions, early: Answers) -> Deciding[Batch]:
-    """Go on behind the last message of the query, if that is ``first`` or later; else at ``first``.
+    """Advance to the position after the query's last message, if that is at ``first`` or later; else to ``first``.
 
-    ``early`` are answers that may be from before the state: they tell of a message, but not that there is none.
+    Answers in ``early`` may be older than the state: they show that a message exists, but not that none does.
     """
     sequence, time = info.last_sequence, info.last_time
     if options.filters and sequence >= first:
@@ -151,6 +151,6 @@ def _through(info: StreamInfo, since: int, first: int, options: ReadOptions, ear
 
 
 def _last_of(asked: Sequence[MessageAt], answers: Answers) -> tuple[int, int]:
-    """Return the sequence and the time of the last one of messages, zeros when there is none."""
+    """Return the sequence and the time of the last of some messages, zeros when there is none."""
     found = [message for message in map(answers.get, asked) if message]
     return max(((each.sequence, each.time) for each in found), default=(0, 0))

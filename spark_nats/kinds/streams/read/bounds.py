@@ -1,4 +1,4 @@
-"""Where a query begins, where one ends that has an end, and what a batch reads between the two."""
+"""Where a query begins, where a query with an end ends, and what a batch reads between the two."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def starting(look: Look) -> dict[str, Position]:
     """Return where a new query begins.
 
     Raises:
-        OptionError: a work queue is to be consumed from elsewhere than its beginning; or a stream has nothing since
-            the time at which the query is to begin, and that is an error.
+        OptionError: the query would consume a work queue from elsewhere than its beginning; or a stream has nothing
+            since the starting time, and the options make that an error.
         NatsError: a request failed.
     """
     infos = look.prepare(look.ask(look.memory.selection.names), must_exist=True).infos
@@ -39,7 +39,7 @@ def starting(look: Look) -> dict[str, Position]:
 
 
 def now(look: Look) -> dict[str, Position]:
-    """Return where every stream ends now. A missing stream is left out if that may be.
+    """Return where every stream ends now. A missing stream is left out if ``failOnDataLoss`` permits it.
 
     Raises:
         NatsError: a request failed.
@@ -52,11 +52,11 @@ def now(look: Look) -> dict[str, Position]:
 
 
 def batch(look: Look) -> list[StreamRange]:
-    """Return what a batch reads, checked against what there is.
+    """Return what a batch reads, checked against what the streams hold.
 
     Raises:
-        OptionError: it ends before it starts.
-        DataLossError: some of it is gone, and ``failOnDataLoss`` is set.
+        OptionError: the batch ends before it begins.
+        DataLossError: some of it is lost, and ``failOnDataLoss`` is set.
         NatsError: a request failed.
     """
     options, found = look.options, list[StreamRange]()
@@ -98,7 +98,7 @@ def _starting(look: Look, infos: Mapping[str, StreamInfo]) -> dict[str, Position
 def _resolve(
     look: Look, infos: Mapping[str, StreamInfo], what: Offsets | datetime, otherwise: str
 ) -> dict[str, Position]:
-    """Return places in streams, ``otherwise`` in those that match a pattern and that ``what`` does not name."""
+    """Return positions in streams; ``otherwise`` is for streams that match a pattern and are not in ``what``."""
     names = look.memory.selection.names
     if isinstance(what, dict) and (missing := sorted(set(what) - set(names))):
         raise OptionError(conditions.PATTERN_MISSES_OFFSETS(streams=", ".join(missing)))
@@ -114,7 +114,7 @@ def _resolve(
             continue
         if isinstance(place, datetime):
             sequence = first_sequence_at(look.js, info, place)
-            # Looked at again, since limits may have removed what was there when the search began.
+            # The state is read again, because limits may have removed messages since the search began.
             earliest = sequence <= stream_info(look.js, name).first_sequence
         else:
             sequence = info.first_sequence if earliest else info.last_sequence + 1
@@ -123,9 +123,9 @@ def _resolve(
 
 
 def _given(look: Look, info: StreamInfo, place: StreamOffset, otherwise: str) -> Position:
-    """Return a place that was given, if it is one in the stream that there is; else where that has what is new.
+    """Return a given position if the present stream has it; else where the stream's new messages begin.
 
-    Of a stream that was made again, that is its beginning or its end, as ``otherwise`` says.
+    In a recreated stream, that is its beginning or its end, as ``otherwise`` says.
     """
     if place.created and place.created != info.created:
         new, old = info.created, place.created
@@ -144,10 +144,10 @@ def _given(look: Look, info: StreamInfo, place: StreamOffset, otherwise: str) ->
 
 
 def _acknowledged(look: Look, info: StreamInfo, name: str) -> Position:
-    """Return the place up to which a consumer has had everything acknowledged.
+    """Return the position up to which a consumer's messages are all acknowledged.
 
-    What the stream's limits have removed of the rest is lost to whoever goes on there, and is found to be. That cannot
-    be told of a consumer with filters: what is not there may never have been for it.
+    If the stream's limits have removed later messages, a query that begins there finds them lost. With a filtered
+    consumer the query cannot tell: removed messages may not have matched the filters.
     """
     consumer = consumer_info(look.js, info.name, name)
     if consumer is None:
@@ -158,7 +158,7 @@ def _acknowledged(look: Look, info: StreamInfo, name: str) -> Position:
 
 
 def _time_before(look: Look, info: StreamInfo, sequence: int) -> int | None:
-    """Return when the message before a sequence was stored; None when there is none."""
+    """Return when the message before a sequence was stored; None when that message does not exist."""
     if sequence == info.last_sequence + 1:
         return info.last_time or None
     if not info.first_sequence < sequence <= info.last_sequence:

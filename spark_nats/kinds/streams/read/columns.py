@@ -1,4 +1,4 @@
-"""How the columns of a row are built from messages."""
+"""Building the columns of rows from messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from spark_nats.sparkapi import arrow_schema
 logger = logging.getLogger(__name__)
 
 Columns = dict[str, Callable[[], pa.Array | Text]]
-"""Columns by their names, which cost nothing until they are asked for."""
+"""Columns by name; a column costs nothing until it is asked for."""
 
 
 class RowBuilder:
@@ -36,7 +36,7 @@ class RowBuilder:
     def build(self, delivered: Delivered, stream: str) -> pa.RecordBatch:
         """Return one row for each message of a stream."""
         messages, deliveries = delivered
-        # Without the wire's reply: that is the acknowledgement subject, which nobody may publish to.
+        # The reply on the wire is left out: it is the acknowledgement subject, to which nobody may publish.
         own: Columns = {
             "sequence": lambda: integers(deliveries.stream_sequences()),
             # Spark's timestamps are microseconds; the server's are nanoseconds.
@@ -89,7 +89,7 @@ class RowBuilder:
 def _bytes_replaced(
     source: str, messages: Messages, replaced: dict[str, Positions], deliveries: Deliveries | DirectGetReplies | None
 ) -> ConditionText:
-    """Say which columns have text in place of bytes that are not UTF-8, and where that begins."""
+    """Return the warning that columns have text in place of bytes that are not UTF-8, and where that begins."""
     rows = np.unique(np.concatenate(list(replaced.values())))
     first = int(rows[0])
     place = f"subject {messages.subject_at(first)!r}"
@@ -100,5 +100,5 @@ def _bytes_replaced(
 
 
 def _of_type(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Return an array of a type; a cast to the type that it has would cost as much as a small column."""
+    """Return an array of a type; a cast to its own type is left out, because it costs as much as a small column."""
     return array if array.type == wanted else array.cast(wanted)

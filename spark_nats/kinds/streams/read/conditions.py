@@ -1,4 +1,4 @@
-"""What readers of streams say."""
+"""Errors, warnings and log lines of the readers of streams."""
 
 from spark_nats.conditions import Condition
 

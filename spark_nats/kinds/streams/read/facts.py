@@ -1,4 +1,4 @@
-"""What a look at the streams of a query has found, and what may be asked besides: values."""
+"""What a look at a query's streams has found, and what a decision may ask beyond that: values."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class RestAfter(Question[int]):
-    """Asks for the first sequence that was stored after all that the query has read, of a stream that lost its end."""
+    """Asks a stream that lost its end for the first sequence stored after everything that the query has read."""
 
     stream: str
 
 
 @dataclass(frozen=True, slots=True)
 class GapOf(Question[ConditionText | None]):
-    """Asks what may be lost because a durable consumer was not there, if anything may."""
+    """Asks what may be lost because a durable consumer was missing; the answer is None if nothing may be lost."""
 
     stream: str
 
 
 @dataclass(frozen=True, slots=True)
 class SizesOf(Question[Sizes]):
-    """Asks how large the messages from ``first`` up to before ``end`` are."""
+    """Asks for the sizes of the messages from ``first`` up to before ``end``."""
 
     stream: str
     first: int
@@ -42,20 +42,20 @@ class SizesOf(Question[Sizes]):
 
 @dataclass(frozen=True, slots=True)
 class NeedFacts:
-    """The questions that a decision lacks the answers to. All of them can be asked in one round trip."""
+    """The questions whose answers a decision lacks. They are asked together."""
 
     questions: Sequence[Question[Any]]
 
 
 Answers = Mapping[Question[Any], Any]
-"""What a decision is sent for what it lacks: the answers to all that it has asked so far."""
+"""What the caller sends to a decision: the answers to everything that it has asked so far."""
 
 Deciding = Generator[NeedFacts, Answers, Result]
-"""A decision, or a part of one: it yields what it lacks, and returns its result."""
+"""A decision, or a part of one: it yields the questions that are open, and returns its result."""
 
 
 def together(parts: Mapping[str, Generator[NeedFacts | Result, Answers]]) -> Deciding[dict[str, Result]]:
-    """Decide several things side by side, each of which yields its result last. What they lack goes together."""
+    """Make decisions side by side, and ask their open questions together. Each decision yields its result last."""
     said = {name: next(part) for name, part in parts.items()}
     while missing := {name: each.questions for name, each in said.items() if isinstance(each, NeedFacts)}:
         answers = yield NeedFacts([question for questions in missing.values() for question in questions])
@@ -69,8 +69,8 @@ class StreamFacts:
 
     Attributes:
         info: its state.
-        judgement: what has become of it since the query was there; intact where the query was not.
-        searched: up to where earlier looks have searched it in vain: what is removed there is not a loss.
+        judgement: what has become of it since the query's position; intact where the query has no position.
+        searched: the sequence up to which earlier looks found nothing; messages that are removed before it are no loss.
     """
 
     info: StreamInfo
@@ -83,13 +83,13 @@ class Facts:
     """What a look has found.
 
     Attributes:
-        streams: of each stream what is known; None where it does not exist, or its state is not known.
-        begins: to where the query has come in those where it is already.
-        said: streams of which the log was told that they do not exist.
-        early: answers to some questions that were asked together with the states, and may be from before them.
-        errors: why nothing is known of a stream.
-        spared: streams of which no message that is removed is a loss: others may acknowledge them, or in a KV bucket a
-            later one takes their place.
+        streams: by stream, what is known; None where the stream does not exist, or its state is unknown.
+        begins: by stream, the query's position, where the query has one.
+        said: streams whose absence was logged.
+        early: answers to questions that were asked together with the states, and may be older than the states.
+        errors: by stream, why nothing is known.
+        removal_normal: streams where the removal of a message is never a loss: others may acknowledge it, or in a KV
+            bucket a later message replaces it.
     """
 
     streams: Mapping[str, StreamFacts | None]
@@ -101,11 +101,11 @@ class Facts:
 
     @property
     def infos(self) -> dict[str, StreamInfo]:
-        """The states of those that exist."""
+        """The states of the streams that exist."""
         return {name: stream.info for name, stream in self.streams.items() if stream}
 
     @property
     def doubts(self) -> list[str]:
-        """Streams that contradict what the query has read: to be confirmed before anything else counts."""
+        """Streams that contradict what the query has read, which has to be confirmed before anything else counts."""
         some = ((name, stream) for name, stream in self.streams.items() if name in self.begins)
         return [name for name, stream in some if stream is None or stream.judgement.is_doubtful]

@@ -1,7 +1,7 @@
-"""How a streaming query that has nothing to do finds out that it has something to do again.
+"""How an idle streaming query notices that there are new messages.
 
-It hears of it (:mod:`~spark_nats.jetstream.consuming.watching`): an idle query asks nothing of the servers but a look a
-minute, and goes on at once when something is stored. Where it cannot hear, it looks about ten times a second.
+The query listens (:mod:`~spark_nats.jetstream.consuming.watching`): while idle, it looks at the streams only once a
+minute, and continues as soon as a message is stored. Where it cannot listen, it looks about ten times a second.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ from spark_nats.kinds.streams.read.looks import QueryMemory
 logger = logging.getLogger(__name__)
 
 LOOK_INTERVAL = 0.1
-"""Seconds between two looks at each stream that has nothing to do for the query, for each request that a look takes;
-and for which a watch is listened to each time. Spark asks up to a hundred times a second."""
+"""Seconds between two looks at each idle stream, for each request that a look takes; also the least seconds for which
+the query listens each time. Spark asks up to a hundred times a second."""
 MAX_WAIT = 1.0
-"""Seconds at most between two looks at many streams. Meanwhile the query takes no other word from Spark."""
-MAX_QUIET = 60.0  # seconds after which there is a look though nothing was heard
-UNSURE_FOR = 10.0  # seconds for which a query looks, and does not listen, when it has missed something
-REFUSED_FOR = 600.0  # the same when it may not have the consumers
-MAX_WATCHED = 256  # streams that are listened to; each takes a consumer
+"""Most seconds between two looks at many streams. The query does not react to Spark meanwhile."""
+MAX_QUIET = 60.0  # seconds without a message after which the query looks all the same
+UNSURE_FOR = 10.0  # seconds for which a query looks instead of listening, after it may have missed a message
+REFUSED_FOR = 600.0  # the same when it cannot have the consumers
+MAX_WATCHED = 256  # streams to which a query listens; each takes a consumer
 
 
 class _Idle(NamedTuple):
-    """Where a query has nothing to do."""
+    """The offset at which a query is idle, and how the query waits there."""
 
     start: dict[str, Any]
     looks_at: float  # when to look again, without a watch
-    moment: float  # seconds for which to listen each time
-    until: float  # when to look though nothing was heard
-    places: Mapping[str, int]  # behind which to listen; none where that cannot be done
+    moment: float  # seconds to listen each time
+    until: float  # when to look even without a message
+    places: Mapping[str, int]  # by stream, the sequence from which to listen; empty where that is impossible
 
 
 class Idling:
-    """Waits for what comes, for a query that has nothing to do. It has a connection of its own while it listens.
+    """Waits for new messages for an idle query. It has its own connection while it listens.
 
     Args:
-        options: of the query.
-        memory: what it remembers of the last look.
+        options: options of the query.
+        memory: what the query remembers of the last look.
     """
 
     def __init__(self, options: ReadOptions, memory: QueryMemory) -> None:
@@ -59,24 +59,24 @@ class Idling:
         self._memory = memory
         self._idle: _Idle | None = None
         self._watch: Watch | None = None
-        self._heard: _Idle | None = None  # for which the watch listens
+        self._heard: _Idle | None = None  # the idle state for which the watch listens
         self._watch_off_until = 0.0
-        self._logged = False  # whether the log knows that there is no watch
+        self._logged = False  # whether the missing watch was logged
 
     def begin(self, start: dict[str, Any], took: float, until: float, waits: bool) -> None:
-        """Note that a look, which took so many seconds, has found nothing to do from there.
+        """Note that a look, which took ``took`` seconds, has found nothing to do from ``start``.
 
-        ``waits`` where there is something, but not enough for a micro-batch; ``until`` then is when it will do.
+        ``waits`` tells that there are messages, but too few for a micro-batch; ``until`` is then when they suffice.
         """
         now, options = clock.monotonic(), self._options
         requests = max(1, len(self._memory.selection.names)) * (1 + len(options.filters) * waits)
         looks_at = now + min(LOOK_INTERVAL * requests, MAX_WAIT)
-        # What was stored before Spark asks must have been heard of when it has the answer, for ``processAllAvailable``.
+        # For ``processAllAvailable``, a message stored before Spark asks must arrive before Spark has the answer.
         moment = min(max(LOOK_INTERVAL, 2 * took), MAX_WAIT)
         self._idle = _Idle(start, looks_at, moment, min(now + MAX_QUIET, until), self._places())
         if self._watch is not None and self._watch.fits(self._idle.places):
-            # At once, since it does not see what is stored and removed again before it listens.
-            with contextlib.suppress(NatsError):  # it will be noticed
+            # The watch listens at once, because it misses messages that are stored and removed before it does.
+            with contextlib.suppress(NatsError):  # still_idle will notice it
                 self._listens(self._idle)
 
     def _places(self) -> dict[str, int]:
@@ -84,11 +84,11 @@ class Idling:
         if self._memory.holds or not set(names) <= states.keys() or len(states) > MAX_WATCHED:
             return {}
         if any(state.retention != LIMITS for state in states.values()):
-            return {}  # a work queue has no consumer for us, and one of an interest stream keeps messages
+            return {}  # a work queue refuses our consumer, and an interest stream keeps messages for it
         return {name: state.last_sequence + 1 for name, state in states.items()}
 
     def still_idle(self, start: dict[str, Any]) -> bool:
-        """Wait a moment; tell whether there is still nothing to do. Otherwise the streams have to be looked at."""
+        """Wait a moment; tell whether there is still nothing to do. If not, the streams have to be looked at."""
         idle = self._idle
         if idle is None or idle.start != start:
             self.forget()
@@ -106,7 +106,7 @@ class Idling:
         return False
 
     def forget(self) -> None:
-        """Have the next look be made at once."""
+        """Make the next look happen at once."""
         self._idle = None
 
     def _lists_the_same(self, js: JetStream) -> bool:
@@ -119,7 +119,7 @@ class Idling:
         """See to it that a watch listens; tell whether it does.
 
         Raises:
-            NatsError: the connection failed, or the stream's leader is not known at the moment.
+            NatsError: the connection failed, or a stream has no leader at the moment.
         """
         now = clock.monotonic()
         if not idle.places or now >= idle.until or now < self._watch_off_until:
@@ -129,7 +129,7 @@ class Idling:
         if self._watch is not None and self._watch.fits(idle.places):
             self._watch.move(idle.places)
         elif self._watch is not None and self._watch.is_ahead(idle.places):
-            self._give_up(UNSURE_FOR)  # it has brought what the look has not found
+            self._give_up(UNSURE_FOR)  # the watch has received what the look has not found
             return False
         else:
             self._give_up(0.0)
@@ -157,7 +157,7 @@ class Idling:
         return None
 
     def _has_room(self, js: JetStream, wanted: int) -> bool:
-        """Tell whether half of the consumers that there may be are left to others, as far as it is known."""
+        """Tell whether half of the permitted consumers are left to others, as far as the limits are known."""
         for state in self._memory.states.values():
             if state.max_consumers is not None and 2 * (state.consumers + 1) > state.max_consumers:
                 return False
@@ -182,7 +182,7 @@ class Idling:
             raise
 
     def _connection(self) -> Connection | None:
-        """Return the watch's connection, if there is one and it is of use."""
+        """Return the watch's connection, if there is one that works."""
         if self._watch is None:
             return None
         connection = self._watch.js.connection
@@ -196,7 +196,7 @@ class Idling:
         return None
 
     def _give_up(self, seconds: float) -> None:
-        """Do without a watch, for so many seconds."""
+        """Close the watch, and do without one for ``seconds``."""
         self._watch_off_until = clock.monotonic() + seconds
         watch, self._watch, self._heard = self._watch, None, None
         if watch is not None:
@@ -204,5 +204,5 @@ class Idling:
             watch.js.connection.close()
 
     def close(self) -> None:
-        """Have the consumers deleted, and close the connection."""
+        """Delete the consumers, and close the connection."""
         self._give_up(0.0)

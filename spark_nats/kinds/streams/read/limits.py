@@ -1,4 +1,4 @@
-"""How much of what there is a micro-batch has: decided from facts."""
+"""How many of the new messages a micro-batch reads: a decision from facts."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from spark_nats.kinds.streams.read.positions import Batch, QueryOffset
 
 
 class Limits(NamedTuple):
-    """How much a micro-batch has.
+    """The limits of a micro-batch.
 
     Attributes:
-        target: where the query ends, if it reads what there was at its start.
-        least: fewest new sequences for which there is a micro-batch.
-        most_offsets: most new sequences.
-        most_bytes: most bytes of messages, or about so many.
+        target: where the query ends, if it reads only what existed at its start.
+        min_new: fewest new sequences that make a micro-batch.
+        max_offsets: most new sequences.
+        max_bytes: most bytes of messages, approximately.
     """
 
     target: Mapping[str, Position] | None = None
@@ -39,7 +39,7 @@ def at_most(batch: Batch, bound: Position | None, begin: Batch | None) -> Batch 
         return batch  # it may stay also where a leader that knew less has set the target
     is_behind = batch.first < bound.next  # of a stream that has lost its end
     if begin and begin.end.created == bound.created and begin.end.next >= bound.next and not is_behind:
-        return begin  # in the words of before, since Spark compares offsets as text
+        return begin  # byte-identical, because Spark compares offsets as text
     return batch.up_to(bound)
 
 
@@ -48,8 +48,8 @@ def limited(
 ) -> Deciding[tuple[QueryOffset, list[Loss]]]:
     """Return an offset up to ``reach`` within the limits of sequences and bytes, and what is lost before it begins.
 
-    An end that an earlier look has set gets the time of what stands there now. A stream may have lost what it had
-    behind ``start`` at that look, and others be there now.
+    An end that an earlier look has set gets the time of the message that is there now: since that look, the stream may
+    have lost what it had after ``start``, and have stored other messages there.
     """
     new = {name: batch for name, batch in reach.items() if batch != start.get(name) and batch.size}
     most, max_bytes, infos, losses = limits.max_offsets, limits.max_bytes, facts.infos, list[Loss]()
@@ -79,14 +79,14 @@ def limited(
 def _cut(
     start: QueryOffset, whole: QueryOffset, most: int | None, max_bytes: int | None, facts: Facts, options: ReadOptions
 ) -> Deciding[tuple[QueryOffset, list[Loss], Answers]]:
-    """Return what is new, within the limits that it exceeds, what is lost before it begins, and what was answered.
+    """Return what is new, within the exceeded limits, what is lost before it begins, and the answers so far.
 
-    They count from the first message that there is to read: neither a rare subject nor a hole is passed in
-    micro-batches that have no rows. Of each stream that has something new there is one message at least.
+    The limits count from the first existing message, so that the query does not pass a rare subject or a hole in
+    micro-batches without rows. Each stream with something new contributes at least one message.
     """
     filters, losses = options.filters or (">",), list[Loss]()
     firsts = {name: [MessageAt(name, batch.first, each) for each in filters] for name, batch in whole.items()}
-    # Mostly there is no hole, and then the same round trip tells where to end.
+    # Mostly there is no hole, and then the same round trip finds the end.
     probable = _places(_shared(whole, most), whole, options) if most else {}
     answers = yield NeedFacts([*chain(*firsts.values()), *probable.values()])
     solid = dict[str, Batch]()
@@ -109,12 +109,12 @@ def _cut(
     answers = yield NeedFacts([each for each in (*holes.values(), *lasts.values()) if each not in answers])
     for name, question in holes.items():
         info, first = answers[question], whole[name].first
-        if info.created == solid[name].end.created and info.first_sequence > first:  # the limits have made it just now
+        if info.created == solid[name].end.created and info.first_sequence > first:  # the limits made it just now
             may_go = name not in start or start[name].end.earliest
             losses += beginning_lost(info, first, min(solid[name].first, info.first_sequence), may_go)
     for name, place in lasts.items():
-        # A micro-batch ends behind a message that exists, so that it can be compared. If it has to go on for that, it
-        # passes a hole, and this one message.
+        # A micro-batch ends after a message that exists, so that it can be compared. If the end has to move for that,
+        # it passes a hole, and this one message.
         last, batch = answers[place], solid[name]
         if last is not None and last.sequence + 1 < batch.end.next:
             solid[name] = batch.up_to(Position(batch.end.created, last.sequence + 1, last.time))
@@ -122,19 +122,19 @@ def _cut(
 
 
 def _shared(wanted: QueryOffset, limit: int) -> dict[str, int]:
-    """Return where micro-batches end that have ``limit`` sequences together."""
+    """Return where each stream ends in a micro-batch with ``limit`` sequences in all."""
     shares = share({name: batch.size for name, batch in wanted.items()}, limit)
     return {name: batch.first + shares[name] for name, batch in wanted.items()}
 
 
 def _places(ends: Mapping[str, int], wanted: QueryOffset, options: ReadOptions) -> dict[str, MessageAt]:
-    """Return what to ask for ends before those of what is wanted. What the query holds is not removed by others."""
+    """Return the questions about ends before those of ``wanted``. Others do not remove what the query holds."""
     subject = options.filters[0] if options.consume and len(options.filters) == 1 else ">"
     return {name: MessageAt(name, end - 1, subject) for name, end in ends.items() if end < wanted[name].end.next}
 
 
 def share(backlogs: dict[str, int], limit: int) -> dict[str, int]:
-    """Share ``limit`` sequences among streams in proportion to what each has to offer, at least one each.
+    """Share ``limit`` sequences among streams in proportion to their backlogs, at least one each.
 
     Streams without backlog get none. The sum is ``limit`` unless the backlogs are smaller or there are more streams.
     """
@@ -145,6 +145,6 @@ def share(backlogs: dict[str, int], limit: int) -> dict[str, int]:
     spare, total = max(0, limit - sum(shares.values())), sum(rest.values())
     for name, size in rest.items():
         shares[name] += size * spare // max(1, total)
-    for name in sorted(rest, key=lambda name: shares[name] - backlogs[name]):  # what rounding down left over
+    for name in sorted(rest, key=lambda name: shares[name] - backlogs[name]):  # shares out what rounding down left
         shares[name] += min(backlogs[name] - shares[name], max(0, limit - sum(shares.values())))
     return shares

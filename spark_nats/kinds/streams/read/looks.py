@@ -1,9 +1,8 @@
-"""Looking at the streams of a query: all that is to be known is asked first, in few round trips.
+"""Looks at the streams of a query: a look first asks all that it needs to know, in few round trips.
 
-One round trip asks for the states of all streams, and, where it is due, for the message before the place to which the
-query has come. Nothing is done for that; what the query needs of the streams is prepared in a step of its own. What
-else a decision needs it names (:class:`~spark_nats.jetstream.messages.Question`), and all of that goes in one round
-trip too.
+One round trip asks for the states of all streams and, where a comparison is due, for the message before the query's
+position. Asking changes nothing; a separate step prepares what the query needs in the streams. A decision names its
+further questions (:class:`~spark_nats.jetstream.messages.Question`), and these take one round trip too.
 """
 
 from __future__ import annotations
@@ -36,17 +35,17 @@ logger = logging.getLogger(__name__)
 
 
 class QueryMemory:
-    """What a query remembers from one look to the next. Its patience is most seconds to doubt that something is gone.
+    """What a query remembers between looks. It doubts for ``patience`` seconds at most that something is lost.
 
     Attributes:
-        selection: which streams are read, as far as is found out.
+        selection: the streams that are read, as far as they are known.
         view: what is believed of them.
-        traits: what is their own where a kind is read as its stream.
-        holds: by stream the durable consumers that hold messages for the query; none where it does not consume.
-        searched: up to where they were searched in vain.
-        expects_more: whether it is likely that streams have something new for the query.
-        states: of all streams of the last look; none where one of them does not exist.
-        sizes: of streams that allow batched direct gets, how many bytes a message takes on average.
+        traits: the differences of a kind that is read as its stream.
+        holds: by stream, the durable consumer that holds messages for the query; empty if the query does not consume.
+        searched: by stream, the position up to which a search found nothing.
+        expects_more: whether streams are likely to have something new for the query.
+        states: by stream, the state at the last look; empty if one of the streams did not exist.
+        sizes: by stream that allows batched direct gets, average bytes of a message.
     """
 
     def __init__(self, options: ReadOptions, patience: float, traits: Traits = PLAIN) -> None:
@@ -66,10 +65,10 @@ class QueryMemory:
 
 
 class Look:
-    """One look at the streams of a query, over one connection: it asks, prepares what the query needs, and judges.
+    """One look at the streams of a query over one connection: it asks, prepares what the query needs, and judges.
 
     Raises:
-        NatsError: it could not be asked which streams match.
+        NatsError: the request for the names of matching streams failed.
     """
 
     def __init__(self, js: JetStream, options: ReadOptions, memory: QueryMemory) -> None:
@@ -80,7 +79,7 @@ class Look:
         memory.selection.look(js)
 
     def make(self) -> Look:
-        """Make the stream that the query is to make, unless it is there; return the look.
+        """Create the stream that the options describe, unless it exists; return the look.
 
         Raises:
             NatsError: a request failed, or the server refuses the stream.
@@ -92,13 +91,13 @@ class Look:
     def ask(
         self, names: Sequence[str], begins: Mapping[str, Position] = {}, compares: bool = False, ahead: bool = False
     ) -> Facts:
-        """Ask what is to be known first, in one round trip. What an answer says is not judged, nor acted upon.
+        """Ask the first questions in one round trip; their answers are neither judged nor acted upon.
 
         Args:
-            names: which streams. Of one that was just made the state is known.
-            begins: to where the query has come in those where it is already.
-            compares: whether what stands there is asked for even where nothing tells that it is due.
-            ahead: whether the last messages that match are asked for, where something new is likely.
+            names: the streams. The state of a stream that was just created is known.
+            begins: by stream, the query's position, where the query has one.
+            compares: whether to ask for the message before the position even where no comparison is due.
+            ahead: whether to ask for the last matching messages, where something new is likely.
 
         Raises:
             NatsError: the requests could not be sent, or were not answered.
@@ -129,19 +128,19 @@ class Look:
         return self.memory.traits.replaces or removal_is_normal(info.retention, self.options.filters, self.options.peek)
 
     def prepare(self, facts: Facts, must_exist: bool = False, may_wait: bool = False) -> Facts:
-        """See to it that the query may read streams, and that its consumers are there; say what is worth a warning.
+        """Check that the query may read the streams, make sure that its consumers exist, and log warnings.
 
         Args:
-            facts: what is said of the streams.
-            must_exist: whether one that is named and does not exist is an error, whatever ``failOnDataLoss`` says.
-            may_wait: whether one that matches and has no leader yet keeps the query from no other one.
+            facts: the states of the streams.
+            must_exist: whether a named stream that does not exist is an error, whatever ``failOnDataLoss`` is.
+            may_wait: whether a new stream that matches and has no leader yet is left out for now.
 
         Returns:
-            What is known of those that are read.
+            What is known of the streams that are read.
 
         Raises:
-            StreamNotFoundError: one does not exist, where the query was not yet.
-            UnsupportedStreamError: one cannot be read by sequence, or not like this.
+            StreamNotFoundError: a stream that the query has not begun to read does not exist.
+            UnsupportedStreamError: a stream cannot be read by sequence, or not with these options.
             ConsumerConflictError: the query cannot have its durable consumer.
             NatsError: a request failed.
         """
@@ -153,7 +152,7 @@ class Look:
             error, is_new = facts.errors[name], name not in facts.begins
             is_missing = isinstance(error, StreamNotFoundError)
             if pattern is not None and is_new and (is_missing or (may_wait and error.may_pass(established=True))):
-                if not is_missing:  # else it has gone since it was found to match
+                if not is_missing:  # else it was deleted after it was found to match
                     logger.warning(STREAM_NOT_READY(stream=name, reason=error).with_code)
                 self.memory.selection.leave_out(name)
                 del streams[name]
@@ -162,7 +161,7 @@ class Look:
         return replace(facts, streams=streams)
 
     def _take(self, info: StreamInfo, facts: Facts) -> None:
-        """Take one stream for one that is read, with the query's consumers in it."""
+        """Accept a stream for reading, with the query's consumers in it."""
         name, memory = info.name, self.memory
         if name in memory.holds:
             memory.holds[name].adopt(self.js, info)
@@ -172,16 +171,16 @@ class Look:
             memory.traits.taken(self.js, info)
         memory.selection.see(self.js, info, self.options.filters)
         notice_times_ahead(info)
-        # Batches of messages may be had by direct gets (ADR-31) from 2.11 on.
+        # Direct gets return batches of messages (ADR-31) since 2.11.
         if info.allows_direct_gets and not self.js.connection.info.is_older_than(2, 11):
             memory.sizes[name] = info.average_size
         else:
             memory.sizes.pop(name, None)
 
     def judged(self, facts: Facts, compares: bool = False) -> Facts:
-        """Return what is known of streams with what has become of them since the query was there.
+        """Return the facts with what has become of each stream since the query's position.
 
-        Their histories are compared if something tells that it is due, or if ``compares`` says so.
+        The histories are compared where a comparison is due, or if ``compares`` is set.
 
         Raises:
             NatsError: a request failed.
@@ -197,13 +196,13 @@ class Look:
         return replace(facts, streams=streams, said=view.said)
 
     def judge(self, info: StreamInfo, begin: Position, compares: bool, answers: Answers) -> Judgement:
-        """Return what has become of a stream since the query was there.
+        """Return what has become of a stream since the query's position.
 
         Args:
             info: the stream's state.
-            begin: where the query has come to.
-            compares: whether it is compared even if nothing tells that it is due.
-            answers: to the question for the first message from the one before that on, if it was asked.
+            begin: the query's position.
+            compares: whether to compare even if no comparison is due.
+            answers: holds the answer about the message before ``begin``, if the look asked for it.
 
         Raises:
             NatsError: a request failed.
@@ -216,12 +215,12 @@ class Look:
         return found
 
     def _releases(self, name: str, begin: Position) -> bool:
-        """Tell whether what the query has read of a stream is to be released."""
+        """Tell whether messages before a position are still to be released."""
         hold = self.memory.holds.get(name)
         return hold is not None and not hold.released(begin.created, begin.next)
 
     def answers(self, facts: Facts, questions: Sequence[Question[Any]]) -> dict[Question[Any], Any]:
-        """Return the answers to questions; those about messages and states are asked in one round trip.
+        """Return the answers to questions; those about messages and states take one round trip.
 
         Raises:
             NatsError: a request failed.
@@ -240,21 +239,21 @@ class Look:
         return found
 
     def confirm(self, facts: Facts, name: str) -> bool:
-        """Tell whether something contradicts what the query has read of a stream; that has to be said for a while.
+        """Tell whether a stream contradicts what the query has read, once the contradiction has lasted long enough.
 
         Raises:
-            JetStreamError: it has to be said for longer (503).
+            JetStreamError: the contradiction has to last longer (503).
         """
         if doubted := name in facts.doubts:
             self.memory.view.confirm_lost(self.js, facts.begins[name], facts.infos.get(name), name)
         return doubted
 
     def believe_gone(self, facts: Facts, name: str) -> None:
-        """Say that a stream does not exist any more, when that was said for a while.
+        """Report that a stream does not exist any more, once its absence has lasted long enough.
 
         Raises:
-            DataLossError: that is an error.
-            JetStreamError: it has to be said for longer (503).
+            DataLossError: the absence is an error.
+            JetStreamError: the absence has to last longer (503).
         """
         self.confirm(facts, name)
         view = self.memory.view
@@ -262,13 +261,13 @@ class Look:
         view.mark_logged(name)
 
     def _check_may_be_read(self, info: StreamInfo, infos: Mapping[str, StreamInfo]) -> None:
-        """Check that a stream whose messages go when they are acknowledged may be read without doing so."""
+        """Check that a stream which removes acknowledged messages may be read without acknowledging them."""
         if self.options.peek:
             if info.retention == WORK_QUEUE:
                 check_direct(self.js, info)
             return
         is_streaming = self.options.ending is None
-        if self.options.pattern is not None:  # all that match and cannot be read are named at once
+        if self.options.pattern is not None:  # one error names all streams that match and cannot be read
             names = sorted(name for name, it in infos.items() if it.retention != LIMITS)
             way = "" if is_streaming else "; set the option 'peek' to true to read what they hold"
             begin = f"(?!({'|'.join(map(re.escape, names))})$)"

@@ -1,4 +1,4 @@
-"""What a query cannot read any more, in words."""
+"""Descriptions of the messages that a query cannot read any more."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ logger = logging.getLogger(__name__)
 
 
 class Loss(NamedTuple):
-    """Something that is gone.
+    """Messages that are lost.
 
     Attributes:
-        what: the sentence that says so.
-        rest: what the query then goes on with.
-        hint: how else to go on, where it matters.
-        expected: whether it is none: the query was to begin with whatever there is.
+        what: the sentence that reports the loss.
+        rest: what the query continues with then.
+        hint: another way to continue, where it matters.
+        expected: whether this is no loss: the query was to begin with whatever there is.
     """
 
     what: ConditionText
@@ -35,10 +35,10 @@ class Loss(NamedTuple):
 
 
 def report(losses: Iterable[Loss], options: ReadOptions) -> None:
-    """Fail or warn about what is gone.
+    """Fail or warn about losses.
 
     Raises:
-        DataLossError: something is, and ``failOnDataLoss`` is set.
+        DataLossError: one was not expected, and ``failOnDataLoss`` is set.
     """
     for loss in losses:
         if loss.expected:
@@ -48,16 +48,16 @@ def report(losses: Iterable[Loss], options: ReadOptions) -> None:
 
 
 def removal_is_normal(retention: str | None, filters: tuple[str, ...], peek: bool) -> bool:
-    """Tell whether no message that is removed from a stream with such a retention is a loss.
+    """Tell whether the removal of a message from a stream with this retention is never a loss.
 
-    Without filters nothing leaves it that the query's durable consumer holds. With filters the removal of a single
-    message cannot be told from that of one which only others are interested in; and who only peeks holds nothing.
+    Without filters, the stream keeps all messages that the query's durable consumer holds. With filters, the removal of
+    a message looks like that of a message for other consumers only. A query that peeks holds nothing.
     """
     return retention not in (LIMITS, None) and (peek or bool(filters))
 
 
 def stream_lost(name: str, begin: Position | None, is_said: bool, options: ReadOptions) -> list[Loss]:
-    """Return the loss of a stream. One that is named is looked for again and again: that is said once."""
+    """Return the loss of a stream. The query keeps looking for a named stream, but reports its loss once."""
     where = f" from sequence {begin.next} on" if begin else ""
     if is_said and not options.fail_on_data_loss and options.pattern is None:
         return []
@@ -74,14 +74,14 @@ def beginning_lost(info: StreamInfo, start: int, end: int, may_go: bool) -> tupl
 
 
 def end_lost(info: StreamInfo, wanted: int) -> Loss:
-    """Return the loss of the end of a stream, of which nothing else is known than where the query is to go on."""
+    """Return the loss of a stream's end, where only the query's next sequence is known."""
     return Loss(conditions.END_LOST(stream=info.name, last=info.last_sequence, next=wanted, more=""))
 
 
 def history_lost(info: StreamInfo, begin: Position, judgement: Judgement, first: int, planned: bool = False) -> Loss:
-    """Return the loss of the end of a stream, where from ``first`` on is what was stored after all that the query read.
+    """Return the loss of a stream's end; messages from ``first`` on were stored after all that the query has read.
 
-    ``planned`` says that the query was about to read that again, in a micro-batch that was begun before.
+    ``planned`` tells that the query was about to read the lost messages again, in a micro-batch that was begun before.
     """
     if (seen := begin.fingerprint) is None:
         return end_lost(info, begin.next)

@@ -1,6 +1,6 @@
-"""What a streaming query asks for its offsets, and does about them: each function is one call of Spark's.
+"""The steps of a streaming query for its offsets: each function serves one call of Spark's.
 
-A look gives facts first (:mod:`.looks`, :mod:`.facts`), is decided on (:mod:`.advance`), and then acted upon here.
+A look finds facts (:mod:`.looks`, :mod:`.facts`), :mod:`.advance` decides from them, and this module acts.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ logger = logging.getLogger(__name__)
 
 
 def latest(look: Look, start: QueryOffset, limits: Limits) -> Advance:
-    """Return how a query goes on; say what is lost, and release what is processed.
+    """Return how a query advances; report what is lost, and release what is processed.
 
-    With a filter that is behind the last message that matches it, so that messages of other subjects do not make
-    empty micro-batches.
+    With a filter, the query advances to the position after the last matching message, so that messages of other
+    subjects do not make empty micro-batches.
 
     Raises:
-        DataLossError: some of what comes next is gone, and ``failOnDataLoss`` is set.
-        JetStreamError: something else than a moment ago, which has to be said for a while (503).
+        DataLossError: some of what comes next is lost, and ``failOnDataLoss`` is set.
+        JetStreamError: a stream contradicts what the query has read, and that has to last longer (503).
         NatsError: a request failed.
     """
     pattern, memory = look.options.pattern, look.memory
     names = memory.selection.names
-    if pattern is not None:  # that a stream was not listed may be the word of a server which is not up to date
+    if pattern is not None:  # a server that is not up to date may list too few streams
         names = tuple(sorted({*names, *(name for name in start if matches(pattern, name))}))
     asked = look.ask(names, {name: batch.end for name, batch in start.items()}, ahead=True)
     facts = look.judged(look.prepare(asked, may_wait=True))
@@ -68,9 +68,9 @@ def latest(look: Look, start: QueryOffset, limits: Limits) -> Advance:
 
 
 def _warn_of_others(look: Look, facts: Facts) -> None:
-    """Say once that the query does not read streams any more that it has read. Their places stay in the offset.
+    """Warn once of streams that the query has read and no longer reads. Their positions stay in the offset.
 
-    If it reads none of them, the offset may be that of another source: Spark tells sources apart by their order.
+    If the query reads none of them, the offset may belong to another source: Spark tells sources apart by their order.
     """
     begins = facts.begins
     left = begins.keys() - look.memory.selection.names - look.memory.view.said
@@ -85,7 +85,7 @@ def _warn_of_others(look: Look, facts: Facts) -> None:
 
 
 def hold(look: Look, start: QueryOffset) -> None:
-    """See to it that the durable consumers of a query are there that goes on at ``start``."""
+    """Make sure that the durable consumers of a query that continues at ``start`` exist."""
     asked = look.ask(tuple(look.memory.holds), {name: batch.end for name, batch in start.items()})
     facts = look.judged(look.prepare(asked))
     for name, stream in facts.streams.items():
@@ -99,13 +99,13 @@ def hold(look: Look, start: QueryOffset) -> None:
 
 
 def unreleased(memory: QueryMemory, end: QueryOffset) -> dict[str, Position]:
-    """Return where streams have more to release before ``end`` than was released."""
+    """Return, by stream, the positions before which something is still to be released."""
     ends = {name: end[name].end for name in memory.holds if name in end}
     return {name: stop for name, stop in ends.items() if not memory.holds[name].released(stop.created, stop.next)}
 
 
 def release(look: Look, end: QueryOffset) -> None:
-    """Release all before ``end``, of streams that have it: what others have is not what the query has read."""
+    """Release everything before ``end`` in the streams whose history the query has read, and in no others."""
     due = unreleased(look.memory, end)
     facts = look.judged(look.prepare(look.ask(tuple(due), due)))
     for name, info in facts.infos.items():
@@ -114,7 +114,7 @@ def release(look: Look, end: QueryOffset) -> None:
 
 
 def rewritten(look: Look, start: QueryOffset, end: QueryOffset) -> set[str]:
-    """Return of which streams a micro-batch that is run again cannot be the same, since they have lost its end.
+    """Return the streams that have lost the end of a micro-batch that runs again, so that it cannot be the same.
 
     Raises:
         DataLossError: there is one, and ``failOnDataLoss`` is set.
@@ -128,5 +128,5 @@ def rewritten(look: Look, start: QueryOffset, end: QueryOffset) -> set[str]:
         elif look.confirm(facts, name):
             first = first_new(look.js, ends[name], stream.info)
             report([history_lost(stream.info, ends[name], stream.judgement, first, planned=True)], look.options)
-            found.add(name)  # of one that was made again, its tasks will report it
+            found.add(name)  # the tasks report a recreated stream themselves
     return found

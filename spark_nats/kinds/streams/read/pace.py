@@ -1,4 +1,4 @@
-"""How much a streaming query's next micro-batch may have, and whether it waits for more."""
+"""The size of a streaming query's next micro-batch, and whether the query waits for more messages."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from spark_nats.sparkapi import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadM
 
 
 class TriggerPacing:
-    """When the micro-batches of one run of a query come.
+    """Decides when the micro-batches of one run of a query are due.
 
-    The first one waits for nothing, as in Spark's Kafka source. That is also the only one of ``Trigger.AvailableNow``
-    in PySpark before 4.2, which does not say that this is the trigger.
+    The first micro-batch waits for nothing, as in Spark's Kafka source. It is also the only one of
+    ``Trigger.AvailableNow`` in PySpark before 4.2, which does not report that trigger.
     """
 
     def __init__(self, limits: Triggers) -> None:
@@ -22,9 +22,9 @@ class TriggerPacing:
 
     @property
     def read_limit(self) -> ReadLimit:
-        """What Spark is told, and gives back unless everything is to be read, as with ``Trigger.Once``.
+        """The limit that Spark is given, and hands back unless everything is to be read, as with ``Trigger.Once``.
 
-        Spark's limits hold one number each, and a minimum no time; so it is a sign that the options count.
+        A Spark limit holds one number, and a minimum holds no time; so the limit only marks that the options count.
         """
         if self._limits.max_offsets:
             return ReadMaxRows(self._limits.max_offsets)
@@ -34,13 +34,13 @@ class TriggerPacing:
 
     @property
     def min_new(self) -> int:
-        """The fewest new sequences or messages for which there is a micro-batch now."""
+        """The fewest new sequences or messages that make a micro-batch now."""
         waits = self._planned is not None and clock.monotonic() - self._planned < self._limits.max_delay
         return (self._limits.min_offsets or 0) if waits else 0
 
     @property
     def waits_until(self) -> float:
-        """When it waits for the fewest no more, by the clock that only goes on; infinity where it does not wait."""
+        """When the wait for the minimum ends, by the monotonic clock; infinity without a wait."""
         if self._planned is None or not self._limits.min_offsets:
             return math.inf
         return self._planned + self._limits.max_delay

@@ -1,4 +1,4 @@
-"""Ranges of sequences cut into partitions. Arithmetic only: no server, no Spark session."""
+"""Cutting ranges of sequences into partitions. Arithmetic only: no server, no Spark session."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from spark_nats.kinds.streams.read.losses import removal_is_normal
 from spark_nats.kinds.streams.read.positions import QueryOffset
 
 MAX_PARTITIONS = 100_000
-"""Most partitions of a micro-batch or a batch: beyond it Spark's driver would be busy with nothing else."""
+"""Most partitions of a micro-batch or a batch; more would keep Spark's driver busy with nothing else."""
 MAX_SMALL = 1024
-"""Most sequences of a partition that one direct get is to bring. A message costs a server more like that than through a
-consumer, which has to be made and deleted (``make bench ARGS="--only small"``)."""
+"""Most sequences of a partition that one direct get reads. Per message, a direct get costs a server more than a
+consumer, but a consumer has to be created and deleted (``make bench ARGS="--only small"``)."""
 
 
 @dataclass(frozen=True)
 class StreamRange(Range, Partition):
-    """A range of a stream; also what one partition reads.
+    """A range of a stream, which one partition can read.
 
     Attributes:
         way: how it is read.
@@ -36,13 +36,13 @@ class StreamRange(Range, Partition):
 
     @property
     def size(self) -> int:
-        """How many sequences the range has."""
+        """Number of sequences in the range."""
         return self.end - self.start
 
 
 @dataclass(frozen=True)
 class FirstMessages(Partition):
-    """The first ``limit`` messages of ranges, one range after another; what one partition reads."""
+    """The first ``limit`` messages of ranges, one range after another, which one partition reads."""
 
     ranges: tuple[StreamRange, ...]
     limit: int
@@ -53,7 +53,7 @@ def planned(
 ) -> list[StreamRange]:
     """Return what a micro-batch reads: a function of its two offsets, and of nothing that a restart forgets.
 
-    What was stored in the place of lost messages, in streams that are ``rewritten``, is left to the next one.
+    In streams that are ``rewritten``, the next micro-batch reads what was stored in the place of lost messages.
     """
     found = []
     for name, stop in end.items():
@@ -77,21 +77,21 @@ def planned(
 
 
 def for_retention(whole: StreamRange, retention: str | None, peek: bool = False) -> list[StreamRange]:
-    """Return how a range is read of a stream with such a retention, or of one with limits if that is not known."""
+    """Return how to read a range of a stream with this retention, or with limits if the retention is unknown."""
     if removal_is_normal(retention, whole.filters, peek):
         whole = replace(whole, removed=Removed.NO_LOSS)
     if retention != WORK_QUEUE:
         return [whole]
-    direct = replace(whole, way=ReadMethod.GETS)  # direct gets look for one filter each
+    direct = replace(whole, way=ReadMethod.GETS)  # a direct get has one filter
     return [replace(direct, filters=(each,)) for each in whole.filters] or [direct]
 
 
 def mark_small_partitions(
     ranges: Sequence[StreamRange], sizes: Mapping[str, float], limit: int | None = None
 ) -> list[StreamRange]:
-    """Mark partitions that one direct get may bring, or the first ``limit`` messages of them.
+    """Mark partitions that one direct get may read, or the first ``limit`` messages of them.
 
-    ``sizes`` are bytes that a message takes on average, of streams that may be read like this.
+    ``sizes`` holds the average bytes of a message, for the streams that may be read like this.
     """
     found = []
     for each in ranges:
@@ -105,11 +105,11 @@ def cut(ranges: Sequence[StreamRange], min_partitions: int, max_size: int) -> li
     """Cut ranges into partitions.
 
     Each range is cut into equal pieces (to within one sequence) of at most ``max_size``. When that gives fewer than
-    ``min_partitions``, the pieces that are largest are cut further, so that all are about the same size. A piece has
-    at least one sequence.
+    ``min_partitions``, the largest pieces are cut further, so that all have about the same size. A piece has at least
+    one sequence.
 
     Raises:
-        NatsError: that would be more than :data:`MAX_PARTITIONS`.
+        NatsError: there would be more than :data:`MAX_PARTITIONS`.
     """
     ranges = [r for r in ranges if r.size > 0]
     pieces = [-(-r.size // max_size) for r in ranges]

@@ -1,13 +1,12 @@
-"""Offsets, as values and as the JSON in which Spark keeps them. PySpark is not needed for them.
+"""Offsets as values, and as the JSON in which Spark keeps them. This module does not need PySpark.
 
-An offset holds for each stream the next sequence to read, when the stream was made, and when the message before that
+An offset holds for each stream the next sequence to read, when the stream was created, and when the message before that
 sequence was stored: ``{"ORDERS": {"created": "2026-11-01T08:00:00Z", "next": 1201, "timestamp": "2026-11-02T…Z"}}``.
-Why it has all three, :mod:`~spark_nats.jetstream.positions` says.
+:mod:`~spark_nats.jetstream.positions` explains why it holds all three.
 
-The offset that ends a micro-batch also says where that one begins: ``since``, where the query had come to, and
-``from``, the first sequence to be read; what lies between has nothing for the query. So a micro-batch that is run
-again, after whatever restart, is planned from what Spark's checkpoint holds and from nothing else, and has the same
-partitions.
+The offset that ends a micro-batch also holds where that micro-batch begins: ``since``, where the query was, and
+``from``, the first sequence to read. Between the two there is nothing for the query. So a micro-batch that runs again,
+after whatever restart, is planned from Spark's checkpoint alone, and has the same partitions.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from spark_nats.protocol.subjects import name_violation
 
 
 class Batch(NamedTuple):
-    """What a micro-batch has of a stream; nothing where a query begins.
+    """The part of a micro-batch in one stream; empty where a query begins.
 
     Attributes:
-        since: where the query had come to before; None where it begins.
-        first: first sequence that is read.
-        end: where the query goes on behind it.
+        since: where the query was before; None where it begins.
+        first: the first sequence to read.
+        end: where the query continues after the micro-batch.
     """
 
     since: int | None
@@ -37,15 +36,15 @@ class Batch(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many sequences it has."""
+        """Number of sequences in it."""
         return self.end.next - self.first
 
     def up_to(self, end: Position) -> Batch:
-        """Return the micro-batch that goes no further."""
+        """Return the micro-batch cut off at ``end``."""
         return self._replace(first=min(self.first, end.next), end=end)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as Spark keeps it."""
+        """Return the JSON entry that Spark keeps."""
         entry: dict[str, Any] = {"created": self.end.created, "next": self.end.next}
         if self.end.time is not None:
             entry["timestamp"] = text_of(self.end.time)
@@ -57,10 +56,10 @@ class Batch(NamedTuple):
 
     @classmethod
     def from_json(cls, entry: Mapping[str, Any]) -> Batch:
-        """Return what Spark kept.
+        """Return the micro-batch of a JSON entry that Spark kept.
 
         Raises:
-            AttributeError, TypeError, ValueError: this source has not written it.
+            AttributeError, TypeError, ValueError: this source has not written the entry.
         """
         since, first = (sequence_at(entry, "since"), sequence_at(entry, "from")) if "since" in entry else (None, None)
         time = time_at(entry, "timestamp") if "timestamp" in entry else None
@@ -69,7 +68,7 @@ class Batch(NamedTuple):
 
 
 def beginning_at(place: Position) -> Batch:
-    """Return a place as one where a query begins."""
+    """Return the entry of a query that begins at a position."""
     return Batch(None, place.next, place)
 
 
@@ -78,15 +77,15 @@ QueryOffset = dict[str, Batch]
 
 
 def to_json(offset: QueryOffset) -> dict[str, Any]:
-    """Return an offset as Spark keeps it. The order is fixed: Spark compares offsets as text."""
+    """Return the JSON of an offset. The order of streams is fixed, because Spark compares offsets as text."""
     return {name: offset[name].to_json() for name in sorted(offset)}
 
 
 def from_json(document: Mapping[str, Any]) -> QueryOffset:
-    """Return an offset that Spark kept.
+    """Return the offset of a JSON document that Spark kept.
 
     Raises:
-        NatsError: it was not written by this source.
+        NatsError: this source has not written the document.
     """
     try:
         for name in document:

@@ -51,11 +51,11 @@ from spark_nats.sparkapi import ReadAllAvailable, ReadLimit, SupportsTriggerAvai
 logger = logging.getLogger(__name__)
 
 Given = TypeVarTuple("Given")
-_SHOWN = 5  # ranges that a line of the log names
+_SHOWN = 5  # ranges that a log line names
 
 
 class _RangesReader:
-    """What the two readers have in common: how they read a partition."""
+    """The base of both readers: how they read a partition."""
 
     def __init__(self, options: ReadOptions, schema: StructType, traits: Traits = PLAIN) -> None:
         self._options = options
@@ -69,12 +69,12 @@ class _RangesReader:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one partition, on an executor.
 
-        A connection that is lost is made again, and reading goes on behind the last row: servers restart, and one that
-        sends faster than rows are taken cuts us off, and the task must come to an end all the same. The range's reader
-        sees to consumers on a connection that works; both wait in one rhythm, for at most ``retryTimeout`` without
-        progress.
+        The task reconnects when its connection is lost, and continues after the last row. Servers restart, and a server
+        cuts off a client that takes rows more slowly than it sends them; the task must finish all the same. The range's
+        reader handles consumers on a connection that works. Both count the same retries, for at most ``retryTimeout``
+        without progress.
         """
-        if isinstance(partition, Partition):  # else it is Spark's stand-in for a plan without partitions
+        if isinstance(partition, Partition):  # else it is Spark's placeholder in a plan without partitions
             partition.arrive(self._options.connection)
         if isinstance(partition, StreamRange):
             yield from self._read(partition, None)
@@ -88,7 +88,7 @@ class _RangesReader:
                     return
 
     def _read(self, partition: StreamRange, limit: int | None) -> Iterator[pa.RecordBatch]:
-        """Read a range, or the first messages of it."""
+        """Read a range, or its first ``limit`` messages."""
         options, rows = self._options, self._traits.rows(self._schema)
         what = f"reading {partition.stream}, sequences {partition.start} to {partition.end - 1}"
         with naming_options(), leased(options.connection, options.retries, what, waits=False) as lease:
@@ -106,7 +106,7 @@ class _RangesReader:
             )
             count = 0
             looked = False
-            # Not a name of its own: it has to be closed before the connection when no more rows are taken.
+            # The generator has no name, so that it is closed before the connection when Spark takes no more rows.
             for delivered in lease.read(lambda used: reader.read(JetStream(used, options.api_prefix))):
                 if not looked:
                     notice_own_rows(delivered, partition.stream)
@@ -117,7 +117,7 @@ class _RangesReader:
 
 
 def _log_plan(what: str, ranges: Sequence[StreamRange], tasks: int, reach: QueryOffset | None = None) -> None:
-    """Log what is read, and what the streams have behind it where ``reach`` says how far they reach."""
+    """Log what is read, and how many sequences are left after it if ``reach`` tells how far the streams reach."""
     if not ranges or not logger.isEnabledFor(logging.INFO):
         return
     shown = "; ".join(f"{each.stream} {each.start:,} to {each.end - 1:,}" for each in ranges[:_SHOWN])
@@ -132,7 +132,7 @@ def _log_plan(what: str, ranges: Sequence[StreamRange], tasks: int, reach: Query
 
 
 def _still_reading(partition: StreamRange, rows: int, done: int, rate: float) -> ConditionText:
-    """Say how far a task has come: so many rows, so many sequences, and how many of these a second."""
+    """Return the log line about the progress of a task: rows, remaining sequences, and sequences a second."""
     left = partition.size - done
     time = f", about {left / rate:,.0f} s" if rate else ""
     last = partition.end - 1
@@ -161,17 +161,17 @@ class NatsReader(_RangesReader, DataSourceReader):
 
 
 class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads streams as they grow."""
+    """Reads streams in micro-batches."""
 
     def __init__(self, options: ReadOptions, schema: StructType, traits: Traits = PLAIN) -> None:
         super().__init__(options, schema, traits)
         self._pace = TriggerPacing(options)
         self._memory = QueryMemory(options, options.retries.timeout, traits)
-        self._target: dict[str, Position] | None = None  # of a query that ends when it has read what there was
-        self._reach: QueryOffset | None = None  # how far the streams reached
+        self._target: dict[str, Position] | None = None  # where the query ends, if it reads only what existed
+        self._reach: QueryOffset | None = None  # how far the streams reached at the last look
         self._idling = Idling(options, self._memory)
-        self._established = False  # the server has answered this query before
-        self._planned: dict[str, Any] | None = None  # where the last micro-batch ends that was planned here
+        self._established = False  # whether the server has answered this query before
+        self._planned: dict[str, Any] | None = None  # end of the last micro-batch that was planned here
 
     @naming_options()
     def initialOffset(self) -> dict[str, Any]:
@@ -185,16 +185,16 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
 
     @naming_options()
     def prepareForTriggerAvailableNow(self) -> None:
-        """Note how far the streams reach now: the query ends there."""
+        """Note how far the streams reach now, where the query will end."""
         self._target = self._asking(bounds.now)
 
     @naming_options()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return how far the next micro-batch goes."""
+        """Return where the next micro-batch ends."""
         if self._idling.still_idle(start):
             return start
         begin, most = from_json(start), self._options
-        self._established = True  # also when an earlier process has asked
+        self._established = True  # the offset shows that a server has answered before
         limits = Limits(self._target)
         if not isinstance(limit, ReadAllAvailable):
             limits = Limits(self._target, self._pace.min_new, most.max_offsets, most.max_bytes)
@@ -211,11 +211,11 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
         return end
 
     def stop(self) -> None:
-        """Leave nothing behind at the servers: the query has ended."""
+        """Delete the watch's consumers and close its connection, because the query has ended."""
         self._idling.close()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return how far the streams reach, which the query's progress shows beside how far it has come."""
+        """Return how far the streams reach; the query's progress shows it beside the query's own offset."""
         if self._reach is None:
             return None
         min_new = self._options.min_offsets
@@ -225,14 +225,14 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
 
     @naming_options()
     def commit(self, end: dict[str, Any]) -> None:
-        """Release what was processed, where the query consumes."""
+        """Release what is processed, if the query consumes."""
         position = from_json(end)
         if offsets.unreleased(self._memory, position):
             self._asking(offsets.release, position)
 
     @naming_options()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Plan a micro-batch: sequence ranges as partitions. What is gone of them, their tasks will report."""
+        """Plan a micro-batch: ranges of sequences as partitions. The tasks report what is lost of them."""
         begin, stop = from_json(start), from_json(end)
         # One that is run again is the first thing that a query asks about, but for an empty one behind it.
         if start != end and not all(hold.begun for hold in self._memory.holds.values()):
@@ -250,7 +250,7 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
         return cuts
 
     def _asking(self, ask: Callable[[Look, *Given], Result], *given: *Given) -> Result:
-        """Ask the server, and wait for one that cannot be reached."""
+        """Ask the server, and wait while it cannot be reached."""
 
         def once() -> Result:
             with self._idling.connected() as connection:
@@ -258,7 +258,7 @@ class NatsStreamReader(_RangesReader, DataSourceStreamReader, SupportsTriggerAva
                 with suggesting_names(js, self._options.streams), self._traits.naming(js):
                     with contextlib.suppress(StreamNotFoundError):
                         return ask(Look(js, self._options, self._memory).make(), *given)
-                    # One that goes meanwhile has to be missing from the beginning.
+                    # A stream that was deleted during a look has to be missing from its beginning.
                     return ask(Look(js, self._options, self._memory).make(), *given)
 
         what = f"reading {self._memory.selection}"

@@ -1,4 +1,4 @@
-"""What is noticed while streams are read, changes nothing, and is worth a warning."""
+"""Warnings about what readers notice in streams and do not act on."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from spark_nats.protocol.own_ids import ids_of_query
 logger = logging.getLogger(__name__)
 
 MAX_AHEAD = 86_400.0
-"""Seconds by which a stream's last message may be later than the clock of the server that says so."""
-_ahead: set[str] = set()  # streams of which this process has said it
+"""Seconds by which a stream's last message may be later than the clock of the server that reports it."""
+_ahead: set[str] = set()  # streams that this process has warned about
 
 
 def notice_own_rows(delivered: Delivered, stream: str) -> None:
-    """Warn of a streaming query that reads what it has written itself. The first and the last message tell.
+    """Warn of a streaming query that reads its own rows; only the first and the last message are checked.
 
-    It is said once on a machine, though each of its Python workers notices it. Rows whose message ids the sink has not
-    made of the query, such as those of ``foreachBatch``, do not tell.
+    A machine logs the warning once, though each of its Python workers notices. Rows whose message ids the sink has not
+    made from the query's id, such as those of ``foreachBatch``, go unnoticed.
     """
     context = TaskContext.get()
     query = context.getLocalProperty("sql.streaming.queryId") if context else None
@@ -40,9 +40,9 @@ def notice_own_rows(delivered: Delivered, stream: str) -> None:
 
 
 def notice_times_ahead(info: StreamInfo) -> None:
-    """Warn, once in a process, of a stream whose last message is stamped with a time that has not come yet.
+    """Warn, once in a process, of a stream whose last message has a time in the future.
 
-    A stream stamps messages by its leader's clock; a mirror, and a stream that was restored, keep those of another one.
+    The leader of a stream stamps messages by its clock. A mirror and a restored stream keep the times of another clock.
     """
     is_ahead = info.time and (info.last_time - info.time) / 1e9 > MAX_AHEAD
     if is_ahead and info.name not in _ahead:

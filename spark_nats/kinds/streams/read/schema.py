@@ -1,7 +1,7 @@
-"""Which columns a message has that was read, and of what types; and whether a schema asks for others.
+"""The columns of a message that is read, with their types, and the check of a schema that a user asks for.
 
-Spark parses DDL by the settings of a session: ``spark.sql.timestampType`` decides what TIMESTAMP means there, so it is
-not used here. No setting changes the other names.
+Spark parses DDL by the settings of a session: ``spark.sql.timestampType`` decides what TIMESTAMP means there, so this
+module does not use it. No setting changes the other names.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ def check_schema(schema: StructType, what: str, has: str) -> None:
     """Check the schema that a user asks for.
 
     Args:
-        schema: what is asked for.
-        what: what a row is.
-        has: the columns of that, as DDL.
+        schema: the schema.
+        what: what a row is, in words.
+        has: the columns of a row, as DDL.
 
     Raises:
-        SchemaError: it has a column or a type that there is not, names a column twice, or has one that is NOT NULL.
-            Spark would not look whether a value is null there.
+        SchemaError: the schema has an unknown column or another type, names a column twice, or has a column that is NOT
+            NULL. Spark would not check whether its values are null.
     """
     names = schema.fieldNames()
     types = {name: kind.lower().replace(" ", "") for name, kind in _COLUMN.findall(has)}

@@ -1,4 +1,4 @@
-"""What differs between streams and the kinds that are read as their streams, and which hand it in."""
+"""The differences between streams and the kinds that are read as streams; each kind hands in its own."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from spark_nats.kinds.streams.read.columns import RowBuilder
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What a kind has of its own.
+    """What differs in a kind.
 
     Attributes:
-        rows: what builds the rows of a schema.
-        replaces: whether a later message takes the place of one that is removed: nothing is lost by that.
-        naming: has an error that the stream does not exist say what it is.
-        words: what it is called where a query finds nothing to begin with; empty where that is the stream.
-        taken: is told of each stream that is read before it is read; it may refuse it.
-        passed: is told of each stream before which sequence all is processed.
+        rows: builds the rows of a schema.
+        replaces: whether a later message replaces a removed one, so that its removal is no loss.
+        naming: makes the error of a missing stream name what the stream stands for.
+        words: what a query names when it finds nothing to begin with; empty where that is the stream.
+        taken: called with each stream before it is read; it may refuse the stream.
+        passed: called with each stream and the sequence before which everything is processed.
     """
 
     rows: Callable[[StructType], RowBuilder] = RowBuilder
@@ -35,4 +35,4 @@ class Traits:
 
 
 PLAIN = Traits()
-"""Streams that are nothing else."""
+"""Streams that stand for nothing else."""

@@ -1,4 +1,4 @@
-"""What the driver checks: what would fail in each task, before there are any, and their number, when they are done."""
+"""Checks on the driver. Before the tasks: what would fail in each of them. After the tasks: their number."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from spark_nats.kinds.streams.write.replay import try_to_read_back
 from spark_nats.kinds.streams.write.sink import STREAM, Sink
 from spark_nats.kinds.streams.write.tasks import Began
 
-_SPREADS_WITHIN = 3.0  # seconds in which all servers of a cluster know that a bucket listens
-_ONCE_MORE = 0.1  # seconds before it is tried again
-_PROBE = "probe"  # key by which the driver tells whether the bucket can be written to
+_SPREADS_WITHIN = 3.0  # seconds within which all servers of a cluster know a new bucket
+_ONCE_MORE = 0.1  # seconds between two attempts
+_PROBE = "probe"  # key that the driver writes to see whether the bucket accepts writes
 
 
 def writable(
     connection: Connection, options: WriteOptions, key: str | None = None
 ) -> tuple[StreamInfo, Entry | NatsError | None]:
-    """Return the state of the stream that is written to: what is wrong with it is said before anything is sent.
+    """Return the state of the target stream, after checking that it accepts and acknowledges rows.
 
-    And what a key of the state bucket holds, in one round trip unless the stream is made: an error if the key's answer
-    is, and None if no key is named.
+    The same round trip returns the entry of ``key`` in the state bucket, or the error of that request. The entry is
+    None if no key is given, or if the options say how to create the stream.
 
     Raises:
-        PublishError: it is a mirror, or does not acknowledge what it stores.
-        NatsError: there is none, or the server does not say.
+        PublishError: the stream is a mirror, or does not acknowledge what it stores.
+        NatsError: the stream does not exist, or the server does not report its state.
     """
     js, stream, entry = JetStream(connection, options.api_prefix), str(options.stream), None
     if options.create_stream is not None:
@@ -59,19 +59,19 @@ def writable(
 
 
 def refuse_mirror(stream: StreamInfo) -> None:
-    """Raise :class:`PublishError` if a stream is a mirror: it listens on nothing, and stores what its origin has."""
+    """Raise :class:`PublishError` if a stream is a mirror: it has no subjects, and stores only what its origin has."""
     if origin := stream.origin:
         raise PublishError(conditions.MIRRORS_ANOTHER(target=describe_state(stream.name), origin=origin))
 
 
 def prepare(options: WriteOptions, streaming: bool, columns: Sequence[str] = (), sink: Sink = STREAM) -> Began | None:
-    """Do once, on the driver, what would fail in every task: log in, look at the stream, see that tasks can settle.
+    """Do once, on the driver, what would fail in every task: log in, check the stream, the state bucket and reading.
 
     Returns:
-        Where the stream ends, if the tasks of a batch write are to know.
+        Where the stream ends, for a batch write whose tasks need to know it.
 
     Raises:
-        NatsError: something of that is not possible.
+        NatsError: one of these steps fails.
     """
     with connect(options.connection) as connection:
         js = JetStream(connection, options.api_prefix)
@@ -92,7 +92,7 @@ def prepare(options: WriteOptions, streaming: bool, columns: Sequence[str] = (),
 
 
 def _check_counters(stream: StreamInfo, options: WriteOptions, columns: Sequence[str]) -> None:
-    """Check that a stream takes increments if they are what the columns have."""
+    """Check that a stream of counters gets increments, and that any other stream gets none."""
     if "increment" in columns and not has_counters(stream):
         raise SchemaError(conditions.NO_COUNTERS(stream=stream.name))
     if not has_counters(stream):
@@ -104,11 +104,11 @@ def _check_counters(stream: StreamInfo, options: WriteOptions, columns: Sequence
 
 
 def check_partitions(connection: Connection, options: WriteOptions, query: str, batch: int, partitions: int) -> None:
-    """Check that a micro-batch, if it was begun before, is not split into fewer partitions now.
+    """Check that a micro-batch that was begun before is not split into fewer partitions now.
 
     Raises:
-        PublishError: it is, so that rows of the partitions that are gone were stored twice.
-        NatsError: the state could not be read.
+        PublishError: it is, so that rows of the missing partitions are stored twice.
+        NatsError: the state bucket could not be read.
     """
     bucket = Bucket(JetStream(connection, options.api_prefix), options.state_bucket)
     with about_the_bucket(options):
@@ -122,13 +122,13 @@ def check_partitions(connection: Connection, options: WriteOptions, query: str, 
 
 
 def _prepare_to_settle(js: JetStream, options: WriteOptions, stream: StreamInfo, streaming: bool) -> Began | None:
-    """Make sure that tasks can note what they begin, and read back what they have stored.
+    """Check that tasks can note where they begin, and can read back what they have stored.
 
     Returns:
         For a batch write, where the stream ends now.
 
     Raises:
-        NatsError: they cannot. The message says what to permit, or how to do without.
+        NatsError: they cannot. The message tells what to permit, or how to do without.
     """
     if options.deduplicate != EXACT:
         return None
@@ -144,7 +144,7 @@ def _prepare_to_settle(js: JetStream, options: WriteOptions, stream: StreamInfo,
 
 
 def _put_probe(js: JetStream, bucket: Bucket) -> None:
-    """See whether a bucket can be written to. In a cluster not every server knows at once of one that was just made."""
+    """Write a probe to a bucket. In a cluster, wait until the server knows a bucket that was just created."""
     deadline = clock.monotonic() + _SPREADS_WITHIN
     while True:
         try:

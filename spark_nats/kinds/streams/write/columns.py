@@ -1,4 +1,4 @@
-"""The columns of a row to be written, and the checks of a whole batch before its first byte is sent."""
+"""The encoding of rows as messages; a whole batch is checked before its first byte is sent."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from spark_nats.protocol.subject_columns import Violation, find_subject_violatio
 
 logger = logging.getLogger(__name__)
 
-# What every row has that was read from a stream which Spark wrote: that they are left out needs no word.
+# Headers of every row that was read from a stream which Spark wrote. Leaving them out needs no warning.
 _EXPECTED = (MSG_ID, EXPECTED_STREAM, *BATCH_HEADERS)
 
 
@@ -63,7 +63,7 @@ _CONTROLS = {
     "rollup": (ROLLUP, lambda values: Encoded(values, None)),
 }
 _NAMES_SHOWN = 8
-_INBOX = len(".0123456789abcdef.9999999999")  # what follows the inbox prefix in the reply of a publish, at most
+_INBOX = len(".0123456789abcdef.9999999999")  # the longest suffix that a publish appends to the inbox prefix
 
 
 class CheckedRows(NamedTuple):
@@ -74,8 +74,8 @@ class CheckedRows(NamedTuple):
         payloads: binary column.
         headers: binary column of header blocks, null where a row has none; None when no row has one.
         replies: string column, null where a row has none; None when no row has one.
-        ids: string column of the message ids that stand in the headers, null where a row has none.
-        conditional: which rows expect a certain message to be their subject's last one; None when none does.
+        ids: string column of the message ids in the headers, null where a row has none.
+        conditional: whether each row expects a certain last message of its subject; None when none does.
     """
 
     subjects: pa.Array
@@ -87,21 +87,21 @@ class CheckedRows(NamedTuple):
 
     @property
     def sizes(self) -> Positions:
-        """Bytes of the headers and the payload of each."""
+        """Bytes of each row's headers and payload."""
         size = lengths_of(self.payloads)
         return size if self.headers is None else size + lengths_of(self.headers)
 
     def where(self, chosen: Mask) -> CheckedRows:
-        """Return the chosen ones."""
+        """Return the chosen rows."""
         mask = booleans(chosen)
         return CheckedRows(*(None if column is None else column.filter(mask) for column in self))
 
     def split_conditional(self) -> Iterator[CheckedRows]:
-        """Cut them into rows that may be unanswered together.
+        """Split the rows into parts whose rows may be in flight together.
 
-        Of two rows of one subject, one of which expects a certain message to be its last one, the second waits for
-        the first: a cluster that is still storing the first refuses the second (10164), and where the first is refused
-        for a while, the second would be for good.
+        Of two rows of one subject, the second waits for the first if either expects a certain last message. A cluster
+        that is still storing the first row refuses the second (10164). If the server refuses the first row
+        temporarily, it refuses the second for good.
         """
         if self.conditional is None:
             yield self
@@ -116,11 +116,11 @@ class CheckedRows(NamedTuple):
         yield self._cut(start, len(self.subjects))
 
     def check_together(self) -> None:
-        """Check that they can be stored together, as the server does, which would not name the row.
+        """Check that the server can store the rows together, because its own refusal would not name the row.
 
         Raises:
-            InvalidRowError: two have the same message id, or one that expects a certain last message of its subject
-                comes behind another one of that subject.
+            InvalidRowError: two rows have the same message id, or a row that expects a certain last message of its
+                subject comes after another row of that subject.
         """
         of_id = np.flatnonzero(flags_of(self.ids.is_valid()))
         same_id = of_id[_place_before(self.ids.drop_null()) >= 0]
@@ -137,7 +137,7 @@ class CheckedRows(NamedTuple):
 
 
 def _place_before(column: pa.Array) -> Positions:
-    """Return for each value the place of the last one before it that is equal, -1 where there is none."""
+    """Return for each value the index of the last equal value before it, -1 where there is none."""
     code = values_of(column.dictionary_encode().indices)
     order = np.argsort(code, kind="stable")
     same = code[order[1:]] == code[order[:-1]]
@@ -147,18 +147,18 @@ def _place_before(column: pa.Array) -> Positions:
 
 
 class RowChecker:
-    """Checks batches and turns them into what is published.
+    """Checks batches and encodes them as messages.
 
     Args:
         options: where and how to write.
         max_payload: most bytes that the server accepts for headers and payload together.
-        ids: gives rows their message ids; None when none are to be generated.
-        names_stream: whether rows name the stream that they are for, so that no other stores them.
-        columns: which columns rows may have.
+        ids: generates message ids for rows; None when none are to be generated.
+        names_stream: whether each row names its target stream in a header, so that no other stream stores it.
+        columns: the columns that rows may have.
 
     Attributes:
-        max_payload: as given, as far as Arrow can compare with it.
-        too_large: what is wrong with a row that is larger.
+        max_payload: as given, but no larger than Arrow can compare.
+        too_large: the rule that a larger row breaks.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class RowChecker:
         self._columns = columns
         self._owned = tuple(_CONTROLS[name][0] for name in columns.controls)
         self._warned = False
-        # What stands behind the subject on the line: the reply of a publish to a stream, and two sizes.
+        # Bytes after the subject on the protocol line: the reply of a publish to a stream, and two sizes.
         self._line_rest = 2 * len(f" {self.max_payload}")
         if options.stream is not None:
             self._line_rest += len(f" {options.connection.inbox_prefix}".encode()) + _INBOX
@@ -187,7 +187,7 @@ class RowChecker:
 
         Args:
             batch: the rows.
-            first_row: number of its first row in the task, for errors.
+            first_row: number of the batch's first row in the task, for errors.
 
         Raises:
             InvalidRowError: a row cannot be sent. Nothing of the batch has been sent then.
@@ -207,7 +207,7 @@ class RowChecker:
         return {name: batch.column(name) for name in batch.schema.names if name in self._columns.types}
 
     def encode(self, batch: pa.RecordBatch, gives_ids: bool = True) -> CheckedRows:
-        """Return the columns as they are published; where they go and their sizes are not checked.
+        """Return the columns as they are published, without checking the target and the sizes.
 
         Raises:
             BrokenRuleError: a row cannot be sent.
@@ -223,14 +223,14 @@ class RowChecker:
         return CheckedRows(subjects, payloads, headers, replies, message_ids, conditional)
 
     def sizes(self, rows: CheckedRows) -> Positions:
-        """Return how many bytes of headers and payload each row has."""
+        """Return how many bytes each row has, including the batch headers of an atomic write."""
         return rows.sizes + BATCH_BYTES if self._options.atomic else rows.sizes
 
     def check_place(self, batch: pa.RecordBatch, first_row: int) -> None:
-        """Check that rows do not ask for another place than the one that is written to.
+        """Check that rows do not name another target than the one that is written to.
 
         Raises:
-            InvalidRowError: one does.
+            InvalidRowError: a row does.
         """
         column = self._columns.place_among(batch.schema.names)
         if column is None:
@@ -259,7 +259,7 @@ class RowChecker:
         return payloads
 
     def _subjects(self, columns: dict[str, pa.Array], rows: int) -> pa.Array:
-        if self._options.subject is not None:  # as in Spark's Kafka sink, the option stands above the column
+        if self._options.subject is not None:  # the option overrides the column, as in Spark's Kafka sink
             return repeated(self._options.subject, rows)
         subjects = columns["subject"].cast(pa.string())
         self._refuse("subject", breaking(flags_of(subjects.is_null()), "is null"))
@@ -280,7 +280,7 @@ class RowChecker:
         return replies
 
     def _check_lines(self, subjects: pa.Array, replies: pa.Array | None) -> None:
-        """Refuse a row whose line a server would not take: it would end the connection instead."""
+        """Refuse a row whose protocol line is too long: the server would close the connection instead."""
         length = lengths_of(subjects) + self._line_rest
         if replies is not None:
             length = length + lengths_of(replies) + 1
@@ -293,7 +293,7 @@ class RowChecker:
     def _headers(
         self, columns: dict[str, pa.Array], subjects: pa.Array, payloads: pa.Array, given: MessageIds | None
     ) -> tuple[pa.Array | None, pa.Array, pa.Array | None]:
-        """Return the rows' header blocks, the message ids in them, and which expect a last message of their subject."""
+        """Return the rows' header blocks, the message ids in them, and which rows expect a certain last message."""
         rows = len(subjects)
         lines = flatten(columns.get("headers", no_headers(0)))._replace(rows=rows)
         self._refuse("headers", find_header_violation(lines))
@@ -324,8 +324,8 @@ class RowChecker:
                 conditional = booleans(has_it if conditional is None else has_it | flags_of(conditional))
             if values.null_count < rows:
                 controls.append((name, values))
-        text = add_lines(join_lines(lines), controls)  # an id is made of them too
-        # One that expects a message must be known again when it is sent again, or it would conflict with itself.
+        text = add_lines(join_lines(lines), controls)  # generated ids depend on them too
+        # The server must recognize a retried row that expects a last message, or the row conflicts with itself.
         if given is None or (self._options.deduplicate == NEVER and conditional is None):
             pass
         elif not has_id.any():
@@ -341,7 +341,7 @@ class RowChecker:
         return wrap_lines(text, extra), ids, conditional
 
     def _without_control_headers(self, lines: HeaderLines) -> HeaderLines:
-        """Leave out what a server would act on: what was read would act again, and purge, expire or refuse rows."""
+        """Leave out control headers: copied from rows that were read, they would purge, expire or refuse rows."""
         is_control = flags_of(pc.starts_with(lines.name, CONTROL_PREFIX))
         if not is_control.any():
             return lines
@@ -363,29 +363,29 @@ class RowChecker:
 
 
 class BrokenRuleError(Exception):
-    """Rows of a batch break a rule of a column, which ``violation`` tells."""
+    """Rows of a batch break a rule of a column; ``violation`` holds the rows and the rule."""
 
     def __init__(self, column: str, violation: Violation, length: Positions | None, values: pa.Array | None) -> None:
         super().__init__(column)
         self.column = column
         self.violation = violation
         self._length = length
-        self._values = values  # what breaks the rule, if it is to be shown
+        self._values = values  # the values that the error may show
 
     def rule(self, row: int) -> str:
-        """Say which rule a row breaks, and with which value."""
+        """Return the rule that a row breaks, and the value that breaks it."""
         rule = self.violation.say(row)
         if self._values is not None and (value := self._values[row].as_py()):
             rule += f": {value[:SHOWN]!r}{'…' * (len(value) > SHOWN)}"
         return rule if self._length is None else f"{rule} (its length is {self._length[row]} bytes)"
 
     def sentence(self, row: int) -> str:
-        """Say the same, with the column."""
+        """Return the rule with the column's name in front."""
         return f"column '{self.column}' {self.rule(row)}"
 
 
 def _invalid(row: int, column: str, rule: str, sent: int, hints: Sequence[Hint] = ()) -> InvalidRowError:
-    """Return the error that a row cannot be sent, of whose task so many rows were sent."""
+    """Return the error for a row that cannot be sent; ``sent`` is how many rows of the task precede its batch."""
     before = f"the {sent} rows before its batch were sent" if sent else "nothing was sent"
     return InvalidRowError(conditions.ROW_CANNOT_BE_SENT(row=row, column=column, rule=rule, sent=before)).advising(
         *hints
@@ -398,15 +398,15 @@ def has_counters(stream: StreamInfo) -> bool:
 
 
 def breaking(wrong: Mask, rule: str) -> Violation | None:
-    """Return that a rule is broken, by a mask of the rows that break it."""
+    """Return the violation of a rule by the rows of a mask; None when the mask has no row."""
     return Violation(wrong, lambda _: rule) if wrong.any() else None
 
 
 def _prefer(values: pa.Array, name: str, lines: HeaderLines) -> tuple[HeaderLines, Mask]:
-    """Leave a header out of the lines of rows that have it in a column.
+    """Remove a header from the lines of rows that have its value in a column.
 
     Returns:
-        The lines that are left, and which rows have the header, here or there.
+        The remaining lines, and a mask of the rows that have the header in either place.
     """
     has_it = flags_of(values.is_valid()).copy()
     is_it = _is_among(lines.name, (name,))

@@ -1,4 +1,4 @@
-"""What writers of streams say, and what they look at before they begin."""
+"""Errors, warnings and log lines of the writers of streams and core NATS."""
 
 from spark_nats.conditions import Condition, Hint
 

@@ -1,10 +1,10 @@
-"""Rows that cannot be sent: counted, and left out or stored in a stream of their own with the reason in headers.
+"""Rows that cannot be sent: counted, and dropped or stored in a dead-letter stream with the reason in headers.
 
-A row is bad for what it is itself: it breaks a rule that is checked before anything is sent, or the server refuses it
-and takes the next one. What keeps every row from being stored, such as a full stream, is an error as ever.
+A row is bad on its own account: it breaks a rule that is checked before anything is sent, or the server refuses it and
+accepts the next row. A failure that keeps every row from being stored, such as a full stream, stays an error.
 
-A row that could have been sent has the same message id in the one stream as in the other. So a replay knows where each
-row is, whatever the server says now, and a row is in one of them only.
+A row that could have been sent has the same message id in both streams. So a replay finds each row where an earlier
+attempt stored it, whatever the server answers now, and no row is in both streams.
 """
 
 from __future__ import annotations
@@ -51,20 +51,20 @@ REASON, TARGET, COLUMNS, CUT = "Bad-Row-Reason", "Bad-Row-Target", "Bad-Row-Colu
 QUERY, MICRO_BATCH, PARTITION = "Bad-Row-Query", "Bad-Row-Micro-Batch", "Bad-Row-Partition"
 
 MIN_STREAM_MESSAGE_SIZE = 16384
-"""Bytes that a message of such a stream must be allowed to have: its headers may need as many."""
-_MAX_ROWS = 1024  # that wait to be stored
-_MAX_BYTES = 8 << 20  # of their payloads
-_MAX_CUT = 80  # bytes of the header that says what is cut
-_MAX_ID = 4096  # characters of a message id that stands in the headers, among others
+"""Bytes that a message of a dead-letter stream must be allowed to have, because its headers may need as many."""
+_MAX_ROWS = 1024  # rows that wait to be stored together
+_MAX_BYTES = 8 << 20  # bytes of their payloads
+_MAX_CUT = 80  # bytes of the header that lists what is cut
+_MAX_ID = 4096  # characters of a message id, which shares the headers with others
 
 
 class DeadLetter(NamedTuple):
     """A row that cannot be sent.
 
     Attributes:
-        columns: its values by the names of their columns, but for the payload.
-        payload: its payload, or value; empty where it is null.
-        reason: why it cannot be sent.
+        columns: its values by column name, without the payload.
+        payload: its payload, or the value of a key; empty where it is null.
+        reason: why the row cannot be sent.
         id: its message id; None if it has none.
     """
 
@@ -78,12 +78,12 @@ class DeadLetters:
     """Takes the bad rows of one task.
 
     Args:
-        options: what becomes of them, and where they are stored.
-        columns: those of all rows.
+        options: whether bad rows are dropped or stored, and where.
+        columns: the columns of all rows.
 
     Attributes:
-        count: how many there were.
-        verdicts: refusals by a stream for which rows are bad.
+        count: number of bad rows.
+        verdicts: the verdicts on a refused row that make it a bad row.
     """
 
     def __init__(self, options: WriteOptions, columns: Columns) -> None:
@@ -92,19 +92,19 @@ class DeadLetters:
         self._already_stored: AlreadyStored | None = None
         self._waiting: list[DeadLetter] = []
         self._bytes = 0
-        self._first = ""  # the reason of the first one
+        self._first = ""  # the reason of the first bad row
         self.count = 0
-        # Where all rows have one subject, that no stream listens on it is a mistake in the options.
+        # A subject that no stream listens on is a mistake in the options, if an option sets it for all rows.
         of_rows = {Verdict.BAD_ROW, Verdict.CONFLICT}
         self.verdicts: Collection[Verdict] = (
             of_rows if options.subject is not None else {*of_rows, Verdict.NO_SUCH_SUBJECT}
         )
 
     def prepare(self, js: JetStream) -> None:
-        """Check on the driver that their stream can take them, and that tasks can read back what they store there.
+        """Check on the driver that the dead-letter stream accepts bad rows, and that tasks can read them back.
 
         Raises:
-            NatsError: it cannot.
+            NatsError: one of these checks fails.
         """
         options, name = self._options, self._options.bad_rows_stream
         if name is None:
@@ -125,10 +125,10 @@ class DeadLetters:
             try_to_read_back(js, stream, singly=True)
 
     def begin(self, lease: Lease, task: WriteTask, before: Before | None) -> None:
-        """Begin a task, of which so much is known if it was begun before.
+        """Begin a task. ``before`` is what is known of an earlier attempt, if there was one.
 
         Raises:
-            NatsError: what it has stored of bad rows then could not be read.
+            NatsError: the bad rows that the earlier attempt has stored could not be read.
         """
         self._task = task
         self._ids = MessageIds(task.query, task.batch, task.partition)
@@ -138,8 +138,8 @@ class DeadLetters:
     def _look_back(self, since: int, connection: Connection) -> AlreadyStored | None:
         """Return what the task has stored in the stream for bad rows since a time, and what that still holds.
 
-        A row that was deleted there is stored again: whoever has done so has seen it. None where the stream cannot be
-        read without taking messages from others.
+        A row that was deleted there is stored again; the operator who deleted it has seen it. Return None where reading
+        the stream would take messages from other consumers.
         """
         js = JetStream(connection, self._options.api_prefix)
         stream = believed(js, stream_info(js, str(self._options.bad_rows_stream)), Trust.BEYOND_DOUBT)
@@ -151,12 +151,12 @@ class DeadLetters:
         return AlreadyStored(stored_ids(js, stream, first - 1, "" if self._task.own_ids else prefix).ids, prefix)
 
     def partition_valid(self, checker: RowChecker, batch: pa.RecordBatch, first_row: int) -> CheckedRows:
-        """Return a batch's columns as they are published, and take the rows that cannot be sent.
+        """Return the valid rows of a batch as they are published, and take the bad rows.
 
-        Rows that are only too large are still among the others, see :meth:`left`.
+        Rows that are only too large are still among the valid ones, see :meth:`left`.
 
         Raises:
-            InvalidRowError: the rows are for another place.
+            InvalidRowError: the rows name another target.
         """
         checker.check_place(batch, first_row)
         try:
@@ -171,12 +171,12 @@ class DeadLetters:
         return checker.encode(batch.filter(booleans(~is_bad)))
 
     def left(self, checker: RowChecker, rows: CheckedRows) -> CheckedRows:
-        """Return the rows that can be sent, and that an earlier attempt has not stored as bad ones.
+        """Return the rows that can be sent, without those that an earlier attempt has stored as bad rows.
 
         Raises:
             NatsError: bad rows could not be stored.
         """
-        # A row that an earlier attempt has stored in the one stream or the other is there, whatever is true now.
+        # A row that an earlier attempt has stored in either stream stays there, whatever the checks find now.
         if self._already_stored is not None:
             left = self._already_stored.missing(rows.ids)
             self.count += int(np.count_nonzero(~left))
@@ -192,7 +192,7 @@ class DeadLetters:
         return rows
 
     def add(self, rows: Iterable[DeadLetter]) -> None:
-        """Take rows; they wait until some are stored together."""
+        """Take bad rows. They wait until enough of them can be stored together."""
         for row in rows:
             self.count += 1
             self._first = self._first or row.reason
@@ -205,18 +205,18 @@ class DeadLetters:
         self.add([refused_row(row.subjects[0], row.payloads[0], row.header(0), reason)])
 
     def flush(self, at_end: bool = False) -> None:
-        """Store the rows that wait, if they are many or the last ones.
+        """Store the waiting rows if they are many, or if ``at_end`` is set.
 
         Raises:
-            NatsError: the stream did not take one.
+            NatsError: the stream did not accept a row.
         """
         if self._waiting and (at_end or len(self._waiting) >= _MAX_ROWS or self._bytes >= _MAX_BYTES):
             rows, self._waiting, self._bytes = self._waiting, [], 0
             self._store(rows)
 
     def warn(self, rows: int) -> None:
-        """Say how many of the task's rows were bad, if there are any."""
-        # Of those that an earlier attempt has stored the reason stands with them.
+        """Log how many of the task's rows were bad, if any."""
+        # Bad rows that an earlier attempt has stored have their reason in a header.
         task, first = self._task.name, printable(self._first or f"see the header {REASON}")
         if self.count and (stream := self._options.bad_rows_stream):
             logger.warning(
@@ -229,7 +229,7 @@ class DeadLetters:
 
     @property
     def unexpected(self) -> int:
-        """How many rows an earlier attempt had stored that were not among those that the task was given now."""
+        """Number of bad rows that an earlier attempt has stored and that are not among the task's rows now."""
         return self._already_stored.unexpected if self._already_stored is not None else 0
 
     def _store(self, rows: list[DeadLetter]) -> None:
@@ -242,7 +242,7 @@ class DeadLetters:
         if not rows:
             return
         try:
-            # On a connection of their own: that of the other rows may be exchanged for another one meanwhile.
+            # Bad rows have their own connection, because a reconnect may replace that of the other rows meanwhile.
             with leased(options.connection, options.retries, f"writing bad rows to {stream}") as lease:
                 info = lease.ask(lambda connection: stream_info(JetStream(connection, options.api_prefix), stream))
                 most = min(lease.connection.info.max_payload, largest_message(info))
@@ -269,12 +269,12 @@ class DeadLetters:
                 publisher.close()
         except NatsError as error:
             failed = error.with_context(conditions.BAD_ROWS_NOT_STORED(stream=stream, reason=error))
-            # There is no option that makes this stream.
+            # No option creates a dead-letter stream.
             failed.hints = tuple(hint for hint in error.hints if hint is not Hint.CREATE_STREAM)
             raise failed from None
 
     def _ids_of(self, rows: list[DeadLetter]) -> list[str]:
-        """Return their message ids; one that has none, or one that is too long, gets one by what it says."""
+        """Return the rows' message ids; a row without an id, or with too long an id, gets one from its content."""
         rows = [row if len(row.id or "") <= _MAX_ID else row._replace(id=None) for row in rows]
         lacking = [row for row in rows if row.id is None]
         columns = strings([_json(row.columns).encode() for row in lacking])
@@ -284,7 +284,7 @@ class DeadLetters:
 
 
 def _find_broken(checker: RowChecker, batch: pa.RecordBatch) -> dict[int, str]:
-    """Return which rows break a rule, and how: what breaks one is left out until no rule is broken any more."""
+    """Return the rule that each bad row breaks: rows that break one are removed until no row does."""
     found: dict[int, str] = {}
     left = np.arange(batch.num_rows)
     while True:
@@ -300,7 +300,7 @@ def _find_broken(checker: RowChecker, batch: pa.RecordBatch) -> dict[int, str]:
 
 
 def _as_it_is(columns: Mapping[str, pa.Array], row: int, reason: str) -> DeadLetter:
-    """Return a row that cannot be sent, as it was given."""
+    """Return the dead letter of a row that breaks a rule, with its values as given."""
     values = {name: column[row].as_py() for name, column in columns.items()}
     payload = values.pop("payload", None) or values.pop("value", None) or b""
     if isinstance(headers := values.get("headers"), list):
@@ -309,7 +309,7 @@ def _as_it_is(columns: Mapping[str, pa.Array], row: int, reason: str) -> DeadLet
 
 
 def refused_row(subject: pa.Scalar, payload: pa.Scalar, header: bytes, reason: str) -> DeadLetter:
-    """Return a row that could be sent, as it was to be published."""
+    """Return the dead letter of a row that could be sent, as it was to be published."""
     headers = parse_block(header)
     ids = headers.get(MSG_ID)
     columns = {"subject": subject.as_py(), "headers": headers}
@@ -317,10 +317,10 @@ def refused_row(subject: pa.Scalar, payload: pa.Scalar, header: bytes, reason: s
 
 
 def dead_letter_subject(stream: StreamInfo, options: WriteOptions) -> str:
-    """Return what bad rows are published on: the first subject of their stream, wildcards replaced by the target.
+    """Return the subject of bad rows: the first subject of their stream, with the target in place of wildcards.
 
     Raises:
-        PublishError: the stream has no subject for that.
+        PublishError: the stream has no usable subject.
     """
     if not stream.subjects or stream.subjects[0].startswith("$"):
         raise PublishError(conditions.BAD_ROWS_NEED_SUBJECT(stream=stream.name))
@@ -329,15 +329,15 @@ def dead_letter_subject(stream: StreamInfo, options: WriteOptions) -> str:
 
 
 def largest_message(stream: StreamInfo) -> int:
-    """Return how many bytes of headers and payload together a message of a stream may have."""
+    """Return the most bytes of headers and payload together that a stream accepts in a message."""
     most = stream.config.get("max_msg_size", 0)
     return min(most, MAX_MESSAGE_SIZE) if most > 0 else MAX_MESSAGE_SIZE
 
 
 def dead_letter(row: DeadLetter, message_id: str, about: Mapping[str, str], most: int) -> tuple[bytes, bytes]:
-    """Return the header block and the payload by which a row is stored, of so many bytes together at most.
+    """Return the header block and the payload of a dead letter, at most ``most`` bytes together.
 
-    A row that is larger is cut, and a header says how large its parts were.
+    A larger row is cut, and a header reports how large the cut parts were.
     """
     columns, payload, cut = _json(row.columns), row.payload, []
     headers = {REASON: printable(row.reason), **about, COLUMNS: "", MSG_ID: message_id}
@@ -356,5 +356,5 @@ def dead_letter(row: DeadLetter, message_id: str, about: Mapping[str, str], most
 
 
 def _json(columns: Mapping[str, Any]) -> str:
-    """Return columns as text in ASCII, so that any of them can stand in a header; bytes in base64, as Spark does it."""
+    """Return columns as JSON in ASCII, which a header can hold; bytes are in base64, as Spark writes them."""
     return json.dumps(columns, default=lambda value: base64.b64encode(value).decode(), separators=(",", ":"))

@@ -1,8 +1,8 @@
-"""Message ids made of what rows say, so that a row has the same id wherever in its task it stands.
+"""Message ids made from the content of rows, so that an id does not depend on where in its task a row is.
 
-Spark does not promise the order of rows behind a shuffle, nor that a task that is run again gets its rows in the same
-batches. What it promises is which rows they are. An id that counted rows would then be given to another row, which
-the stream would take for a repetition and drop.
+Spark promises which rows a task gets when it runs again. It promises neither their order after a shuffle nor the same
+batches. An id that counted rows could therefore belong to another row in a replay, and the stream would drop that row
+as a duplicate.
 """
 
 from __future__ import annotations
@@ -25,47 +25,47 @@ Hashes = npt.NDArray[np.uint32]
 MAX_SHORT = 1024
 """Bytes of a row up to which it is hashed together with others, as columns."""
 
-_WORDS = 3  # of 32 bits, in a hash
+_WORDS = 3  # words of 32 bits in a hash
 _HASH_CHARACTERS = 16  # 96 bits in base64
 _BLOCK = 64  # bytes
-_UNITS = _BLOCK // 4  # of 32 bits
-_ROWS_AT_ONCE = 4096  # as many as stay in the processor's cache
-_KEY_OF_LONG = 64  # bytes, the most that blake2b takes
+_UNITS = _BLOCK // 4  # units of 32 bits in a block
+_ROWS_AT_ONCE = 4096  # rows that fit in the processor's cache
+_KEY_OF_LONG = 64  # bytes, the longest key of blake2b
 _DASH, _NOTHING = texts(["-", ""])
 _NO_BYTES = strings([b""])[0]
-_HEAD = 4  # a constant and three lengths
+_HEAD = 4  # units before a row: a constant and three lengths
 _KEYS = _HEAD + MAX_SHORT // 4  # the rest for the units of a row
 
 
 class MessageIds:
-    """Gives ids to the rows of one task.
+    """Generates the message ids of one task's rows.
 
-    An id is ``<query>-<batch>-<partition>-<hash>``, with 72 bits, in base64url, of the digest of the query's id, and
-    without a batch in batch writes. The hash, 96 bits in base64url, is of the row's subject, headers and payload and of
-    their lengths, so that bytes which move from one to another give another hash. Further rows of the same content get
-    ``-1``, ``-2`` and so on behind it. So the ids of a task's rows do not depend on their order or their batches.
+    An id is ``<query>-<batch>-<partition>-<hash>``, without the batch in batch writes. ``query`` is 72 bits, in
+    base64url, of the digest of the query's id. ``hash`` is 96 bits, in base64url, of the row's subject, headers and
+    payload and of their lengths, so that bytes which move from one to another change the hash. Further rows with the
+    same content get ``-1``, ``-2`` and so on at the end. So the ids do not depend on the order or the batches of rows.
 
-    The hash is keyed with the whole of the query's id, the batch and the partition. For two rows that differ, the
-    probability over keys that their hashes are equal is 2^-96; of ``n`` rows in a task one is lost to that with a
-    probability below n^2 / 2^97, which is 6e-18 for a million. That is no defence against somebody who knows the key.
-    Rows of two queries have the same id with 2^-168: among ``q`` queries that write to a stream any two have the same
-    beginning with a probability below q^2 / 2^73 (1e-10 for a million queries), and even then their hashes differ.
+    The hash is keyed with the whole of the query's id, the batch and the partition. Two different rows have equal
+    hashes with probability 2^-96 over the keys. A task with ``n`` rows loses one to that with a probability below n^2 /
+    2^97, which is 6e-18 for a million rows. The hash does not protect against somebody who knows the key. Rows of two
+    queries have the same id with probability 2^-168. Among ``q`` queries that write to a stream, two have the same
+    prefix with a probability below q^2 / 2^73 (1e-10 for a million queries), and even then their hashes differ.
 
     Short rows are hashed as columns, by MULTILINEAR (Lemire and Kaser, "Strongly universal string hashing is fast",
-    2014): the sum, modulo 2^64, of a random number and of a row's units of 32 bits each times a random number, of which
-    the upper 32 bits count; three times with other random numbers. Zeros add nothing to it, so rows may be padded.
-    Rows above :data:`MAX_SHORT` are hashed one by one by blake2b: for those bytes cost, and not calls.
+    2014): a random number, plus each 32-bit unit of the row times a random number, modulo 2^64. The upper 32 bits of
+    the sum count. A hash is three such sums with different random numbers. Zeros add nothing to a sum, so rows may be
+    padded. Rows above :data:`MAX_SHORT` are hashed one by one by blake2b: they cost bytes, not calls.
 
-    It remembers eight bytes for each row. The benchmark's row "codec: message ids from content" guards the cost.
+    The class remembers eight bytes for each row. The benchmark's row "codec: message ids from content" guards the cost.
 
     Args:
-        query: id of the query or the write, the same when it is run again.
+        query: id of the query or the write, the same when it runs again.
         batch: the micro-batch; None in batch writes.
         partition: number of the task's partition.
 
     Attributes:
-        prefix: what the id of every row begins with, and that of no other task's.
-        query_prefix: what the ids of all tasks of the query begin with.
+        prefix: prefix of the ids of all rows of this task, and of no other task.
+        query_prefix: prefix of the ids of all tasks of the query.
     """
 
     def __init__(self, query: str, batch: str | None, partition: int) -> None:
@@ -80,7 +80,7 @@ class MessageIds:
         self._seen = Occurrences()
 
     def give(self, subjects: pa.Array, headers: pa.Array, payloads: pa.Array) -> pa.StringArray:
-        """Return an id for each row. Every call counts the rows of all the calls before.
+        """Return an id for each row; equal rows are counted over all calls.
 
         Args:
             subjects: string column without null.
@@ -103,7 +103,7 @@ class MessageIds:
         return pc.binary_join_element_wise(self._prefix, hashed, again, _NOTHING)
 
     def _hash(self, columns: Sequence[pa.Array]) -> Hashes:
-        """Return the hash of each row, as three words."""
+        """Return the hash of each row as three words."""
         rows = len(columns[0])
         hashes = np.empty((rows, _WORDS), np.uint32)
         for start in range(0, rows, _ROWS_AT_ONCE):
@@ -125,7 +125,7 @@ class MessageIds:
         data, offsets = packed(pc.binary_join_element_wise(*columns, padding, _NO_BYTES))
         blocks = data.view("<u4").reshape(-1, _UNITS)
         first, count = offsets[:-1] // _BLOCK, np.diff(offsets) // _BLOCK
-        # Longest first: then the rows that have one more block are always the first ones.
+        # Longest rows first, so that the rows with one more block are always the first ones.
         order = np.argsort((-count).astype(np.int16), kind="stable")
         first = first[order]
         head = np.vstack([np.ones(rows, np.int64), lengths]).astype(np.uint64)
@@ -155,7 +155,7 @@ class MessageIds:
 
 
 def _zeros(lengths: Positions) -> pa.BinaryArray:
-    """Return a column with so many zero bytes in each row."""
+    """Return a binary column with ``lengths`` zero bytes in its rows."""
     offsets = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(bytes(offsets[-1]))]
@@ -163,19 +163,19 @@ def _zeros(lengths: Positions) -> pa.BinaryArray:
 
 
 class Occurrences:
-    """Counts how often each number came before.
+    """Counts how often each number was added before.
 
-    The numbers are kept in sorted runs, of which each is longer than the next. A new one that is as long as the last is
-    merged with it, as digits carry in a counter: so there are few runs, and each number is merged few times.
+    The numbers are in sorted runs, each longer than the next. A new run that is at least as long as the last run merges
+    with it, as digits carry in a counter. So there are few runs, and each number is merged few times.
     """
 
     def __init__(self) -> None:
         self._runs: list[npt.NDArray[np.uint64]] = []
 
     def add(self, numbers: npt.NDArray[np.uint64]) -> Positions:
-        """Add numbers and return for each how many equal ones there were, in any call, before it.
+        """Add numbers, and return for each how many equal numbers were added before it, in any call.
 
-        Equal ones of one call are counted in any order.
+        Equal numbers of one call are counted in any order.
         """
         order = np.argsort(numbers)
         run = numbers[order]
@@ -188,7 +188,7 @@ class Occurrences:
             found = np.flatnonzero(other[np.minimum(start, len(other) - 1)] == run)
             before[found] += np.searchsorted(other, run[found], "right") - start[found]
         while self._runs and len(self._runs[-1]) <= len(run):
-            # A stable sort is a merge, which takes what is sorted already as it is.
+            # A stable sort merges two sorted runs without sorting them again.
             run = np.sort(np.concatenate([self._runs.pop(), run]), kind="stable")
         if len(run):
             self._runs.append(run)

@@ -1,8 +1,8 @@
-"""What the sink has counted, told to the program that has started a query.
+"""The channel on which a commit passes the counts of its tasks to the program that started the query.
 
-Spark starts a process of its own for each commit, and passes nothing on from it, neither to the query's progress nor to
-a listener. So the commit leaves a few bytes in the directory of :mod:`spark_nats.client.host_cache`, under the id of
-the query's run, where the program finds them. It does so only while a process of the machine has subscribed.
+Spark starts a process for each commit, and passes nothing on from it, neither to the query's progress nor to a
+listener. So the commit writes a few bytes to the directory of :mod:`spark_nats.client.host_cache`, under the id of the
+query's run, and the program reads them there. The commit does so only while a process of the machine has subscribed.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ def subscribe(run: str) -> None:
 
 
 def unsubscribe(run: str) -> None:
-    """End that."""
+    """Stop keeping the counts of a run."""
     host_cache.clear(host_cache.counts_wanted(run))
 
 
 def publish(messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Tell what tasks have done, of which these are the messages."""
+    """Publish the sum of what tasks have done, from their commit messages."""
     for run in {message.run for message in messages if isinstance(message, Written) and message.run}:
         if host_cache.seconds_since(host_cache.counts_wanted(run)) < host_cache.FACT_TTL:
             host_cache.push(host_cache.counts(run), json.dumps(asdict(total(messages))))
 
 
 def collect(run: str) -> Counts:
-    """Return what was told of a run and was not returned before."""
+    """Return the sum of the counts of a run that were published and not collected yet."""
     return sum((Counts(**json.loads(told)) for told in host_cache.pop_all(host_cache.counts(run))), Counts())

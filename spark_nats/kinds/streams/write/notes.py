@@ -1,4 +1,4 @@
-"""What tasks note in the state bucket when they begin."""
+"""The notes that tasks write to the state bucket when they begin."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from spark_nats.kinds.streams.write.tasks import Began, WriteTask
 from spark_nats.protocol.api import ErrCode
 from spark_nats.protocol.documents import integer_at, parse_document, string_at, text_of, time_at
 
-_ONCE_MORE = 0.25  # seconds before a state that was not the last one is asked for again
+_ONCE_MORE = 0.25  # seconds until a key is read again after its revision was not the last one
 _NOTED_MEANWHILE = (ErrCode.WRONG_LAST_SEQUENCE, ErrCode.SUBJECT_IN_PROCESS)
 
 
 class Note(NamedTuple):
-    """What a task noted when it began.
+    """The note of a task that began.
 
     Attributes:
-        batch: its micro-batch.
-        began: where its stream ended then.
-        run: the query's run; empty in notes of before.
-        planned: when its driver planned the micro-batch, see :class:`~.tasks.WriteTask`.
+        batch: the task's micro-batch.
+        began: where the target stream ended then.
+        run: id of the query's run; empty in notes of older versions.
+        planned: when the driver planned the micro-batch, see :class:`~.tasks.WriteTask`.
     """
 
     batch: int
@@ -40,10 +40,10 @@ class Note(NamedTuple):
 
 
 def read_note(js: JetStream, options: WriteOptions, key: str) -> tuple[Entry, Note | None]:
-    """Return what a key of the state bucket holds, and the note that it is.
+    """Return the entry of a key in the state bucket, and the note that it holds.
 
     Raises:
-        NatsError: it cannot be read, or is something else.
+        NatsError: the entry cannot be read, or is not a note.
     """
     with about_the_bucket(options):
         entry = Bucket(js, options.state_bucket).get(key)
@@ -53,10 +53,10 @@ def read_note(js: JetStream, options: WriteOptions, key: str) -> tuple[Entry, No
 def write_note(
     js: JetStream, options: WriteOptions, task: WriteTask, began: Began, revision: int, deadline: float
 ) -> bool:
-    """Note where a task begins; False when somebody else has noted something meanwhile.
+    """Note where a task begins; return False when another attempt has changed the note meanwhile.
 
     Raises:
-        NatsError: it cannot be noted; or somebody else still comes first after the deadline.
+        NatsError: the note cannot be written; or another attempt still changes it after the deadline.
     """
     batch = int(task.batch or 0)
     note = {"batch": batch, "stream": began.stream, "created": began.end.created, "sequence": began.end.last}
@@ -79,20 +79,20 @@ def write_note(
 
 
 def began_now(stream: StreamInfo) -> Began:
-    """Return where a stream ends, for what begins now."""
+    """Return a stream's end, for a task or a batch write that begins now."""
     return Began(stream.name, end_of(stream), stream.time)
 
 
 def is_about(note: Note, stream: StreamInfo) -> bool:
-    """Tell whether a note is about this stream, and not about an earlier one of its name."""
+    """Tell whether a note is about this stream, and not about an earlier stream of the same name."""
     return (note.began.stream, note.began.end.created) == (stream.name, stream.created)
 
 
 def note_of(entry: Entry, key: str) -> Note | None:
-    """Return the note that a key holds; None when it holds none.
+    """Return the note that an entry holds; None when the entry is empty.
 
     Raises:
-        NatsError: it holds something else.
+        NatsError: the entry holds something else.
     """
     if not entry.value:
         return None
@@ -109,7 +109,7 @@ def note_of(entry: Entry, key: str) -> Note | None:
 
 @contextlib.contextmanager
 def about_the_bucket(options: WriteOptions) -> Iterator[None]:
-    """Say of an error that it is about the state bucket, and what to do."""
+    """Add to an error that it is about the state bucket, and what to do."""
     try:
         yield
     except (PermissionsError, JetStreamError) as error:

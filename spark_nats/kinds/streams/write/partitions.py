@@ -1,4 +1,4 @@
-"""Writing one partition, on its executor, over one connection."""
+"""Writing one partition on its executor, over one connection."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _SUBJECTS_LOOKED_AT = 8
-_MAX_TOGETHER = 1 << 30  # bytes that are kept until the last row has come
+_MAX_TOGETHER = 1 << 30  # bytes that a task keeps until its last row arrives
 
 
 def write_partition(
@@ -50,7 +50,7 @@ def write_partition(
 
     Raises:
         InvalidRowError: a row cannot be sent.
-        NatsError: the server did not take a row; the message says which rows are safe.
+        NatsError: the server did not accept a row; the message tells which rows are safe.
     """
     ids = MessageIds(task.query, task.batch, task.partition) if options.stream and task.query else None
     what = f"writing to {options.stream or 'core NATS'}"
@@ -58,7 +58,7 @@ def write_partition(
     before: Before | None = None
     unsure = False
     bad = sink.dead_letters(options, sink.columns)
-    # Messages of core NATS that a lost connection has taken along would not be sent again.
+    # Core NATS loses what is sent over a dead connection, so the lease waits until the server has answered.
     with leased(options.connection, options.retries, what, waits=options.stream is None) as lease:
         publisher: Publisher | CorePublisher | BatchPublisher
         max_payload = lease.connection.info.max_payload
@@ -93,7 +93,7 @@ def write_partition(
         if already_stored.rows:
             logger.info(conditions.BEGUN_BEFORE(task=task.name, stored=already_stored.rows, rows=count).with_code)
     elif publisher.duplicates and not ((context := TaskContext.get()) and context.attemptNumber()):
-        # Of an attempt that is tried again some are stored, as it should be.
+        # A retried attempt is expected to find rows that are stored already.
         logger.warning(
             conditions.ROWS_STORED_ALREADY(stream=options.stream, duplicates=publisher.duplicates, rows=count).with_code
         )
@@ -108,7 +108,7 @@ def write_partition(
 
 @contextlib.contextmanager
 def _advising(options: WriteOptions) -> Iterator[None]:
-    """Advise to correct a subject where that is an option's, and else to set rows aside that have a wrong one."""
+    """Advise to correct the subject if an option sets it, and else to set rows with a wrong subject aside."""
     try:
         yield
     except PublishError as error:
@@ -118,7 +118,7 @@ def _advising(options: WriteOptions) -> Iterator[None]:
 
 
 def _core_publisher(lease: Lease, task: WriteTask) -> CorePublisher:
-    """Return what writes to core NATS, and says now and then how far it has come."""
+    """Return a publisher to core NATS that logs its progress."""
 
     def said(rows: int, rate: float) -> ConditionText:
         return conditions.STILL_SENDING(task=task.name, rows=rows, rate=rate)
@@ -135,7 +135,7 @@ def _publisher(
     bad: Aside | None,
     resolve: ConflictResolver | None,
 ) -> Publisher:
-    """Return what writes to a stream, and says now and then how far it has come."""
+    """Return a publisher to a stream that logs its progress."""
 
     def said(rows: int, rate: float) -> ConditionText:
         return conditions.STILL_WRITING(
@@ -170,13 +170,13 @@ def _write_rows(
     already_stored: AlreadyStored | None,
     bad: Aside | None,
 ) -> tuple[int, int]:
-    """Write rows as they come; return how many there were, and the bytes of those that were sent."""
+    """Write rows as they arrive; return their number, and the bytes of the rows that were sent."""
     count = size = 0
     for batch in batches:
         try:
             rows = checker.check(batch, count) if bad is None else bad.partition_valid(checker, batch, count)
         except InvalidRowError:
-            publisher.drain()  # so that what the message says was sent is safe
+            publisher.drain()  # the error reports these rows as sent, so they must be safe
             raise
         if already_stored is not None:
             rows = rows.where(already_stored.missing(rows.ids))
@@ -206,7 +206,7 @@ def _write_whole(
     already_stored: AlreadyStored | None,
     stream: str,
 ) -> tuple[int, int]:
-    """Write rows together or not at all; return how many there were, and the bytes of those that were sent."""
+    """Write rows together or not at all; return their number, and the bytes of the rows that were sent."""
     parts: list[pa.RecordBatch] = []
     count = size = 0
     for batch in batches:
@@ -232,11 +232,11 @@ def _write_whole(
 
 
 _looked: deque[str] = deque(maxlen=64)
-"""The last writes of this process of which the subjects were looked at."""
+"""The last writes of this process whose subjects were compared with those of streams."""
 
 
 def _looked_at(options: WriteOptions, write_id: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Pass batches on. Of the first one in this process warn about subjects that a stream captures."""
+    """Pass batches on, and warn about subjects of the first batch in this process that a stream captures."""
     for batch in batches:
         if write_id not in _looked and batch.num_rows:
             _looked.append(write_id)
@@ -245,12 +245,12 @@ def _looked_at(options: WriteOptions, write_id: str, batches: Iterator[pa.Record
 
 
 def _warn_of_streams(options: WriteOptions, batch: pa.RecordBatch) -> None:
-    """Warn when a stream listens on what is written without acknowledgement, since it may then drop messages unseen."""
+    """Warn when a stream listens on a subject that is written without acknowledgement: it may drop messages unseen."""
     if options.subject is not None:
         subjects = [options.subject]
     else:
         subjects = pc.unique(batch.column("subject"))[:_SUBJECTS_LOOKED_AT].to_pylist()
-    # On a connection of its own: a user who may not ask, or a server without JetStream, is no fault of the write.
+    # This check has its own connection: without the permission or without JetStream, the write must not fail.
     with contextlib.suppress(NatsError), borrow(options.connection) as connection:
         js = JetStream(connection, options.api_prefix)
         for subject in subjects:

@@ -1,15 +1,15 @@
-"""What an earlier attempt at the same task has stored already, however long ago that was.
+"""Finding the rows that an earlier attempt at the same task has stored, however long ago.
 
-A stream knows a message id again for its ``duplicate_window`` only. So each task of a streaming query notes, before its
-first row, where the stream ended then: in a KV bucket, under a key for the query and the partition. One that finds its
-own micro-batch noted there knows that somebody has begun it before, reads the message ids of what the stream has stored
-since, and leaves out the rows that they belong to. The ids go on protecting against attempts that run at the same time.
+A stream recognizes a message id for its ``duplicate_window`` only. So each task of a streaming query notes, before its
+first row, where the stream ends: in a KV bucket, under a key for the query and the partition. A task that finds its own
+micro-batch noted there knows that an earlier attempt has begun it. The task reads the message ids of what the stream
+has stored since, and leaves out their rows. The ids still protect against attempts that run at the same time.
 
-Servers may come back with less than they had stored. The note says when the stream's last message was stored then, so
-that a stream which was put back since is told from one that has gone on; the task then reads from where its present
-history begins. How a bucket that was put back is told, :mod:`.task_start` says.
+Servers may come back with less than they had stored. So the note holds when the stream's last message was stored, which
+tells a stream restored from an old backup from one that has only grown. On a restored stream, the task reads from where
+the present history begins. :mod:`.task_start` describes how a restored bucket is detected.
 
-A batch has no life after its driver, so there the driver notes it, and tasks that are tried again get it from there.
+A batch write does not outlive its driver. So the driver notes where the stream ends, and gives that to retried tasks.
 """
 
 from __future__ import annotations
@@ -49,21 +49,21 @@ from spark_nats.protocol.documents import text_of
 logger = logging.getLogger(__name__)
 
 Given = ParamSpec("Given")
-_TAIL = 4096  # messages at the end of a stream among which rows of a task are looked for
+_TAIL = 4096  # messages at the end of a stream that are searched for rows of a task
 _MAX_REMEMBERED = 1 << 14
 
 
 _noted: dict[tuple[object, ...], int] = {}
-"""The last micro-batch that a task of this process has noted, by where and in which run of its query; see
+"""The last micro-batch that a task of this process has noted, by the key's place and the run of the query; see
 :mod:`spark_nats.client.host_cache`."""
 
 
 class AlreadyStored:
-    """Rows that were stored before.
+    """Rows that an earlier attempt has stored.
 
     Args:
-        ids: message ids of what the stream has stored since the task began for the first time.
-        prefix: what generated ids of this task begin with.
+        ids: message ids of what the stream has stored since the task first began.
+        prefix: prefix of this task's generated ids.
     """
 
     def __init__(self, ids: pa.Array, prefix: str) -> None:
@@ -73,7 +73,7 @@ class AlreadyStored:
         self.rows = 0
 
     def missing(self, ids: pa.Array) -> Mask:
-        """Tell which rows are not stored yet, by their message ids (a string column); those without one are not."""
+        """Return a mask of the rows to store, by message id (a string column); a row without an id is one of them."""
         place = pc.index_in(ids.cast(pa.binary()), self._ids)
         stored = flags_of(place.is_valid())
         self._met[values_of(place.filter(booleans(stored)))] = True
@@ -82,7 +82,7 @@ class AlreadyStored:
 
     @property
     def unexpected(self) -> int:
-        """How many rows this task had stored that were not among those that it was given now."""
+        """Number of rows that this task has stored before and that are not among its rows now."""
         return int(np.count_nonzero(self._generated & ~self._met))
 
 
@@ -90,8 +90,8 @@ class Before(NamedTuple):
     """What is known of an earlier attempt at a task.
 
     Attributes:
-        time: when it began first, in nanoseconds since 1970 by a server's clock; 0 where that is not known.
-        settled: what it has stored; None where the stream cannot be read back.
+        time: when the task first began, in nanoseconds since 1970 by a server's clock; 0 where that is unknown.
+        already_stored: the rows that it has stored; None where the stream cannot be read back.
     """
 
     time: int
@@ -106,14 +106,14 @@ def find_already_stored(
     stream: StreamInfo,
     entry: Entry | NatsError | None = None,
 ) -> tuple[Before | None, bool]:
-    """Note that a task begins; return what it has done when it began before, None when it had not.
+    """Note that a task begins; return what an earlier attempt has done, None when there was none.
 
-    ``stream`` is the stream's state before the task has stored anything now, and ``entry`` what its key of the state
-    bucket held then, if that was asked for. The second that is returned says whether the micro-batch may have been
-    begun before: an earlier run may have done so with more partitions, also where its task of this one did not begin.
+    ``stream`` is the stream's state before this attempt has stored anything. ``entry`` is what the task's key of the
+    state bucket held then, if it was read. The second returned value tells whether the micro-batch may have been begun
+    before. An earlier run may have begun it with more partitions, even without beginning this partition.
 
     Raises:
-        DataLossError: that cannot be told any more, and ``failOnDataLoss`` is set.
+        DataLossError: what the attempt has stored cannot be determined, and ``failOnDataLoss`` is set.
         NatsError: the state could not be read or written.
     """
     if options.deduplicate != EXACT:
@@ -127,7 +127,7 @@ def find_already_stored(
     else:
         at_first = iter([(stream, entry)])
 
-        # After a lost connection both are asked for again: another attempt may have stored rows meanwhile.
+        # After a reconnect, both are read again, because another attempt may have stored rows meanwhile.
         def begun(js: JetStream) -> tuple[Began | None, bool]:
             now, noted = next(at_first, (None, None))
             return _begin(js, options, task, ids, now or stream_info(js, stream.name), noted)
@@ -142,8 +142,8 @@ def find_already_stored(
         began = first_of(stream, time)
         if began is None:
             return Before(time, None), True
-    known = stream.knows_again((stream.time - time) / 1e9)  # every id of the earlier attempt
-    if stream.retention != LIMITS:  # it cannot be read without taking messages from others
+    known = stream.knows_again((stream.time - time) / 1e9)  # whether it recognizes every id of the attempt
+    if stream.retention != LIMITS:  # reading it would take messages from other consumers
         stream = ask(_look_at_end, task, task.batch, began, stream)
         if not known and stream.last_sequence != began.end.last:
             _report(options, task, f"stream {stream.name!r} has {stream.retention} retention, and cannot be read back")
@@ -156,12 +156,12 @@ def find_already_stored(
 
 
 def try_to_read_back(js: JetStream, stream: StreamInfo, singly: bool = False) -> None:
-    """See whether tasks can read back what they store in a stream, where that takes messages from nobody.
+    """Check that tasks can read back what they store in a stream with limits retention.
 
-    If ``singly``, also one message at a time, by which the first one since a time is found.
+    If ``singly``, also check reading one message at a time, which finds the first message since a time.
 
     Raises:
-        NatsError: they cannot.
+        NatsError: tasks cannot.
     """
     if stream.retention == LIMITS:
         try:
@@ -173,7 +173,7 @@ def try_to_read_back(js: JetStream, stream: StreamInfo, singly: bool = False) ->
 
 
 def _report(options: WriteOptions, task: WriteTask, why: str) -> None:
-    """Fail or warn because it cannot be told what an earlier attempt has stored."""
+    """Fail or warn because it is unknown what an earlier attempt has stored."""
     what = conditions.STORED_BEFORE_UNKNOWN(task=task.name, reason=why)
     report_loss(what, options.fail_on_data_loss, "all of its rows that are not found, so that some may be stored twice")
 
@@ -186,9 +186,9 @@ def _begin(
     stream: StreamInfo,
     noted: Entry | NatsError | None,
 ) -> tuple[Began | None, bool]:
-    """Note that a task begins; return where it is to be read back from when it may have begun before.
+    """Note that a task begins; return from where to read back if an earlier attempt may have begun it.
 
-    The second says whether its micro-batch may have been.
+    The second value tells whether an earlier attempt may have begun its micro-batch.
     """
     confirmed = False
     deadline = clock.monotonic() + CONFIRMATION
@@ -199,7 +199,7 @@ def _begin(
         if found.lacks_tail:
             known = known._replace(tail=_look_at_tail(js, task, ids, stream, known.note))
             found = begin(task, stream, known)
-        if found.older and not confirmed:  # a leader may have been stopped for a while, or another attempt has begun
+        if found.older and not confirmed:  # the leader may be stale, or another attempt has begun
             stream, confirmed = believed(js, stream, Trust.BEYOND_DOUBT), True
             deadline = clock.monotonic() + CONFIRMATION
             continue
@@ -223,9 +223,9 @@ def _begin(
 
 
 def _ask(js: JetStream, options: WriteOptions, task: WriteTask, held: Entry | NatsError | None) -> tuple[Entry, Inputs]:
-    """Return what the task's key holds, and what is known of it but for the stream's last messages.
+    """Return the entry of the task's key, and what is known before the stream's last messages are searched.
 
-    It is asked for unless it is known what the key ``held`` a moment ago.
+    The key is read unless ``held`` is its entry, read a moment ago.
     """
     if isinstance(held, Entry):
         entry, note = held, note_of(held, task.key)
@@ -244,16 +244,16 @@ def _place(options: WriteOptions, task: WriteTask) -> tuple[object, ...]:
 
 
 def _look_at_tail(js: JetStream, task: WriteTask, ids: MessageIds, stream: StreamInfo, note: Note | None) -> StreamTail:
-    """Look for rows of a task among the last messages of a stream."""
+    """Search the last messages of a stream for rows of a task."""
     last = stream.last_sequence
     since = max(last - _TAIL, stream.first_sequence - 1)
     if note is not None and is_about(note, stream) and note.began.end.last <= last:
         since = max(since, note.began.end.last)
-    if since == last or stream.retention != LIMITS:  # others cannot be read without taking messages from somebody
+    if since == last or stream.retention != LIMITS:  # reading would take messages from other consumers
         return StreamTail(last, new=last == 0)
     found = stored_ids(js, stream, since, ids.query_prefix)
     rows = int(np.count_nonzero(flags_of(pc.starts_with(found.ids, ids.prefix))))
-    # Rows of this micro-batch would stand behind those of the one before.
+    # Rows of this micro-batch would come after those of the micro-batch before.
     before = pc.any(pc.starts_with(found.ids, f"{ids.query_prefix}{int(task.batch or 0) - 1}-")).as_py()
     return StreamTail(
         since, rows, new=not task.own_ids and not rows and not found.removed and bool(before or since == 0)
@@ -261,7 +261,7 @@ def _look_at_tail(js: JetStream, task: WriteTask, ids: MessageIds, stream: Strea
 
 
 def _report_older(options: WriteOptions, task: WriteTask, stream: StreamInfo, since: int, why: str) -> None:
-    """Fail or warn because the bucket is older than the query's checkpoint."""
+    """Fail or warn because the state bucket is older than the query's checkpoint."""
     what = conditions.STATE_BUCKET_OLDER(bucket=options.state_bucket, batch=task.batch, reason=why)
     looked = stream.last_sequence - since
     found = f" that are not among the last {looked} messages of stream {stream.name!r}" if looked else ""
@@ -278,16 +278,16 @@ def _report_older(options: WriteOptions, task: WriteTask, stream: StreamInfo, si
 def _look_back(
     js: JetStream, options: WriteOptions, task: WriteTask, stream: StreamInfo, began: Began, known: bool
 ) -> tuple[StreamInfo, Began]:
-    """Return the stream's state, and where to read it back from.
+    """Return the stream's state, and from where to read it back.
 
-    That is where the task began first, unless the stream has lost its end since: then it is where its present history
-    begins, which is noted before anything is stored there.
+    That is where the task first began, unless the stream has lost its end since. Then it is where the present history
+    begins, which the task notes before it stores anything there.
     """
     for trust in (Trust.AS_SAID, Trust.BEYOND_DOUBT) if known else (Trust.BEYOND_DOUBT,):
         stream = believed(js, stream, trust)
         if is_intact(js, began.end, stream):
             return stream, began
-    # A note of an older version does not say when the message was stored; it was written a moment later.
+    # A note of an older version lacks the time of the last message; the time of the note replaces it.
     before = began.time - (SKEW if js.connection.info.cluster else 0)
     end = began.end if began.end.time is not None else began.end._replace(time=before)
     since = min(first_new(js, end, stream), end.last) - 1
@@ -312,7 +312,7 @@ def _look_back(
 
 
 def _note_anew(js: JetStream, options: WriteOptions, task: WriteTask, began: Began) -> None:
-    """Note another beginning for a task that was begun before, unless another attempt has done so."""
+    """Note a new beginning for a task that was begun before, unless another attempt has done so."""
     deadline = clock.monotonic() + CONFIRMATION
     batch = int(task.batch or 0)
     while True:
@@ -324,7 +324,7 @@ def _note_anew(js: JetStream, options: WriteOptions, task: WriteTask, began: Beg
 
 
 def _look_at_end(js: JetStream, task: WriteTask, batch: str | None, began: Began, stream: StreamInfo) -> StreamInfo:
-    """Warn if a stream ends before the place where a micro-batch, or this write, began; return its state."""
+    """Warn if a stream ends before the position where a micro-batch or this write began; return its state."""
     if began.end.last > stream.last_sequence:
         stream = believed(js, stream, Trust.BEYOND_DOUBT)
     if began.end.last > stream.last_sequence:
@@ -343,7 +343,7 @@ def _look_at_end(js: JetStream, task: WriteTask, batch: str | None, began: Began
 
 
 def _names(task: WriteTask) -> tuple[str, str]:
-    """Return how messages name what a task belongs to, and others of its kind."""
+    """Return the names, in messages, of what a task belongs to and of others of its kind."""
     if task.batch is None:
         return "this write", "other writes"
     return f"micro-batch {task.batch}", "micro-batches before this one"

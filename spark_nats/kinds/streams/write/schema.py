@@ -1,4 +1,4 @@
-"""Which columns a DataFrame may have that is written, and of what types."""
+"""The columns, with their types, that a DataFrame may have to be written."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ if TYPE_CHECKING:
 
 
 Refuse = Callable[..., None]
-"""Takes the name of a column and the rows of it that break a rule, if any; raises then. It may show ``values``."""
+"""Takes a column's name and its rows that break a rule; raises if there are any. It may show ``values``."""
 Convert = Callable[[dict[str, "pa.Array"], int, Refuse], dict[str, "pa.Array"]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """Which columns rows may have.
+    """The columns that rows may have.
 
     Attributes:
-        where: what they are written to, in words.
-        types: the types that each may have.
-        own: what the source adds of its own, and of which type; ignored, so that what was read can be written.
-        required: columns that must be there with their types in words, and the one that does instead; empty if none.
-        into: the column for what has none.
-        elsewhere: what becomes of columns that people have who wrote to something else.
-        place: the column that says where a row was read, beside the second one, which says at which position. Alone it
-            may be meant to say where the row is to go.
-        target: what is written to, as such a column names it; the stream unless it is given.
-        convert: returns the columns of messages for those of so many rows; it is handed what is told which rows break a
-            rule. They are those of messages if it is None.
-        names: what a column of messages is called among them.
-        controls: columns that it returns, whose headers are left out of what the column ``headers`` has.
+        where: the target, in words.
+        types: the types that each column may have.
+        own: columns that the source adds, with their types; ignored, so that rows which were read can be written.
+        required: each column that must exist, its type in words, and the column that may replace it, or an empty name.
+        into: the column that an unknown column may be put into.
+        elsewhere: advice on columns that users know from other sinks, by name.
+        place: the column that names where a row was read, and the column of its position there. The first column alone
+            may be meant to name the row's target.
+        target: the target's name in that column; the stream's unless it is given.
+        convert: returns the columns of messages, from these columns, the number of rows and a :data:`Refuse`; None if
+            these columns are those of messages.
+        names: by column of messages, the name that this target gives the column.
+        controls: columns that ``convert`` returns; the column ``headers`` cannot set their headers.
     """
 
     where: str
@@ -56,7 +56,7 @@ class Columns:
     controls: tuple[str, ...] = ()
 
     def place_among(self, names: Iterable[str]) -> str | None:
-        """Return the column whose values have to be what is written to; None when none has to."""
+        """Return the column whose values must name the target; None when no column must."""
         place, position = self.place
         return place if place in names and position not in names else None
 
@@ -88,7 +88,7 @@ _OF_STREAMS = ("ttl", "expected_last_subject_sequence", "increment")
 
 
 def check_columns(schema: StructType, columns: Columns) -> None:
-    """Check the schema of a DataFrame by which columns there may be.
+    """Check a DataFrame's schema against the columns that it may have.
 
     Raises:
         SchemaError: a column is missing, unknown or of the wrong type.
@@ -112,7 +112,7 @@ def check_columns(schema: StructType, columns: Columns) -> None:
             raise SchemaError(COLUMN_MISSING(column=name, type=kind, columns=", ".join(names) or "none"))
 
 
-# Text is STRING, whatever its collation or the length that it is declared with.
+# Text is STRING, whatever its collation or its declared length.
 _TEXT = re.compile(r"string collate \w+|(?:var)?char\(\d+\)")
 
 
@@ -120,7 +120,7 @@ def check_schema(schema: StructType, options: WriteOptions, columns: Columns = M
     """Check the schema of a DataFrame that is to be written as messages.
 
     Raises:
-        SchemaError: a column is missing, unknown or of the wrong type, or not for what is written to.
+        SchemaError: a column is missing, unknown or of the wrong type, or the target does not take it.
     """
     check_columns(schema, columns)
     names = schema.fieldNames()
@@ -135,6 +135,6 @@ def check_schema(schema: StructType, options: WriteOptions, columns: Columns = M
 
 
 def may_have_ids(schema: StructType, options: WriteOptions) -> bool:
-    """Tell whether rows may have message ids of their own, in a column or in headers that are sent as they are."""
+    """Tell whether rows may have message ids of their own, in a column or in headers that are sent unchanged."""
     names = schema.fieldNames()
     return "msg_id" in names or (options.control_headers and "headers" in names)

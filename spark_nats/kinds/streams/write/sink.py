@@ -1,4 +1,4 @@
-"""What rows are written to: a stream or core NATS, or something else that differs from these in some values."""
+"""The target of rows as a value: a stream or core NATS, or another target that differs from these in some fields."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ def _dead_letters(options: WriteOptions, columns: Columns) -> Aside | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sink:
-    """What rows are written to; what it leaves out is as it is for streams and core NATS.
+    """The target of rows; a field that is not given is as for streams and core NATS.
 
     Attributes:
-        words: what is written to, in words, where that is not the stream.
+        words: the target in words, where it is not a stream.
         write: writes one partition.
-        columns: which columns rows may have.
-        naming: says of a stream that does not exist what it would be, and which others have similar names.
-        no_lifetimes: what is wrong if it does not allow lifetimes of single rows.
-        conflicts: returns what decides about rows of a task whose subjects have other last messages than they name, and
-            which it may have set aside.
-        skipped: says how many rows it has left out, of how many.
-        set_aside: returns what takes rows of a task that cannot be sent; None where such a row is an error.
+        columns: the columns that rows may have.
+        naming: completes the error of a missing stream: what the stream would be, and which others have similar names.
+        no_lifetimes: the error when the target does not allow lifetimes of single rows.
+        conflicts: returns the resolver for rows of a task whose subjects have another last message than expected; its
+            argument tells whether the resolver may set rows aside.
+        skipped: returns the warning about skipped rows, from their number and the number of all rows.
+        dead_letters: returns what takes the bad rows of a task; None where a bad row is an error.
     """
 
     words: str | None = None
@@ -54,7 +54,7 @@ class Sink:
     dead_letters: Callable[[WriteOptions, Columns], Aside | None] = _dead_letters
 
     def target(self, options: Query) -> str:
-        """Return what is written to, as the log and errors name it."""
+        """Return the name of the target, as the log and errors use it."""
         return self.words or (isinstance(options, WriteOptions) and options.stream) or "core NATS"
 
 

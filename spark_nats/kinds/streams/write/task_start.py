@@ -1,8 +1,8 @@
-"""How a task of a micro-batch begins: a function of what is known then. No server is asked here, and nothing is done.
+"""How a task of a micro-batch begins: a pure function of what is known then. It asks no server and changes nothing.
 
-A bucket that was put back to an older copy denies what it had. Micro-batches are counted without gaps, and each has a
-partition 0, though it need not have the others: so the bucket is older than the query's checkpoint if it lacks the
-micro-batch before. A stream that has rows of a micro-batch which the bucket does not know shows that too.
+A state bucket restored from an old backup has forgotten later notes. Spark numbers micro-batches without gaps, and each
+has a partition 0, though not necessarily others. So the bucket is older than the query's checkpoint if it lacks the
+previous micro-batch. A stream with rows of a micro-batch that the bucket does not know shows the same.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from spark_nats.kinds.streams.write.tasks import Began, WriteTask
 
 
 class StreamTail(NamedTuple):
-    """What the last messages of a stream say of a task.
+    """What the last messages of a stream show about a task.
 
     Attributes:
-        since: the sequence behind which they were looked at.
+        since: the sequence after which the messages were searched.
         rows: how many of them are the task's.
         new: whether they show that the task has stored nothing.
     """
@@ -33,15 +33,15 @@ class StreamTail(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """What is known when a task begins. Of micro-batches -1 is none.
+    """What is known when a task begins; -1 stands for no micro-batch.
 
     Attributes:
-        note: what its key of the state bucket holds.
-        first: the last micro-batch that is noted for partition 0, where that was asked for.
-        noted: the last one that a task of this process has noted under the key in this run of the query.
-        later: whether a note shows that this run of the query has begun an earlier one: then no run before has begun
-            this one.
-        tail: what the stream's last messages say; None where they were not looked at.
+        note: the note under the task's key of the state bucket.
+        first: the last micro-batch that is noted for partition 0, where that key was read.
+        noted: the last micro-batch that a task of this process has noted under the key in this run of the query.
+        later: whether a note shows that this run of the query has begun an earlier micro-batch. Then no earlier run has
+            begun this one.
+        tail: what the stream's last messages show; None where they were not searched.
     """
 
     note: Note | None
@@ -55,11 +55,11 @@ class Decision(NamedTuple):
     """How a task begins.
 
     Attributes:
-        began: where it was begun before, from where it is read back; None where it is new.
-        older: why the bucket must be older than the query's checkpoint, so that ``began`` is what it would say.
-        warning: what is to be said of the note that is there.
+        began: where an earlier attempt began, from where the stream is read back; None where the task is new.
+        older: why the bucket must be older than the query's checkpoint; ``began`` then stands for the forgotten note.
+        warning: the warning about the existing note.
         first: whether only the stream shows that the task is new.
-        lacks_tail: whether the stream's last messages are to be looked at, to decide anew.
+        lacks_tail: whether the stream's last messages have to be searched for a new decision.
     """
 
     began: Began | None = None
@@ -70,20 +70,20 @@ class Decision(NamedTuple):
 
 
 def first_of(stream: StreamInfo, time: int) -> Began | None:
-    """Return from where to read back a stream that was made again since a task began, which was at this time.
+    """Return from where to read back a stream that was recreated after a task began at ``time``.
 
-    An attempt that was under way then may have stored rows in the new one before it noticed. None where the stream
-    cannot be read back: what is in it then is not looked at.
+    An attempt that was running then may have stored rows in the new stream before it noticed. Return None where the
+    stream cannot be read back; its messages are not searched then.
     """
     return Began(stream.name, Position(stream.created, 1), time) if stream.retention == LIMITS else None
 
 
 def begin(task: WriteTask, stream: StreamInfo, known: Inputs) -> Decision:
-    """Decide how a task of a micro-batch begins, by its stream's state before it stores anything and by what is known.
+    """Decide how a task of a micro-batch begins, from its stream's state before the first row and from what is known.
 
     Raises:
-        PublishError: the query has begun a later micro-batch since, so that this attempt comes too late: the same run
-            of it has, or a later run has while an executor of the former one lives on.
+        PublishError: the query has begun a later micro-batch since, so this attempt comes too late. Either the same run
+            has begun it, or a later run has while an executor of the earlier run lives on.
     """
     batch, note, tail = int(task.batch or 0), known.note, known.tail
     if note is not None and note.batch > batch:

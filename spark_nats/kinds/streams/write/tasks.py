@@ -1,4 +1,4 @@
-"""What the driver and the tasks of a write tell each other. It imports next to nothing, see :mod:`.writers`."""
+"""What the driver and the tasks of a write exchange. This module imports next to nothing, see :mod:`.writers`."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What a task has done, or several together.
+    """What one task or several tasks have done.
 
     Attributes:
-        rows: how many rows are safe: the stream has them, or the server of core NATS has processed them.
-        bytes: how many bytes of headers and payloads were sent; each row is counted once, and not those that an earlier
-            attempt had stored and that were left out.
-        duplicates: how many of ``rows`` the stream had already: an earlier attempt had stored them, or it knew their
-            message ids.
-        skipped: how many further rows were left out, since their subjects had other last messages than they named.
-        bad: how many further rows could not be sent, and were left out or stored in the stream for such rows.
-        reconnects: how often a task had lost its connection, or could make none at once, and went on over another one.
+        rows: number of rows that are safe: the stream has them, or the server of core NATS has processed them.
+        bytes: bytes of headers and payloads that were sent. Each row counts once; rows that an earlier attempt has
+            stored and that were left out do not count.
+        duplicates: how many of ``rows`` the stream already had: an earlier attempt has stored them, or the stream
+            recognized their message ids.
+        skipped: number of further rows that were left out, because their subjects had another last message than
+            expected.
+        bad: number of further rows that could not be sent, and were left out or stored in the dead-letter stream.
+        reconnects: how often a task lost its connection, or could not connect at once, and continued over another one.
     """
 
     rows: int = 0
@@ -54,9 +55,9 @@ class Written(WriterCommitMessage):
     """What a task reports when all its rows are safe.
 
     Attributes:
-        counts: what it has done. Attempts at the same task that have failed report nothing.
+        counts: what the task has done. Failed attempts at the same task report nothing.
         unsure: id of the query, if its micro-batch may have been begun before, as far as the task knows.
-        run: id of the run of the query to which the task belongs, also within ``foreachBatch``; empty for no query.
+        run: id of the query's run that the task belongs to, also within ``foreachBatch``; empty without a query.
     """
 
     counts: Counts
@@ -65,7 +66,7 @@ class Written(WriterCommitMessage):
 
 
 def total(messages: Iterable[WriterCommitMessage | None]) -> Counts:
-    """Return what the tasks have done together of which these are the messages."""
+    """Return the sum of what tasks have done, from their commit messages."""
     return sum((message.counts for message in messages if isinstance(message, Written)), Counts())
 
 
@@ -74,8 +75,8 @@ class Began:
     """Where a stream ended when a task, or a batch write, began.
 
     Attributes:
-        stream: its name.
-        end: the place behind its last message then.
+        stream: name of the stream.
+        end: the position after its last message then.
         time: when that was, in nanoseconds since 1970 by the server's clock.
     """
 
@@ -92,13 +93,11 @@ class WriteTask:
         query: id of the query, or of the write.
         batch: the micro-batch; None in a batch write.
         partition: number of its partition.
-        attempt: how often it was tried before, as far as Spark says.
+        attempt: number of earlier attempts, as far as Spark reports them.
         began: where the stream ended when a batch write began, if that was noted.
         own_ids: whether rows may have message ids of their own.
-        run: id of the query's run, which is another one each time that it is started; that of a write in
-            ``foreachBatch`` too.
-        planned: when the driver has planned the micro-batch, in nanoseconds since 1970 by its clock; 0 if that is not
-            known.
+        run: id of the query's run, which is new each time that the query starts; also of a write in ``foreachBatch``.
+        planned: when the driver planned the micro-batch, in nanoseconds since 1970 by its clock; 0 if that is unknown.
     """
 
     query: str
@@ -112,11 +111,11 @@ class WriteTask:
 
     @property
     def key(self) -> str:
-        """Where its state is kept."""
+        """Key of its note in the state bucket."""
         return f"{self.query}.{self.partition}"
 
     @property
     def name(self) -> str:
-        """How messages name it."""
+        """Name of the task in messages."""
         what = "this write" if self.batch is None else f"micro-batch {self.batch}"
         return f"partition {self.partition} of {what}"

@@ -1,7 +1,7 @@
 """The batch and the streaming writer.
 
-Spark asks for a writer for each micro-batch, and commits it, in new processes on the driver. So what tasks need is
-imported where they begin, and this module imports next to nothing.
+Spark creates and commits the writer of each micro-batch in new processes on the driver. So tasks import what they need
+when they begin, and this module imports next to nothing.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ logger = logging.getLogger(__name__)
 
 
 def run_of(context: TaskContext | None) -> str:
-    """Return the id of the run of the streaming query to which a task belongs; empty if there is none."""
+    """Return the id of the run of the streaming query that a task belongs to; empty if there is none."""
     return (context.getLocalProperty("spark.jobGroup.id") if context else None) or ""
 
 
 def writer(options: WriteOptions, schema: StructType, sink: Sink = STREAM) -> NatsWriter:
-    """Return the writer of a batch, when it is known that its tasks can write."""
+    """Return the writer of a batch, after checking that its tasks can write."""
     from spark_nats.kinds.streams.write.checks import prepare
 
     check_schema(schema, options, sink.columns)
@@ -52,7 +52,7 @@ def writer(options: WriteOptions, schema: StructType, sink: Sink = STREAM) -> Na
 
 
 def stream_writer(options: WriteOptions, schema: StructType, sink: Sink = STREAM) -> NatsStreamWriter:
-    """Return the writer of a micro-batch, when it is known that its tasks can write."""
+    """Return the writer of a micro-batch, after checking that its tasks can write."""
     check_schema(schema, options, sink.columns)
     columns = schema.fieldNames()
 
@@ -80,9 +80,8 @@ class _Writer:
     Args:
         options: where and how.
         own_ids: whether rows may have message ids of their own.
-        began: where the stream ends now, if tasks of a batch that are tried again are to read back what they have
-            stored.
-        sink: what is written to.
+        began: where the stream ends now, if retried tasks of a batch write read back what they have stored.
+        sink: the target.
     """
 
     def __init__(self, options: Query, own_ids: bool = False, began: Began | None = None, sink: Sink = STREAM) -> None:
@@ -90,7 +89,7 @@ class _Writer:
         self._sink = sink
         self._own_ids = own_ids
         self._began = began
-        # Made once, on the driver: a task that is tried again gives its rows the same ids.
+        # Created once, on the driver, so that a retried task gives its rows the same ids.
         self._id = clock.token(16)
         self._planned = clock.time_ns()
         self._announced = announced(options.connection)
@@ -113,8 +112,8 @@ class NatsWriter(_Writer, DataSourceArrowWriter):
         """Write one partition.
 
         Raises:
-            OptionError: Spark makes a table of it.
-            NatsError: the server did not take a row.
+            OptionError: Spark is creating a table from the rows.
+            NatsError: the server did not accept a row.
         """
         context = TaskContext.get()
         if context and makes_a_table(context):
@@ -125,7 +124,7 @@ class NatsWriter(_Writer, DataSourceArrowWriter):
         return self._write(task, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Log what the tasks have written, and tell it to who listens."""
+        """Log what the tasks have written, and publish the counts to subscribers."""
         self._log("batch", messages)
         publish(messages)
 
@@ -148,12 +147,12 @@ class NatsStreamWriter(_Writer, DataSourceStreamArrowWriter):
 
     @naming_options()
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Log what the tasks have written, and tell it to who listens.
+        """Log what the tasks have written, and publish the counts to subscribers.
 
-        A micro-batch that may have been begun before is checked: it must still be split into as many partitions.
+        A micro-batch that may have been begun before must still have all the partitions that were begun then.
 
         Raises:
-            PublishError: it is split into fewer, so that rows were stored twice.
+            PublishError: it has fewer, so that rows were stored twice.
         """
         self._log(f"micro-batch {batchId}", messages)
         self._check_partitions(messages, batchId)

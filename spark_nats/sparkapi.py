@@ -1,4 +1,4 @@
-"""The differences between the versions of PySpark; no other module depends on the version.
+"""The differences between the versions of PySpark, in one place.
 
 =====  ==============================================================================================================
 since  change

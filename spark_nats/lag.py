@@ -119,8 +119,8 @@ def progress(query: StreamingQuery | ConnectQuery, options: Mapping[str, str] | 
     Args:
         query: a running or terminated query, of a classic session or of Spark Connect.
         options: the query's read options, by name: those of the connection, and ``subject`` or ``keys`` and
-            ``minOffsetsPerTrigger`` if the query has them. With options, this process asks the server; without, the
-            lag is that of the last micro-batch.
+            ``minOffsetsPerTrigger`` if the query has them. With options, this process asks the server; without, the lag
+            is that of the last micro-batch.
 
     Returns:
         The lag; None before the first micro-batch has ended.

@@ -6,7 +6,7 @@ in small files. The first rows of the table are these facts, each named after th
 other rows are what one process keeps in memory, until it ends or for the given seconds.
 
 ======================  ========  ======================================================================================
-kept                    seconds   user, and effect of a missing or wrong entry
+kept                    seconds   where it is used, and the effect of a missing or wrong entry
 ======================  ========  ======================================================================================
 :func:`unreachable`     30        ``choosing``: a server is tried earlier or later than necessary
 :func:`announced_to`    3600      ``choosing``: fewer servers are tried, or some that do not exist, each as long as an

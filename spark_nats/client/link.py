@@ -60,7 +60,7 @@ class Link:
         way = options.reach and options.reach(server, options.connect_timeout, deadline)
         self._transport = way or Transport.open(server.host, server.port, deadline)
         self._session = Session(options.ping_interval, clock.monotonic())
-        self._check = 0, math.inf  # a mark, and the deadline after which the connection is lost without it
+        self._check = 0, math.inf  # a mark, and the deadline by which the server must reach it
         try:
             self._handshake(deadline)
         except BaseException:

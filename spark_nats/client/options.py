@@ -38,7 +38,7 @@ class ConnectionOptions:
     servers: tuple[Server, ...]  # tried in random order until one accepts the login
     discover: bool  # whether the servers that those announce are tried too
     credentials: Credentials = field(repr=False)  # used where the URL of a server has none
-    tls: TlsOptions | None  # when None, TLS is used where a server's URL asks for it or the server requires it
+    tls: TlsOptions | None  # when None, TLS is used where the URL of a server demands it or the server requires it
     name: str  # the name of the connection in the server's monitoring
     connect_timeout: float  # for connecting, TLS and login, for each server
     request_timeout: float  # to wait for an answer, or for the server to take sent bytes

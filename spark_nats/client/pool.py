@@ -125,7 +125,7 @@ def borrow(options: ConnectionOptions, waits: bool = True) -> Iterator[Connectio
     Args:
         options: the settings of the connection.
         waits: whether to wait until the server of an idle connection answers a PING. A borrower that retries after a
-            lost connection, or that loses nothing by it, saves this round trip.
+            lost connection, or that loses nothing by it, need not wait, which saves a round trip.
     """
     connection = _pool.lend(options, waits) or connect(options)
     try:

@@ -26,7 +26,7 @@ class Layer(Protocol):
         """Take bytes of the server; None when the server has closed."""
 
     def decode(self) -> bytes | None:
-        """Return all decoded bytes; None when the server has closed. Raise OSError when the layer broke."""
+        """Return all decoded bytes; None when the server has closed; raise OSError when the layer broke."""
 
     def encode(self, data: memoryview) -> None:
         """Encode bytes for the server."""
@@ -128,8 +128,8 @@ class Transport:
         """Return the bytes that have arrived, up to :data:`CHUNK`, possibly none; None when the server has closed."""
         data = self._receive_through(self._layers)
         if self._layers:
-            with contextlib.suppress(OSError):  # if it cannot be sent any more, receiving tells why
-                self._flush()  # layers have answers of their own
+            with contextlib.suppress(OSError):  # after a failed send, the next receive has the reason
+                self._flush()  # sends answers of the layers, such as the PONG of a WebSocket
         return data
 
     def _receive_through(self, layers: list[Layer]) -> bytes | None:

@@ -187,7 +187,7 @@ class WebSocketLayer:
         reason = WEBSOCKET_REFUSED(reason=blanked(shown, (value for _, value in self._headers)))
         if status in _LOGIN:
             return AuthorizationError(reason)
-        if status in NOTHING_BEHIND:  # of a gateway
+        if status in NOTHING_BEHIND:  # a gateway cannot reach the server
             return NatsConnectionError(reason, transient=Transient.ALWAYS).advising()
         return NatsConnectionError(reason)
 

@@ -163,7 +163,7 @@ class TimeLimits(Group, section="Time limits and reconnecting"):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Connecting(TimeLimits, Tls, Login, Proxied, Servers):
-    """All options of a connection; the client gets settings from them that have no names of options."""
+    """All options of a connection; the client gets their values as plain settings, without option names."""
 
     def connection(self, given: Collection[str], echo: bool) -> ConnectionOptions:
         """Return the settings of the client.

@@ -1,8 +1,8 @@
 """Options as fields of dataclasses, each with the function that reads its value, its meaning and its default.
 
-``max_in_flight: int = option(...)`` declares the option ``maxInFlight``. A query accepts the fields of the dataclass of
-its kind; a dataclass for both batches and streaming marks the fields that are for only one of them. :func:`option` has
-the type of the value that is read, so types are checked from the text to the use.
+``max_in_flight: int = option(...)`` declares the option ``maxInFlight``; a new option is one more such field. A query
+accepts the fields of the dataclass of its kind; one for both batches and streaming marks the fields for only one.
+:func:`option` has the type of the value that is read, so types are checked from the text to the use.
 """
 
 from __future__ import annotations

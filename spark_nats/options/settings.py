@@ -43,7 +43,7 @@ class Settings:
     given: Mapping[str, Any] = field(repr=False)  # of the options that were set, by name
     values: Mapping[str, Any] = field(repr=False)  # of the options that were set or that a context has, by name
     connection: ConnectionOptions  # how to connect
-    retries: RetryOptions  # how long and how often to try again
+    retries: RetryOptions  # how long and how often to retry
 
     @property
     def api_prefix(self) -> str:
